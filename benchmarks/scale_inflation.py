@@ -79,7 +79,7 @@ def inflate(versions: VersionStore, table: SyntheticTable, profiles: SyntheticPr
         index=inflation.index(),
         partition_index=inflation.partition_index(),
     )
-    document = encode_version(new_version, files, None)
+    document = encode_version(replace(new_version, garbage_manifest=None, garbage=()), files)
     versions.objects.write(versions.documents.path(version.number), json.dumps(document).encode())
 
 

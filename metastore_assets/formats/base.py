@@ -437,7 +437,8 @@ class TableFormat(Protocol):
         """Return the difference between an earlier snapshot and the one that `snapshot()` would return now.
 
         The work depends on the commits in between, not on the size of the table. The result of a format that does not
-        override this method is a `NoDiff`.
+        override this method is a `NoDiff`. If `current()` was called just before, the difference may end at the
+        snapshot that it returned.
 
         Args:
             since: a snapshot that was current before.

@@ -1,11 +1,13 @@
-"""Garbage manifests: lists of the files that one version references and the next version does not.
+"""Garbage: the files that one version references and the next version does not.
+
+The document of the next version lists them, or a garbage manifest does if there are many:
 
     entries/<unique>.garbage.parquet     paths, in row groups of the size of one deletion (portions)
     versions/oldest                      {"oldest": 7, "portion": 2}: the version to delete next, and the number of
                                          portions of its garbage that are deleted already
 
-A version references only new files and files of the version before it. So no later version references a file of a
-manifest, and the file is deleted together with the last version that references it.
+A version references only new files and files of the version before it. So no later version references such a file,
+and the file is deleted together with the last version that references it.
 
 Deletions can be repeated, so a process may die at any point, and two processes may work at the same time. If `oldest`
 is missing or too low, the versions are listed. If it is too high, the versions below it remain until `expire`.
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -32,6 +34,8 @@ from metastore_assets.store.version_document import load_version, stored_entries
 
 GARBAGE_BATCH = 1000
 """Number of files that are deleted at a time: as many as one request can name."""
+MAX_LISTED = 64
+"""Maximum number of files that the document of a version lists, so that a small commit writes no manifest."""
 _VERSIONS = 2
 """Number of versions that are deleted at a time: more than one, to catch up after `keep` was lowered."""
 
@@ -42,28 +46,25 @@ class _Progress:
     portion: int = 0
 
 
-def write_garbage_manifest(
-    objects: ObjectStore, garbage: Iterable[str], entries: Mapping[str, SegmentFiles], base: Version
-) -> str | None:
-    """Write the paths of files that `base` references and the new version does not.
+def garbage_paths(garbage: Iterable[str], entries: Mapping[str, SegmentFiles], base: Version) -> tuple[str, ...]:
+    """Return the sorted paths of the files that `base` references and the new version does not.
 
     Args:
-        objects: The table's folder.
         garbage: The files of profiles, value counts and indexes that only `base` references.
         entries: The files that store the entries of the new version, by name of the kind (see `store.entries`).
         base: The version before.
-
-    Returns:
-        The path of the garbage manifest; None if there are no such files.
     """
     paths: set[str] = set()
     for stored in stored_entries(base):
         paths |= {*stored.files.paths()}.difference(entries[stored.kind.name].paths())
     paths.update(garbage, () if base.garbage_manifest is None else (base.garbage_manifest,))
-    if not paths:
-        return None
+    return tuple(sorted(paths))
+
+
+def write_garbage_manifest(objects: ObjectStore, paths: Sequence[str]) -> str:
+    """Write sorted paths of files that the next version does not reference. Return the path of the manifest."""
     name = f"{FOLDER}/{uuid.uuid4().hex}.garbage.parquet"
-    table = pa.table({"path": pa.array(sorted(paths), pa.string())})
+    table = pa.table({"path": pa.array(paths, pa.string())})
     with objects.parquet_writer(name, table.schema, bounded=()) as writer:
         writer.write_table(table, GARBAGE_BATCH)
     return name
@@ -111,10 +112,12 @@ def _drop_portion(documents: Documents, state: _Progress, spared: Collection[str
     """
     objects, following = documents.objects, state.oldest + 1
     try:
-        garbage = load_version(documents, following).garbage_manifest
+        version = load_version(documents, following)
+        paths, has_more = list(version.garbage), False
+        if not paths:
+            paths, has_more = _read_portion(objects, version.garbage_manifest, state.portion)
     except CorruptionError:
-        garbage = None  # `expire` deletes these files instead.
-    paths, has_more = _read_portion(objects, garbage, state.portion)
+        paths, has_more = [], False  # `expire` deletes these files instead.
     # The version is deleted before its first file.
     objects.delete([documents.path(state.oldest)])
     objects.delete([path for path in paths if path not in spared])

@@ -70,14 +70,17 @@ class StagedVersions(VersionStore):
 
         The published version may reference these files. If not, `expire` removes them.
         """
-        manifests = []
+        manifests: list[str] = []
+        listed: list[str] = []
         for number in self.numbers():
             with suppress(StoreError):
-                manifests.append(load_version(self.documents, number).garbage_manifest)
+                version = load_version(self.documents, number)
+                listed += version.garbage
+                manifests += [] if version.garbage_manifest is None else [version.garbage_manifest]
         self.remove_documents()
+        self.objects.delete(listed)
         for manifest in manifests:
-            if manifest is not None:
-                self.objects.delete(self._garbage(manifest))
+            self.objects.delete(self._garbage(manifest))
 
     def _garbage(self, manifest: str) -> list[str]:
         """Return the paths in a garbage manifest and its own path; none if it is missing or damaged."""

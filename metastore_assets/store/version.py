@@ -440,8 +440,10 @@ class Version:
     """Number of the version that the last purge published; 0 before the first purge. A publisher that started before
     the purge must start again, because the purge deleted its files."""
     garbage_manifest: str | None = field(default=None, compare=False, repr=False)
-    """Path of the manifest of files that only the version before references; None if there are none, or if they are
-    unknown. `publish` ignores this field."""
+    """Path of the manifest of files that only the version before references; None if `garbage` lists them, or if they
+    are unknown. `publish` ignores this field."""
+    garbage: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """The files that only the version before references, if they are few. `publish` ignores this field."""
 
     @property
     def fragment_count(self) -> int:

@@ -67,15 +67,12 @@ class OlderFormatError(StoreError):
     """Raised for a version that an earlier release wrote in a format that this release cannot read."""
 
 
-def encode_version(
-    version: Version, entries: Mapping[str, SegmentFiles], garbage_manifest: str | None
-) -> dict[str, Any]:
+def encode_version(version: Version, entries: Mapping[str, SegmentFiles]) -> dict[str, Any]:
     """Return the fields of a version's JSON document.
 
     Args:
         version: The version.
         entries: The files of its entries, by name of the kind (such as `fragments`).
-        garbage_manifest: Path of the garbage manifest, or None.
     """
     fields = {
         "format_version": FORMAT_VERSION,
@@ -93,7 +90,7 @@ def encode_version(
         "partition_columns": list(version.partition_columns),
         "files": vars(version.files),
         "entries": {kind: _segments_json(files) for kind, files in entries.items()},
-        "garbage_manifest": garbage_manifest,
+        "garbage_manifest": version.garbage_manifest,
     }
     optional = {
         "value_counts": version.value_counts and vars(version.value_counts),
@@ -106,6 +103,7 @@ def encode_version(
         "refresh_stats": version.refresh_stats and vars(version.refresh_stats),
         "dropped_columns": version.dropped_columns,
         "purged": version.purged,
+        "garbage": version.garbage,
     }
     fields |= {name: value for name, value in optional.items() if value}
     fields["schema"] = _compress(version.schema.serialize().to_pybytes())
@@ -190,6 +188,7 @@ def _decode_fields(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
         refresh_stats=json_fields.record(RefreshStats, stats, "refresh_stats") if stats else None,
         dropped_columns=json_fields.texts(fields.get("dropped_columns", []), "dropped_columns"),
         purged=json_fields.count(fields.get("purged", 0), "purged"),
+        garbage=json_fields.paths(fields.get("garbage", []), "garbage"),
     )
 
 

@@ -2,7 +2,8 @@
 
     <root>/<table>/versions/<n>.json                     names all files of the version
     <root>/<table>/entries/<unique>.fragments.parquet    entries of fragments; other kinds of entries have similar files
-    <root>/<table>/entries/<unique>.garbage.parquet      lists files of the previous version that this one does not use
+    <root>/<table>/entries/<unique>.garbage.parquet      lists many files of the previous version that this one does
+                                                         not use
     <root>/<table>/pending/<unique>.parquet              lists profiles of attempts that have not published
     <root>/<table>/history/                              a Delta table that outlives the versions
 
@@ -11,6 +12,7 @@ The JSON document is written last. A crash before that leaves unreferenced files
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -40,7 +42,13 @@ from metastore_assets.store.entries import (
     version_entries,
 )
 from metastore_assets.store.entry_changes import DuplicateKeyError, EntryChanges, write_entries
-from metastore_assets.store.garbage import GARBAGE_BATCH, drop_outdated, write_garbage_manifest
+from metastore_assets.store.garbage import (
+    GARBAGE_BATCH,
+    MAX_LISTED,
+    drop_outdated,
+    garbage_paths,
+    write_garbage_manifest,
+)
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.pending import FOLDER as PENDING
 from metastore_assets.store.pending import (
@@ -64,6 +72,8 @@ STAGED = "staged"
 """The folder of staged versions, see `store.staged_versions`."""
 HISTORY = "history"
 """The folder of the table's history, which `expire` leaves alone."""
+_RECENT_SECONDS = 600
+"""Time for which `publish` relies on an earlier read of the newest version. It is shorter than any grace period."""
 
 
 class VersionStore:
@@ -91,6 +101,8 @@ class VersionStore:
         """Result of `purged()` when the newest version was last read; None before."""
         self._latest: Version | None = None
         """The newest version when it was last read."""
+        self._latest_read = 0.0
+        """Time of the monotonic clock before that read."""
 
     def numbers(self) -> list[int]:
         """Return the numbers of all versions, ascending."""
@@ -102,7 +114,7 @@ class VersionStore:
 
     def latest(self) -> Version | None:
         """Return the newest version, or None if there is none."""
-        latest = self._latest
+        latest, started = self._latest, time.monotonic()
         hint = self.documents.read_hint()
         if hint > (latest.number if latest is not None else 0):
             # The read also shows that the document exists. Without it, `newest` checks the hint.
@@ -111,7 +123,7 @@ class VersionStore:
         number = self.documents.newest(latest.number if latest is not None else 0, hint)
         if latest is None or latest.number != number:
             latest = self.read(number) if number else None
-        self._latest = latest
+        self._latest, self._latest_read = latest, started
         self.last_purge = latest.purged if latest is not None else 0
         return latest
 
@@ -164,12 +176,13 @@ class VersionStore:
             StoreError: Two fragments of a partition have the same path, or writing failed. The version may or may not
                 have been published.
         """
-        newest = self.documents.read_hint()
-        if not newest or newest != version.number - 1:
-            newest = self.documents.newest(version.number - 1, newest)
-        # An outdated hint shows no later version. Then the put-if-absent of the document fails.
-        if version.number != newest + 1:
-            raise self._conflict(version.number, newest)
+        if not self._was_newest_recently(version.number - 1):
+            newest = self.documents.read_hint()
+            if not newest or newest != version.number - 1:
+                newest = self.documents.newest(version.number - 1, newest)
+            # An outdated hint shows no later version. Then the put-if-absent of the document fails.
+            if version.number != newest + 1:
+                raise self._conflict(version.number, newest)
         base_entries = {} if base is None else {entries.kind: entries for entries in stored_entries(base)}
         changes = {
             kind.name: self._entry_changes(version, kind, base_entries.get(kind))
@@ -188,16 +201,27 @@ class VersionStore:
             for number, (name, each) in enumerate(changes.items())
         }
         entries[METADATA_CACHE.name] = self._write_metadata_cache(version, base_entries.get(METADATA_CACHE))
-        garbage_manifest = None if base is None else write_garbage_manifest(self.objects, garbage, entries, base)
+        listed = () if base is None else garbage_paths(garbage, entries, base)
+        manifest = write_garbage_manifest(self.objects, listed) if len(listed) > MAX_LISTED else None
+        version = replace(version, garbage_manifest=manifest, garbage=() if manifest else listed)
         self._latest = None
         try:
-            self.documents.publish(version.number, encode_version(version, entries, garbage_manifest))
+            self.documents.publish(version.number, encode_version(version, entries))
         except VersionConflictError:
-            new_files = {path for files in entries.values() for path in files.paths()} | {garbage_manifest or ""}
+            new_files = {path for files in entries.values() for path in files.paths()} | {manifest or ""}
             reused_files = {path for stored in base_entries.values() for path in stored.files.paths()} | {""}
             with suppress(StoreError):  # `expire` deletes what stays.
                 self.objects.delete(sorted(new_files - reused_files))
             raise self._conflict(version.number, version.number) from None
+
+    def _was_newest_recently(self, number: int) -> bool:
+        """Return whether a version was the newest a short time ago.
+
+        If another process has published the next version since then, the put-if-absent of its document shows that.
+        After a long time, that document may have expired.
+        """
+        is_recent = time.monotonic() - self._latest_read < _RECENT_SECONDS
+        return is_recent and self._latest is not None and self._latest.number == number
 
     def _entry_changes(
         self, version: Version, kind: EntryKind[Any], base: StoredEntries[Any] | None
@@ -366,25 +390,29 @@ def _referenced_paths(
         yield pa.array([*version.document_paths(), *version.auxiliary_files()], pa.string())
         for entries in stored_entries(version):
             yield pa.array(entries.files.paths(), pa.string())
-        # A file of this version is a file of the next one, or in its garbage manifest.
-        manifest = following.garbage_manifest if following is not None and following.number == number + 1 else None
-        yield from _garbage(version, documents.objects, manifest)
+        # A file of this version is a file of the next one, or in its garbage.
+        is_next = following is not None and following.number == number + 1
+        yield from _garbage(version, documents.objects, following if is_next else None)
         following = version
 
 
-def _garbage(version: Version, objects: ObjectStore, manifest: str | None) -> Iterator[pa.Array]:
-    """Yield the paths of files that a version references and the next one does not, from a garbage manifest.
+def _garbage(version: Version, objects: ObjectStore, following: Version | None) -> Iterator[pa.Array]:
+    """Yield the paths of files that a version references and the next one does not.
 
-    Without a readable manifest, the paths of all files that the version's entries name are yielded.
+    If the next version is missing, or its garbage is unknown, the paths of all files that the version's entries name
+    are yielded.
 
     Args:
         version: The version.
         objects: The table's folder.
-        manifest: The path of the next version's garbage manifest, or None.
+        following: The next version, or None.
     """
+    if following is not None and following.garbage:
+        yield pa.array(following.garbage, pa.string())
+        return
     try:
-        if manifest is not None:
-            with objects.open_parquet(manifest) as file:
+        if following is not None and following.garbage_manifest is not None:
+            with objects.open_parquet(following.garbage_manifest) as file:
                 for group in range(file.num_row_groups):
                     yield from file.read_row_group(group).column(0).chunks
             return

@@ -37,10 +37,7 @@ WRITES = [
     "value_counts/*.parquet",
     "value_counts/*.json",
     "index/*.index.parquet",
-    *(
-        f"entries/*.{kind}.parquet"
-        for kind in ("fragments", "retired", "partitions", "shared_files", "metadata_cache", "garbage")
-    ),
+    *(f"entries/*.{kind}.parquet" for kind in ("fragments", "retired", "partitions", "shared_files", "metadata_cache")),
     "versions/N.json",
     "versions/newest",
     "pending/*.parquet.cleared",

@@ -66,7 +66,7 @@ def changed(document: Any, path: tuple[Any, ...], value: Any) -> Any:
     if not path:
         return value
     copy = dict(document) if isinstance(document, dict) else list(document)
-    copy[path[0]] = changed(document[path[0]], path[1:], value)
+    copy[path[0]] = changed(document[path[0]] if path[1:] else None, path[1:], value)
     return copy
 
 
@@ -114,6 +114,7 @@ def test_changed_value_raises_metastore_error(folder: Path) -> None:
         (("files", "statistics"), "../../../etc/passwd"),
         (("files", "statistics"), "/etc/passwd"),
         (("garbage_manifest",), "../x"),
+        (("garbage",), ["../x"]),
         (("value_counts", "state"), "a/../../x"),
         (("index", "files", 0, "path"), "../x"),
         (("entries", "fragments", "files", 0, "path"), "../x"),

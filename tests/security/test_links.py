@@ -49,12 +49,13 @@ def contents(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def forge_garbage_list(table: Path, paths: list[str], number: int) -> None:
-    """Forge a version's list of files that are no longer referenced."""
+def forge_garbage_list(table: Path, paths: list[str], number: int, *, in_document: bool) -> None:
+    """Forge a version's list of files that are no longer referenced, in its document or in a manifest."""
     name = "entries/forged.garbage.parquet"
     pq.write_table(pa.table({"path": paths}), table / name)
     document = table / "versions" / f"{number}.json"
-    document.write_text(json.dumps({**json.loads(document.read_text()), "garbage_manifest": name}))
+    forged = {"garbage": paths} if in_document else {"garbage": [], "garbage_manifest": name}
+    document.write_text(json.dumps({**json.loads(document.read_text()), **forged}))
 
 
 def write_and_refresh(config: MetastoreConfig, lake: Path, number: int) -> None:
@@ -63,11 +64,18 @@ def write_and_refresh(config: MetastoreConfig, lake: Path, number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "path",
-    ["entries/link/precious.parquet", "link/inner/precious.txt", "../../victim/precious.parquet", "/etc/nowhere"],
+    ("path", "in_document"),
+    [
+        ("entries/link/precious.parquet", False),
+        ("link/inner/precious.txt", False),
+        ("../../victim/precious.parquet", False),
+        ("/etc/nowhere", False),
+        ("entries/link/precious.parquet", True),
+        ("link/inner/precious.txt", True),
+    ],
 )
 def test_forged_garbage_list_deletes_no_other_files(
-    tmp_path: Path, outside_folder: Path, monkeypatch: pytest.MonkeyPatch, path: str
+    tmp_path: Path, outside_folder: Path, monkeypatch: pytest.MonkeyPatch, path: str, in_document: bool
 ) -> None:
     monkeypatch.setattr("metastore_assets.pipeline.execution.GRACE", timedelta(days=-1))
     (tmp_path / "lake").mkdir()
@@ -80,7 +88,7 @@ def test_forged_garbage_list_deletes_no_other_files(
     os.symlink(outside_folder, table / "link")
     for number in range(2, 5):
         newest = VersionStore(ObjectStore(config.root), "t").newest()
-        forge_garbage_list(table, [path], newest)
+        forge_garbage_list(table, [path], newest, in_document=in_document)
         before = contents(outside_folder)
         write_and_refresh(config, tmp_path / "lake", number)
         assert contents(outside_folder) == before

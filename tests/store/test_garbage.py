@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.store import entries as entries_module
-from metastore_assets.store import garbage
+from metastore_assets.store import garbage, versions
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import RetiredFragment, Version
 from metastore_assets.store.versions import VersionStore
@@ -44,9 +44,15 @@ class Published(Table):
         return {path for number in self.versions.numbers() for path in files_of(self.versions.read(number))}
 
 
-@pytest.fixture
-def table(local_store: ObjectStore) -> Published:
+@pytest.fixture(params=[0, 64])
+def table(request: pytest.FixtureRequest, local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Published:
+    """A table whose versions list up to this many unused files in their documents, and others in manifests."""
+    monkeypatch.setattr(versions, "MAX_LISTED", request.param)
     return Published(local_store)
+
+
+manifests = pytest.mark.parametrize("table", [0], indirect=True)
+"""Marks tests of manifests."""
 
 
 def test_files_that_only_removed_versions_reference_are_deleted(table: Published) -> None:
@@ -101,6 +107,7 @@ def test_a_file_referenced_by_another_entry_stays(table: Published) -> None:
     assert not set(files("a").paths()) & table.paths()
 
 
+@manifests
 def test_many_files_are_deleted_in_batches(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the recorded progress is lost, `expire` deletes the rest."""
     monkeypatch.setattr(garbage, "GARBAGE_BATCH", 7)
@@ -125,6 +132,7 @@ def test_nothing_is_deleted_after_the_folder_was_removed(table: Published) -> No
     assert not table.paths()
 
 
+@manifests
 @pytest.mark.parametrize("rest", [b"", b"PAR1"])
 def test_a_damaged_manifest_stops_no_deletion(table: Published, rest: bytes) -> None:
     """Outdated versions are deleted, and `expire` deletes the files that the damaged manifest named."""
@@ -145,6 +153,7 @@ def test_a_damaged_manifest_stops_no_deletion(table: Published, rest: bytes) -> 
     assert table.paths() == table.referenced_files() | {"versions/oldest"}
 
 
+@manifests
 def test_an_interrupted_deletion_is_completed(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is completed even if more versions are retained from then on."""
     monkeypatch.setattr(garbage, "GARBAGE_BATCH", 7)

@@ -83,6 +83,8 @@ class DeltaFormat(TableFormat):
         self._heads = HeadCache(cache, self._location.uri)
         self._times = CommitTimes(self._location, cache)
         self._state_with_statistics: tuple[str, TableState] | None = None
+        self._listed_log: Log | None = None
+        """The listing of the last `current()`. The next `changes()` uses it instead of another one, and removes it."""
 
     def snapshot_id(self) -> str:
         """Return the newest or requested version as text, from a listing of the log."""
@@ -174,7 +176,9 @@ class DeltaFormat(TableFormat):
         if not (since.id.isascii() and since.id.isdecimal()):
             raise NoDiffError(f"{since.id!r} is no version of a Delta table")
         older = int(since.id)
-        log = log_since(self._location, older)
+        log, self._listed_log = self._listed_log, None
+        if log is None or older not in log.commits:
+            log = log_since(self._location, older)
         version = log.newest if self._at is None else None
         if version is None:
             version = self._version()[1]
@@ -280,7 +284,9 @@ class DeltaFormat(TableFormat):
 
         The identity is None for a requested version, or if there is no commit file.
         """
+        self._listed_log = None
         if self._at is None and (log := self._times.log()) is not None and log.newest is not None:
+            self._listed_log = log
             return log.newest, log.identity(log.newest)
         log, version = self._version()
         if self._at is not None:

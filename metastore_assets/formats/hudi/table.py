@@ -89,6 +89,8 @@ class HudiFormat(TableFormat):
         self._at = table.at
         self._filter = PartitionFilter.of(table.partitions)
         self._meta_columns = table.options.get(_OPTION, False)
+        self._timeline: Timeline | None = None
+        """The timeline that `current()` has read. The next `changes()` uses it instead of another, and removes it."""
         unknown = sorted(set(table.options) - {_OPTION})
         if unknown or not isinstance(self._meta_columns, bool):
             key = unknown[0] if unknown else _OPTION
@@ -103,8 +105,11 @@ class HudiFormat(TableFormat):
 
     def current(self) -> SnapshotReference:
         """Return the id of the newest or requested state, and the time from which readers see it."""
+        self._timeline = None
         with _hudi_errors(self._location):
-            state = load_timeline(self._location).state(self._at)
+            timeline = load_timeline(self._location)
+            state = timeline.state(self._at)
+        self._timeline = timeline
         return SnapshotReference(state.id, state.committed_at)
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
@@ -182,7 +187,8 @@ class HudiFormat(TableFormat):
 
         Raises NoDiffError, or the errors of `_stream`.
         """
-        timeline = self._load_timeline()
+        timeline, self._timeline = self._timeline or load_timeline(self._location), None
+        _check_features(timeline)
         state = timeline.state(self._at)
         paths = self._partition_paths(timeline)
         record = self._cache.get_state(since)

@@ -66,6 +66,9 @@ class IcebergFormat(TableFormat):
         self._table = table
         self._filter = PartitionFilter.of(table.partitions)
         self._planned_key = cache_key("iceberg planned state", table.uri)
+        self._current: tuple[Location, StoredFile, _LoadedTable | None] | None = None
+        """The metadata file that `current()` has found, and its content if it was read. The next `changes()` uses it
+        instead of another listing, and removes it."""
 
     def snapshot_id(self) -> str:
         """Return the id of the requested snapshot; empty for a table without snapshots."""
@@ -76,15 +79,19 @@ class IcebergFormat(TableFormat):
 
         If the configuration sets `at`, the time is that of the snapshot; otherwise that of the table's last change.
         """
+        self._current = None
         with self._iceberg_errors():
             location, file = self._file()
+            loaded = None
             # The result is cached, because a metadata file is immutable and may list thousands of snapshots.
             key = cache_key("iceberg state", location.uri, self._table.at, *file)
             reference = self._cache.get(key, _decode_reference)
             if reference is None:
-                state = self._load(location, file).state
+                loaded = self._load(location, file)
+                state = loaded.state
                 reference = SnapshotReference(state.id, state.committed_at)
                 self._cache.put(key, json.dumps([reference.id, state.committed_at.isoformat()]).encode())
+        self._current = location, file, loaded
         return reference
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
@@ -143,7 +150,8 @@ class IcebergFormat(TableFormat):
 
     def _changes(self, since: SnapshotReference) -> SnapshotDiff:
         """Return the changes; see `changes`. Raises NoDiffError."""
-        loaded = self._load()
+        (location, file, loaded), self._current = self._current or (None, None, None), None
+        loaded = loaded or self._load(location, file)
         planned = self._cache.get(self._planned_key, PlannedState.decode)
         if planned is None or planned.reference != since:
             raise NoDiffError("no record of the last planned snapshot is cached")
