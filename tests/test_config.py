@@ -170,6 +170,10 @@ def test_a_column_inherits_unset_keys(tmp_path: Path) -> None:
             r"columns\.c: `ranks: on` .*`values: hidden`.*`ranks: off`$",
         ),
         (
+            f"root: r\ntables: [{{name: a, uri: x, columns: {{c: {{ranks: {'x' * 99}}}}}}}]",
+            r"columns\.c\.ranks = 'x{58}…': ",
+        ),
+        (
             "root: r\ntables: [{name: a, uri: x, columns: {c: {ranks: exact}}}]",
             r"columns\.c\.ranks = 'exact': ",
         ),

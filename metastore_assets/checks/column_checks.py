@@ -25,6 +25,7 @@ from metastore_assets.checks.base import (
     describe_bounds,
     describe_share,
     describe_value,
+    nothing_to_check,
     status_of,
 )
 from metastore_assets.checks.settings import Baseline, ColumnValue, Count, Limit, UnitShare, parse_share
@@ -64,7 +65,10 @@ class NotNull(Check):
     drill_down = "statistics"
 
     def evaluate(self, subject: Subject) -> Finding:
-        return _null_finding(status_of(not subject.row.null_count), subject.row)
+        row = subject.row
+        if not row.null_count + row.value_count:
+            return nothing_to_check("rows")
+        return _null_finding(status_of(not row.null_count), row)
 
     def describe(self) -> str:
         return "no nulls"
@@ -87,7 +91,7 @@ class NullShare(BoundedCheck):
         row = subject.row
         count = row.null_count + row.value_count
         if not count:
-            return Finding("passed", "no rows")
+            return nothing_to_check("rows")
         return _null_finding(status_of(self.is_within(Fraction(row.null_count, count))), row)
 
     def describe(self) -> str:
@@ -99,8 +103,6 @@ class NullShare(BoundedCheck):
 
 def _null_finding(status: Status, row: ColumnStatistics) -> Finding:
     count = row.null_count + row.value_count
-    if not count:
-        return Finding(status, "no rows")
     observed = f"no nulls in {format_count(count, 'row')}"
     if row.null_count:
         share = format_share(row.null_count, count)
@@ -118,8 +120,10 @@ class Unique(Check):
     def evaluate(self, subject: Subject) -> Finding:
         """Compare the distinct count with the number of values. With an estimate, the finding is usually unknown."""
         row = subject.row
-        if row.value_count <= 1:
-            return Finding("passed", format_count(row.value_count, "value"))
+        if not row.value_count:
+            return nothing_to_check("values")
+        if row.value_count == 1:
+            return Finding("passed", "1 value")
         if row.type_class is None:
             return Finding("unknown", explain_no_values(row), "absent")
         distinct, guarantee = row.distinct_count, row.distinct_count_guarantee
@@ -186,7 +190,7 @@ class Range(BoundedCheck):
         low = None if self.minimum is None else subject.literal(self.minimum)
         high = None if self.maximum is None else subject.literal(self.maximum)
         if not row.value_count:
-            return Finding("passed", "no values")
+            return nothing_to_check("values")
         if row.nan_count:
             return Finding(
                 "failed", f"{format_number(row.nan_count)} of {format_count(row.value_count, 'value')} are NaN"
@@ -299,7 +303,7 @@ class ValueLengths(BoundedCheck):
         """
         row = subject.row
         if not row.value_count:
-            return Finding("passed", "no values")
+            return nothing_to_check("values")
         low, high = row.minimum_length, row.maximum_length
         if low is None or high is None:
             raise ConfigError(
@@ -335,7 +339,7 @@ class AcceptedValues(Check):
         row = subject.row
         accepted = [subject.literal(value) for value in self.values]
         if not row.value_count:
-            return Finding("passed", "no values")
+            return nothing_to_check("values")
         keys = {_value_key(value) for value in accepted}
         if row.distinct_count_guarantee == "exact" and (row.distinct_count or 0) > len(keys):
             examples = _most_frequent_others(subject, keys)
@@ -432,7 +436,7 @@ class Matches(Check):
         if row.type_class not in ("string", "null"):
             raise ConfigError(f"{subject.label} has values of {row.type}: only texts match patterns")
         if not row.value_count:
-            return Finding("passed", "no values")
+            return nothing_to_check("values")
         try:
             counted = _count_matches(subject, matcher)
         except NotStoredError as error:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from metastore_assets.checks.base import Check, Finding
+from metastore_assets.checks.base import Check, Finding, nothing_to_check
 from metastore_assets.checks.configured_checks import NamedCheck, read_named_checks
 from metastore_assets.checks.results import CheckResult, PartitionFinding
 from metastore_assets.checks.subject import CheckContext, Subject
@@ -62,9 +62,13 @@ def _evaluate_by_partition(checks: Sequence[NamedCheck], table: Table, context: 
     misfits: dict[str, Finding] = {}
     shared_findings: dict[str, Finding | None] = {}
     applicable = [check for check in checks if selections[check.name].keys]
-    for check in applicable:
+    for check in checks:
         with _recording_misfit(check, misfits):
-            shared_findings[check.name] = _finding_of_all_partitions(check, table, context)
+            if selections[check.name].keys:
+                shared_findings[check.name] = _finding_of_all_partitions(check, table, context)
+            else:
+                # Without partitions, too, a check that does not fit the table fails.
+                evaluate(check, Subject(table, context, None, check.column))
     for entry in table.partitions() if applicable else ():
         for check in applicable:
             if entry.key in selections[check.name].keys and check.name not in misfits:
@@ -175,7 +179,7 @@ def combine_findings(
     if missing is not None and not any(each.finding.status == "failed" for each in findings):
         return Finding("unknown", missing, "absent")
     if not findings:
-        return Finding("passed", "no partitions")
+        return nothing_to_check("partitions")
     by_status = {
         status: [each for each in findings if each.finding.status == status] for status in ("failed", "unknown")
     }

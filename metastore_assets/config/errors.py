@@ -73,7 +73,7 @@ def message_of(problem: Problem) -> str:
 def show_value(value: Any) -> str:
     """Format a value for a message: a string, list or mapping as in Python, `true`, `false` or `null` as in YAML.
 
-    A string that needs more than 60 characters is cut after them, and ends in `…`. Any other value that needs more
+    A string that needs more than 60 characters is cut, and ends in `…` and its quote. Any other value that needs more
     gives an empty text.
     """
     if isinstance(value, bool) or value is None:
@@ -81,7 +81,7 @@ def show_value(value: Any) -> str:
     text = repr(value) if isinstance(value, str | list | dict) else str(value)
     if len(text) <= _MAX_SHOWN:
         return text
-    return f"{text[:_MAX_SHOWN]}…" if isinstance(value, str) else ""
+    return f"{text[: _MAX_SHOWN - 1]}…{text[-1]}" if isinstance(value, str) else ""
 
 
 def _key_path(raw: Any, problem: Problem) -> Iterator[int | str]:

@@ -101,9 +101,7 @@ class ColumnSpec:
             not_enumerated: Leaves for which the stored profile has no value counts, because values hardly repeat.
         """
         if self.statistics != wanted.statistics:
-            yield from ((leaf, "statistics") for leaf in wanted.values)
-            if not wanted.values:
-                yield "", "statistics"
+            yield from wanted.all_outputs()
             return
         for leaf in wanted.values:
             is_enumerated = self.state(leaf, not_enumerated) in _ENUMERATING
@@ -120,6 +118,10 @@ class ColumnSpec:
                 stored = self.user_defined.get(leaf, {})
                 missing = (key for key in wanted.user_defined.get(leaf, {}) if key not in stored)
                 yield from ((leaf, key) for key in missing if not key.startswith(DERIVED))
+
+    def all_outputs(self) -> list[tuple[str, str]]:
+        """Return (leaf, `statistics`) for each leaf, as `missing_outputs` does if no stored output can be used."""
+        return [(leaf, "statistics") for leaf in self.values or ("",)]
 
     def equals(self, wanted: ColumnSpec, not_enumerated: Collection[str] = ()) -> bool:
         """Return whether exactly the wanted outputs are stored. Names and column order are not compared.

@@ -115,18 +115,20 @@ class SpecCompatibility:
     def missing_outputs(self, spec_id: str, not_enumerated: tuple[str, ...] = ()) -> list[tuple[str, str]]:
         """Return (field id, output) for each wanted output that a profile neither stores nor can derive.
 
-        Wanted columns that the profile does not have are omitted (see `missing_columns`). So are columns whose spec
-        cannot be parsed. The result is empty if the profile's spec is unknown.
+        Wanted columns that the profile does not have are omitted (see `missing_columns`). A column whose spec cannot be
+        parsed stores nothing, nor does any column if the profile's spec is unknown.
 
         Args:
             spec_id: The id of the profile's spec.
             not_enumerated: Leaves that the profile does not enumerate although its spec allows it.
         """
-        return [
-            output
-            for stored, wanted in self._shared_columns(spec_id)
-            for output in stored.missing_outputs(wanted, not_enumerated)
-        ]
+        stored_columns = self.specs.get(spec_id)
+        outputs: list[tuple[str, str]] = []
+        for column, wanted in self._wanted_columns.items():
+            if wanted is not None and (stored_columns is None or column in stored_columns):
+                stored = None if stored_columns is None else parse_column_spec(stored_columns[column])
+                outputs += wanted.all_outputs() if stored is None else stored.missing_outputs(wanted, not_enumerated)
+        return outputs
 
     def has_user_defined(self, columns: Iterable[str]) -> bool:
         """Return whether the wanted spec has user-defined statistics of any of these columns (identities)."""

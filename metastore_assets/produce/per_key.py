@@ -91,7 +91,8 @@ class _PerKeyAdapter:
     def __call__(self, batch: Batch) -> pa.Table:
         """Call the function for each source key of a batch. Return the output of all calls as one table.
 
-        Raises KeyFailure for a key if the function fails, or if its output does not have the declared types.
+        Raises KeyFailure for a key if the function fails, or if its output does not have the declared types. If the
+        outputs of all keys are invalid only together, the error of their conversion is raised.
         """
         keys = _plain_rows(batch.keys)
         groups = zip(*(_groups(port, len(keys)) for port in batch.ports), strict=True)
@@ -109,13 +110,17 @@ class _PerKeyAdapter:
         try:
             columns = _columns(targets, self.rows.key) + _columns(values, self.rows.value)
         except Exception as error:
-            raise KeyFailure(keys[sources[self._first_wrong(targets, values)]]) from error
+            wrong = self._first_wrong(targets, values)
+            if wrong is None:
+                raise
+            raise KeyFailure(keys[sources[wrong]]) from error
         return pa.table([pa.array(sources, pa.int64()), *columns], names=[SOURCE, *self.rows.schema.names])
 
-    def _first_wrong(self, targets: list[Any], values: list[Any]) -> int:
+    def _first_wrong(self, targets: list[Any], values: list[Any]) -> int | None:
         """Return the index of the first (target, value) pair that does not have the declared types.
 
-        The caller has found that all pairs together are invalid. If each pair is valid alone, the result is 0.
+        The result is None if each pair is valid alone. For example, Arrow converts a struct from a tuple or from a
+        mapping, and not from both in one column.
         """
         for number, (target, value) in enumerate(zip(targets, values, strict=True)):
             try:
@@ -123,7 +128,7 @@ class _PerKeyAdapter:
                 _columns([value], self.rows.value)
             except Exception:  # noqa: BLE001 (whatever it is, the caller has the error)
                 return number
-        return 0
+        return None
 
 
 class KeyFailure(Exception):

@@ -105,8 +105,9 @@ def cast_to_union(values: pa.Array, union: pa.StructType) -> pa.Array:
 
     Args:
         values: Union values, or lists of (fraction, union value).
-        union: The new union. The caller ensures that it has a child for each class that has values; other values would
-            be lost.
+        union: The new union.
+
+    Raises ValueError if `union` has no child for a class that has values.
     """
     if isinstance(values, pa.ListArray):
         if values.type.value_type == pa.struct([("fraction", pa.float64()), ("value", union)]):
@@ -121,6 +122,11 @@ def cast_to_union(values: pa.Array, union: pa.StructType) -> pa.Array:
     if values.type == union:
         return values
     children = dict(zip(values.type.names, values.flatten(), strict=True))
+    lost = [name for name in children if union.get_field_index(name) < 0 and children[name].null_count < len(values)]
+    if lost:
+        raise ValueError(
+            f"a union of {', '.join(union.names) or 'no classes'} has no place for values of {', '.join(lost)}"
+        )
     arrays = [
         children[field.name].cast(field.type) if field.name in children else pa.nulls(len(values), field.type)
         for field in union

@@ -299,7 +299,9 @@ class RowGroupCache:
             if key not in self._tables:
                 self._tables[key] = table
                 self._bytes += size
-            while self._bytes > self.max_bytes or len(self._tables) > (self._max_groups or len(self._tables)):
+            while self._bytes > self.max_bytes or (
+                self._max_groups is not None and len(self._tables) > self._max_groups
+            ):
                 self._bytes -= self._tables.popitem(last=False)[1].nbytes
 
 

@@ -50,7 +50,7 @@ CASES: list[tuple[str, Any, str, str]] = [
     ("nan", "unique", "failed", "2 distinct of 3 values"),
     ("hidden", "unique", "unknown", "hidden"),
     ("list", "unique", "unknown", "a list has no values itself"),
-    ("none", "unique", "passed", "0 values"),
+    ("none", "unique", "passed", "no values"),
     ("text", {"accepted_values": ["b", "ab", "c"]}, "passed", "100.0% of 3 values accepted"),
     ("text", {"accepted_values": ["b"]}, "failed", "2 distinct values, and 1 is accepted; not ab"),
     ("text", {"accepted_values": ["b", "x"]}, "failed", "ab not accepted; ab to b"),

@@ -248,6 +248,33 @@ def test_a_check_that_passes_for_the_table_passes_for_its_partitions(local_store
     ]
 
 
+def test_checks_of_no_partitions_and_no_rows_say_that_nothing_was_checked(local_store: ObjectStore) -> None:
+    """They pass. A check that does not fit the table fails, and a check of the row count is evaluated."""
+    published = publish(local_store, numbers(0))
+    table = published.at(replace(published.version, partitions=[]))
+    each = {"partitions": "all"}
+    rows, each_row, *values = results(
+        local_store,
+        table,
+        {"row_count": 1},
+        {"row_count": 1, **each, "name": "each"},
+        n=[
+            "not_null",
+            {"null_share": 0.1},
+            "unique",
+            {"range": {"minimum": 1}},
+            {"accepted_values": [1]},
+            {"not_null": None, **each, "name": "each_not_null"},
+            {"range": {"minimum": "x"}, **each, "name": "misfit"},
+        ],
+    )
+    misfit = values.pop()
+    assert (rows.status, misfit.status) == ("failed", "failed")
+    for result in (each_row, *values):
+        assert result.status == "passed"
+        assert "nothing was checked" in result.finding.observed
+
+
 def test_missing_partitions_make_a_check_unknown(local_store: ObjectStore) -> None:
     """They may have been removed, or be added later, so the configuration is valid."""
     table = publish(local_store, numbers(1), partitions={"day=1": numbers(1)})

@@ -327,3 +327,12 @@ def test_a_plan_reports_changed_types_and_reasons() -> None:
         {"column": "name", "before": "string", "now": "binary", "reason": None},
     ]
     assert plan(None, now).type_changes == ()
+
+
+def test_a_profile_of_an_unknown_spec_lacks_all_outputs() -> None:
+    """The plan counts its fragment for each column, as if a release had changed the statistics."""
+    base = published(plan(None, snapshot(fragment("a"), fragment("b"))))
+    entries = [replace(entry, spec_id="unknown") if entry.id == "a" else entry for entry in base.fragments]
+    again = plan(replace(base, fragments=entries), snapshot(fragment("a"), fragment("b")))
+    assert ids(again) == ["a"]
+    assert again.read_again == {"id": {"statistics": 1}, "name": {"statistics": 1}}

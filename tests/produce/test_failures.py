@@ -347,3 +347,14 @@ def test_nested_values_that_stay_the_same_are_stored(store: ObjectStore, form: s
     flow = flow_of(store, produce=produce, rows=Rows(KEY, pa.schema([("x", type_)])))
     load(flow, *range(len(values)))
     assert flow.version().content("stage")["x"].combine_chunks().equals(pa.array(values, type_))
+
+
+def test_rows_that_only_together_are_invalid_name_no_key(store: ObjectStore) -> None:
+    """Arrow converts tuples or mappings to structs, but not both in one column."""
+
+    def produce(key: int, rows: Iterator[int]) -> Iterator[Any]:
+        yield key, (1,) if key % 2 else {"a": 1}
+
+    flow = flow_of(store, produce=produce, rows=Rows(KEY, pa.schema([("x", pa.struct([("a", pa.int64())]))])))
+    with pytest.raises(ProduceError, match=r"\b3 to 4\b"):
+        load(flow, 3, 4)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.sections import SECTIONS, SectionReader, SectionWriter
+from metastore_assets.store.sections import SECTIONS, RowGroupCache, SectionReader, SectionWriter
 
 SCHEMA = pa.schema([("name", pa.string()), ("value", pa.struct([("int64", pa.int64())])), ("row", pa.int64())])
 SIZES = st.sampled_from([0, 1, 3, 100, 4095, 4096, 4097, 9000, 40_000, 131_071, 131_072, 131_073, 300_000])
@@ -149,3 +149,13 @@ def test_reading_a_section_reads_only_its_row_groups(s3_store: ObjectStore, trav
             assert reader.read_section(name).column("name").to_pylist() == [name] * size
             assert sum(travelled) < 60_000
             assert len(travelled) <= 2
+
+
+@pytest.mark.parametrize("limit", [0, 1, None])
+def test_a_cache_has_at_most_its_number_of_row_groups(limit: int | None) -> None:
+    cache = RowGroupCache(1 << 20, limit)
+    for number in range(3):
+        cache.put((number,), rows("a", 0, 1))
+    assert [cache.get((number,)) is not None for number in range(3)] == [
+        limit is None or number >= 3 - limit for number in range(3)
+    ]

@@ -65,6 +65,9 @@ _ORDERING_KEYS = ("hoodie.table.ordering.fields", "hoodie.table.precombine.field
 _PARTIAL_UPDATES = "hoodie.table.partial.update.mode"
 _LACK_OF_SUPPORT = re.compile(r"unsupported|not (yet )?(supported|implemented)|only supports?|refusing", re.IGNORECASE)
 """Matches the messages with which hudi-rs reports unsupported features."""
+_RECORD_KEY = "hoodie.table.recordkey.fields"
+_META_FIELDS = "hoodie.populate.meta.fields"
+_KEY_GENERATOR = ".keygenerator."
 _GENERATOR = "hoodie.table.keygenerator."
 _MERGE_PROPERTIES = ("hoodie.record.merge.property.", "hoodie.payload.delete.")
 """Beginnings of the names of properties that define how records merge, or which records are deletes."""
@@ -109,8 +112,8 @@ class MergeRules:
             raise ValueError(f"partial updates ({_PARTIAL_UPDATES})")
         if unsupported:
             raise ValueError(f"the property {unsupported}")
-        record_key = names_property(properties, ("hoodie.table.recordkey.fields",))
-        meta_fields = boolean_property(properties, "hoodie.populate.meta.fields", True)
+        record_key = names_property(properties, (_RECORD_KEY,))
+        meta_fields = boolean_property(properties, _META_FIELDS, True)
         if not meta_fields and not record_key:
             raise ValueError("tables with neither meta fields nor record key fields")
         return cls(
@@ -119,8 +122,20 @@ class MergeRules:
             record_key,
             ordering,
             meta_fields,
-            tuple(sorted((key, value) for key, value in properties.items() if ".keygenerator." in key)),
+            tuple(sorted((key, value) for key, value in properties.items() if _KEY_GENERATOR in key)),
         )
+
+    @classmethod
+    def without_merging(cls, version: int, properties: Mapping[str, str]) -> MergeRules:
+        """Return rules for reading files whose records do not merge. Only the properties of record keys matter.
+
+        Raises ValueError if the table has neither meta fields nor record key fields.
+
+        Args:
+            version: The table version.
+            properties: The properties of the table.
+        """
+        return cls.of(version, {key: value for key, value in properties.items() if _is_of_record_keys(key)})
 
     @property
     def has_ambiguous_keys(self) -> bool:
@@ -250,6 +265,10 @@ def _check_values(base: str, logs: Sequence[str], blocks: Iterable[LogBlock], pl
             check_concurrent_values(logs, plan.rules.ordering[0], kind, plan.instants)
 
 
+def _is_of_record_keys(key: str) -> bool:
+    return key in (_RECORD_KEY, _META_FIELDS) or _KEY_GENERATOR in key
+
+
 def _infer_mode(version: int, payload: str, strategy: str, ordering: tuple[str, ...]) -> str:
     """Return the merge mode that Hudi 1.x infers for a table that records none.
 
@@ -274,8 +293,8 @@ def _write_table(folder: str, plan: HudiMergePlan) -> None:
         "hoodie.table.version": str(rules.version),
         "hoodie.timeline.layout.version": "2" if rules.version >= 8 else "1",
         "hoodie.table.timeline.timezone": "UTC",
-        "hoodie.populate.meta.fields": str(rules.meta_fields).lower(),
-        "hoodie.table.recordkey.fields": ",".join(rules.record_key),
+        _META_FIELDS: str(rules.meta_fields).lower(),
+        _RECORD_KEY: ",".join(rules.record_key),
         "hoodie.record.merge.mode": rules.mode,
         "hoodie.table.create.schema": in_utc(plan.schema),
     }

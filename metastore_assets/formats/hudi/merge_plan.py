@@ -68,15 +68,16 @@ class MergePlanner:
             return PlannedSlice(file_slice, None)
         if file_slice.kind == "orc":
             raise TableFormatError(f"{uri} has log files on base files in ORC, which has no reader")
+        files = "log files" if file_slice.logs else "base files in Lance"
         try:
-            rules = self._rules = self._rules or MergeRules.of(self._timeline.version, self._timeline.properties)
+            rules = self._merge_rules() if file_slice.logs else self._unmerged_rules()
             if self.schema.avro is None:
                 raise TableFormatError(
-                    f"{uri} has log files, but neither a commit nor a base file records its schema in Avro"
+                    f"{uri} has {files}, but neither a commit nor a base file records its schema in Avro"
                 )
             kind = rules.ordering_kind(self.schema.avro) if file_slice.logs else None
         except ValueError as error:
-            raise TableFormatError(f"{uri} has log files that merge by {error}, which has no reader") from error
+            raise TableFormatError(f"{uri} has {files}, and merges by {error}, which has no reader") from error
         if file_slice.kind == "lance" and _has_local_times(self.schema.columns):
             raise TableFormatError(f"{uri} has timestamps without time zone in Lance, which has no reader")
         if not file_slice.in_order and (kind is None or not rules.meta_fields):
@@ -103,6 +104,21 @@ class MergePlanner:
             return replace(file_slice, logs=logs), instants, log_ranges
         names = [parse_data_file_name(stored.path.rpartition("/")[2]) for stored in file_slice.logs]
         return file_slice, tuple(dict.fromkeys(name.instant for name in names if name)), ()
+
+    def _merge_rules(self) -> MergeRules:
+        """Return the table's merge rules. Raises ValueError for an unsupported rule."""
+        self._rules = self._rules or MergeRules.of(self._timeline.version, self._timeline.properties)
+        return self._rules
+
+    def _unmerged_rules(self) -> MergeRules:
+        """Return the rules for slices without log files: those of the table, without merge rules that are unsupported.
+
+        Raises ValueError if the table has neither meta fields nor record key fields.
+        """
+        try:
+            return self._merge_rules()
+        except ValueError:
+            return MergeRules.without_merging(self._timeline.version, self._timeline.properties)
 
     def _read_blocks(self, stored: StoredFile) -> list[LogBlock]:
         """Return the block headers of a log file, from the cache if possible."""

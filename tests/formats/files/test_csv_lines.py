@@ -287,3 +287,12 @@ def test_text_in_another_encoding_is_refused_with_the_line(tmp_path: Path) -> No
         _table(tmp_path, b"a,b\n\x81,2\n", encoding="cp1252")
     with pytest.raises(TableFormatError, match=r"0\.csv.*\bzero\b.*options\.encoding"):
         _table(tmp_path, "a,b\n1,2\n".encode("utf-16"))
+
+
+@pytest.mark.parametrize("content", [b"\n\n5\n", b"\n\n"])
+def test_the_error_about_a_blank_line_before_the_first_row_has_its_line(content: bytes) -> None:
+    """The line is 1, not that of the first row."""
+    options = CsvOptions.of("t", {"header": False, "skip_blank_lines": False, "null_values": ["x"]}, "")
+    _, batches = CsvReader(options).batches(lambda: pa.BufferReader(content), {"f0": pa.int64()})
+    with pytest.raises(pa.ArrowInvalid, match=r"^line 1: ''.*'f0'"):
+        list(batches)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +53,13 @@ def test_every_instant_has_its_rows(name: str, realtables: Path) -> None:
             rows_read = sorted(map(repr, read_rows(snapshot, [fragment])))
             assert contents.setdefault(fragment.id, rows_read) == rows_read
         assert len({fragment.id for fragment in snapshot.fragments}) == len(snapshot.fragments)
+
+
+def test_lance_files_without_log_files_are_read_with_unsupported_merge_rules(realtables: Path, tmp_path: Path) -> None:
+    """No records merge, so a custom payload class makes no difference."""
+    table = shutil.copytree(unpacked(realtables, "cow_v9_trips_lance"), tmp_path / "t")
+    expected = _rows(_open(table))
+    properties = table / ".hoodie/hoodie.properties"
+    lines = [line for line in properties.read_text().splitlines() if "merge" not in line and "payload" not in line]
+    properties.write_text("\n".join([*lines, "hoodie.compaction.payload.class=org.example.Custom", ""]))
+    assert _rows(_open(table)) == expected

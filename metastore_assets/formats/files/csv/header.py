@@ -285,29 +285,25 @@ def detect_headers(table: str, files: Sequence[tuple[str, bool | None, FirstRow 
             f"{table}: {with_header[0]} seems to have a header and {without[0]} seems to have none; "
             "set options.header: `options: {header: true}` or `options: {header: false}`"
         )
-    _check_shared_names(table, files, certain_headers)
+    _check_shared_names(table, files)
     return headers
 
 
-def _check_shared_names(
-    table: str, files: Sequence[tuple[str, bool | None, FirstRow | None]], headers: set[tuple[str, ...]]
-) -> None:
-    """Raise TableFormatError if the header of a file with only text columns has no name that another header has.
+def _check_shared_names(table: str, files: Sequence[tuple[str, bool | None, FirstRow | None]]) -> None:
+    """Raise TableFormatError if the header of a file with only text columns shares no name with that of another file.
 
-    Such a row may consist of values.
+    Such a row may consist of values. Only headers that were detected with certainty count.
 
     Args:
         table: URI of the table, for messages.
         files: as for `detect_headers`.
-        headers: the distinct headers that were detected with certainty.
     """
+    headers = [(path, first) for path, has_header, first in files if first and has_header]
     if len(headers) < 2:
         return
-    uses = Counter(name for cells in headers for name in set(cells))
-    for path, _, first in files:
-        if first is None or first.has_types:
-            continue
-        if first.cells in headers and all(uses[name] == 1 for name in first.cells):
+    uses = Counter(name for _, first in headers for name in set(first.cells))
+    for path, first in headers:
+        if not first.has_types and all(uses[name] == 1 for name in first.cells):
             raise TableFormatError(f"{table}: {path}: {UNKNOWN_HEADER}")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain
 
+import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
@@ -200,8 +201,9 @@ class CsvReader:
         for block, batch in blocks:
             if not start and blank_lines_are_rows(len(names), self.options):
                 for offset in range(0, block.blanks_before, _BLANK_ROWS):
-                    blank = blank_texts(min(_BLANK_ROWS, block.blanks_before - offset), self.options)
-                    yield self._parse_batch([blank], block, 0, names, schema)
+                    lines = np.arange(min(_BLANK_ROWS, block.blanks_before - offset))
+                    blanks = replace(block, first_line=1 + offset, rows=lines)
+                    yield self._parse_batch([blank_texts(len(lines), self.options)], blanks, 0, names, schema)
             if batch is not None:
                 texts = [column.slice(start) for column in batch.columns]
                 yield self._parse_batch(texts, block, start, names, schema)
@@ -354,6 +356,7 @@ def _check_delimiter(batch: pa.RecordBatch, options: CsvOptions) -> None:
         counts = pc.min_max(pc.count_substring(texts, delimiter)).as_py()
         if delimiter != options.delimiter and counts["min"] == counts["max"] and counts["min"]:
             raise InvalidContentError(
-                f"every row has {counts['min']} {spelled!r} and no {options.delimiter!r}, so it may be the delimiter; "
-                f"set options.delimiter to {spelled!r}, or to {options.delimiter!r} if it is part of the values"
+                f"each of its first rows has {counts['min']} {spelled!r} and no {options.delimiter!r}, so it may be "
+                f"the delimiter; set options.delimiter to {spelled!r}, or to {options.delimiter!r} if it is part of "
+                "the values"
             )

@@ -141,7 +141,10 @@ def _delimiter_hint(block: RowBlock, options: CsvOptions) -> str:
     for delimiter, spelled in OTHER_DELIMITERS.items():
         counts = {line.count(delimiter.encode()) for line in lines}
         if delimiter != options.delimiter and len(counts) == 1 and counts != {0}:
-            return f"; every row has as many {spelled!r}: set options.delimiter to {spelled!r} if it separates values"
+            return (
+                f"; the first lines have equally many {spelled!r}: set options.delimiter to {spelled!r} if it "
+                "separates values"
+            )
     return ""
 
 

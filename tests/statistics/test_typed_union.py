@@ -1,0 +1,20 @@
+"""Typed unions: arrays whose elements have values of different type classes."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.statistics.typed_union import cast_to_union, union_type
+from metastore_assets.values.types import class_named
+
+_INTEGERS, _TEXTS = (union_type([class_named(name)]) for name in ("int64", "string"))
+_BOTH = union_type([class_named("int64"), class_named("string")])
+
+
+def test_no_value_is_lost_by_a_cast() -> None:
+    """A class without values may be dropped. A class with values may not."""
+    values = pa.array([{"int64": 1, "string": None}, None], _BOTH)
+    assert cast_to_union(values, _INTEGERS).to_pylist() == [{"int64": 1}, None]
+    with pytest.raises(ValueError, match="int64"):
+        cast_to_union(values, _TEXTS)
