@@ -36,7 +36,7 @@ from metastore_assets.lookup.results import explain_no_values
 from metastore_assets.report.facts import maximum_text, minimum_text, scalar_text
 from metastore_assets.report.text import format_count, format_number, format_share, shorten
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.values.physical import order_key, physical_value
+from metastore_assets.values.physical import identity_key, order_key, physical_value
 from metastore_assets.values.types import class_named
 
 DistanceMeasure: TypeAlias = Literal["stability_index", "kolmogorov_smirnov", "jensen_shannon"]
@@ -340,7 +340,7 @@ class AcceptedValues(Check):
         accepted = [subject.literal(value) for value in self.values]
         if not row.value_count:
             return nothing_to_check("values")
-        keys = {_value_key(value) for value in accepted}
+        keys = {identity_key(value) for value in accepted}
         if row.distinct_count_guarantee == "exact" and (row.distinct_count or 0) > len(keys):
             examples = _most_frequent_others(subject, keys)
             suffix = f"; not {_join_values(examples)}" if examples else ""
@@ -351,7 +351,7 @@ class AcceptedValues(Check):
         outside = [
             bound
             for bound, is_exact in ((row.minimum, row.minimum_exact), (row.maximum, row.maximum_exact))
-            if bound is not None and is_exact and _value_key(bound) not in keys
+            if bound is not None and is_exact and identity_key(bound) not in keys
         ]
         if outside:
             return Finding("failed", f"{_join_values(outside)} not accepted; {_shown_range(row)}")
@@ -362,7 +362,7 @@ class AcceptedValues(Check):
         try:
             # At this point there are at most as many distinct values as accepted ones.
             counted = _count_matches(
-                subject, lambda values: pa.array([_value_key(value) in keys for value in values], pa.bool_())
+                subject, lambda values: pa.array([identity_key(value) in keys for value in values], pa.bool_())
             )
         except NotStoredError as error:
             return Finding("unknown", str(error), "absent", _ALL_VALUES)
@@ -389,13 +389,13 @@ def _most_frequent_others(subject: Subject, keys: Collection[object]) -> list[pa
 
     Args:
         subject: The column.
-        keys: The `_value_key` of each accepted value.
+        keys: The `identity_key` of each accepted value.
     """
     try:
         top = subject.table.top(subject.column, len(keys) + _MAX_EXAMPLES, partition=subject.partition)
     except NotStoredError:
         return []
-    return [value for value, _ in top if _value_key(value) not in keys][:_MAX_EXAMPLES]
+    return [value for value, _ in top if identity_key(value) not in keys][:_MAX_EXAMPLES]
 
 
 def _is_disjoint(row: ColumnStatistics, accepted: Sequence[pa.Scalar]) -> bool:
@@ -569,12 +569,6 @@ class Drift(Check):
     def describe(self) -> str:
         most = f"{self.most.normalize():f}"
         return f"{_MEASURE_NAMES[self.measure]} of at most {most} against {describe_baseline(self.against)}"
-
-
-def _value_key(value: pa.Scalar) -> object:
-    """Return a key that is equal for equal values of a column. All NaN have the same key."""
-    key = order_key(value)
-    return "NaN" if key != key else key
 
 
 def _join_values(values: Sequence[pa.Scalar]) -> str:

@@ -19,6 +19,7 @@ from metastore_assets.errors import CorruptionError, LiteralError, NotStoredErro
 from metastore_assets.expressions.literals import parse_literal, to_literal
 from metastore_assets.lookup.profiles import Profile
 from metastore_assets.lookup.quantiles import (
+    ExactValues,
     Method,
     RankedValues,
     SketchedValues,
@@ -29,7 +30,7 @@ from metastore_assets.lookup.quantiles import (
 from metastore_assets.lookup.results import AsOf, Count, Quantile, explain_no_values
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, SpreadCounts, derive_frequencies, measure_spread
-from metastore_assets.values.physical import order_key
+from metastore_assets.values.physical import array_of, order_key
 from metastore_assets.values.types import TypeClass, class_named
 
 if TYPE_CHECKING:
@@ -205,17 +206,24 @@ class ColumnValues:
         If values that occur once are stored only as fingerprints (short hashes), the result may be the estimate 1,
         because different values can have the same fingerprint.
         """
-        count = self._frequency_by_statistics(value)
-        if count is None:
-            values = self._exact_values()
-            if values is None and self._has_fingerprints():
-                return self._frequency_by_fingerprint(value)
-            if values is None:
+        return self.frequencies(array_of([value]))[0]
+
+    def frequencies(self, values: pa.Array) -> list[Count]:
+        """Return the number of rows with each value, as `frequency` does. Values are looked up together."""
+        counts = [self._frequency_by_statistics(value) for value in values]
+        within = [number for number, count in enumerate(counts) if count is None]
+        if within:
+            requested, exact_values = values.take(pa.array(within)), self._exact_values()
+            if exact_values is not None:
+                found = [Count(count, "exact", self._as_of) for count in exact_values.frequencies(requested)]
+            elif self._has_fingerprints():
+                found = self._frequencies_by_fingerprint(requested)
+            else:
                 raise NotStoredError(
                     f"the version has no value counts of {self._subject}: {self._why_no_value_counts()}"
                 )
-            count = values.count_below(value, inclusive=True) - values.count_below(value)
-        return Count(count, "exact", self._as_of)
+        answers = iter(found if within else ())
+        return [next(answers) if count is None else Count(count, "exact", self._as_of) for count in counts]
 
     def partitions_of(self, value: pa.Scalar) -> list[tuple[str, int]] | None:
         """Return (partition key, frequency) of each partition that has a value, sorted by key.
@@ -284,14 +292,15 @@ class ColumnValues:
         """
         return self._row.frequencies == "repeated" and self._is_table
 
-    def _frequency_by_fingerprint(self, value: pa.Scalar) -> Count:
+    def _frequencies_by_fingerprint(self, values: pa.Array) -> list[Count]:
         type_class, table_counts = self._resolve_table_counts()
-        frequency = table_counts.frequency(self._row.field_id, type_class, value)
-        if frequency:
-            return Count(frequency, "exact", self._as_of)
+        frequencies = table_counts.frequencies_of(self._row.field_id, type_class, values)
+        by_fingerprint = table_counts.fingerprint_frequencies(self._row.field_id, values)
         # A fingerprint that occurs several times has all of its values in the value counts.
-        may_occur = table_counts.fingerprint_frequency(self._row.field_id, value) == 1
-        return Count(1, "estimate", self._as_of) if may_occur else Count(0, "exact", self._as_of)
+        return [
+            Count(1, "estimate", self._as_of) if not count and rows == 1 else Count(count, "exact", self._as_of)
+            for count, rows in zip(frequencies, by_fingerprint, strict=True)
+        ]
 
     def _type_class(self) -> TypeClass:
         """Return the type class of the column. Raises NotStoredError if values are not profiled, or are hidden."""
@@ -308,7 +317,7 @@ class ColumnValues:
             return self._profile.frequencies(row.field_id) if self._stores_value_counts else None
         return derive_frequencies(row)
 
-    def _exact_values(self) -> RankedValues | None:
+    def _exact_values(self) -> ExactValues | None:
         """Return the column's sorted values from the profile or the table's value counts; None if neither has them."""
         self._type_class()
         frequencies = self._all_frequencies()

@@ -227,8 +227,8 @@ class _ColumnDistribution:
     def count_below(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
         return self._values.count_below(value, inclusive=inclusive)
 
-    def frequency(self, value: pa.Scalar) -> Count:
-        return self._values.frequency(value)
+    def frequencies(self, values: pa.Array) -> list[Count]:
+        return self._values.frequencies(values)
 
     @lock_free_cached_property
     def bins(self) -> HistogramBins | None:

@@ -54,6 +54,13 @@ class RankedValues(Protocol):
         """
 
 
+class ExactValues(RankedValues, Protocol):
+    """The exact values of a column."""
+
+    def frequencies(self, values: pa.Array) -> list[int]:
+        """Return the number of rows with each value of an array of the canonical Arrow type."""
+
+
 class ValuesInMemory:
     """The sorted values of a column in memory, with their frequencies."""
 
@@ -78,6 +85,10 @@ class ValuesInMemory:
             other = sort_key(self._values[middle])
             low, high = (middle + 1, high) if other < key or (inclusive and other == key) else (low, middle)
         return int(self._ends[low - 1]) if low else 0
+
+    def frequencies(self, values: pa.Array) -> list[int]:
+        """Return the number of rows with each value."""
+        return [self.count_below(value, inclusive=True) - self.count_below(value) for value in values]
 
 
 class TableValues:
@@ -114,6 +125,14 @@ class TableValues:
         key = self._column.append_column("value", pa.repeat(value, 1))
         (rank,) = self._ranks.rank(key)
         return rank + self._ranks.count_between(key, key) if inclusive else rank
+
+    def frequencies(self, values: pa.Array) -> list[int]:
+        """Return the number of rows with each value. One value is answered by the row groups that ranks have cached."""
+        if len(values) == 1:
+            key = self._column.append_column("value", values)
+            return [self._ranks.count_between(key, key)]
+        (field_id,) = self._column["column"].to_pylist()
+        return self._table_counts.frequencies_of(field_id, self._type_class, values)
 
 
 @dataclass(frozen=True)

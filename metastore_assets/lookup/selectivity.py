@@ -34,7 +34,7 @@ from metastore_assets.lookup.results import AsOf, Count
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.store.version import Version
-from metastore_assets.values.physical import order_key, physical_value
+from metastore_assets.values.physical import array_of, order_key, physical_value
 from metastore_assets.values.truncation import prefix_successor
 
 
@@ -84,8 +84,8 @@ class ColumnDistribution(Protocol):
     def count_below(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
         """Return the number of values < `value`, or <= `value` if `inclusive`; None if the number is unknown."""
 
-    def frequency(self, value: pa.Scalar) -> Count:
-        """Return the frequency of a value, exact or as an estimate that is never too small. Raises NotStoredError."""
+    def frequencies(self, values: pa.Array) -> list[Count]:
+        """Return the frequency of each value, exact or an estimate that is never too small. Raises NotStoredError."""
 
     @property
     def bins(self) -> HistogramBins | None:
@@ -198,7 +198,7 @@ def _estimate_interval(comparisons: Sequence[Comparison], distribution: ColumnDi
     if low and high and (low[0] > high[0] or (low[0] == high[0] and (low[1] or not high[1]))):
         return _RowEstimate(0, 0, 0)
     if low and high and low[0] == high[0]:
-        return _estimate_equal(low[2].value, distribution)
+        return _estimate_equal(array_of([low[2].value]), distribution)[0]
     below_high = _estimate_below(high[2].value, high[1], distribution) if high else _RowEstimate(values, values, values)
     below_low = _estimate_below(low[2].value, low[1], distribution) if low else _RowEstimate(0, 0, 0)
     return below_high.minus(below_low).within(values)
@@ -276,17 +276,25 @@ def _estimate_by_bins(value: pa.Scalar, bins: HistogramBins, numbers: int) -> _R
     return _RowEstimate(least, most + infinite, (least + most) / 2)
 
 
-def _estimate_equal(value: pa.Scalar, distribution: ColumnDistribution) -> _RowEstimate:
-    """Estimate the rows with a value by its frequency or, if that is not stored, by ranks and the distinct count."""
-    row = distribution.row
+def _estimate_equal(values: pa.Array, distribution: ColumnDistribution) -> list[_RowEstimate]:
+    """Estimate the rows with each value: by frequencies or, if these are not stored, as `_estimate_by_ranks`."""
     try:
-        answer = distribution.frequency(value)
-        return _RowEstimate(answer.value if answer.guarantee == "exact" else 0, answer.value, answer.value)
+        answers = distribution.frequencies(values)
     except NotStoredError:
-        below, upto = (_bound_below(value, inclusive, distribution) for inclusive in (False, True))
-        numbers = row.value_count - (row.nan_count or 0)
-        about = row.value_count / max(1, row.distinct_count or 1)
-        return _RowEstimate(upto.least - below.most, upto.most - below.least, about).within(numbers)
+        return [_estimate_by_ranks(value, distribution) for value in values]
+    return [
+        _RowEstimate(answer.value if answer.guarantee == "exact" else 0, answer.value, answer.value)
+        for answer in answers
+    ]
+
+
+def _estimate_by_ranks(value: pa.Scalar, distribution: ColumnDistribution) -> _RowEstimate:
+    """Estimate the rows with a value by bounds of its ranks, and by the distinct count."""
+    row = distribution.row
+    below, upto = (_bound_below(value, inclusive, distribution) for inclusive in (False, True))
+    numbers = row.value_count - (row.nan_count or 0)
+    about = row.value_count / max(1, row.distinct_count or 1)
+    return _RowEstimate(upto.least - below.most, upto.most - below.least, about).within(numbers)
 
 
 def _estimate_is_null(leaf: IsNull, rows: int, distributions: _Distributions) -> _RowEstimate:
@@ -310,7 +318,8 @@ def _estimate_is_nan(leaf: IsNaN, rows: int, distributions: _Distributions) -> _
 def _estimate_comparison(leaf: Comparison, rows: int, distributions: _Distributions) -> _RowEstimate:
     column = distributions(leaf.column)
     if leaf.operator == "!=":
-        return _estimate_equal(leaf.value, column).complement(column.row.value_count)
+        (matching,) = _estimate_equal(array_of([leaf.value]), column)
+        return matching.complement(column.row.value_count)
     return _estimate_interval([leaf], column)
 
 
@@ -318,7 +327,7 @@ def _estimate_in(leaf: In, rows: int, distributions: _Distributions) -> _RowEsti
     """Estimate the rows with a value of the set or, if the leaf is negated, the rows with any other value."""
     column = distributions(leaf.column)
     value_count = column.row.value_count
-    parts = [_estimate_equal(value, column) for value in leaf.values]
+    parts = _estimate_equal(leaf.values, column)
     matching = _RowEstimate(
         sum(part.least for part in parts), sum(part.most for part in parts), sum(part.estimate for part in parts)
     ).within(value_count)

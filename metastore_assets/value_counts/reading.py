@@ -33,7 +33,7 @@ from metastore_assets.value_counts.fingerprinted import (
 )
 from metastore_assets.value_counts.graph import BY_PARTITION, FREQUENCIES, FREQUENCY_COUNTS, VALUES, rows_of, stage_name
 from metastore_assets.value_counts.state import TableValueCounts
-from metastore_assets.values.physical import physical_series
+from metastore_assets.values.physical import identity_key, physical_series
 from metastore_assets.values.types import class_named
 
 _MAX_SCANNED_VALUES = 1_000_000
@@ -76,21 +76,27 @@ class ValueCountReader:
         view = self._view_of(column, type_class)
         return [] if view is None else [run.path for run in view.runs(stage_name(VALUES, type_class))]
 
-    def frequency(self, column: str, type_class: str, value: pa.Scalar) -> int:
-        """Return the stored frequency of a value; 0 if the value is not stored."""
+    def frequencies_of(self, column: str, type_class: str, values: pa.Array) -> list[int]:
+        """Return the stored frequency of each value; 0 for a value that is not stored.
+
+        Each row group that may have some of the values is read once.
+        """
         view = self._view_of(column, type_class)
         if view is None:
-            return 0
-        values = pa.array([value], value.type)
+            return [0] * len(values)
         fingerprints = {"fingerprint": self._fingerprints(values)} if self._is_fingerprinted(column) else {}
-        key = pa.table({"column": [column], **fingerprints, "value": values})
-        return sum(view.groups(stage_name(VALUES, type_class), key)["frequency"].to_pylist())
+        keys = pa.table({"column": pa.repeat(pa.scalar(column), len(values)), **fingerprints, "value": values})
+        rows = view.groups(stage_name(VALUES, type_class), keys)
+        by_key = dict(zip(map(identity_key, rows["value"]), rows["frequency"].to_pylist(), strict=True))
+        return [by_key.get(identity_key(value), 0) for value in values]
 
-    def fingerprint_frequency(self, column: str, value: pa.Scalar) -> int:
-        """Return the number of rows of a fingerprinted column whose value has the same fingerprint as `value`."""
-        fingerprints = self._fingerprints(pa.array([value], value.type))
-        rows = self._fingerprint_view.groups(FINGERPRINTS, pa.table({"column": [column], "fingerprint": fingerprints}))
-        return sum(rows["frequency"].to_pylist())
+    def fingerprint_frequencies(self, column: str, values: pa.Array) -> list[int]:
+        """Return for each value the number of rows of a fingerprinted column whose value has the same fingerprint."""
+        fingerprints = self._fingerprints(values)
+        keys = pa.table({"column": pa.repeat(pa.scalar(column), len(values)), "fingerprint": fingerprints})
+        rows = self._fingerprint_view.groups(FINGERPRINTS, keys)
+        by_fingerprint = dict(zip(rows["fingerprint"].to_pylist(), rows["frequency"].to_pylist(), strict=True))
+        return [by_fingerprint.get(fingerprint, 0) for fingerprint in fingerprints.tolist()]
 
     def top(self, column: str, type_class: str, limit: int, least: int = 1) -> pa.Table:
         """Return the most frequent stored values as a table of `value` and `frequency`, by decreasing frequency.

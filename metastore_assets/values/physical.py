@@ -166,6 +166,12 @@ def physical_value(value: pa.Scalar) -> int | float:
     return int(value.as_py() if t.is_integer(value.type) else value.value)
 
 
+def identity_key(value: pa.Scalar) -> object:
+    """Return a hashable key that is equal for equal scalars of one type class. All NaN have the same key."""
+    key = order_key(value)
+    return "NaN" if key != key else key
+
+
 def order_key(value: pa.Scalar) -> Any:
     """Return a number or bytes by which to sort scalars of one type class.
 

@@ -10,10 +10,12 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -22,6 +24,7 @@ from metastore_assets.errors import CorruptionError, LiteralError, MetastoreErro
 from metastore_assets.lookup import Count, Table, TextValue
 from metastore_assets.lookup.json import scalar_json
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.physical import array_of
 from metastore_assets.values.types import class_named
 from tests.lookup.publishing import publish
 from tests.statistics.oracle import NAN, Facts, plain
@@ -120,6 +123,10 @@ def assert_answers(table: Table, name: str, values: list[Any], requested: list[A
             name,
             value,
         )
+    if requested:
+        several = table.value_counts.column(name, partition)
+        wanted_values = array_of([several.literal(as_scalar(name, value)) for value in requested])
+        assert several.frequencies(wanted_values) == [several.frequency(value) for value in wanted_values]
     spread = table.spread(name, partition=partition)
     assert (spread.distinct_count, spread.duplicate_count) == (facts.distinct_count, facts.duplicate_count)
     assert spread.singleton_count == facts.distinct_count - facts.duplicate_count
@@ -405,3 +412,18 @@ def test_the_mode_is_the_least_of_the_most_frequent(tmp_path: Path) -> None:
 def test_errors_are_errors_of_the_package() -> None:
     assert issubclass(LiteralError, MetastoreError)
     assert class_named("null").kind == "null"
+
+
+def test_thousands_of_values_are_looked_up_together(tmp_path: Path) -> None:
+    """Texts and numbers, stored or not. Looked up one by one, 2,000 values took 20 seconds of CPU time."""
+    numbers = [number * number % 40_009 for number in range(60_000)]
+    rows = pa.table({"text": [f"t{number}" for number in numbers], "number": numbers})
+    table = publish(ObjectStore(str(tmp_path)), rows, columns={"default": {"frequencies": "all"}})
+    wanted = range(0, 80_000, 40)
+    expected = sum(number in wanted for number in numbers)
+    table.estimate("text = 't1' and number = 1")
+    start = process_time()
+    for column, values in (("text", [f"t{number}" for number in wanted]), ("number", list(wanted))):
+        estimate = table.estimate(pc.field(column).isin(values))
+        assert (estimate.value, estimate.guarantee) == (expected, "exact")
+    assert process_time() - start < 6

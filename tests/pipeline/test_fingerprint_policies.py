@@ -245,6 +245,8 @@ def test_exact_answers_and_not_stored_errors(tmp_path: Path) -> None:
         "c": (1, "estimate"),
         "d": (0, "exact"),
     }
+    together = table.value_counts.column("word").frequencies(pa.array([*answer], pa.large_string()))
+    assert together == [*answer.values()]
     assert table.mode("word").value is not None
     assert {each.column: each for each in table.spread()}["word"] == table.spread("word")
     assert [*map(tuple, table.locate("word", "d"))] == []
