@@ -90,7 +90,8 @@ def write_pieces(spool: Spool, run_schema: RunSchema, rows: int, frames: Iterabl
     Args:
         spool: Destination and sizes of the runs.
         run_schema: Columns of the runs.
-        rows: Number of rows, or an estimate. If it is too low, runs become smaller, but not below the target size.
+        rows: Number of rows, or an estimate. Runs get equal shares of the rows: from 2/3 to twice the target size. With
+            too low an estimate, the last run may be smaller.
         frames: Sorted frames without tombstones, which are rows that delete others.
     """
     settings = spool.settings

@@ -311,7 +311,10 @@ class Dataflow:
         return step_flow(env, self._graph, base, StepInput(), rebuilt)
 
     def _clean_up(self, env: Environment) -> None:
-        """Delete temporary files. Errors are ignored: the version may be published, and `expire` deletes what stays."""
+        """Delete temporary files.
+
+        Errors are ignored, because the new version may already be published. `expire` deletes files that remain.
+        """
         with suppress(StoreError):
             self._storage.delete(env.scratch)
 

@@ -185,7 +185,7 @@ class GlueTable(RegisteredTable):
         return len(json.dumps(requests, default=str)) if requests else 0
 
     def _input(self, shape: str, item: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
-        """Return the part of a request that describes a table or partition, with other properties than stored.
+        """Return the part of an update request that describes a table or partition: as it is, with new properties.
 
         Args:
             shape: The type of this part: `TableInput` or `PartitionInput`.

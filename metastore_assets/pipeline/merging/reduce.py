@@ -230,7 +230,8 @@ def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge
     Args:
         store: The table's folder.
         spec: The profile spec of the version.
-        is_local: Whether this process runs the task, so that an incomplete profile need not be written.
+        is_local: Whether the process that started the merges also runs this task. An incomplete profile is then
+            returned in memory; else it is written to the store.
         merge: The merge.
     """
     nodes = NodeWriter(store, spec)
