@@ -16,7 +16,10 @@ def digest_bytes(data: bytes) -> str:
 
 
 def digest_texts(texts: Iterable[str]) -> str:
-    """Return the digest of a sequence of texts. Only texts without NUL characters are kept apart for certain."""
+    """Return the digest of a sequence of texts, joined by NUL characters.
+
+    Two sequences can have the same digest if a text contains a NUL character. No text and one empty text have the same.
+    """
     return digest_bytes("\0".join(texts).encode("utf-8", "surrogatepass"))
 
 

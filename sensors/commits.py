@@ -283,6 +283,8 @@ def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:
 def _ended_runs(instance: DagsterInstance, run_key: Callable[[int], str]) -> list[float]:
     """Return the end times, in seconds since the epoch, of the finished runs that tried to refresh one snapshot.
 
+    Failed and canceled runs count, too. The times are in no particular order.
+
     Args:
         instance: The Dagster instance.
         run_key: Returns the run key of an attempt at the refresh, given the number of the attempt, from 1.

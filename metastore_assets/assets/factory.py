@@ -95,15 +95,15 @@ def profile_specs(
 ) -> list[AssetSpec]:
     """Return the specs of the assets that a refresh materializes.
 
-    The first asset is partitioned: the profiles of the table's partitions. The other assets depend on it. There is one
-    for each kind of file with statistics of the whole table, such as `histograms`. If the table is known to have no
+    The first asset is partitioned: the profiles of the table's partitions. The other assets depend on it: one for each
+    kind of file with statistics of the whole table, such as `histograms`. If the table is known to have no
     partition columns, the first asset is left out, and the others depend on the table itself. With `outputs: table`,
     a single asset replaces all of these.
 
     Args:
         table: The configuration of the table.
         names: The names of the table's objects in Dagster.
-        translator: The translator from tables to assets of the project.
+        translator: The project's translator from tables to assets.
         info: What is known about the table without reading it.
         engine: The configured engine, such as `spark`, which becomes a kind of the assets.
     """

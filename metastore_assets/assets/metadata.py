@@ -346,9 +346,9 @@ def _pictures(kind: Kind, summary: ProfileSummary, title: str) -> Metadata:
 
 
 def _schema_of_kind(kind: Kind, table: TableDescription) -> pa.Schema:
-    """Return the top-level columns of the table for which files of a kind have data, in the order of the table.
+    """Return the top-level columns that have data in files of a kind, such as `histograms`, in the table's order.
 
-    A column counts if any of its nested fields has data. Files of the kind `statistics` have data of all columns.
+    A column also counts if only a nested field has data. All columns have data in files of the kind `statistics`.
     """
     if kind == "statistics":
         return table.schema
@@ -362,10 +362,11 @@ def _schema_of_kind(kind: Kind, table: TableDescription) -> pa.Schema:
 
 
 def _pictures_of_kind(kind: Kind, summary: ProfileSummary) -> list[ColumnPicture]:
-    """Return the columns of the picture of one kind of file. Columns without data of that kind are left out.
+    """Return the columns that the picture for one kind of file shows, each reduced to the data that it shows.
 
-    For `statistics`, the columns have all data. For `histograms`, they have no frequent values. For `frequencies` and
-    `ranks`, they have no histograms and no percentiles.
+    - `statistics`: all columns, with all data.
+    - `histograms`: the columns with a histogram, without their frequent values.
+    - `frequencies` and `ranks`: the columns with frequent values, without their histograms and percentiles.
     """
     if kind == "statistics":
         return list(summary.columns)

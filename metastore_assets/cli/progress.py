@@ -263,7 +263,10 @@ def _format_part(done: int, total: int, noun: str) -> str:
 
 
 def _finished_share(event: Event | None, done: int, total: int) -> float:
-    """Return the finished share of the stage, of all chunks of a backfill, or of one lot. 0 if unknown, 1 at the end.
+    """Return how much of the work is finished: from 0, also if that is unknown, to 1.
+
+    If the event names a part and has bytes, the work is all bytes of the backfill or of the lot. Otherwise, it is the
+    fragments or partitions of the stage. The result is then 0 in the stage `reduce`.
 
     Args:
         event: The last event; None before the first.

@@ -211,7 +211,7 @@ SharedTableConfigT = TypeVar("SharedTableConfigT", bound=SharedTableConfig)
 
 @lru_cache(maxsize=1)
 def _built_in_policy() -> ColumnPolicy:
-    """Return the policy that other settings of a column override, if `columns` has no entry `default`."""
+    """Return the policy with the defaults of all settings. It replaces a missing entry `default` of `columns`."""
     return ColumnPolicy()
 
 
@@ -674,7 +674,10 @@ def _locate(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
     catalogs = _located_catalogs(config, root, folder)
 
     def located_entry(entry: SharedTableConfigT) -> SharedTableConfigT:
-        """Return an entry with absolute paths, with the settings of its catalog and the settings for all tables."""
+        """Return a copy of an entry with absolute paths and with the settings for all tables.
+
+        The name of its catalog is replaced by the catalog's settings.
+        """
         catalog: str | CatalogConfig | None = getattr(entry, "catalog", None)
         return entry.model_copy(
             update={

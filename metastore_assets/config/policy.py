@@ -114,7 +114,7 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def has_all_values(self) -> bool:
-        """Whether all values are certainly stored with their frequencies: profiling no longer has to decide it."""
+        """Whether all values are stored with their frequencies; false if profiling may still decide otherwise."""
         return self.is_enumerated and not self.is_undecided
 
     @property

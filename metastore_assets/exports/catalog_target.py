@@ -66,9 +66,9 @@ class CatalogTarget(ExportTarget):
         return numbers.content
 
     def write(self, version: ExportedVersion) -> WrittenExport:
-        """Remove the mark, write the changed partitions and then the table, and store the mark of the new version.
+        """Write the statistics of the changed partitions, and then those of the table; see `ExportTarget.write`.
 
-        See `ExportTarget.write`.
+        The mark, which names the exported version, is removed first. The mark of the new version is stored last.
         """
         if version.version.format not in ("files", "hudi"):
             raise ExportError(

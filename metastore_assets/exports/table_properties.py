@@ -1,4 +1,4 @@
-"""Texts as properties of a table in a metastore: long ones in parts, and which columns an export wrote."""
+"""Properties of a table in a metastore: long texts, split into several properties, and a record of written columns."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class BoundColumn:
 
     @property
     def type_class(self) -> TypeClass:
-        """The type class. The caller must know that the column's values can be compared, so that `cls` is not None."""
+        """The type class `cls`, which must not be None: callers ensure that the column's values can be compared."""
         assert self.cls is not None
         return self.cls
 

@@ -1,7 +1,7 @@
 """Unbound predicates: the results of parsing SQL text and Arrow expressions. Their columns have no types yet.
 
-There is one class per operator. `bind` returns a predicate of the module `predicates`, whose columns have types. It
-contains no `not`, because negations are moved into the operators.
+There is one class per operator. `bind` returns a bound predicate: one of the module `predicates`, whose columns have
+types. Bound predicates contain no `not`, because `bind` moves negations into the operators.
 A type class is a group of column types whose values are stored as one Arrow type.
 """
 

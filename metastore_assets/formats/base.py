@@ -490,7 +490,7 @@ def retry_while_files_are_removed(read: Callable[[], T]) -> T:
 def parse_state_time(at: str) -> datetime | None:
     """Parse the option `at` of a table's configuration as an ISO 8601 date or time; None if it is no time.
 
-    A time without an offset is in UTC. A text without a dash after its first character is never a time: it names a
+    A time without an offset is in UTC. A text that has no dash, or only a leading one, is never a time: it names a
     version, a snapshot or another state. So `20240101` and `20240101T100000Z`, in ISO 8601's basic form, are no times.
     """
     if "-" not in at[1:]:

@@ -68,7 +68,8 @@ class PartitionRanges:
         """Return the keys between two bounds, both inclusive, in ascending order.
 
         A bound is `day=2024-01-01/hour=9`, for example. If there is one partition column, its value suffices.
-        A partition is compared column by column, until one differs from the bound. A null there puts it out of range.
+        The values of a partition are compared with those of a bound column by column, until two differ. A partition
+        with a null in a compared column is out of range.
 
         Args:
             first: the lower bound; None for no lower bound.

@@ -84,7 +84,10 @@ def value_text(value: Constant) -> str | None:
 
 
 def dates_as_text(array: pa.Array) -> pa.Array:
-    """Convert dates and timestamps to texts, also those in structs. Python has no dates after the year 9999."""
+    """Return an array with its dates and timestamps as texts, also those in structs. Other values stay unchanged.
+
+    Unlike dates of Python, the texts have no limit at the year 9999.
+    """
     if pa.types.is_struct(array.type):
         children = [dates_as_text(array.field(index)) for index in range(array.type.num_fields)]
         names = [field.name for field in array.type]

@@ -92,8 +92,9 @@ def distinct_versions(rows: pa.Table) -> pa.Table:
 def points_table(points: Sequence[HistoryPoint]) -> pa.Table:
     """Return points as a table.
 
-    If any value is a list or dict, all values are stored as JSON texts. Otherwise, they are stored as texts if they
-    have several types or a number type cannot represent them all.
+    All values get one type. If any value is a list or dict, all become JSON texts. Integers mixed with floats become
+    doubles. Values of other mixed types become texts. So do numbers if an integer among them is too large: 2**63 or
+    more, or beside floats, 2**53 or more.
     """
     values = [point.value for point in points]
     types = {type(value) for value in values if value is not None}

@@ -85,7 +85,16 @@ def _count_bounds(counts: pa.ChunkedArray, most: RowCounts) -> RowBounds:
 
 
 def side_values(table: pa.Table, field_id: str, side: str, cls: TypeClass | None) -> pa.Array:
-    """Return a column's minima or maxima in a type class; nulls if no fragment has values of the class."""
+    """Return the minima or maxima of a column in a type class, one per row of a table with flat columns.
+
+    All are null if the table has no such bounds.
+
+    Args:
+        table: The table.
+        field_id: The field id of the column.
+        side: `minimum` or `maximum`.
+        cls: The type class; None for a column whose values cannot be compared, such as a struct. It has no bounds.
+    """
     if cls is None or bound_column(field_id, side, cls) not in table.column_names:
         return pa.nulls(len(table), pa.null() if cls is None else cls.arrow)
     return one_chunk(table[bound_column(field_id, side, cls)])

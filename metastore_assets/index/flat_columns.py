@@ -33,7 +33,10 @@ def bound_column(field_id: str, side: str, cls: TypeClass) -> str:
 
 
 def flat_columns(field_id: str, cls: TypeClass | None) -> list[str]:
-    """Return the names of the flat columns of a table column: counts, then bounds in `cls` if it is not None."""
+    """Return the names of the flat columns of a table column: two counts, then two bounds of the type class `cls`.
+
+    Without a type class (None), only the names of the counts are returned.
+    """
     names = [count_column(field_id, "null_count"), count_column(field_id, "nan_count")]
     return names if cls is None else [*names, *(bound_column(field_id, side, cls) for side in SIDES)]
 

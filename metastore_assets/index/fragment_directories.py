@@ -132,7 +132,7 @@ class DirectoryPart:
     """The rows of a directory about some of its range files. Rows about files that are no longer used are omitted."""
 
     def __init__(self, directory: SegmentDirectory, paths: Sequence[str]) -> None:
-        """Select files, given their paths by ascending key."""
+        """Select range files of a directory, given their paths by ascending key."""
         self._directory = directory
         self._paths = paths
 
@@ -147,7 +147,7 @@ class DirectoryPart:
         return table if self._all_zones is None else table.take(pa.array(self._numbers))
 
     def read_zones(self, columns: Sequence[str]) -> pa.Table:
-        """Return the zones of the selected files, one row per zone, with some columns."""
+        """Return some columns of the zones, with a row for each zone of the files that the constructor selected."""
         table = self._directory.read_zones(columns)
         return table if self._all_zones is None else table.take(pa.array(self._all_zones.positions()))
 
@@ -177,8 +177,8 @@ class DirectoryPart:
 class RangeFiles:
     """One file of each of several consecutive ranges, all read as one file.
 
-    They are either the files with the fragments, or the files with the flat columns. All have the same columns. The
-    position of the first fragment in the first file is 0. Tombstones, which follow the fragments of a file, have no
+    All are files with fragments, or all are files with flat columns (see `flat_columns`). Positions of fragments count
+    from the first fragment of the first file, which is 0. Tombstones follow the fragments of a file. They have no
     positions.
     """
 
@@ -254,5 +254,5 @@ def open_directories(store: ObjectStore, files: SegmentFiles) -> dict[str, Segme
 
 
 def missing_section(uri: str, error: KeyError) -> CorruptionError:
-    """Return the error for a file that lacks a section. `error` is that of the section's reader."""
+    """Return the error for a file that lacks a section. `error` is the KeyError that the section reader raised."""
     return CorruptionError(f"{uri} has no section {error}; rebuild with `metastore refresh NAME --full`")

@@ -1,7 +1,8 @@
 """A reader of the fragment index: it selects all fragments of a version, or those that may match a condition.
 
-A segment is a part of the index. Its zones are runs of fragments with bounds that cover all of them. A condition is
-evaluated on groups of zones, then on the zones of groups that may match, then, if necessary, on their fragments.
+A segment is a part of the index. A zone is a run of its fragments, with bounds that cover all fragments of the run. A
+condition is evaluated on groups of zones first, then on the zones of groups that may match. If necessary, it is then
+evaluated on the fragments of zones that may match.
 """
 
 from __future__ import annotations

@@ -88,10 +88,10 @@ class Zones:
 
 
 class Segments:
-    """The segments of an index, the oldest first, and which of their rows are live. Threads can share it.
+    """The segments of an index, and which of their rows are live. Threads can share the object.
 
-    A segment has one or more items in `all`. A file without zones is one item. Range files with zones are one item
-    together if the same directory describes them (see `index.fragment_directories`).
+    `all` has a reader for each small file, and one for all range files that the same directory describes (see
+    `index.fragment_directories`). The readers of the oldest segment come first.
     """
 
     def __init__(self, store: ObjectStore, files: SegmentFiles) -> None:
@@ -168,7 +168,10 @@ _RECENT_READS = 4
 
 
 class FragmentSegment(ABC):
-    """One segment of the index, or one file of it. Files are opened on first use."""
+    """A reader of one small file, or of all range files that one directory describes.
+
+    All of its files belong to one segment of the index. They are opened on first use.
+    """
 
     def __init__(self, store: ObjectStore, files: Sequence[SegmentFile]) -> None:
         self._store = store
@@ -213,7 +216,7 @@ class FragmentSegment(ABC):
 
     @abstractmethod
     def zones(self, columns: Sequence[BoundColumn]) -> Zones | None:
-        """Return the zones, with bounds of columns; None if the segment has none."""
+        """Return the zones, with the bounds of `columns`; None if the segment has no zones."""
 
     @abstractmethod
     def position(self, key: str) -> int:
@@ -274,7 +277,10 @@ class FragmentSegment(ABC):
 
 
 class SmallSegment(FragmentSegment):
-    """A file without zones, with the sections `rows` and `column <field id>`."""
+    """A reader of a segment that is one file, with the sections `tombstones`, `rows` and `column <field id>`.
+
+    It has no zones.
+    """
 
     @property
     def uri(self) -> str:
@@ -406,7 +412,7 @@ class _CachedZones:
 
 
 class LargeSegment(FragmentSegment):
-    """A reader of range files that belong to one segment and that one directory describes, by ascending key."""
+    """A reader of range files of one segment, all described by the same directory, in ascending order of keys."""
 
     def __init__(self, store: ObjectStore, files: Sequence[SegmentFile], directory: SegmentDirectory) -> None:
         super().__init__(store, files)
@@ -423,12 +429,12 @@ class LargeSegment(FragmentSegment):
 
     @lock_free_cached_property
     def _fragments(self) -> list[RangeFiles]:
-        """The files of fragments, by ascending key."""
+        """The files with fragments, by ascending key. Each item joins the files of several consecutive ranges."""
         return self._join_files("fragments")
 
     @lock_free_cached_property
     def _columns(self) -> list[RangeFiles]:
-        """The files of columns, by ascending key."""
+        """The files with flat columns, by ascending key. Each item joins the files of several consecutive ranges."""
         return self._join_files("columns")
 
     def _join_files(self, kind: str) -> list[RangeFiles]:
@@ -452,7 +458,7 @@ class LargeSegment(FragmentSegment):
 
     @lock_free_cached_property
     def _ends(self) -> Numbers:
-        """The position after the last row of each range."""
+        """For each range file, the position after its last row. Positions count the rows of all files."""
         return np.cumsum(self._counts["fragments"].to_numpy())
 
     @lock_free_cached_property
@@ -578,7 +584,10 @@ class LargeSegment(FragmentSegment):
         return pa.table({name: columns[name] for name in names})
 
     def _divide_columns(self, names: Sequence[str], ranges: RowRanges) -> tuple[list[str], list[str]]:
-        """Return the columns to read from the files of fragments, and those to read from the files of columns."""
+        """Return (columns to read from files of fragments, columns to read from files of columns).
+
+        A range of fragments has one file of each kind. Only `row_count` and `bytes` are in both.
+        """
         from_fragments = [name for name in names if name in FRAGMENTS.names]
         from_columns = [name for name in names if name not in FRAGMENTS.names]
         is_sparse = ranges.row_count * _SPARSE <= self.row_count

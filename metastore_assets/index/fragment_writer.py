@@ -266,9 +266,9 @@ _KEY = pa.field("key", pa.large_string())
 
 
 def _add_keys(zones: pa.Table, table: pa.Table, firsts: Numbers, starts: Numbers) -> pa.Table:
-    """Return zones with the columns KEY. They are null, except in the first zone of each row group.
+    """Add the columns KEY to zones. The first zone of each row group gets the key of the group's first fragment.
 
-    That zone has the key of the first fragment of the row group.
+    The other zones get nulls.
 
     Args:
         zones: The zones.
@@ -353,12 +353,12 @@ def _divide(paths: Sequence[str], before: Mapping[str, SegmentFile]) -> Iterator
 
 
 def _write_directory(store: ObjectStore, paths: Sequence[str], opened: Mapping[str, SegmentDirectory]) -> SegmentFile:
-    """Write a directory that describes some range files.
+    """Write the directory of some range files: a file with their zones, and with what is needed to open them.
 
     Args:
         store: The table's folder.
         paths: The paths of the range files, by ascending key.
-        opened: {path of a range file: the stored directory, or the one in memory, that describes it}.
+        opened: {path of a range file: the present directory that describes it, stored or in memory}.
     """
     runs = [list(run) for _, run in groupby(paths, key=lambda path: opened[path])]
     parts = [DirectoryPart(opened[run[0]], run) for run in runs]

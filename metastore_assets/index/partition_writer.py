@@ -99,7 +99,7 @@ def update_partitions(
 
 
 def _count_columns(store: ObjectStore, files: SegmentFiles) -> int:
-    """Return the number of columns in the first file of an index; 0 if it has no files."""
+    """Return how many table columns have statistics in the first file of an index; 0 if the index has no files."""
     return len(stored_columns(SegmentReader(store, KIND, files).segments[0])) if files.files else 0
 
 

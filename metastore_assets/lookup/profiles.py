@@ -316,9 +316,13 @@ class ProfileReader:
                 return
 
     def _first_position(self, index: int) -> int:
-        """Return the position of the first column of a frequency file: the index of its row in the file `statistics`.
+        """Return the position of the first column with values in a frequency file; -1 if it is unknown.
 
-        The result is -1 if the frequency file has no column, or if the file `statistics` has no row for the column.
+        The position is the index of the column's row in the file `statistics`. It is unknown if the frequency file has
+        no column, or if the file `statistics` has no row for the column.
+
+        Args:
+            index: The index of the frequency file in `frequencies`, from 0.
         """
         first = next(iter(self._frequency_file(index).sections), None)
         return -1 if first is None else self._positions.get(first, -1)

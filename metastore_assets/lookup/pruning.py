@@ -113,7 +113,8 @@ class Pruner:
             unknown_columns: Field ids of columns that were added since the version, or have another type now. Their
                 statistics in this version are ignored.
             limit: The number of matching rows that are needed, at least 0. The result is then the fewest fragments
-                that together certainly have this number. None for all fragments that may match.
+                that together certainly have this number. If all of them do not certainly have it, or if the limit is
+                None, the result is all fragments that may match.
 
         Raises:
             ValueError: The limit is negative.
@@ -317,8 +318,9 @@ class Pruning:
             pruner: The version with its index, value counts and value filters.
             predicate: A bound predicate.
             unknown_columns: Field ids of columns whose statistics in this version are ignored.
-            limit: The number of matching rows that are needed. Only the fewest fragments that certainly have so many
-                must be read. None for all fragments that may match.
+            limit: The number of matching rows that are needed, at least 0. Only the fewest fragments that together
+                certainly have this number must then be read. If all of them do not certainly have it, or if the limit
+                is None, all fragments that may match must be read.
             selects_all: Whether to select all fragments, whatever their bounds are.
         """
         self.version = pruner.version
@@ -568,9 +570,10 @@ class Pruning:
         return pruner.fragment_mask(leaf, self._selection) if (most > 0).sum() >= 2 else None
 
     def _caps_with_masks(self) -> dict[Leaf, RowCounts]:
-        """Return the greatest possible number of matching rows of each fragment, by leaf.
+        """Return, by leaf of the predicate, the greatest possible number of rows of each fragment that match the leaf.
 
-        A leaf is missing if neither partitions nor value filters limit its number of rows.
+        It is 0 for a fragment whose value filter contains no matching value. A leaf is missing if `_caps` and `_masks`
+        do not have it: neither partitions nor value filters limit the number.
         """
         caps = dict(self._caps)
         for leaf, mask in self._masks.items():

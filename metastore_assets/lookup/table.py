@@ -328,8 +328,9 @@ class Table(Relation):
 
         Args:
             where: SQL text or a pyarrow expression.
-            limit: The number of matching rows that are needed, at least 0. Only the fewest fragments that certainly
-                have so many are returned. None for all fragments that may match.
+            limit: The number of matching rows that are needed, at least 0. The result is then the fewest fragments
+                that together certainly have this number. If all of them do not certainly have it, or if the limit is
+                None, the result is all fragments that may match.
 
         Raises:
             PredicateError: The predicate cannot be parsed or bound.

@@ -212,7 +212,10 @@ class BackfillPlan:
 
 @dataclass(frozen=True)
 class PlannedRefresh:
-    """What the plan of a backfill needs to know of a refresh that reads no fragments again."""
+    """What a refresh would merge and read, from which a backfill is planned.
+
+    The refresh would read only fragments without a usable profile.
+    """
 
     table: str
     base: Version | None

@@ -144,7 +144,10 @@ class ColumnSpec:
         )
 
     def _has_frequencies(self, wanted: ColumnSpec, leaf: str, not_enumerated: Collection[str]) -> bool:
-        """Return whether the wanted frequencies of a leaf, if any, are stored or can be derived."""
+        """Return whether the frequencies that `wanted` has for a leaf are stored or can be derived.
+
+        True if `wanted` has none for the leaf.
+        """
         if wanted.state(leaf) in ("estimated", "off"):
             return True
         if self.frequencies_version != wanted.frequencies_version:
@@ -260,7 +263,7 @@ def check_sources(table: str, stored: Iterable[Mapping[str, str]], wanted: Mappi
 
 
 def _sources(column_specs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield (key, digest of the source code) of each user-defined statistic."""
+    """Yield (key, digest of the source code) of each user-defined statistic, see `ColumnSpec.user_defined`."""
     for text in column_specs.values():
         spec = parse_column_spec(text)
         for sources in spec.user_defined.values() if spec is not None else ():

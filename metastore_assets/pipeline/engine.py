@@ -73,9 +73,9 @@ class Engine:
 
     @classmethod
     def of_refresh(cls, config: MetastoreConfig, table: TableConfig, start: Callable[[], SparkSession]) -> Engine:
-        """Create the configured engine for a refresh.
+        """Create the configured engine for a refresh. `start` returns the Spark session.
 
-        Raises ConfigError if refreshes are jobs of Dagster.
+        Raises ConfigError with `engine: emr-serverless`, because refreshes are then jobs that Dagster launches.
         """
         check_refreshes_here(config, table)
         return cls.of(config, start)
@@ -99,9 +99,9 @@ class Engine:
         return self.spark_runner.parallelism
 
     def reading_runner(self, fragments: Sequence[Fragment]) -> TaskRunner:
-        """Return the runner of tasks that read fragments: child processes if they are few and small, else Spark.
+        """Return the runner of tasks that read fragments.
 
-        Without Spark, child processes read all fragments.
+        Few small fragments are read in child processes, others on Spark. Without Spark, child processes read them all.
         """
         return IsolatedRunner() if self._start is None or self.reads_here(fragments) else self.spark_runner
 

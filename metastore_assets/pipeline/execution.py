@@ -294,7 +294,10 @@ def _explain_missing(table: TableConfig, stage: PlanStage) -> Iterator[None]:
 
 @contextmanager
 def _explain_unreadable_values(table: TableConfig) -> Iterator[None]:
-    """Convert FragmentError to UnreadableFragmentsError, in stages that may read values of fragments again."""
+    """Convert a FragmentError of the block to UnreadableFragmentsError.
+
+    The block may read values of fragments again.
+    """
     try:
         yield
     except FragmentError as error:

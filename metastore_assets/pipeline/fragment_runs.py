@@ -60,8 +60,8 @@ class _FragmentCodec:
     def reference(self, value: Location | LocationPolicy) -> tuple[int, str]:
         """Return (number, path), from which `resolve` restores the value.
 
-        A location is kept in memory without the path of its URI, and a policy completely. The number is the position of
-        what is kept; equal values share it. The path of a policy is "".
+        `path` is the path in the URI of a location, or "" for a policy. Everything else of the value is kept in memory.
+        `number` is its position there. Values that differ only in the path have the same number.
         """
         path = ""
         if isinstance(value, Location):
@@ -203,7 +203,7 @@ def compare_stream(
 
 @dataclass(frozen=True)
 class Lot:
-    """Some of the differences between a snapshot and stored entries."""
+    """Fragments to add and to remove in one batch: some of the differences between a snapshot and stored entries."""
 
     added: tuple[Fragment, ...]
     """Fragments whose id is not stored under their key, sorted by (partition_key, id)."""

@@ -404,7 +404,7 @@ def _updated_sum(
 def build_version(context: RefreshContext, target: Target, fragments: Mapping[str, FragmentEntry]) -> Version:
     """Write all files of the next version, and return the version without publishing it.
 
-    If that fails, its value counts are deleted.
+    After an error, the value counts that were written for this version are deleted.
 
     Args:
         context: The table, its store and engine.

@@ -464,7 +464,7 @@ def _reuse_partitions(
 ) -> Target:
     """Return the target with `reused` set in each of its partitions.
 
-    It is the published entry of the partition if its profile needs no merge, and None otherwise.
+    `reused` is the published entry of the partition. It is None if the profile of the partition must be merged.
 
     Args:
         target: The target.

@@ -85,7 +85,7 @@ class AttemptProfiles:
     def resume(cls, versions: VersionStore, request: RefreshRequest) -> AttemptProfiles:
         """Load the profiles that interrupted refreshes saved for the same request and the same newest version.
 
-        The result is empty if the request does not force reading. Planning then uses all saved profiles anyway.
+        If the request does not force reading, none are loaded, because planning uses all saved profiles anyway.
         """
         name = attempt_name(versions, request)
         entries = versions.pending(name) if name else []
@@ -98,7 +98,7 @@ class AttemptProfiles:
 
     @property
     def paths(self) -> set[str]:
-        """The paths of all files that were written."""
+        """The paths of the files of `entries` and of the versions that were not published."""
         return {*self.unpublished_paths, *(path for entry in self.entries for path in entry.files.paths())}
 
     makes_lots: bool = False
@@ -205,7 +205,7 @@ def is_up_to_date(table_format: TableFormat, table: TableConfig, version: Versio
 
 
 def describes(version: Version, snapshot: SnapshotReference, table: TableConfig) -> bool:
-    """Return whether a version describes a snapshot under the configured policies.
+    """Return whether a version was made from this snapshot, and under the configured policies.
 
     Args:
         version: The version.
@@ -340,12 +340,16 @@ class _Planner:
     def plan_from_stream(self, reason: str) -> Plan | Snapshot | None:
         """Compare all fragments in bounded memory. Return the resulting plan.
 
+        Some plans need all fragments in memory. Then no plan is made, and `plan_from_snapshot` must be called.
+
         Args:
             reason: Why all fragments are compared.
 
         Returns:
-            The plan. If it can only be made with all fragments in memory: the complete snapshot if it has been read,
-            None if it has not.
+            The plan. If no plan was made: the complete snapshot, or None if the snapshot has not been read completely.
+
+        Raises:
+            ManyFragmentsError: The first version is made in lots.
         """
         base, patterns = self._base, self._request.partitions
         if self._request.full or (base is None and patterns):
@@ -371,10 +375,13 @@ class _Planner:
             return stream.snapshot
 
     def _first_snapshot(self) -> Snapshot | None:
-        """Return the complete snapshot for the first version; None if its fragments cannot be streamed.
+        """Read all fragments of a table that has no version. Return the complete snapshot.
+
+        Return None if the format cannot stream the fragments.
 
         Raises:
-            ManyFragmentsError: The first version must be made in lots.
+            ManyFragmentsError: The table has more than `FRAGMENTS_PER_LOT` fragments, so that its first version is made
+                in lots. Not raised for plans without lots, such as with fingerprinted columns.
         """
         stream = self._format.stream()
         try:

@@ -131,7 +131,10 @@ class SpecCompatibility:
         return outputs
 
     def has_user_defined(self, columns: Iterable[str]) -> bool:
-        """Return whether the wanted spec has user-defined statistics of any of these columns (identities)."""
+        """Return whether the wanted spec has user-defined statistics of any of these columns.
+
+        `columns` are identities of wanted columns, as `field_identity` returns them.
+        """
         return any(spec.user_defined for column in columns if (spec := self._wanted_columns[column]) is not None)
 
     def has_current_names(self, spec_id: str) -> bool:

@@ -47,15 +47,18 @@ class Profiled:
     """Name of the attempt under which entries are saved; empty if any refresh may use them."""
 
     def save_unsaved(self, versions: VersionStore) -> None:
-        """Save the entries of the last job, so that the next attempt does not read their fragments again."""
+        """Save the entries in `unsaved` as pending profiles, and empty the list.
+
+        The next attempt then does not read their fragments again.
+        """
         versions.save_pending(self.unsaved, self.attempt)
         self.unsaved = []
 
     def save_rewritten(self, versions: VersionStore, fragments: Mapping[str, FragmentEntry]) -> None:
-        """Save the current entries of the last job's fragments as pending. Delete the files that were replaced.
+        """Save the profiles in `unsaved` with their current entries as pending, and empty the list.
 
-        `drop_value_counts` may have copied profiles to new files. Then no current entry references the files that the
-        job wrote for them.
+        `drop_value_counts` may have copied profiles to new files, which only the current entries reference. Files that
+        only the entries in `unsaved` reference are deleted. The current entries also replace those in `entries`.
 
         Args:
             versions: The store of the table.
@@ -119,7 +122,8 @@ def bundle_fragments(
 ) -> list[tuple[Fragment, ...]]:
     """Group the fragments of each partition into bundles.
 
-    One task profiles a bundle. It writes one file, or separate files for a fragment in `alone`.
+    One task profiles a bundle, and writes the profiles of all its fragments to one file. The profile of a fragment in
+    `alone` is written to separate files instead, such as one for statistics and one for histograms.
 
     Args:
         fragments: The fragments.

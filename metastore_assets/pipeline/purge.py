@@ -96,8 +96,8 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
     Raises:
         VersionNotFoundError: There is no version `before` or later.
         VersionConflictError: Other processes published during every attempt.
-        StoreError: A version that remains cannot be read. The newest version has been published again, and only saved
-            profiles have been removed.
+        StoreError: A version that remains cannot be read. By then, the newest version has been published again. Nothing
+            has been removed except pending profiles.
     """
     objects, documents = versions.objects, versions.documents
     published, listing = _publish_without_removed(engine, versions, before)
@@ -178,7 +178,7 @@ def _count_outdated_profiles(version: Version) -> int:
 
 @dataclass(frozen=True)
 class _StoredFiles:
-    """A listing of a table's stored files, without history and version documents."""
+    """A listing of a table's stored files, except files of its history and the JSON documents of its versions."""
 
     begun: datetime
     """Time at which the listing began."""
@@ -251,13 +251,13 @@ def _publish_without_removed(engine: Engine, versions: VersionStore, before: int
 
 
 def _copy_entries(engine: Engine, versions: VersionStore, version: Version) -> tuple[Version, Version | None]:
-    """Write the entries, indexes and value filters of a version to files that contain nothing else.
+    """Copy the used profiles of a version out of files with unused ones. Write its indexes and value filters again.
 
-    Many entries are written in lots, to save memory. Each lot is added to a staged version, which no reader sees.
+    Many entries are processed in lots, to save memory. Each lot is added to a staged version, which no reader sees.
 
     Returns:
-        (version to publish, base for `VersionStore.publish`). With lots, both are the last staged version. Without
-            lots, the version to publish has its entries in memory, and the base is None.
+        (version to publish, base for `VersionStore.publish`). Without lots, the version has its entries in memory, and
+            the base is None. With lots, both are the last staged version, which has the entries of all lots.
     """
     if len(version.fragments) + len(version.partitions) + len(version.nodes) <= _ENTRIES_PER_LOT:
         lot = _Lot(list(version.fragments), list(version.partitions), list(version.nodes))

@@ -33,8 +33,8 @@ class PlanStage(ABC):
     def joined(self, next_lot: Self) -> Self:
         """Return one stage that does the work of this stage and of `next_lot`, the same kind of stage for the next lot.
 
-        By default, it is this stage, which already describes the work of all lots. Stages that list or count the work
-        of a single lot override this.
+        The default implementation returns this stage itself, because most stages describe the work of all lots.
+        Stages that list or count the work of a single lot override it.
         """
         return self
 
@@ -52,9 +52,10 @@ class PlanStage(ABC):
 
 @dataclass(frozen=True)
 class DivideIntoLots(PlanStage):
-    """The stage that divides the fragments of a large table into lots, each of which is stored before the next one.
+    """The stage that divides the fragments of a large table into lots. A lot is profiled and stored before the next.
 
-    Only the first version of a table is made in this way. The stages after this one are those of all lots together.
+    Only the first version of a table is built in lots. The stages listed after this one describe the work of all lots
+    together.
     """
 
     name = "divide_into_lots"
@@ -217,7 +218,10 @@ class UpdateValueCounts(PlanStage):
 
 @dataclass(frozen=True)
 class CompactSegments(PlanStage):
-    """The stage that replaces files in which most profiles are unused by new files with the used profiles."""
+    """The stage that copies the used profiles of wasteful files into new files, which replace those files.
+
+    A file is wasteful if most of its profiles are unused.
+    """
 
     name = "compact_segments"
     step = "reduce"
@@ -240,9 +244,9 @@ class WriteIndexes(PlanStage):
     """Columns with value filters."""
 
     def summary(self) -> str:
-        """Return the names of the updated indexes, then the number of columns with value filters, and up to five names.
+        """Return the updated indexes: `fragments, partition statistics, value filters of 2 columns ('id', 'name')`.
 
-        Value filters are not mentioned if no column has them.
+        At most five columns are named. Value filters are not mentioned if no column has them.
         """
         filters = f", value filters of {_names('column', self.filtered_columns)}" if self.filtered_columns else ""
         return f"fragments, partition statistics{filters}"

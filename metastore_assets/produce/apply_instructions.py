@@ -59,7 +59,10 @@ def apply(task: ApplyTask) -> Applied:
 
 
 def count_novel(task: ApplyTask) -> int:
-    """Return the number of new target keys of the task. The Preserve hook gets a number for each."""
+    """Return how many target keys of a task are new.
+
+    The Preserve hook gets a number for each new key. The numbers of a task follow those of the tasks before it.
+    """
     assert task.rows is not None
     novel = 0
     hot_key: pl.DataFrame | None = None
@@ -99,7 +102,7 @@ class _StepTotals:
 
 
 def _reads_previous(task: ApplyTask) -> bool:
-    """Return whether the previous rows that a task reads are complete: all columns, and exactly the updated keys."""
+    """Return whether a task reads all columns of all previous rows of the updated keys, and no other rows."""
     return task.rows is not None and task.spool.in_memory and not task.bulk and not is_root(task.dataset.run_schema)
 
 

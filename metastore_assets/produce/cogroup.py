@@ -140,7 +140,10 @@ def _cogroup_hot_key(task: ApplyTask, key: pl.DataFrame) -> Iterator[Cogroup]:
 
 
 def align_hot_key(task: ApplyTask, key: pl.DataFrame) -> Iterator[list[pl.DataFrame]]:
-    """Yield [instructions, current rows] of a hot key, each for the next few source keys."""
+    """Yield the instructions and current rows of a hot key, in lists of two frames: [instructions, current rows].
+
+    Each list has all instructions and rows of one or more source keys. The lists are in the order of these keys.
+    """
     dataset, run_schema = task.dataset, task.dataset.run_schema
     alone = KeyRange(key, key, closed=True)
     instructions = merge_parts(dataset.storage, run_schema, task.parts, alone)

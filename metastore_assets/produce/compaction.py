@@ -68,8 +68,8 @@ def assemble_state(state: DatasetState, results: Sequence[tuple[Pieces, KeyRange
     A range without runs becomes a shard without runs.
 
     Args:
-        state: The state before, whose credit is retained.
-        results: For each of the consecutive key ranges, the new runs with all of its rows, and the range.
+        state: The state before. The new state has the same `credit`.
+        results: (new runs, key range) of consecutive key ranges. The runs have all rows of the range.
     """
     shards: list[Shard] = []
     bounds: list[pl.DataFrame] = []

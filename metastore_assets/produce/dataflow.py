@@ -127,7 +127,7 @@ class Dataflow:
             state: The state to start from.
             content: The content of each node, by name: rows in key order (key and value columns; a sum stage has one
                 row per key), or runs that `loader` wrote, in key order.
-            versions: The version of each root's source that the content has, by name of the root.
+            versions: {name of a root: version of its source that the content was read from}.
 
         Raises:
             UpdateError: The content is invalid, for example not in key order.
@@ -216,9 +216,10 @@ class Dataflow:
             self._clean_up(env)
 
     def rebuild(self, *names: str) -> int:
-        """Rebuild nodes and all stages that they feed, publish the next version, and return its number.
+        """Rebuild nodes and all stages that they feed. Publish the next version, and return its number.
 
-        A stage must be rebuilt after its declaration has changed. A rebuilt root is empty: pass its rows again.
+        A stage must be rebuilt after its declaration has changed. A rebuilt root is empty: pass all of its rows to
+        `advance` again.
         """
         env = self._environment()
         try:
@@ -254,9 +255,10 @@ class Dataflow:
         return self._manifests.expire(keep, grace)
 
     def _publish(self, plan: Callable[[FlowState], FlowState | None], scratch: list[str]) -> int:
-        """Publish the state that `plan` returns for the newest version. Return its number.
+        """Publish the state that `plan` returns for the newest version. Return the number of the new version.
 
-        `plan` is called again if another process publishes first. It returns None if there is nothing to publish.
+        If `plan` returns None, nothing is published, and the number of the newest version is returned. If another
+        process publishes first, `plan` is called again, and the files of the outdated state are added to `scratch`.
         """
         for _ in range(_ATTEMPTS):
             base = self._manifests.latest()

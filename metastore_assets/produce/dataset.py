@@ -145,9 +145,10 @@ class Dataset:
         return pl.concat(frames)
 
     def find_hot_keys(self, limit: int) -> pl.DataFrame:
-        """Return the keys that may have more than `limit` rows, sorted. Reads only footers.
+        """Return keys that may have more than `limit` rows, sorted. Reads only footers.
 
-        These are keys with more than `limit / 2` rows in row groups that have no other key.
+        A key is returned if it has more than `limit / 2` rows in row groups that have no other key. Runs with at most
+        `limit / 2` rows are skipped, so keys whose rows are in many small runs are missing.
         """
         group = self.run_schema.group
         matches = [self.run_schema.empty_keys.with_columns(pl.lit(0, pl.Int64).alias(_ROWS))]
@@ -239,7 +240,8 @@ def _newest(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFra
 def sum_rows(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
     """Add up the amounts of each key. Return one row per key, sorted, without keys whose sums are all zero.
 
-    Sums wrap around modulo 2**64. A total over all runs does not, because it fits in 64 bits.
+    An integer sum over some of the runs may exceed 64 bits. It then wraps around modulo 2**64. The sum over all runs
+    is nevertheless right, because it fits in 64 bits.
     """
     present = [frame for frame in frames if frame.height]
     if len(present) == 1:

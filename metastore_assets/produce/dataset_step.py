@@ -103,8 +103,9 @@ class DatasetStep:
     def _tasks(self, parts: list[Part], ranges: list[KeyRange], runner: TaskRunner, *, bulk: bool) -> list[ApplyTask]:
         """Return one task per key range. Each of them applies the instructions of its range in `parts`.
 
-        With a Preserve hook, new target keys are numbered consecutively over all tasks. So `runner` first counts the
-        new keys of each range.
+        With `bulk`, tasks rewrite all rows of their ranges. Otherwise, they add a run with the changes. A Preserve hook
+        gets a number for each new target key, consecutive over all tasks. So `runner` first counts the new keys of each
+        range.
         """
         tasks = [
             ApplyTask(
@@ -132,9 +133,9 @@ class DatasetStep:
         return assemble_state(self.dataset.state, pieces)
 
     def _extended_state(self, results: Sequence[Applied]) -> DatasetState:
-        """Write the results of all tasks as one new run of level 0, unless they have no rows. Return the state with it.
+        """Write the results of all tasks as one new run of level 0, unless they have no rows. Return the new state.
 
-        The state also has more credit, the number of rows that later merges may write.
+        It has this run, and more credit: the number of rows that later merges may write grows with the run's rows.
         """
         state = self.dataset.state
         level0 = self._write_level0([applied.content for applied in results])

@@ -153,7 +153,9 @@ def receive_update(env: Environment, typed: Typed, update: External, *, sort: bo
 
 
 def compact_state(env: Environment, graph: Mapping[str, Typed], base: FlowState, *, full: bool) -> FlowState:
-    """Return a state with the same rows after all due merges.
+    """Execute all due merges of runs. Return the resulting state, which has the same rows.
+
+    The merged runs are written to new files. The old files are not deleted.
 
     Args:
         env: The environment of the merges.

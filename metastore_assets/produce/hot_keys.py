@@ -81,8 +81,8 @@ class HotKey:
             example: One previous row of the hot key for the Preserve hook; no row if the key is new.
 
         Returns:
-            (rows for a new run, new content of the source keys, example for the next call, 1 if the hot key got its
-                number in this call, else 0).
+            (rows for a new run, new content of the source keys, example for the next call, number of new target keys
+                that the Preserve hook got). The last is 1 if the hot key is new and gets its first rows here, else 0.
         """
         task = self._task
         written = instructions.filter(~pl.col(TOMBSTONE))

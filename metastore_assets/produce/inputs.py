@@ -49,7 +49,7 @@ class Feeder:
 
     @property
     def run_schema(self) -> RunSchema:
-        """The schema of the update."""
+        """The schema of the rows in `update`."""
         return update_schema(self.rows, sums=self.sums)
 
     def changed(self, key_range: KeyRange, order: Order) -> Iterator[pl.DataFrame]:
@@ -117,7 +117,10 @@ def distinct_feeders(ports: Sequence[Sequence[Feeder]]) -> list[Feeder]:
 
 
 def source_order(feeder: Feeder) -> Order:
-    """Return the order of a feeder's keys as source keys: ascending in all columns."""
+    """Return the order of source keys: ascending in all key columns of the feeder.
+
+    The feeder's own files may have another order.
+    """
     return Order.of(feeder.rows.key.names)
 
 

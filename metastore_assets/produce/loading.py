@@ -95,7 +95,7 @@ class Loader:
         return Run(path, BASE_LEVEL, footer.metadata.num_rows, 0, sums)
 
     def in_order(self, runs: Sequence[Run]) -> list[Run]:
-        """Return the runs sorted by key. Their key ranges must not overlap."""
+        """Return the runs sorted by key. The caller makes sure that their key ranges do not overlap."""
         firsts = [footer_of(self.storage, run.path).first[:1] for run in runs]
         numbered = pl.concat([self.run_schema.empty_keys, *firsts]).with_row_index("_run")
         return [runs[number] for number in self.run_schema.group.sort(numbered)["_run"]]

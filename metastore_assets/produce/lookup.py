@@ -103,11 +103,13 @@ class _Search:
         return table.add_column(0, self._order.columns[0], pa.repeat(pa.scalar(lead), table.num_rows))
 
     def _lead_numbers(self, lead: str | None) -> npt.NDArray[Any] | None:
-        """Return a key column of the searched keys as sorted numbers; None if `Order.numbers` does not convert it.
+        """Return the first key column of the searched keys as sorted numbers, or the second one if `lead` is set.
+
+        Returns None if `Order.numbers` does not convert the column.
 
         Args:
-            lead: None for the first key column of all keys. Otherwise the value of the first key column: the result
-                is then the second key column of the keys with this value.
+            lead: None for the first column of all keys. Otherwise a value of the first column: the second column of
+                the keys with this value is returned.
         """
         if lead not in self._numbers:
             lead_keys = self._keys[(self._keys[self._order.columns[0]] == lead).arg_true()]

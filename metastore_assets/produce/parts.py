@@ -127,9 +127,9 @@ def sample_part_keys(storage: ObjectStore, run_schema: RunSchema, parts: Sequenc
 def merge_parts(
     storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Part], key_range: KeyRange = EVERYTHING
 ) -> Iterator[pl.DataFrame]:
-    """Merge the rows of all parts in a key range. Yield them sorted.
+    """Yield the rows of all parts in a key range, sorted.
 
-    All rows of a unit (replaced together) are in one frame.
+    Rows of the same unit are in one frame. A unit is a group of rows that are replaced together (see `RunSchema`).
 
     Args:
         storage: The storage of parts that are files.

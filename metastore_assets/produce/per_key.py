@@ -208,7 +208,7 @@ def _columns(rows: list[Any], schema: pa.Schema) -> list[pa.Array]:
 
 
 def _exact(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """Return the values as an array of a type. Raises ValueError under the conditions of `_check_exact`."""
+    """Return the values as an array of a type. Raises ValueError if this changes a value (see `_check_exact`)."""
     array = pa.array(values, type_)
     _check_exact(values, array)
     return array

@@ -25,7 +25,7 @@ _BLOCK_BYTES = 32 << 20
 
 
 class Blocks:
-    """A cached reader of the row groups of runs."""
+    """A reader of the row groups of runs. It caches those that were read last."""
 
     def __init__(self, storage: ObjectStore, run_schema: RunSchema) -> None:
         self.storage = storage

@@ -29,8 +29,8 @@ _INDICES = 16
 class Ranks:
     """Ranks among the keys with the same prefix: the same values in all key columns except the last one.
 
-    The rank of a key is the sum of the amounts of the keys before it with the same prefix. A key with frequency 3,
-    after keys with a total of 5, has the ranks 5, 6 and 7.
+    The first rank of a key is the sum of the amounts of the keys before it with the same prefix. A key has as many
+    ranks as its amount. A key with the amount 3, after keys with a total of 5, has the ranks 5, 6 and 7.
     """
 
     def __init__(self, stage: str, dataset: Dataset, amount: str) -> None:
@@ -57,7 +57,10 @@ class Ranks:
         return stop - start
 
     def rank(self, keys: pa.Table) -> list[int]:
-        """Return the rank of the key in each row of a table. The keys need not exist."""
+        """Return the first rank of the key in each row of a table.
+
+        The keys need not exist. A missing key has the rank that it would have if it were added.
+        """
         frame = self._frame(keys, self._order)
         rows = (frame[row] for row in range(frame.height))
         return [self._before(row, self._order) - self._bounds(row)[0] for row in rows]
@@ -85,7 +88,7 @@ class Ranks:
         """
         start, stop = self._bounds(self._one_row(prefix, self._prefix))
         if not 0 <= rank < stop - start:
-            raise IndexError(f"there is no rank {rank}: ranks go from 0 up to {stop - start}, and not with it")
+            raise IndexError(f"there is no rank {rank}: ranks begin at 0, and their number is {stop - start}")
         rows = self._row_at(start + rank).with_columns(pl.col(RANK) - start)
         return table_of(rows, self._dataset.run_schema.schema.append(pa.field(RANK, pa.int64())))
 
@@ -169,11 +172,11 @@ class Ranks:
         return self._indices[shard]
 
     def _one_row(self, key: pa.Table | None, order: Order) -> pl.DataFrame:
-        """Return a key or a prefix as a frame with one row. The frame is empty if the order has no columns.
+        """Convert a key to a frame with one row. A prefix is accepted, too: a key without its last column.
 
         Args:
-            key: The key or prefix, as a table with one row. None if the order has no columns.
-            order: The order by the columns of the key or prefix.
+            key: The key or prefix, as a table with one row. It is ignored, and may be None, if `order` has no columns.
+            order: `self._order` for a key, `self._prefix` for a prefix. Without columns, the result is an empty frame.
 
         Raises:
             ValueError: The table lacks a column of the order, or does not have exactly one row.

@@ -210,7 +210,10 @@ def _previous(task: ProduceTask, keys: pl.DataFrame) -> pl.DataFrame:
 
 
 def _content(task: ProduceTask, outputs: pl.DataFrame, removed_pairs: pl.DataFrame) -> pl.DataFrame:
-    """Return the instructions for content: all output rows, and tombstones for removed pairs."""
+    """Return the instructions for content: all output rows, and a tombstone for each removed pair.
+
+    A pair is removed if the source key contributes no more rows to the target key.
+    """
     names = task.stage.content.file_schema.names
     written = outputs.with_columns(pl.lit(False).alias(TOMBSTONE))[:, names]
     tombstones = removed_pairs.with_columns(pl.lit(True).alias(TOMBSTONE))

@@ -44,7 +44,7 @@ class RunSchema:
 
     @cached_property
     def group(self) -> Order:
-        """The order by the key of lookups: the first `group_columns` columns of `order`."""
+        """The order by the columns that lookups search: the first `group_columns` columns of `order`."""
         return self.order.first(self.group_columns)
 
     @cached_property
@@ -59,7 +59,10 @@ class RunSchema:
 
     @property
     def replaces(self) -> bool:
-        """Whether newer rows of a unit replace older ones. Otherwise amounts are added up, or files are complete."""
+        """Whether newer rows of a unit replace older ones.
+
+        They do not if the amounts of all runs are added up (`amounts`), or if each file stands alone (`plain`).
+        """
         return not self.amounts and not self.plain
 
     @cached_property

@@ -143,12 +143,15 @@ class RunWriter:
         self._flush()
 
     def run(self, level: int) -> Run:
-        """Return the written file as a run, after the block of the context."""
+        """Return the written file as a run of a level. The caller calls this after the `with` block."""
         sums = tuple(wrap_int64(sum(group_sums)) for group_sums in zip(*self._sums, strict=True))
         return Run(self.path, level, self.rows, self.tombstones, sums, tuple(self._changes))
 
     def _flush(self) -> None:
-        """Write the buffered rows as row groups. Record their first and last keys and their sums."""
+        """Write the buffered rows as row groups.
+
+        For each row group, record the first key, the last key, and the sums of the amounts in `RunSchema.counted`.
+        """
         if not self._waiting:
             return
         frame = pl.concat(self._waiting)
@@ -273,7 +276,10 @@ class Footer:
 
 @lru_cache(maxsize=_FOOTERS)
 def footer_of(storage: ObjectStore, path: str) -> Footer:
-    """Return the cached footer of a run's file."""
+    """Return the footer of a run's file, from a cache or from the file.
+
+    Raises CorruptionError if the footer has no index of keys, or one that does not fit the row groups.
+    """
     with storage.open_parquet(path) as file:
         metadata = file.metadata
     if not {_KEYS.encode(), _SUMS.encode()} <= (metadata.metadata or {}).keys():

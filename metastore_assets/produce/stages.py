@@ -97,8 +97,10 @@ class Root:
 class DeltaRoot:
     """An external source whose rows are not stored. Its input consists of added rows and removed rows (`Delta`).
 
-    It can feed sum stages only: others raise GraphError. The caller may only remove rows that were added before.
-    This is not checked, except that an unsigned total must not become negative.
+    It can feed only sum stages. If it feeds a `Stage`, the graph is rejected with GraphError.
+
+    The caller must remove only rows that were added before. This is not checked, except that an unsigned total must
+    not become negative.
     """
 
     name: str

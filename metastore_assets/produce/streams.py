@@ -130,7 +130,10 @@ class _StreamCursor:
             self._read()
 
     def extend(self, bound: pl.DataFrame) -> None:
-        """Read one more frame if all buffered rows have the key `bound`, so that more rows of it may follow."""
+        """Read one more frame, in case it has more rows with the key `bound`.
+
+        Nothing is read if a buffered row is after this key, or if the stream has ended.
+        """
         if not self.ended and not self.frame.tail(1).filter(~self._order.before(bound, inclusive=True)).height:
             self._read()
 

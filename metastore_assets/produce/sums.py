@@ -311,7 +311,13 @@ def _too_wide(stage: str, run_schema: RunSchema) -> UpdateError:
 
 
 def _update(run_schema: RunSchema, changes: pl.DataFrame, previous: pl.DataFrame) -> pl.DataFrame:
-    """Return the update rows (`add`, `update` or `delete`) of changed keys, with their current and previous totals."""
+    """Return the update rows (`add`, `update` or `delete`) of changed keys, with their new and previous totals.
+
+    Args:
+        run_schema: Columns and order of the totals.
+        changes: The changed keys, with the amounts to add to their totals.
+        previous: The totals before, only of keys that had any.
+    """
     before = {name: f"{BEFORE}_{name}" for name in run_schema.amounts}
     rows = run_schema.group.beside(changes, previous.rename(before))
     totals_after = {name: pl.col(name) + pl.col(previous_name).fill_null(0) for name, previous_name in before.items()}

@@ -250,9 +250,9 @@ def _find_case_difference(schema: pa.Schema, fields: Sequence[pa.Field], constan
 
 
 def _find_float_difference(schema: pa.Schema, fields: Sequence[pa.Field]) -> str | None:
-    """Return a message if a column of floats in the file has doubles or texts in the table; None otherwise.
+    """Return a message if a column changes from floats in the file to doubles or texts in the table; None otherwise.
 
-    A column of doubles in the file also counts if it has texts in the table.
+    A change from doubles in the file to texts in the table counts, too.
 
     Args:
         schema: The schema of the table.

@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 
 
 def create_scan_engine(spark: StartSpark | None) -> Engine:
-    """Return an engine that reads few, small fragments in child processes, and more in Spark.
+    """Return an engine that reads fragments in child processes if they are few and small, otherwise in Spark.
 
     If `spark` is None, child processes read all fragments.
     """

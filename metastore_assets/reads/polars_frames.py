@@ -64,7 +64,7 @@ class _FrameSource:
             frame = _to_frame(batch if batch.schema == schema else batch.cast(schema))
 
     def _open(self, columns: Sequence[str], predicate: pl.Expr | None, limit: int | None) -> Iterator[pa.RecordBatch]:
-        """Return all rows for which the predicate is true. The caller must remove others, which may be among them.
+        """Return all rows for which the predicate is true, and possibly other rows, which the caller must remove.
 
         Args:
             columns: The columns to read.

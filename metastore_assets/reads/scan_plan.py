@@ -38,7 +38,10 @@ from metastore_assets.values.types import TypeClass, type_fingerprint
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """The fragments of one snapshot that may have rows that match a predicate, and what is known of their number."""
+    """The fragments of one snapshot that may have rows that match a predicate.
+
+    The plan also has what is known of the number of these rows, so that a count reads fewer fragments.
+    """
 
     snapshot: Snapshot
     filter: RowFilter
@@ -161,8 +164,8 @@ def plan_tasks(plan: ScanPlan, limit: int | None) -> list[ScanTask]:
 
     Args:
         plan: The plan.
-        limit: The number of matching rows that are needed; None for all. With a limit, only as many fragments are
-            returned as certainly have this number of matching rows together.
+        limit: The number of matching rows that are needed; None for all. With a limit, the result has the fewest
+            fragments that together certainly have so many. If not even all fragments do, the result has all.
     """
     tasks = [ScanTask(None, fragment) for fragment in plan.full_fragments]
     tasks += [ScanTask(plan.filter, fragment) for fragment in plan.partial_fragments]

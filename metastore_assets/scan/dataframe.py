@@ -47,8 +47,9 @@ def scan(lookup: Table, table: TableConfig, spark: SparkSession, request: ScanRe
         lookup: The version with the statistics.
         table: The location of the table.
         spark: The session.
-        request: The requested columns, predicate and limit. With a limit, only the fewest fragments that certainly
-            have that many matching rows are read.
+        request: The requested columns, predicate and limit. With a limit, only the fewest fragments that together
+            certainly have that many matching rows are read. If all of them do not certainly have so many, any fragment
+            that may have matching rows can be read.
 
     Raises:
         UnsupportedTypeError: Spark has no type for a column.

@@ -77,8 +77,8 @@ class FilteredProfileReader:
 
         Args:
             match: The partitions and fragments that match. If `partition` is given, only those of this partition.
-            partition: The key of the partition; None for all partitions. Calls with the same value share the fragments
-                that match partly.
+            partition: The key of the partition; None for all partitions. Calls with the same value share what is read
+                from the fragments that match partly.
 
         Raises:
             NotStoredError: Fragments match partly, and this reader may not read files.

@@ -147,7 +147,8 @@ class FingerprintedValues:
 class FullPartitionProfile:
     """The stored profile of a partition whose rows all match.
 
-    Distinct counts of fingerprinted columns are exact, because they are computed from fingerprints instead.
+    The distinct count of a fingerprinted column is exact if its repeated values are known. It is then computed from
+    them. Otherwise, it is the stored one.
     """
 
     def __init__(self, stored: Profile, merge: Callable[[], Profile]) -> None:

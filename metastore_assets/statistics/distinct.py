@@ -124,9 +124,10 @@ EMPTY_SKETCH = distinct_sketch(np.zeros(0, np.uint64))
 
 @dataclass
 class DistinctState:
-    """The sketch of all values so far, with the exact counts of distinct values and of duplicates.
+    """The sketch of all values so far, and counts of distinct values and of duplicates.
 
-    The counts are complete only with `is_exact`: all blocks so far were sorted.
+    A duplicate is a distinct value that occurs more than once. If all blocks so far were sorted, `is_exact` is true and
+    both counts are exact. Otherwise, they lack values and must not be used.
     """
 
     sketches: Fold[bytes] = field(default_factory=lambda: Fold(merge_distinct_sketches))

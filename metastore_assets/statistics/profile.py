@@ -65,8 +65,9 @@ def profile_field(
 
     - `auto`: values are enumerated unless they hardly repeat, or too many are distinct.
     - `enumerated`, which an earlier refresh chose for `auto`: values are enumerated unless too many are distinct.
-    - `repeated`: values are enumerated unless they hardly repeat. In that case fingerprints, which are hashes of the
-      values, are stored. The policy's `algorithm` may decide this instead: `enumeration` or `fingerprints`.
+    - `repeated` with `algorithm: auto`: values are enumerated unless they hardly repeat. If they hardly repeat,
+      fingerprints of them (hashes) are stored instead.
+    - `repeated` with another `algorithm`: `enumeration` always enumerates values, `fingerprints` never does.
 
     A column has only counts, lengths and a reason in three cases: its type is not profiled, a value does not fit its
     type class, or its values are hidden. A text that is not UTF-8 does not fit. No content of a column raises an error.
@@ -231,9 +232,9 @@ class _LeafProfiler:
     def _add_unsorted(self, run: ValueRun) -> bool:
         """Pass a batch to the profiler of unsorted values, unless the values of the batch are to be counted.
 
-        If the policy leaves the choice open, one batch decides for itself and all later batches. It is the first batch
-        without counts after `NEAR_UNIQUE_FROM` values. These batches are passed on if the values of the deciding batch
-        hardly repeat, or if too many of them are distinct.
+        If the policy leaves the choice open, one batch decides: the first one without counts after `NEAR_UNIQUE_FROM`
+        values. If its values hardly repeat, or too many of them are distinct, it is passed on with all later batches.
+        Otherwise, the values of all batches are counted.
 
         Returns:
             True if the batch was passed on; False if its values are to be counted.

@@ -363,9 +363,9 @@ class QuantileStatistics(BuiltinStatistic[QuantileState]):
         return _digest_arrays([None if sketch is None else decode_digest(sketch) for sketch in sketches])
 
     def decode_states(self, table: pa.Table) -> Mapping[str, list[Any]]:
-        """Return the digest of each row as `{"quantile_sketch": [...]}`, in the encoding of that field.
+        """Return `{"quantile_sketch": digests}`, where `digests` has an item per row of the table.
 
-        A row without a digest has None.
+        An item is encoded as in `ColumnStatistics.quantile_sketch`. It is None for a row without a digest.
         """
         digests = decode_digests(table)
         return {"quantile_sketch": [None if digest is None else encode_digest(digest) for digest in digests]}

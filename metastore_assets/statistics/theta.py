@@ -72,7 +72,7 @@ def decode_sketch(sketch: bytes) -> tuple[Hashes, int]:
 def _encode(hashes: Hashes, theta: int) -> bytes:
     """Return the sketch of hashes, in any order and with or without repeats. The caller passes only hashes < `theta`.
 
-    Of more than `NOMINAL_ENTRIES` distinct hashes, the sketch has only the least, and a lower theta.
+    The sketch has at most the `NOMINAL_ENTRIES` least hashes. If hashes are left out, its theta is the least of those.
     """
     hashes = _distinct_least(hashes)
     if len(hashes) > NOMINAL_ENTRIES:

@@ -57,7 +57,10 @@ class FilterSlice:
 
     @property
     def _buckets(self) -> npt.NDArray[np.int64]:
-        """For each filter, the index of its slice's first bucket among all of its buckets; 0 for a missing filter."""
+        """For each filter, the index of the slice's first bucket among all buckets of the whole filter.
+
+        It is 0 for a missing filter.
+        """
         return np.where(self.exists, self.slice << np.maximum(self.bits - _LOWER_BITS - self.slice_bits, 0), 0)
 
     def may_contain(self, hashes: Sequence[int]) -> npt.NDArray[np.bool_]:

@@ -36,8 +36,8 @@ Counts = npt.NDArray[np.int64]
 class ValueRun:
     """Values of a column without nulls: ascending distinct values with their counts, or one value per row.
 
-    The series has integers or doubles for numbers, and bytes or booleans for all other values. Values without counts
-    may have any order for profilers. To merge runs, they must be ascending.
+    `values` has integers or doubles for numbers, and bytes or booleans for all other values. Profilers take values
+    without counts in any order, but `merge_in_blocks` requires that they are ascending.
     """
 
     values: pl.Series

@@ -167,7 +167,10 @@ def check_text(head: bytes, hint: str, wide: bool = False) -> None:
 
 
 class _Decompressed(io.RawIOBase):
-    """The decompressed content of a compressed file, which may have several compressed streams one after the other."""
+    """A readable file with the decompressed content of another file.
+
+    The compressed file may consist of several compressed streams, one after the other.
+    """
 
     def __init__(self, source: pa.NativeFile, create_decompressor: Callable[[], Any]) -> None:
         super().__init__()

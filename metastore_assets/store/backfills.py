@@ -62,10 +62,10 @@ class BackfillRecord:
         return f"{FOLDER}/{self.request}.json"
 
     def finished_keys(self, newest: Version | None) -> frozenset[str]:
-        """Return the keys of the partitions that need not be processed again, given the newest version.
+        """Return the keys of the finished partitions whose profiles are still in the newest version.
 
-        In `newest`, their profile was computed by the version that the backfill recorded, or by a later one. If it is
-        None, no key is returned.
+        The profile in `newest` must be as new as the version in `done`, or newer. The backfill need not process these
+        partitions again. Returns no keys if `newest` is None.
         """
         partition_versions: Mapping[str, int] = (
             {entry.key: entry.version for entry in newest.partitions} if newest else {}

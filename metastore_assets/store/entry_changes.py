@@ -86,7 +86,7 @@ class EntryChanges(Entries[Entry]):
             removed: Keys of entries that the new version does not have. Keys that `base` lacks are ignored.
 
         Raises:
-            DuplicateKeyError: Two of the entries have the same key.
+            DuplicateKeyError: Two entries of `put` have the same key.
         """
         entries = _by_key(kind, put)
         keys = entries.keys() | set(removed)

@@ -73,8 +73,8 @@ def write_garbage_manifest(objects: ObjectStore, paths: Sequence[str]) -> str:
 def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Collection[str]) -> None:
     """Delete the oldest versions with the files that only they reference, in at most `_VERSIONS` steps.
 
-    A step deletes one version and up to `GARBAGE_BATCH` of its files, or as many more files of a deleted version. Later
-    calls do the remaining steps.
+    The first step for a version deletes its document and up to `GARBAGE_BATCH` of these files. If there are more,
+    each further step deletes as many. Later calls do the remaining steps.
 
     Args:
         documents: The versions.
@@ -105,10 +105,13 @@ def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Col
 
 
 def _drop_portion(documents: Documents, state: _Progress, spared: Collection[str]) -> _Progress:
-    """Delete the document of the version `state.oldest`, and one portion of its files.
+    """Delete the document of the version `state.oldest` if it still exists, then one portion of the version's files.
 
-    These are files that the next version does not reference. Files in `spared` are retained. Returns the progress
-    after this portion.
+    The portion is read from the garbage manifest of the next version, which lists files that it does not reference.
+    Files in `spared` are retained. If the manifest cannot be read, no files are deleted: `expire` deletes them.
+
+    Returns:
+        The progress after this portion. After the last portion, it is the start of the next version.
     """
     objects, following = documents.objects, state.oldest + 1
     try:
@@ -146,15 +149,14 @@ def _read_portion(objects: ObjectStore, path: str | None, number: int) -> tuple[
 
 
 def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _Progress:
-    """Delete the document of the version `state.oldest`, where the document with the next number is missing.
+    """Return the progress past a gap in the numbers: no document has the number `state.oldest + 1`.
 
-    It is deleted only if the next existing version was published earlier than `before`. Its files stay: `expire`
-    deletes those that no version references any more.
+    There are three cases:
 
-    Returns:
-        The progress. It starts at the next existing version if the document was deleted. It starts at the oldest
-            existing version if `state.oldest` does not exist, or is the only version. It is `state` if the next
-            existing version is too recent.
+    - `state.oldest` is missing, or is the only version. The progress starts at the oldest existing version.
+    - The next existing version was published at `before` or later. The progress is `state`.
+    - Otherwise, the document of `state.oldest` is deleted. The progress starts at the next existing version. The files
+      of the deleted version stay: `expire` deletes those that no version references any more.
     """
     oldest, *newer = documents.numbers() or [state.oldest]  # None if a user has removed the table's folder.
     if oldest != state.oldest or not newer:

@@ -47,7 +47,9 @@ class JoinedParquet:
         self._idle: list[tuple[ParquetObject, _JoinedInput]] = []  # a list's `pop` and `append` are atomic
 
     def read_row_groups(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
-        """Return columns of row groups, in the given order. Row groups of all files are numbered from 0.
+        """Return the rows of `groups`, one row group after the other, with some columns.
+
+        Row groups are numbered from 0, through all files.
 
         Raises CorruptionError, which names the damaged file.
         """

@@ -59,7 +59,7 @@ def count(value: object, name: str) -> int:
 
 
 def path(value: object, name: str) -> str:
-    """Return the value of a field if it is a relative path inside the document's folder, or empty.
+    """Return the value of a field if it is an empty text, or a relative path inside the document's folder.
 
     Raises ValueError otherwise.
     """

@@ -52,9 +52,9 @@ class LocalFiles:
         """Create the backend for a folder.
 
         Args:
-            root: Path of the folder. It consists of the path that the user configured, and folders below it.
-            depth: The number of these folders below: 1 for `/data/sales` if the user configured `/data`. Deletions
-                raise StoreError if one of them is a symbolic link.
+            root: Path of the folder: the path that the user configured, then the names of `depth` folders.
+            depth: 1 for `/data/sales` if the user configured `/data`. Deletions raise StoreError if one of the
+                `depth` folders is a symbolic link.
         """
         self._root = root
         names = root.split(os.sep)

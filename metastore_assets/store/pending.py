@@ -4,7 +4,8 @@ An attempt is one run that profiles fragments. A pending file lists the profiles
 that is no longer needed is cleared: an empty marker file is written beside it. Both are deleted after a grace period,
 because another attempt may have read the pending file just before.
 
-A purge (`metastore purge`) deletes all pending profiles at once, and publishes a version without removed values.
+A purge (`metastore purge`) deletes all pending files without a grace period. It also publishes the newest version
+again, without the profiles of removed fragments.
 """
 
 from __future__ import annotations
@@ -55,7 +56,10 @@ class PendingFiles:
         return [info.path for info in (*self.files, *self.markers.values())]
 
     def cleared_before(self, time: datetime) -> list[str]:
-        """Return the paths of files that were cleared before a time. They may be deleted already."""
+        """Return the paths of pending files whose markers were written before a time.
+
+        The pending files themselves may be deleted already.
+        """
         return [path for path, mark in self.markers.items() if mark.modified < time]
 
     def paths_except(self, cleared: Iterable[str]) -> list[str]:
@@ -64,7 +68,7 @@ class PendingFiles:
         return [info.path for info in self.files if info.path not in without]
 
     def marker_paths(self, paths: Iterable[str]) -> list[str]:
-        """Return the paths of the markers of these files."""
+        """Return the paths of the markers of cleared files, given the paths of the files. All must have a marker."""
         return [self.markers[path].path for path in paths]
 
 

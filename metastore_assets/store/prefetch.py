@@ -23,7 +23,7 @@ Range = tuple[int, int]
 
 
 class FetchedRanges:
-    """Prefetched byte ranges of one object, which the next fetch replaces."""
+    """Prefetched byte ranges of one object. Each call of `fetch` replaces the ranges of the call before."""
 
     def __init__(self, fetch: Callable[[int, int], bytes], *, is_parallel: bool = True) -> None:
         """Prepare to fetch. Nothing is fetched yet.
@@ -53,7 +53,10 @@ class FetchedRanges:
 
 
 def merge_neighbors(ranges: Iterable[Range]) -> list[Range]:
-    """Merge ranges with small gaps between them. Return them in order."""
+    """Return the ranges in ascending order, with neighbors merged.
+
+    Two are merged if the gap between them is small, and the result is not too long for one request.
+    """
     merged: list[Range] = []
     for start, end in sorted(ranges):
         if merged and start - merged[-1][1] <= _MAX_GAP_BYTES and end - merged[-1][0] <= _MAX_REQUEST_BYTES:

@@ -123,9 +123,9 @@ class SectionWriter:
 
     @property
     def tail_bytes(self) -> int:
-        """Number of bytes from the start of the last section of `write_row_groups` to the end of the file.
+        """Number of bytes at the end of the file, from the start of the section that `write_row_groups` wrote.
 
-        The number is known when the `with` block has ended.
+        If it wrote several sections, the last of them counts. The number is known when the `with` block has ended.
         """
         return self._row_group_bytes - self._last_start + self._writer.footer_bytes
 
@@ -215,9 +215,10 @@ class SectionWriter:
             self._writer.add_metadata({SECTIONS: json.dumps(index, ensure_ascii=False)})
 
     def _end_section(self) -> None:
-        """End the current section. The last rows of a large section are written to a row group of its own.
+        """End the current section.
 
-        The rows of a small section are kept in memory, until several small sections fill a row group that they share.
+        Rows of a large section that are still in memory are written, without rows of other sections in the row group.
+        Rows of a small section stay in memory, until several small sections fill a row group that they share.
         """
         if self._section_begun or self._section_rows >= self._large:
             self._write_large_section(full_groups_only=False)

@@ -5,8 +5,8 @@ merged into it at once. A larger segment is absorbed by the next older one in *s
 of the newer segment into the older one. Later commits do the next steps. After the last step, the newer segment is
 dropped.
 
-Between two steps, the older and the newer segment both have the absorbed rows, so a reader needs no knowledge of steps.
-The `first` key of the newer segment shows where the next step begins.
+Between two steps, the first file of the newer segment may still have absorbed rows. The older segment has them, too, so
+a reader may use or skip them. The `first` key of the newer segment shows where the next step begins.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _STEP_INTERVAL = 6
 
 @dataclass(frozen=True)
 class SegmentPart:
-    """A part of a stored segment that is merged: some of its files, completely or in a range of keys."""
+    """One input of a merge: some files of a stored segment, with all of their keys or a range of keys."""
 
     files: tuple[SegmentFile, ...]
     keys: SegmentKeyRange | None = None
@@ -119,10 +119,11 @@ def update_levels(
     Args:
         kind: The merge policy.
         before: The segments before the commit.
-        size: Number of rows of the set after the commit, and number of changed keys.
-        write: Writes merged segments. If a file that it wrote is not in the result, nothing uses the file.
-        allow_step: Whether to do a step even if the commit changes few keys. A step merges one range of keys of a
-            segment into the next older segment.
+        size: (number of rows of the set after the commit, number of keys that the commit changes).
+        write: Merges parts of segments, with or without the changes of the commit, and writes the result as files. It
+            may write files that are not in the result: nothing uses these.
+        allow_step: If true, a step is also done after a commit that changes few keys, provided that one is due. A step
+            merges one range of keys of a segment into the next older segment.
     """
     row_count, changed = size
     segments = before.segments
@@ -171,9 +172,9 @@ def _retained_segments(kind: SegmentKind, segments: Sequence[Sequence[SegmentFil
 
 
 def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]]) -> int | None:
-    """Return the position of the newer segment of the next step; None if no step is due.
+    """Return the position of the segment from which the next step takes keys; None if no step is due.
 
-    The step merges a part of this segment into the segment before it.
+    The step merges one range of keys of this segment into the segment before it, which is older.
     """
     is_full = len(segments) > 1 + kind.max_deltas
     for number in range(len(segments) - 1, 0, -1):

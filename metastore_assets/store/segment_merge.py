@@ -181,7 +181,8 @@ def _write_file(
     Args:
         objects: The store of the file.
         kind: The kind of the segment.
-        ranges: (rows, tombstones) of successive ranges. There must be at least one. Ranges for the next file remain.
+        ranges: (rows, tombstones) of successive ranges. The caller passes at least one. Those that are not written
+            remain in the iterator, for the next file.
         row_count: The expected number of rows of the file, which determines the size of row groups.
         file_rows: Number of keys of rows and tombstones after which the file is closed.
     """
@@ -235,7 +236,10 @@ class _TableCursor:
 
     @property
     def last_key(self) -> Any:
-        """The last key of the table at the position; None after the last table."""
+        """The last key of the current table; None after the last table.
+
+        If all rows of the current table were taken, the next table is read and becomes the current one.
+        """
         while self._buffer is None or not len(self._buffer):
             self._buffer = next(self._tables, None)
             if self._buffer is None:

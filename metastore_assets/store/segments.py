@@ -157,7 +157,7 @@ class KeyChanges:
         """Return the difference between two versions.
 
         Args:
-            before: The rows of the older version, by key. They are not None.
+            before: The rows of the older version, by key. No row may be None.
             after: The rows of the newer version, by key.
         """
         added = {key for key, row in after.items() if before.get(key) != row}
@@ -194,7 +194,7 @@ def key_count(segment: Sequence[SegmentFile]) -> int:
 
 
 def unshared_files(one: SegmentFiles, other: SegmentFiles) -> tuple[SegmentFile, ...]:
-    """Return the files that only one of two versions of a segment set has."""
+    """Return the files that one of two versions of a segment set has and the other does not, whichever that is."""
     shared = {*one.paths()} & {*other.paths()}
     return tuple(file for file in (*one.files, *other.files) if file.path not in shared)
 
@@ -318,7 +318,7 @@ class SegmentReader:
 
     @lock_free_cached_property
     def segments(self) -> list[Segment]:
-        """One object per file."""
+        """The readers of all files, in the order of the files."""
         return [self.segment(number) for number in range(len(self._files.files))]
 
     def segment(self, number: int) -> Segment:
@@ -376,7 +376,8 @@ class SegmentReader:
     def _bounds(self) -> list[tuple[int, tuple[SegmentFile, ...], list[str] | None]]:
         """For each segment: (number of its first file, its files, the first key of each file).
 
-        None instead of the first keys if one of them is unknown.
+        Files are numbered through all segments, from 0. If the first key of one file of a segment is unknown, None is
+        in place of all first keys of the segment.
         """
         bounds = []
         number = 0

@@ -101,14 +101,19 @@ def _count(
     unchanged: Mapping[str, Counter[str]],
     table: str,
 ) -> dict[str, SharedFileEntry]:
-    """Return the new number of references to each file in `references`, by path.
+    """Return how many references each file in `references` has after the changes, by path.
+
+    A file without a stored count had at most one reference. If that reference is removed, the file has only new ones.
 
     Args:
         references: The changes of the references, by path.
-        stored: The stored counts, by path. Files with one reference have none.
-        unchanged: How often unchanged entries reference the files without a stored count: {path: {group: number}}. Not
-            used for files of which references are dropped: these files had no other references.
+        stored: The stored counts, by path.
+        unchanged: {path: {group of an entry: number of references from unchanged entries}} of files that have no stored
+            count and lose no reference.
         table: Name of the table, for messages.
+
+    Raises:
+        CorruptionError: A file loses more references than it had.
     """
     counts: dict[str, SharedFileEntry] = {}
     for path, changed in references.items():
@@ -165,13 +170,13 @@ def _changed_references(changes: Iterable[EntryChanges[Any]]) -> dict[str, _Refe
 
 
 def _add_references(references: dict[str, _References], paths: Iterable[str], group: str, *, is_put: bool) -> None:
-    """Add one to the counts of `references` for each file of an entry. A path that occurs twice counts once.
+    """Add the references of one entry to its files to `references`: one per file, even if its path occurs twice.
 
     Args:
-        references: {path: counts}, which are changed.
+        references: {path: numbers of new and dropped references}. It is changed.
         paths: The files of the entry.
         group: The group of the entry, such as the key of its partition.
-        is_put: Whether the references are new. Otherwise they are dropped.
+        is_put: True to count new references, False to count dropped ones.
     """
     for path in set(paths):
         changed = references.setdefault(path, _References())

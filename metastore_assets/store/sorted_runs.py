@@ -137,7 +137,7 @@ class SortedTuples:
         self._has_runs = False
 
     def add(self, items: Sequence[Any]) -> None:
-        """Add a tuple."""
+        """Add one tuple, which has these items."""
         self._new.append(items)
         if len(self._new) == _BATCH_ROWS:
             self._flush()

@@ -47,9 +47,9 @@ class StagedVersions(VersionStore):
         super().publish(replace(version, number=1 if base is None else base.number + 1), base)
 
     def pending(self, attempt: str = "") -> list[FragmentEntry]:
-        """Return the saved profiles, as `VersionStore.pending` does. `clear_pending` does not clear them.
+        """Return the saved profiles, as `VersionStore.pending` does.
 
-        Every lot reads all saved profiles, which may belong to any lot.
+        Unlike there, a later `clear_pending` clears only those that this object saved. Other lots may need the rest.
         """
         saved_paths = set(self._pending_paths)
         entries = super().pending(attempt)

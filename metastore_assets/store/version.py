@@ -26,8 +26,8 @@ MetadataCacheEntries: TypeAlias = Mapping[bytes, bytes]
 class ProfileFiles:
     """The paths of the files of one profile, relative to the table's folder in the root.
 
-    Lookups read statistics, histograms and frequencies. Merges read states. Profiles that no lookup reads have only
-    states with value counts. Several profiles may share a file of states, with one section each.
+    Lookups read statistics, histograms and frequencies. Merges read states. A profile that no lookup reads has only a
+    file of states, which then includes its value counts. Several profiles may share such a file, with one section each.
     """
 
     statistics: str
@@ -283,8 +283,8 @@ class NodeEntry:
 def node_key(group_key: str, name: str) -> str:
     """Return the key of a node in a merge tree.
 
-    In the order of keys, the upper levels of a tree come first. So the nodes on a path from a leaf to the root are in
-    two places at most.
+    In key order, the nodes of the upper levels come before all other nodes of the tree. So a lookup of the nodes from
+    the root to a leaf reads at most two parts of the sorted keys: the upper levels, and the keys near the leaf.
 
     Args:
         group_key: The key of the partition, or `*` for the tree of the partitions.

@@ -147,7 +147,10 @@ def _decode_version(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
 
 
 def _decode_fields(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
-    """Return the version in a document of this format. Raises the errors that `Documents.load` expects."""
+    """Return the version in a document with the current `FORMAT_VERSION`.
+
+    Damaged fields raise ValueError, KeyError, TypeError, AttributeError or CorruptionError (see `Documents.load`).
+    """
     stored = json_fields.mapping(fields["entries"], "entries")
     entries = {
         kind: StoredEntries(kind, objects, _segments(stored[kind.name], f"entries.{kind.name}")) for kind in KINDS

@@ -273,7 +273,12 @@ class VersionStore:
         remove_cleared(self.objects, self._pending_listing, cleared)
 
     def save_pending(self, entries: Sequence[FragmentEntry], attempt: str = "") -> None:
-        """Save pending profiles, optionally under the name of an attempt."""
+        """Save profiles as pending, so that later attempts need not read their fragments again.
+
+        Args:
+            entries: The entries of the profiled fragments. Without entries, nothing is written.
+            attempt: Name by which `pending` can select the profiles of this attempt; empty for none.
+        """
         if entries:
             purged = self.purged() if self.last_purge is None else self.last_purge
             self._pending_paths.add(save_pending(self.objects, entries, attempt, purged))
@@ -281,7 +286,7 @@ class VersionStore:
     def pending(self, attempt: str = "") -> list[FragmentEntry]:
         """Return the profiles that attempts without a published version have saved for later attempts.
 
-        Profiles are omitted after `clear_pending`, and after a purge.
+        Profiles that `clear_pending` has marked, or that were saved before the last purge, are omitted.
 
         Args:
             attempt: Name of the attempt that saved the profiles; empty for all attempts.

@@ -67,8 +67,8 @@ def stream_parallel(
 
     Raises:
         FatalFileError: A file crashed the child that read it.
-        MetastoreError: A child crashed while it read several files, but no file crashes a child that reads only this
-            file. Or a child repeatedly ended while it ran no task.
+        MetastoreError: A child crashed while it read several files, but none of these files crashes a child alone. Or a
+            child repeatedly ended while it ran no task.
         Exception: The first exception that a task raised.
     """
     children = _ActiveChildren()

@@ -373,7 +373,10 @@ def _split_by_column(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _concatenate_rows(tables: list[pa.Table]) -> Frequencies:
-    """Return the rows of all tables, in the given order, as frequencies. The caller passes rows sorted by value."""
+    """Return the rows of all tables, in the given order, as frequencies.
+
+    The caller passes rows that are sorted by value over all tables.
+    """
     table = pa.concat_tables(tables).combine_chunks()
     values, counts = table["value"].combine_chunks(), table["frequency"].combine_chunks()
     return Frequencies(values, counts)

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 @name_argument
 @predicate_option
 @version_option
-@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="List only as many files as N rows need.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="List only the fewest files that certainly have N matching rows; all that may match if fewer are certain.",
+)
 @click.option("--explain", is_flag=True, help="Show what rules out each of the other files.")
 @output_options
 @click.pass_obj

@@ -106,8 +106,8 @@ class SparkTarget(ExportTarget):
     def _refuse_foreign(self, parameters: Mapping[str, str]) -> None:
         """Raise ExportError if another program wrote statistics of the table, unless the option `replace` is set.
 
-        An exported table is also accepted if the size is its only statistic. After a write, Spark updates the size and
-        removes the other statistics.
+        A table with the mark of our last export is also accepted if its only statistic is the size. After an export,
+        each write of Spark updates the size and removes the other statistics.
         """
         statistics = _statistics_of(parameters)
         if not statistics or self.options.replace or _has_our_content(parameters):

@@ -71,7 +71,7 @@ class _FileHistory:
 class _ChangesReplay(Replay):
     """A replay that reads only some commits, such as those of versions 5 to 9.
 
-    In addition to a full replay, it records which files these commits remove.
+    Unlike a full replay, it also records the files that these commits remove.
     """
 
     def __init__(self, location: Location) -> None:

@@ -241,8 +241,8 @@ class DeltaFormat(TableFormat):
             version: the version with which `since` is compared.
 
         Raises:
-            NoDiffError: `since` is newer than `version`. The log lacks its commit, or the cache its head. Or the table
-                was recreated, or configured differently, since then.
+            NoDiffError: `since` is newer than `version`, or its commit is not in the log, or its head is not cached. Or
+                the table was recreated, or configured differently, after `since`.
         """
         older = int(since.id)
         if version < older:
@@ -431,7 +431,7 @@ class _Table:
                 yield add, self._fragment(add, partition, partition.key), partition.values
 
     def distinct_files(self, adds: Iterable[AddedFile]) -> Iterator[tuple[AddedFile, Fragment, dict[str, Constant]]]:
-        """Yield the same as `files`, but a file that the log repeats only once. All paths are kept in memory.
+        """Yield what `files` yields, but each file once, even if the log repeats it. All paths are kept in memory.
 
         Raises TableFormatError if two different files have the same path.
         """

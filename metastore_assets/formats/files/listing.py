@@ -235,8 +235,8 @@ class TableFolder:
         Args:
             path: the path of a folder or a file, for messages.
             folders: the names of the folders on the path.
-            is_file: whether the path is that of a file. Then a template, if there is one, must match all of its
-                levels: `{year}/{month}` requires two folders.
+            is_file: whether the path is that of a file. If so, and the table has a template, there must be as many
+                folders as in the template: two for `{year}/{month}`.
 
         Raises:
             TableFormatError: the folders do not fit the partitioning.

@@ -56,10 +56,10 @@ class Partitioning(Protocol):
         """
 
     def items(self, folders: Sequence[str]) -> Items:
-        """Return the partition values that the folders of a path determine.
+        """Return (column, value) for each partition value that the folders of a path determine.
 
-        If the path ends above the folders of the files, some partition columns may have no value yet. Raises ValueError
-        if the name of a folder contradicts the partitioning.
+        For a path that ends above the folders of the files, some partition columns may be missing. Raises ValueError if
+        the name of a folder contradicts the partitioning.
         """
 
     def check(self, folders: Sequence[str]) -> None:

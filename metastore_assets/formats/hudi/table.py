@@ -131,7 +131,8 @@ class HudiFormat(TableFormat):
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
         """Return the changes since an earlier snapshot, or a NoDiff with the reason why they are unknown.
 
-        The files of unchanged partitions are not listed.
+        Only the folders of changed partitions are listed in the store. If the changes are known, the current state is
+        cached, so that later changes can be computed from it.
         """
         with _hudi_errors(self._location):
             try:
@@ -318,9 +319,10 @@ class HudiFormat(TableFormat):
         self._cache.put_state(metadata.reference, record)
 
     def _settings(self, timeline: Timeline) -> str:
-        """Return a digest of what selects files and columns: the table's properties, its filter, and an option.
+        """Return a digest of all that selects files and columns.
 
-        Properties that change when Hudi builds indexes are left out. The option is that for Hudi's own columns.
+        It covers the table's properties, the partition filter, and whether Hudi's own columns are read. Properties that
+        change when Hudi builds indexes are left out.
         """
         properties = {
             key: value for key, value in timeline.properties.items() if not key.startswith(_IGNORED_PROPERTIES)

@@ -174,9 +174,10 @@ class HudiState:
     def includes(self, instant: str) -> bool:
         """Return True if the write of an instant belongs to this state.
 
-        An instant in `requested` belongs to the state. An instant before `start` also belongs to it in two cases: it is
-        not after `until`, or `instants` is empty. A savepoint can retain an instant while later ones are archived. For
-        the state at such an instant, `until` is before `start`.
+        All instants in `requested` belong to the state. So do archived instants, which are before `start`, up to and
+        including `until`. If `instants` is empty, all archived instants belong to it.
+
+        `until` may itself be before `start`, because a savepoint can retain an instant while later ones are archived.
         """
         is_archived = instant < self.start
         return instant in self.requested or (is_archived and (instant <= self.until or not self.instants))

@@ -185,10 +185,10 @@ class _FileChanges:
             raise NoDiffError("a delete file names a data file that is not in its partition")
 
     def _read(self, content: int, files: Collection[FileEntry]) -> list[FileEntry]:
-        """Read the manifests of both snapshots that may have a counterpart of `files`; return all their live entries.
+        """Return all live entries of those shared manifests that may contain a counterpart of one of the files.
 
-        The counterparts of a delete file are the data files that it applies to. Those of a data file are the delete
-        files that apply to it.
+        Shared manifests are those that both snapshots list. The counterparts of a delete file are the data files that
+        it applies to. The counterparts of a data file are the delete files that apply to it.
 
         Args:
             content: The kind of manifests to read: DATA or _DELETE_MANIFEST.

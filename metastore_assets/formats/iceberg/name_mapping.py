@@ -234,9 +234,10 @@ def _type_nodes(type_: Any) -> _Tree:
 
 
 def _reused_names(schema: Mapping[str, Any], metadata: TableMetadata) -> _Deviations:
-    """Return (field id, names) of the fields of a schema whose name is ambiguous in the table's history.
+    """Return each field of a schema whose name is ambiguous in the table's history, as (field id, (name,)).
 
-    That is, the field once had another name, or another field once had this name.
+    A name is ambiguous if the field has another name in some schema of the table. It is also ambiguous if some schema
+    gives this name to another field of the same parent. Fields at all depths are examined.
     """
     names: dict[int | None, set[str]] = {}
     ids: dict[tuple[tuple[int | None, ...], str], set[int | None]] = {}
@@ -281,13 +282,13 @@ def _levels(nodes: _Tree) -> Iterator[_Tree]:
 
 
 def _is_among(mapped: tuple[int | None, ...], field_paths: set[tuple[int | None, ...]] | None) -> bool:
-    """Return True if one of the schemas has a field of a name mapping at the same path.
+    """Return True if a field has the same path in a name mapping as in one of the table's schemas.
 
     Also True if no schema has the id of the field.
 
     Args:
         mapped: the path of the field in the mapping: field ids from the top level down. A None in it matches every id.
-        field_paths: the paths that the schemas have for the id of the field; None if no schema has the id.
+        field_paths: the paths of the field with this id in the schemas; None if no schema has the id.
     """
     return field_paths is None or any(
         len(field_path) == len(mapped)

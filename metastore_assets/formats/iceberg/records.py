@@ -46,9 +46,9 @@ class _Naming:
     def of(self, fields: Sequence[Mapping[str, Any]]) -> list[str]:
         """Return the new name of each field.
 
-        A field with an id gets the name in `names` for this id. A field without an id keeps its own name if `names`
-        contains the name and no field with an id gets it. All other fields get names that mark them for removal. Only
-        `key` and `value`, the fields of a map, always keep their names.
+        A field with an id gets the name that `names` has for the id. A field without an id keeps its name if the name
+        is among the values of `names`, and no field with an id gets it. Of the other fields, `key` and `value`, the
+        fields of a map, keep their names. The rest get names such as `unwanted_2`, which mark them for removal.
         """
         by_id = [self._by_id(field["field-id"]) if "field-id" in field else None for field in fields]
         names = []

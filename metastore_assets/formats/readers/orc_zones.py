@@ -184,7 +184,10 @@ _MAX_SECONDS = (1 << 63) // _SECOND
 
 
 class WriterZones:
-    """The time zones in which the stripes of an ORC file were written. Methods return copies with another zone."""
+    """The time zones in which the stripes of an ORC file were written.
+
+    `with_zone` and `without_zones` return copies of the file that name another zone.
+    """
 
     def __init__(self, source: pa.NativeFile, tail: OrcTail) -> None:
         """Read the footers of all stripes. Raises UnsupportedError or one of CORRUPTION_ERRORS."""

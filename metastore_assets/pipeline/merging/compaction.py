@@ -76,7 +76,7 @@ _FEW_VALUES = 32
 
 @dataclass(frozen=True)
 class SegmentEntries:
-    """Some or all entries of a version. It has only the kinds of entries whose profiles may share files."""
+    """Some or all entries of a version, of the three kinds whose profiles may share files."""
 
     fragments: Sequence[FragmentEntry]
     nodes: Sequence[NodeEntry]
@@ -277,11 +277,12 @@ def plan_compaction(
 
 
 def table_node_window(group: str, count: int, number: int) -> tuple[str, ...]:
-    """Return the key prefix of the nodes of a tree that a version may compact, in a tuple; empty if it compacts none.
+    """Return a tuple with the key prefix of the nodes that a version may compact in a tree; () if it may compact none.
 
-    In a small tree, each version may compact all nodes. A large tree is divided into windows, which are nodes whose
-    keys have the same prefix. Every second version (`_WINDOW_INTERVAL`) may compact one window, and the windows take
-    turns. So no version reads all nodes of a large tree.
+    Every version may compact all nodes of a small tree. The result is then the prefix of the whole tree.
+
+    A large tree is divided into windows: nodes whose keys share a longer prefix. Every second version
+    (`_WINDOW_INTERVAL`) may compact one window, and the windows take turns. So no version reads all nodes.
 
     Args:
         group: The key of the tree's group.
@@ -366,7 +367,13 @@ def drop_value_counts(
 def _sparse_files(
     folder: str, entries: Sequence[FragmentEntry | RetiredFragment | NodeEntry], limits: CompactionLimits
 ) -> Iterable[_CopyTask]:
-    """Yield the tasks that copy the used profiles out of sparse files, given the entries of all profiles."""
+    """Yield the tasks that copy the used profiles out of sparse files.
+
+    Args:
+        folder: The folder of the new files.
+        entries: The entries of all used profiles. Those in files with a single profile are ignored.
+        limits: The limits that decide which files are compacted.
+    """
     shared = [entry for entry in entries if entry.files.sections > 1]
     yield from _copy_tasks(folder, shared, Counter(entry.files.states for entry in shared), limits)
 

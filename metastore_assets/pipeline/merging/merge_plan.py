@@ -208,9 +208,10 @@ class _StoredNodes:
 
 
 def _path_names(shape: TreeShape, group: MergeGroup) -> set[str]:
-    """Return the names that the branches above changed and removed children are likely to have, to load them at once.
+    """Return the likely names of the stored branches above changed and removed children.
 
-    Some of these names may have no branch. If the tree is rebuilt, only the name of the root is returned.
+    The caller loads these branches in one lookup. Some of the names may have no branch. If the tree is rebuilt, only
+    the name of the root is returned.
     """
     if _is_rebuilt(group):
         return {ROOT}
@@ -259,7 +260,8 @@ def _update(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> Me
 def _rebuild(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> MergePlan:
     """Plan the merges of a group from all its children.
 
-    Loaded nodes are reused if they fit the profile spec and nothing below them changed.
+    Stored nodes of the group are reused if they fit the profile spec and nothing below them changed. The caller must
+    have loaded them with `nodes.load_groups`.
     """
     children, stored = group.children.read_all(), nodes.group(group.key)
     branches = tree_shape().build(children).put

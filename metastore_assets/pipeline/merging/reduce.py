@@ -277,8 +277,8 @@ def _plan_sums(
 ) -> tuple[FrequencySum, ...]:
     """Return the sums that compute the value counts of a group.
 
-    There is one sum over all children, or two sums if that is cheaper. The first one adds the changes of children to
-    the previous result. The second one sums the columns that the previous result lacks over all children.
+    There is one sum over all children, or two sums if that is cheaper. The first of the two applies the changes of
+    children to the previous result. The second covers the columns that the previous result lacks, over all children.
 
     Args:
         store: The table's folder.
@@ -324,9 +324,9 @@ def _plan_sums(
 
 
 def _full_sum(group: MergeGroup, distinct_counts: Mapping[int, int]) -> FrequencySum:
-    """Return the sum of the value counts of all children of a group.
+    """Return what to sum, to get the value counts of a group from those of all of its children.
 
-    `distinct_counts` has the columns to sum: {position: approximate number of distinct values}.
+    `distinct_counts` has the columns to sum: {position in the profile spec: approximate number of distinct values}.
     """
     # Sorted by file, so that few tasks read each file.
     children = group.children.read_all().values() if distinct_counts else ()
@@ -337,11 +337,13 @@ def _full_sum(group: MergeGroup, distinct_counts: Mapping[int, int]) -> Frequenc
 
 
 def _sum_cost(row_counts: Iterable[float], max_values: npt.NDArray[np.int64]) -> int:
-    """Return the approximate cost of summing columns of profiles, as a number of values.
+    """Return the approximate cost of summing the value counts of several columns over several profiles.
+
+    The unit is the cost of one value.
 
     Args:
         row_counts: The number of rows of each profile.
-        max_values: The maximum number of distinct values that a profile can have of each column.
+        max_values: For each column, the maximum number of distinct values in any of the profiles.
     """
     rows = np.array(list(row_counts), np.float64)
     return int(np.minimum.outer(rows, max_values).sum()) + _COST_PER_COLUMN * len(rows) * len(max_values)

@@ -43,7 +43,7 @@ LoadBranches: TypeAlias = Callable[[Collection[str]], Mapping[str, Branch]]
 
 @dataclass(frozen=True)
 class TreeChange:
-    """The branches by which the next tree differs from the stored one: those to merge, and those that it drops."""
+    """The difference between the next tree and the stored one: branches to merge, and branches to drop."""
 
     put: Mapping[str, Branch]
     """The branches to merge, by name, each after the branches below it; the root is the last one."""
@@ -65,8 +65,8 @@ def key_position(key: str) -> int:
 class TreeShape:
     """The rule by which children are divided into branches: `build` applies it to all keys, `update` to a change.
 
-    A branch has at most `fan_in` parts: the children and the branches directly below it. It has more parts only if
-    children have equal positions.
+    A branch has at most `fan_in` parts: the children and the branches directly below it. Only children
+    with the same position (a hash of the key) can make it larger, because no digit separates them.
     """
 
     fan_in: int
@@ -123,7 +123,10 @@ class TreeShape:
         return _format_digits(self.position(key), self.fan_in.bit_length() - 1)
 
     def sort(self, keys: Iterable[str]) -> list[tuple[str, str]]:
-        """Return (position as digits, key) of each child, by increasing position. The children are given by key."""
+        """Return (digits of the position, key) of each child, by increasing position.
+
+        `keys` are the keys of the children, in any order.
+        """
         return sorted((self.digits(key), key) for key in keys)
 
 
@@ -211,7 +214,11 @@ class _Update:
         return parts[0] if len(parts) == 1 and isinstance(parts[0], _Node) else _join(start, parts)
 
     def result(self, root: _Node | str | None) -> TreeChange:
-        """Return the change of the tree. Its new root is a branch or a single child; None if no children remain."""
+        """Return the change that leads from the stored tree to the tree with the given root.
+
+        Args:
+            root: A branch or the key of a single child; None if no children remain.
+        """
         if not isinstance(root, _Node):
             root = _join(ROOT, [] if root is None else [root])
         elif root.branch.name != ROOT:
@@ -223,10 +230,10 @@ class _Update:
         return TreeChange(put, frozenset(self.opened - put.keys()))
 
     def _open(self, node: _Node) -> dict[str, _Node | str]:
-        """Load the branches directly below a branch. Return {first digits: part} of all of its parts.
+        """Load the branches directly below a branch. Return all parts of the branch, by their first digits.
 
-        A part is a branch or the key of a child. First digits have one digit more than the name of the branch.
-        If the branch is a stored one, it is recorded as opened.
+        A part is a branch, or the key of a child. Parts of the branch `7` have first digits such as `7b`.
+        A stored branch whose parts are returned is recorded as opened.
 
         Raises:
             StoredTreeError: A stored branch is missing.

@@ -77,7 +77,7 @@ def value_union(spec: ProfileSpec) -> pa.StructType:
 
 @dataclass(frozen=True)
 class StatesContent:
-    """What a states file stores besides states."""
+    """The type of the values in a states file, and which optional columns it has, such as value counts."""
 
     union: pa.StructType
     """The type of values, see `value_union`."""
@@ -180,7 +180,7 @@ class StatesWriter:
             self._flush()
 
     def add_table(self, table: pa.Table) -> None:
-        """Append merged states to the current section. Values must have the file's union type."""
+        """Append merged states to the current section. The caller passes values of the file's union type."""
         for at, (name, value) in enumerate(zip(SECTION_COLUMNS, (self._sections[-1], self._row_count), strict=True)):
             table = table.add_column(at, name, pa.repeat(value, table.num_rows))
         if self._content.value_counts:

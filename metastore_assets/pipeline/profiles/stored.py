@@ -42,8 +42,8 @@ def read_sketches(
         leaves: Field ids of the columns.
 
     Returns:
-        {field id: (type class, number of values, sketch)}. Columns that the profile does not have are missing. The
-            type class is None without values. The sketch is None if it is neither stored nor derivable.
+        {field id: (type class, number of non-null values, sketch)}. Columns that the profile does not have are missing.
+            The type class is None without values. The sketch is None if it is neither stored nor derivable.
 
     Raises:
         CorruptionError: A file is damaged.
@@ -101,7 +101,7 @@ def read_profile_value_counts(
     Args:
         states_reader: Reads the states files of the store.
         files: The profile.
-        field_ids: The columns, which must be enumerated.
+        field_ids: The columns. A column without value counts has either no entry in the result or empty tables.
 
     Raises:
         CorruptionError: A file is damaged.
@@ -195,7 +195,8 @@ class FrequencyReader:
     def distinct_count(self, field_id: str) -> int:
         """Return the number of distinct values of a column, from the profile's separate files.
 
-        Returns 0 if no separate file has value counts of the column, also if the profile is in a states file.
+        Returns 0 if these files have no value counts of the column. A profile in a states file has no separate files,
+        so the result is always 0.
         """
         return sum(part.sections[field_id].row_count for _, part in self._parts if field_id in part.sections)
 

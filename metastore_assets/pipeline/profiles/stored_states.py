@@ -55,7 +55,7 @@ def read_states(states_reader: StatesReader, files: ProfileFiles, spec: ProfileS
     Args:
         states_reader: Reads the states files of the store.
         files: The profile.
-        spec: The profile spec. In the table, values have one type that fits all its columns (see `value_union`).
+        spec: The profile spec. The type of values in the table fits all columns of the spec (see `value_union`).
 
     Raises:
         CorruptionError: A file is damaged.
@@ -67,16 +67,16 @@ def read_states(states_reader: StatesReader, files: ProfileFiles, spec: ProfileS
 def read_states_together(
     states_reader: StatesReader, parts: Sequence[ProfileFiles], spec: ProfileSpec
 ) -> tuple[int, list[pa.Table]]:
-    """Return (total row count of the profiles, a table of states for each profile). The caller merges all tables.
+    """Return (total row count of the profiles, a table of states for each profile, in the order of `parts`).
 
-    Only all tables together describe the profiles. If several profiles store only value counts of a column, these
-    counts are summed, unless they are many or of several type classes. The states of the sum are then in the table of
-    the first such profile. The tables of the other such profiles have only the column's null count.
+    The caller merges all tables, because one table alone may not describe its profile. Several profiles may store only
+    value counts of a column. If these are few, and of one type class, they are summed. The states of the sum are in
+    the table of the first of these profiles. The tables of the others have only the column's null count.
 
     Args:
         states_reader: Reads the states files of the store.
         parts: The profiles.
-        spec: The profile spec. In the tables, values have one type that fits all its columns (see `value_union`).
+        spec: The profile spec. The type of values in the tables fits all columns of the spec (see `value_union`).
 
     Raises:
         CorruptionError: A file is damaged.
@@ -98,8 +98,9 @@ def read_states_together(
 def _shared_derivations(profiles: Sequence[_StoredProfile], spec: ProfileSpec) -> dict[str, list[int]]:
     """Choose the columns whose states are derived from value counts that are first summed over several profiles.
 
-    A column is chosen if at least two profiles store only its value counts. These must be of one type class, and have
-    few values together.
+    A column is chosen if at least two profiles store only its value counts, and no states. In all of these profiles,
+    its values must have the same type class. The distinct counts of these profiles must add up to at most
+    `_MAX_SHARED_VALUES`.
 
     Returns:
         {field id: positions in `profiles` of the profiles to sum}.
@@ -210,7 +211,8 @@ class _StoredProfile:
     ) -> tuple[ColumnStatistics, Histogram | None]:
         """Derive (statistics, histogram) of a column from the summed value counts of profiles.
 
-        The null count is that of the first profile, because the tables of the others contain theirs.
+        Nulls are not summed: the result has the null count of the first profile. Each other profile keeps its own null
+        count in its table of states (see `states`).
         """
         rows = [profile.rows[leaf.field_id] for profile in profiles]
         class_name = rows[0].type_class

@@ -89,7 +89,10 @@ def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_Colum
 
 
 def _write_runs(store: ObjectStore, partitions: Sequence[CountedProfile], task: _ColumnsTask) -> tuple[int, list[Run]]:
-    """Write the runs of a task. Return (number of the task, runs). May run in a worker process."""
+    """Write the value counts by partition of a task's columns as runs (sorted Parquet files).
+
+    Returns (number of the task, runs). May run in a worker process.
+    """
     tables = [rows_of(task.type_class, by_partition=True).schema.empty_table()]
     with StatesReader(store) as states_reader:
         for profile in partitions:

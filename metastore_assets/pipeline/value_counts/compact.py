@@ -99,14 +99,16 @@ def _compact_files(store: ObjectStore, value_counts: TableValueCounts) -> TableV
 def _write_plain_files(
     store: ObjectStore, latest: Version, value_counts: TableValueCounts, table: TableConfig, *, is_same: bool
 ) -> ValueCountFiles | None:
-    """Write missing or outdated plain files. Return the files of the next version; None without value counts.
+    """Write the JSON file of value counts, and plain files that are missing or outdated. Return the paths of all.
+
+    Files that are up to date keep their paths. Returns None if the table has no value counts.
 
     Args:
         store: The folder of the table.
         latest: The newest version.
         value_counts: The compacted value counts.
         table: The configuration of the table. Its policies determine which columns have ranks.
-        is_same: Whether compaction changed nothing.
+        is_same: Whether compaction changed nothing. If so, the JSON file is not written again.
     """
     leaves = [leaf for column_leaves in schema_leaves(latest.schema) for leaf in column_leaves]
     counted = [

@@ -50,7 +50,7 @@ class FingerprintedChange:
 
 @dataclass(frozen=True)
 class ChangedFingerprints:
-    """The number of occurrences of each fingerprint in the fragments that a commit added and removed."""
+    """How often each fingerprint of a column occurs in added fragments, and how often in removed ones."""
 
     added: FingerprintCounts
     """The number of rows of each fingerprint in the added fragments."""
@@ -121,7 +121,7 @@ def compute_change(
 
 @dataclass(frozen=True)
 class StoredCounts:
-    """A reader of the counts of a column in the published version."""
+    """A reader of the published version: rows per fingerprint of a column, and the frequencies of its stored values."""
 
     view: View
     reader: ValueCountReader

@@ -186,7 +186,10 @@ class FingerprintUpdate:
             raise
 
     def _load(self, column: FingerprintedColumn, loader: Loader) -> _ColumnLoad:
-        """Count all fingerprints of a column, and read the values of those that occur at least twice."""
+        """Count all fingerprints of a column, and write the counts as runs.
+
+        For fingerprints that occur at least twice, the values are read from value counts or from files of the table.
+        """
         rows = sum(source.entry.row_count for source in self._live)
         if rows <= _MAX_LOCAL_ROWS:
             totals = sum_stored_fingerprints(self._store, column, [source.entry for source in self._live])

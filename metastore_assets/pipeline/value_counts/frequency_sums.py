@@ -174,8 +174,8 @@ def _column_rows(
 ) -> Iterator[ShuffledRow]:
     """Sum the frequencies of one column over profiles. Yield the sums as shuffle rows.
 
-    There is one sum of the profiles to add, and one of those to subtract. Each is divided into the ranges of a split
-    column.
+    Profiles to add and profiles to subtract are summed separately. If the column is split into ranges, each of the two
+    sums is divided into them.
 
     Args:
         spec: The profile spec of the profiles.
@@ -227,7 +227,7 @@ def encode_frequencies(frequencies: Frequencies, sign: int) -> Iterator[bytes]:
 
 
 def decode_frequencies(blob: bytes) -> tuple[Frequencies, int]:
-    """Decode a stream of `encode_frequencies`. Return (frequencies, sign)."""
+    """Decode a stream of `encode_frequencies`. Return (frequencies, 1 to add them or −1 to subtract them)."""
     table = pa.ipc.open_stream(blob).read_all().combine_chunks()
     value, frequency = table.column("value"), table.column("frequency")
     frequencies = Frequencies(

@@ -206,7 +206,13 @@ class _VerifiedFragments:
 
 
 def _select_partitions(version: Version, snapshot: Snapshot, partitions: Collection[str]) -> _VerifiedFragments:
-    """Return the fragments of some partitions, or of all. Skips partitions of which the snapshot lacks a fragment."""
+    """Return the fragments of the selected partitions. Those of which the snapshot lacks a fragment are skipped.
+
+    Args:
+        version: The version.
+        snapshot: The snapshot, with all of its fragments.
+        partitions: Keys or patterns of the selected partitions; empty for all.
+    """
     current = {fragment.id: fragment for fragment in snapshot.fragments}
     members: dict[str, list[FragmentEntry]] = {}
     for entry in version.fragments:
@@ -255,7 +261,7 @@ def _draw_sample(
 
 @contextmanager
 def _scratch_folder(objects: ObjectStore) -> Iterator[ObjectStore]:
-    """Create a temporary folder for new profiles."""
+    """Return a context manager of a new folder for profiles. The end of the context deletes the folder."""
     prefix = f"verify/{uuid.uuid4().hex}"
     try:
         yield objects.child(prefix)

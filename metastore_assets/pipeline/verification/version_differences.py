@@ -222,7 +222,7 @@ def _nodes_by_group(nodes: Iterable[NodeEntry]) -> dict[str, dict[str, NodeEntry
 
 
 def _node_groups(version: Version) -> Iterator[tuple[str, list[str]]]:
-    """Yield (group key, keys of the children) of each group of merged profiles."""
+    """Yield (partition key, ids of its fragments) of each partition, then (`TABLE`, keys of all partitions)."""
     members: dict[str, list[str]] = {}
     for entry in version.fragments:
         members.setdefault(entry.partition_key, []).append(entry.id)

@@ -65,7 +65,7 @@ class Benford(_CaseCounts):
         return [0] * _DIGITS
 
     def update(self, state: list[int], values: pa.Array, counts: pa.Int64Array) -> list[int]:
-        """Add the first digits of the values to the counts. The first digit of -0.052 is 5."""
+        """Return the counts of first digits (`state`) after the values are counted. The first digit of -0.052 is 5."""
         text = pc.utf8_slice_codeunits(pc.utf8_ltrim(values.cast(pa.string()), "-0."), 0, 1)
         cases = pc.index_in(text, pa.array([str(digit) for digit in range(1, _DIGITS + 1)]))
         return self._add_cases(state, cases, counts)
@@ -157,7 +157,7 @@ class OutsideFences(FrequencyStatistic):
     result = pa.float64()
 
     def compute(self, values: pa.Array, counts: pa.Int64Array) -> float | None:
-        """Return the exact share; None if there are no numbers or a quartile is infinite."""
+        """Return the share of numbers outside the fences; None if there are no numbers or a quartile is infinite."""
         if count_nan(Frequencies(values, counts)):
             values, counts = values[:-1], counts[:-1]  # Values are ascending, NaN last.
         # The values up to index i make up the ranks up to ends[i].

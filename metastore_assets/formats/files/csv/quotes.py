@@ -85,9 +85,10 @@ class Backslashes:
 
     @property
     def are_ambiguous(self) -> bool:
-        """Whether the backslashes may be escapes, or may stand for themselves.
+        """Whether the backslashes may be escapes, but may also stand for themselves.
 
-        If there are backslashes inside of quotes, `are_paired` decides; otherwise `are_escapes`.
+        They are ambiguous if `are_paired` is true. If no backslash is inside of quotes, they are ambiguous if
+        `are_escapes` is true.
         """
         return self.are_paired is True or (self.are_escapes is True and self.are_paired is None)
 
@@ -294,12 +295,13 @@ class _QuoteScanner:
         return offset
 
     def _check_not_null(self, offset: int) -> None:
-        r"""Raise MalformedError if a value is `\\N`, an escaped `\N`, and options.null_values contains `\N`.
+        r"""Raise MalformedError if a whole value is written `\\N`, and options.null_values contains `\N`.
 
-        The value is the text `\N`, but it would be read as null once the escape is resolved.
+        The written value stands for the text `\N`, but would be read as null once the escape is resolved. With another
+        escape character, such as `!`, this concerns `!!N` and `!N`.
 
         Args:
-            offset: The position of the first escape character, which is a backslash unless the options name another.
+            offset: The position of an escape character before another one. Nothing is raised inside a longer value.
         """
         null = f"{self._options.escape}{chr(_LITERAL_LETTER)}"
         is_start = not offset or (self._at(offset - 1) in self._ends and offset - 1 != self._last_escaped)

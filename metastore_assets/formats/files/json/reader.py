@@ -203,7 +203,7 @@ def _read_objects(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterato
 
 
 def _read_lines(content: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
-    """Yield number and bytes of each line that is not blank, without leading blanks.
+    """Yield (number, bytes) of each line that is not blank. Numbers start at 1; the bytes have no leading blanks.
 
     A line longer than LINE_BYTES may be yielded only in part. It is then the last one.
     """

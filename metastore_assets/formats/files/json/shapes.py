@@ -111,9 +111,10 @@ def merge(total: Shape, part: Shape, path: str) -> None:
 
 
 def without_extremes(shape: Shape) -> Shape:
-    """Return a copy of a shape without minima and maxima, because these are values of rows.
+    """Return a copy of a shape with other minima and maxima, because the true ones are values of rows.
 
-    Each is replaced by the end of a range of integers for which the same type is inferred: 5 by 2^53.
+    Each is moved away from 0, to the end of the range of integers for which the same type is inferred. For example, a
+    maximum of 5 becomes 2^53.
     """
     return replace(
         shape,
