@@ -81,13 +81,21 @@ class _FrameSource:
 
 
 def _with_known_zone(field: pa.Field) -> pa.Field:
-    """Return the field in UTC if it has a time zone that Polars lacks, such as `+05:30`."""
-    if not pa.types.is_timestamp(field.type) or field.type.tz is None:
+    """Return the field with UTC in place of time zones that Polars lacks, such as `+05:30`. They may be nested."""
+    type_ = field.type
+    if pa.types.is_struct(type_):
+        return field.with_type(pa.struct([_with_known_zone(child) for child in type_]))
+    if pa.types.is_map(type_):
+        key, item = _with_known_zone(type_.key_field), _with_known_zone(type_.item_field)
+        return field.with_type(pa.map_(key, item, type_.keys_sorted))
+    if pa.types.is_list(type_):
+        return field.with_type(pa.list_(_with_known_zone(type_.value_field)))
+    if not pa.types.is_timestamp(type_) or type_.tz is None:
         return field
     try:
         _empty_frame(pa.schema([field]))
     except pl.exceptions.ComputeError:
-        return field.with_type(pa.timestamp(field.type.unit, "UTC"))
+        return field.with_type(pa.timestamp(type_.unit, "UTC"))
     return field
 
 

@@ -207,6 +207,28 @@ def test_time_zones_that_polars_lacks_become_utc(tmp_path: Path) -> None:
     assert lazy.filter(_COLUMN("a") > start).collect()["a"].to_list() == [start + timedelta(microseconds=60)]
 
 
+def test_nested_time_zones_that_polars_lacks_become_utc(tmp_path: Path) -> None:
+    """In structs, lists and maps, in a Parquet file as Arrow writes it."""
+    (tmp_path / "lake").mkdir()
+    zoned = pa.timestamp("us", "+05:30")
+    type_ = pa.struct([("at", zoned), ("list", pa.list_(zoned)), ("map", pa.map_(pa.string(), zoned))])
+    start = datetime(1970, 1, 1, tzinfo=UTC)
+    values = [{"at": start, "list": [start, None], "map": [("k", start)]}, None]
+    pq.write_table(pa.table({"s": pa.array(values, type_)}), tmp_path / "lake" / "1.parquet")
+    table = TableConfig(name="t", uri=str(tmp_path / "lake"))
+    config = MetastoreConfig(root=str(tmp_path / "root"), tables=[table], engine="auto")
+    refresh(config, config.tables[0], no_spark)
+    lazy = open_table(config.root, "t", table_locations=[str(tmp_path)]).lazy()
+    assert lazy.select(_COLUMN("s").struct.field("at")).collect_schema() == {"at": pl.Datetime("us", "UTC")}
+    frame = lazy.collect()["s"].struct.unnest()
+    assert frame["at"].to_list() == [start, None]
+    assert frame["list"].to_list() == [[start, None], None]
+    assert frame.schema["list"] == pl.List(pl.Datetime("us", "UTC"))
+    (first, second) = frame["map"].to_list()
+    assert (list(first.values()) if isinstance(first, dict) else [item["value"] for item in first]) == [start]
+    assert second is None
+
+
 def test_a_type_that_polars_does_not_have_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     pq.write_table(pa.table({"a": [1], "wide": pa.array([1], pa.decimal256(50, 2))}), tmp_path / "lake" / "1.parquet")
