@@ -56,7 +56,8 @@ _KEYS_PER_QUERY = 32
 """The maximum number of run keys in one query to Dagster."""
 _DEAD_AFTER = 3600.0
 """Seconds without an event after which a started run counts as dead, for example because its machine has failed. The
-sensor then reports it as failed, because it would otherwise occupy a limit of concurrent runs forever."""
+sensor then reports it as failed, because it would otherwise occupy a limit of concurrent runs forever. A run of a table
+logs more often, and a run whose worker is running, according to Dagster's run launcher, is not dead."""
 
 
 def commit_sensor(
@@ -271,13 +272,27 @@ def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[Dagst
 
 
 def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:
-    """Return whether a run has logged nothing for an hour (`_DEAD_AFTER`); False for a queued run."""
+    """Return whether a run has logged nothing for an hour (`_DEAD_AFTER`), and is not known to be running.
+
+    A queued run is not dead.
+    """
     if run.status == DagsterRunStatus.QUEUED:
         return False
     events: Iterable[float] = (
         record.timestamp for record in instance.get_records_for_run(run.run_id, limit=1, ascending=False).records
     )
-    return now - max(events, default=now) > _DEAD_AFTER
+    return now - max(events, default=now) > _DEAD_AFTER and not _is_running(instance, run)
+
+
+def _is_running(instance: DagsterInstance, run: DagsterRun) -> bool:
+    """Return whether the run launcher reports that the worker of a run is running. Not every launcher can tell."""
+    try:
+        launcher = instance.run_launcher
+        if not launcher.supports_check_run_worker_health:
+            return False
+        return launcher.check_run_worker_health(run).status.name == "RUNNING"
+    except Exception:  # noqa: BLE001 (a launcher may need packages and rights that the code location lacks)
+        return False
 
 
 def _ended_runs(instance: DagsterInstance, run_key: Callable[[int], str]) -> list[float]:

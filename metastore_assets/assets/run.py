@@ -7,6 +7,7 @@ files.
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from dagster import AssetExecutionContext, Failure, MetadataValue
@@ -75,7 +76,7 @@ def refresh_and_report(
     """
     if TABLE_TAG not in context.run.tags:  # A person launched the run from an asset's page.
         context.instance.add_run_tags(context.run.run_id, {TABLE_TAG: names.tag})
-    with _raise_failures(), hide_secrets():
+    with _raise_failures(), hide_secrets(), log_regularly(context.log.info):
         run = _TableRun.of(context, configuration, names)
         refreshed = run.refresh_unless_done(tuple(partitions), full=full)
         with hold_sqlite_open(context):
@@ -89,6 +90,29 @@ def _raise_failures() -> Iterator[None]:
         yield
     except MetastoreError as error:
         raise Failure(description=str(error), metadata={"error": MetadataValue.text(type(error).__name__)}) from error
+
+
+@contextmanager
+def log_regularly(log: Callable[[str], object], seconds: float = 600.0) -> Iterator[None]:
+    """Log a line every few minutes while the block runs, because the sensor takes a run that logs nothing for dead.
+
+    Args:
+        log: Writes a line to the log of the run. Another thread calls it.
+        seconds: The time between two lines.
+    """
+    ended = Event()
+
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            log("the run is still working")
+
+    thread = Thread(target=repeat, name="metastore-log", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @dataclass(frozen=True)

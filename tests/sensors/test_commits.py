@@ -7,11 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus, RunRequest
+from dagster import (
+    AssetExecutionContext,
+    AssetKey,
+    DagsterInstance,
+    DagsterRun,
+    DagsterRunStatus,
+    DefaultRunLauncher,
+    RunRequest,
+    asset,
+    materialize,
+)
 from dagster._core.definitions.sensor_definition import SensorExecutionData
+from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.test_utils import create_run_for_test
 
+from metastore_assets.assets.run import log_regularly
 from metastore_assets.errors import ConfigError
 from metastore_assets.pipeline.column_spec import PROFILE_VERSION
 from metastore_assets.sensors import commits
@@ -144,6 +156,48 @@ def test_a_run_without_events_for_an_hour_is_reported_as_failed(lab: Lab, monkey
     ended = lab.instance.get_run_by_id(run)
     assert ended is not None
     assert ended.status == DagsterRunStatus.FAILURE
+
+
+@pytest.mark.parametrize(("worker", "is_dead"), [("RUNNING", False), ("NOT_FOUND", True), (None, True)])
+def test_a_silent_run_is_alive_if_its_launcher_says_so(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, worker: str | None, is_dead: bool
+) -> None:
+    """Launchers for Kubernetes, Docker and ECS know whether the worker of a run is running."""
+
+    class Launcher(DefaultRunLauncher):
+        @property
+        def supports_check_run_worker_health(self) -> bool:
+            return True
+
+        def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
+            if worker is None:
+                raise ImportError("no client here")
+            return CheckRunHealthResult(WorkerStatus[worker])
+
+    run = run_of(lab.instance, DagsterRunStatus.STARTED)
+    lab.instance.report_engine_event("alive", lab.instance.get_run_by_id(run))
+    monkeypatch.setattr(type(lab.instance), "run_launcher", Launcher())
+    later = time.time() + 3700
+    monkeypatch.setattr(commits.time, "time", lambda: later)
+    assert bool(lab.tick("sales").run_requests) == is_dead
+    ended = lab.instance.get_run_by_id(run)
+    assert ended is not None
+    assert (ended.status == DagsterRunStatus.FAILURE) == is_dead
+
+
+def test_a_working_run_logs_regularly(lab: Lab) -> None:
+    """The lines of another thread arrive in the log of the run, and end with the block."""
+
+    @asset
+    def slow(context: AssetExecutionContext) -> None:
+        with log_regularly(context.log.info, 0.01):
+            time.sleep(0.2)
+        context.log.info("the block has ended")
+
+    run = materialize([slow], instance=lab.instance)
+    logged = [event.user_message for event in lab.instance.all_logs(run.run_id) if not event.is_dagster_event]
+    assert len(logged) >= 2
+    assert logged[-1] == "the block has ended"
 
 
 def test_failures_are_counted_without_the_cursor(lab: Lab) -> None:
