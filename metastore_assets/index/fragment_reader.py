@@ -90,8 +90,8 @@ class IndexReader:
         The fragments of a segment are not evaluated in two cases:
 
         - All rows match in each zone that may match. The bounds of a returned fragment are then those of its zone.
-        - The segment has no zones, or at most `_WINDOW_ROWS` fragments in zones that may match. All of these fragments
-          are then returned, even if their own bounds exclude a match.
+        - The segment has no zones, or its zones that may match have at most `_WINDOW_ROWS` fragments together. All
+          fragments of the segment, or of these zones, are then returned, even if their own bounds exclude a match.
 
         Args:
             columns: The columns of the condition.

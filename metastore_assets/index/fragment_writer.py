@@ -151,8 +151,8 @@ class _IndexMerge:
 
         Args:
             store: The table's folder.
-            merge: What is merged: parts of segments, and a batch of new rows. A segment is in `base`, or the same
-                commit wrote it before. `merge.removed` applies only to segments in `base`.
+            merge: What is merged: parts of segments, and a batch of new rows. Each of these segments is in `base`, or
+                was written earlier by the same commit. `merge.removed` applies only to segments in `base`.
             base: The files of the index before the commit.
             written: {path of a range file: its directory}, for files of this commit whose directory is not stored yet.
                 `write` adds the files that it writes.

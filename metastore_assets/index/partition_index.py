@@ -187,7 +187,10 @@ def stack_partitions(partitions: Sequence[tuple[str, int]], tables: Sequence[pa.
 
 
 def concat_partitions(parts: Sequence[PartitionRows]) -> PartitionRows:
-    """Concatenate parts into one, and renumber the positions of their partitions."""
+    """Return the partitions and statistics of all parts, in the order of the parts.
+
+    In rows of statistics, POSITION becomes the position of the partition among the partitions of all parts.
+    """
     if len(parts) == 1:
         return parts[0]
     schema = statistics_schema(part.schema for part in parts)
@@ -201,9 +204,9 @@ def concat_partitions(parts: Sequence[PartitionRows]) -> PartitionRows:
 
 
 def statistics_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """Return a schema of statistics with the columns of all given schemas.
+    """Return a schema with POSITION, followed by the other columns of all given schemas.
 
-    The columns UNION_COLUMNS have a union type with the type classes of all schemas.
+    The union type of the columns UNION_COLUMNS has each type class that occurs in a given schema.
     """
     schemas = list(schemas)
     union = merge_unions(schema.field("minimum").type for schema in schemas if "minimum" in schema.names)

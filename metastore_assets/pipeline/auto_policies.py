@@ -269,7 +269,9 @@ def _columns_needing_sketches(
     estimates: Mapping[str, CardinalityEstimate],
     added: Sequence[FragmentEntry],
 ) -> set[str]:
-    """Return the undecided columns that may become estimated or fingerprinted, so that sketches must be merged.
+    """Return the field ids of undecided columns whose sketches must be merged to decide.
+
+    The other undecided columns are enumerated.
 
     Args:
         store: The table's folder.

@@ -93,8 +93,8 @@ class ColumnSpec:
         """Yield (leaf, output) for each wanted output that is not stored and cannot be derived.
 
         An output is `quantiles`, `frequencies`, `histogram`, `value_filter`, or the key of a user-defined statistic.
-        If no stored output of the column can be used, only (leaf, `statistics`) is yielded for each leaf. The leaf is
-        "" if the column has no leaf whose values are shown.
+        If no stored output of the column can be used, only (leaf, `statistics`) is yielded for each leaf of
+        `wanted.values`. If there is no such leaf, ("", `statistics`) is yielded.
 
         Args:
             wanted: The spec with the wanted outputs.

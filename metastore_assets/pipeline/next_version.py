@@ -253,8 +253,9 @@ class VersionBuilder:
     def new_paths(self, version: Version) -> set[str]:
         """Return the paths of the files that may have been written for this version.
 
-        These are the files of all new and changed entries, and the files of the table that the previous version does
-        not have. Some may be older: a fragment that moved to another partition has a new entry with its old files.
+        These are the files of all new and changed entries, and the files of the table's profile, value counts and
+        indexes. Files of the previous version's profile, value counts and indexes are omitted. Some of the returned
+        files may be older: a fragment that moved to another partition has a new entry with its old files.
         """
         base = self._target.base
         paths = {*version.files.paths(), *version.auxiliary_files()}

@@ -36,7 +36,7 @@ _COMPARED = (
 
 @dataclass(frozen=True)
 class _Rewrite:
-    """The profiles of fragments of one partition: those that a commit added, and those that it removed."""
+    """The profiles of the fragments that a commit added to one partition, and of those that it removed from it."""
 
     partition_key: str
     added: tuple[ProfileFiles, ...]

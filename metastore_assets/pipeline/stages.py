@@ -177,7 +177,8 @@ class MergePartitions(PlanStage):
     def summary(self) -> str:
         """Return the number of partitions to merge, the keys of up to five, and the number of all partitions.
 
-        Stages that may change the set follow: `1 partition ('day=1') of 7, changed by skip rewrites`.
+        The text ends with the earlier stages that may still add or remove partitions to merge:
+        `1 partition ('day=1') of 7, changed by skip rewrites`.
         """
         changes = f", changed by {' and '.join(self.changed_by).replace('_', ' ')}" if self.changed_by else ""
         return f"{_names('partition', self.partitions)} of {self.total:,}{changes}"

@@ -100,8 +100,9 @@ def _cogroup_by_lookup(task: ApplyTask, frame: pl.DataFrame, hot_keys: pl.DataFr
 
     Args:
         task: The task.
-        frame: Sorted instructions. All instructions of a target key are in the frame.
-        hot_keys: The hot keys, whose instructions are read from the task instead.
+        frame: Sorted instructions. A target key that occurs in the frame has no further instructions elsewhere.
+        hot_keys: The hot keys of the dataset. Their instructions in the frame are skipped, and read from the task's
+            parts in pieces.
     """
     group = task.dataset.run_schema.group
     batch_keys = group.semi(hot_keys, frame) if hot_keys.height else hot_keys

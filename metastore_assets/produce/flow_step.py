@@ -76,8 +76,9 @@ def step_flow(
             Nodes that `base` lacks are rebuilt, too, unless `base` is the empty state.
 
     Raises:
-        StageChangedError: A node is neither rebuilt nor loaded, although its declaration differs from that in `base`.
-            Or a stage would have to be rebuilt from a delta root, whose rows are not stored.
+        StageChangedError: The declaration of a node differs from that in `base`, but the node is neither in `rebuilt`
+            nor in `step_input.loaded`. Or a stage would have to be rebuilt from a delta root, whose rows are not
+            stored.
     """
     check_declared(graph, base, rebuilt | step_input.loaded.keys(), env.storage.uri())
     env = replace(env, deltas=step_input.deltas)

@@ -48,7 +48,7 @@ class HotKey:
 
     @property
     def is_novel(self) -> bool:
-        """Whether the key is new, so that the Preserve hook needs a number for it."""
+        """Whether the key had no rows before, and has some now."""
         return self._will_exist and not self._existed
 
     def step(self, instructions: pl.DataFrame, previous: pl.DataFrame) -> Step:

@@ -70,7 +70,8 @@ class Ranks:
 
         Args:
             low: The first key, as a table with one row.
-            high: The last key, as a table with one row. Only the last key column may differ from that of `low`.
+            high: The last key, as a table with one row. The caller makes sure that it has the same prefix as `low`:
+                only the last key column may differ.
         """
         first, last = self._one_row(low, self._order), self._one_row(high, self._order)
         return max(0, self._before(last, self._order, inclusive=True) - self._before(first, self._order))
@@ -93,9 +94,10 @@ class Ranks:
         return table_of(rows, self._dataset.run_schema.schema.append(pa.field(RANK, pa.int64())))
 
     def _row_at(self, rank: int) -> pl.DataFrame:
-        """Return the row at a rank, with its first rank in the column `rank`.
+        """Return the row that has a rank. Its first rank is added as the column `rank`.
 
-        Here, ranks count from the first of all keys. Public methods count from the first key with the same prefix.
+        Both ranks count from the first key of the dataset. (In public methods, they count from the first key with the
+        same prefix.)
         """
         shard = self._shard_of(rank)
         shard_range, index = self._dataset.state.ranges()[shard], self._index(shard)

@@ -176,9 +176,9 @@ def _current_and_previous(feeder: Feeder, changed_rows: pl.DataFrame) -> Sequenc
 
 
 def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
-    """Return a row for each row of `values`: the key of its total, and its amounts multiplied by `sign`.
+    """Return, for each row of `values`, the key of its total and its amounts multiplied by `sign`.
 
-    `SumStage.least` is (column, minimum), or None. Rows below the minimum in this column are left out.
+    If the stage has a minimum for a column (`SumStage.least`), rows with a smaller value in this column are left out.
 
     Raises UpdateError if an amount is null or does not fit the type of its total.
     """
@@ -264,7 +264,7 @@ def sum_changes(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.Da
 
 
 def _drop_zeros(totals: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
-    """Return the rows sorted by key, without rows whose totals are all zero. The keys must be distinct."""
+    """Return the rows sorted by key, without rows whose totals are all zero. The caller passes distinct keys."""
     if not all((totals[name] != 0).all() for name in run_schema.amounts):
         totals = totals.filter(pl.any_horizontal(pl.col(name) != 0 for name in run_schema.amounts))
     return run_schema.order.sort(totals)

@@ -232,9 +232,9 @@ class _LeafProfiler:
     def _add_unsorted(self, run: ValueRun) -> bool:
         """Pass a batch to the profiler of unsorted values, unless the values of the batch are to be counted.
 
-        If the policy leaves the choice open, one batch decides: the first one without counts after `NEAR_UNIQUE_FROM`
-        values. If its values hardly repeat, or too many of them are distinct, it is passed on with all later batches.
-        Otherwise, the values of all batches are counted.
+        If the policy leaves the choice open, it is made once, by the first batch whose values are not counted yet among
+        those that end after `NEAR_UNIQUE_FROM` values. If more than half of its values are distinct, or too many to be
+        stored, this batch and all later ones are passed on. Otherwise, the values of all batches are counted.
 
         Returns:
             True if the batch was passed on; False if its values are to be counted.

@@ -76,7 +76,8 @@ def count_profiles(
 ) -> EntryChanges[SharedFileEntry]:
     """Count the references to files with several profiles. Return the changes of the stored counts.
 
-    Compaction calls it before the other files of the new version exist.
+    Other shared files are not counted. Unlike `count_references`, it does not need the new version, which does not
+    exist yet during compaction.
 
     Args:
         table: Name of the table, for messages.

@@ -57,7 +57,10 @@ class StagedVersions(VersionStore):
         return entries
 
     def clear_pending(self) -> None:
-        """Mark the pending profiles that this object saved as cleared, but not those that it only read."""
+        """Clear the pending profiles that this object saved, so that later attempts ignore them.
+
+        Profiles that it only read stay pending.
+        """
         super().clear_pending()
 
     def remove_documents(self) -> None:

@@ -235,7 +235,10 @@ class VersionStore:
             raise repeated_fragment_error(self.table, error.key) from error
 
     def _write_metadata_cache(self, version: Version, base: StoredEntries[MetadataCacheEntry] | None) -> SegmentFiles:
-        """Write the changes of the metadata cache, or only its new values if the stored cache cannot be read."""
+        """Write the changes of the metadata cache to `base`. Return the files of the cache.
+
+        If the cache in `base` cannot be read, a new cache is written, with only the new values.
+        """
         entries = version_entries(version, METADATA_CACHE)
         try:
             return write_entries(self.objects, EntryChanges.between(METADATA_CACHE, base, entries))

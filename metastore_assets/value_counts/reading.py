@@ -147,7 +147,10 @@ class ValueCountReader:
         return _concatenate_rows(tables) if tables else EMPTY
 
     def pieces(self, column: str, type_class: str) -> Iterator[Frequencies]:
-        """Yield the stored values with their frequencies in parts; a fingerprinted column is one part."""
+        """Yield the stored values of a column with their frequencies, a batch at a time.
+
+        All values of a fingerprinted column are yielded together.
+        """
         if self._is_fingerprinted(column):
             yield self.frequencies(column, type_class)
             return

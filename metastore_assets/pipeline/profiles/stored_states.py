@@ -157,10 +157,10 @@ class _StoredProfile:
 
         Args:
             spec: The profile spec.
-            sources: {field id: profiles whose value counts are summed to derive the column's states}. This profile is
-                the first of each.
-            emptied: Field ids of the columns whose value counts are part of a sum in another profile's table. Here,
-                their rows have no values, only the number of nulls.
+            sources: {field id: profiles}, this profile first. The column's states are derived from the sum of the value
+                counts of these profiles. For other columns, only this profile is used.
+            emptied: Field ids of columns whose value counts are already part of a sum in another profile's table. In
+                this table, their rows have only the number of nulls.
         """
         # Rows that cannot be used unchanged are appended to the table; `order` then selects one row for each column.
         table = self._without_values(emptied)

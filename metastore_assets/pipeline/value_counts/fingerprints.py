@@ -333,7 +333,10 @@ def _fingerprint_tables(field_id: str, fingerprints: FingerprintCounts) -> Itera
 
 
 def _add_delta(deltas: dict[str, list[Delta]], root: str, rows: pa.Table) -> None:
-    """Append rows to the deltas of a root (an input of the dataflow). Negative frequencies are subtracted."""
+    """Append rows to the deltas of `root`, an input of the dataflow.
+
+    Rows with negative frequencies become a delta of removed rows, with the frequencies made positive.
+    """
     counts = rows["frequency"].to_numpy()
     for removed, mask in ((False, counts > 0), (True, counts < 0)):
         if mask.any():

@@ -77,7 +77,7 @@ def map_sums(
 ) -> list[R]:
     """Sum frequencies, pass each group of summed columns to `write`, and return its results.
 
-    A group has adjacent columns of one profile, or a range of the values of one column.
+    A group has adjacent columns of one merged profile, or a range of the values of one of its columns.
 
     Args:
         engine: Runs long sums on Spark.

@@ -345,7 +345,10 @@ def _columns_by_partition(spec: ProfileSpec, enumerated: Mapping[str, str]) -> d
 
 
 def _top_limits(spec: ProfileSpec, columns: Collection[str]) -> dict[str, TopLimits]:
-    """Return {field id: limits} of the columns whose policy reports only some values."""
+    """Return {field id: limits} of those of `columns` whose policy, such as `top(10)`, reports only some values.
+
+    `columns` are field ids.
+    """
     return {
         leaf.field_id: TopLimits(policy.max_values, policy.min_frequency)
         for leaf, policy in spec.leaves
