@@ -60,8 +60,8 @@ def profile_query(
 ) -> Table:
     """Compute the statistics of the result of a query in DuckDB's SQL, and return a `Table` with them.
 
-    The result of the query is written to a temporary folder. The folder is deleted at the same time as that of
-    `profile`.
+    The result of the query is written to a temporary folder. The folder is deleted when the returned object and all its
+    answers are garbage-collected, even if a dataset from `Table.dataset` is still in use.
 
     Args:
         query: One query, such as SELECT.

@@ -37,7 +37,7 @@ ConfigLike = Union["Configuration", MetastoreConfig, str, os.PathLike[str], None
 
 @dataclass(frozen=True)
 class StoredState:
-    """The state of a Dagster component, used for databases and tables that the root does not know."""
+    """What the state file of a Dagster component says about databases and tables. Facts in the root have priority."""
 
     databases: Mapping[str, Collection[str]] = field(default_factory=dict)
     """The table names of each database, by `<catalog>.<database>`."""
@@ -94,7 +94,7 @@ class Configuration:
         return configuration
 
     def with_databases(self) -> "Configuration":
-        """Return a copy with the tables that are now in its databases; unchanged if it already has listings.
+        """Return a copy with the tables that are now in its databases; this object if its `listings` are already set.
 
         If a catalog does not answer, its databases have the tables of their last listing, and a warning is logged.
         Raises ConfigError if the configuration is invalid.
@@ -102,7 +102,7 @@ class Configuration:
         return self._with_listings(lambda config: list_databases(config, LOAD_TIMEOUT))
 
     def with_loaded_listings(self) -> "Configuration":
-        """Return a copy with the tables of its databases' last listings; unchanged if it already has listings.
+        """Return a copy with the tables of its databases' last listings; this object if its `listings` are already set.
 
         Only a database that was never listed is listed now. Raises ConfigError if the configuration is invalid.
         """

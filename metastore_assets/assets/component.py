@@ -182,9 +182,9 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
         return DefsStateConfig.from_args(self.defs_state, default_key=f"{type(self).__name__}[{name}]")
 
     def get_translator(self) -> MetastoreTranslator:
-        """Create the translator: a subclass of the class that `translator` names, or else of MetastoreTranslator.
+        """Create a translator that applies the component's prefix, upstream assets and translation.
 
-        It applies the component's prefix, upstream assets and translation.
+        Its class is derived from the class that `translator` names, by default from MetastoreTranslator.
         """
         base = MetastoreTranslator if self.translator is None else _translator_class(self.translator)
         upstream, translation = self.upstream, self.translation

@@ -119,7 +119,8 @@ def profile_metadata(kind: Kind, table: TableDescription, uris: Sequence[str]) -
 def other_kinds_metadata(table: TableDescription) -> Metadata:
     """Return the guarantees of frequencies and, if the table has them, of ranks.
 
-    They are metadata of the only asset of a table with `outputs: table`. Otherwise, frequencies and ranks have assets.
+    With `outputs: table`, one asset has all profiles, and gets these guarantees. With `outputs: kinds`, frequencies and
+    ranks are assets of their own, each with its guarantee.
     """
     metadata = {"frequencies": MetadataValue.text(guarantee("frequencies", table.summary.rows))}
     if table.ranked:

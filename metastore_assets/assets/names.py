@@ -1,8 +1,10 @@
 """The names of a table's assets, op, pool, job, sensor and partitions in Dagster.
 
 The names are unique: the configuration rejects table names that differ only in punctuation or case, and each kind of
-object has its own suffix. Table-level files contain the profile of the whole table: statistics, value frequencies,
-histograms and ranks.
+object has its own suffix.
+
+A table-level file contains one kind of data about the whole table: its statistics, value frequencies, histograms or
+ranks.
 """
 
 import hashlib

@@ -49,7 +49,7 @@ class PartitionGrouping:
         """Return the content id of each group of a version, by ascending group key.
 
         Raises:
-            ConfigError: The columns are not the first partition columns of the version.
+            ConfigError: The grouping's columns are not the first partition columns of the version.
         """
         contents = partition_contents(version)
         if not self.columns:

@@ -155,7 +155,7 @@ def profile_files(version: Version | None, entry: PartitionEntry | None = None) 
 def changed_kinds(before: ProfileFiles | None, after: ProfileFiles) -> tuple[Kind, ...]:
     """Return the kinds of files whose paths changed, in the order of `KINDS`.
 
-    A kind without files in `after` is left out.
+    A kind without files in `after` is left out. If `before` is None, all kinds with files in `after` are returned.
     """
     return tuple(kind for kind in KINDS if paths_of(after, kind) and paths_of(before, kind) != paths_of(after, kind))
 

@@ -268,7 +268,10 @@ def _version_tags(content_id: str) -> Mapping[str, str]:
 
 
 def read_source_tags(instance: DagsterInstance, names: TableNames) -> Mapping[str, str]:
-    """Return tags that declare an input of this run: the last materialization of the asset that writes the table."""
+    """Return tags that name an input of this run: the last materialization of the asset that writes the table.
+
+    If there is none, or if it has no data version, the tags say that the input was never observed.
+    """
     records = instance.fetch_materializations(names.source, limit=1).records if names.has_writer else []
     materialization = records[0].asset_materialization if records else None
     data_version = (materialization.tags or {}).get(DATA_VERSION_TAG) if materialization else None

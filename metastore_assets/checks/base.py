@@ -157,11 +157,13 @@ class BoundedCheck(Check):
         return bool((low is None or value >= low) and (high is None or value <= high))
 
     def excess_of(self, least: float | None, greatest: float | None) -> float:
-        """Return how far values lie below the lower or above the upper bound; 0 if they are within the bounds.
+        """Return how far values lie below the lower bound or above the upper bound, whichever is more.
+
+        The result is 0 if they lie within the bounds. A bound that is a time or a text is ignored.
 
         Args:
-            least: The least value; None if unknown.
-            greatest: The greatest value; None if unknown.
+            least: The least value; None if unknown. It is then not compared with the lower bound.
+            greatest: The greatest value; None if unknown. It is then not compared with the upper bound.
         """
         low, high = self.limits
         distances = [0.0]

@@ -182,8 +182,8 @@ class Range(BoundedCheck):
     def evaluate(self, subject: Subject) -> Finding:
         """Compare minimum and maximum with the limits. Any NaN fails the check.
 
-        The minimum or maximum of long texts is only a bound, and may not decide. Then the value counts decide. If they
-        are not stored, the finding is unknown.
+        The minimum or maximum of long texts is only a bound, which sometimes does not decide. Then the value counts
+        decide. If no value counts are stored, the finding is unknown.
         """
         row = subject.row
         # Converted first: a limit that does not fit the column's type is an error, even without values.

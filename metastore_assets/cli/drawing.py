@@ -95,7 +95,7 @@ def short_snapshot(snapshot: str) -> str:
 
 
 def format_time(iso: str | None) -> str:
-    """Format a UTC time given in ISO 8601 to the second, such as `2024-01-31 08:00:00Z`."""
+    """Format an ISO 8601 text in UTC as `2024-01-31 08:00:00Z`, without fractions of seconds; `–` for None."""
     return text.ABSENT if iso is None else iso[:19].replace("T", " ") + "Z"
 
 

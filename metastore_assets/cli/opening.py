@@ -34,12 +34,12 @@ def open_metastore(config: MetastoreConfig) -> Metastore:
 
 
 def add_database_tables(config: MetastoreConfig) -> tuple[MetastoreConfig, bool]:
-    """Add the tables in the databases of a configuration to its tables. Raises ConfigError if a catalog is invalid.
+    """Return a configuration whose tables include those of its databases. Raises ConfigError if a catalog is invalid.
 
-    Notes on stderr name tables that are left out, and tables that were dropped.
+    Prints notes to stderr: on tables that are left out or were dropped, and on databases whose catalog did not answer.
 
     Returns:
-        The configuration with all tables, and whether every catalog answered.
+        The configuration, and whether every catalog answered.
     """
     if not config.databases:
         return config, True

@@ -66,7 +66,7 @@ class HiddenProgress:
         """Show nothing."""
 
     def hide(self) -> None:
-        """Show nothing."""
+        """Do nothing: there is no line to hide."""
 
 
 class ProgressLine:

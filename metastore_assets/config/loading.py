@@ -15,8 +15,9 @@ from metastore_assets.errors import ConfigError
 
 
 def read_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
-    """Read the configuration and validate it, except its checks. Variables and relative paths are not replaced.
+    """Read the configuration and validate it, except its checks.
 
+    Relative paths are not replaced, nor are variables in the fields that `MetastoreConfig.resolve` replaces later.
     Checks are validated by `metastore_assets.checks.configured_checks.validate_checks_and_exports`.
 
     Args:
@@ -30,11 +31,13 @@ def read_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
 
 
 def parse_config(raw: dict[Any, Any], file: Path) -> MetastoreConfig:
-    """Validate the mapping in a configuration file. Variables and relative paths are not replaced.
+    """Return the configuration in the mapping of a configuration file, validated except its checks.
+
+    Relative paths are not replaced, nor are variables in the fields that `MetastoreConfig.resolve` replaces later.
 
     Args:
         raw: The mapping, as `read_mapping` returns it.
-        file: The file that has the mapping. Relative paths refer to its folder, and errors name it.
+        file: The file that has the mapping. `resolve` takes relative paths from its folder. Errors name it.
 
     Raises:
         ConfigError: A key or value is invalid.

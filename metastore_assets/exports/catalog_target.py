@@ -52,7 +52,10 @@ class CatalogTarget(ExportTarget):
 
     @abstractmethod
     def open(self) -> AbstractContextManager[RegisteredTable]:
-        """Connect to the catalog. Raises ExportError if the table is in no catalog of the target's kind."""
+        """Return a context manager that connects to the catalog, and yields the table.
+
+        Entering it raises ExportError if the table is in no catalog of the target's kind.
+        """
 
     def properties_of(self, numbers: Numbers) -> dict[str, str]:
         """Return the properties from which engines read the row count and the size of a table or partition."""
@@ -157,9 +160,9 @@ class CatalogTarget(ExportTarget):
             return True
 
     def read_back(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the statistics by column and by the catalog's name: `{"": {"numRows": "9"}, "id": {"numNulls": 0}}`.
+        """Return each column's statistics as the catalog has them: `{"": {"numRows": "9"}, "id": {"numNulls": 0}}`.
 
-        The empty name stands for the whole table.
+        The column name `""` stands for the whole table.
         """
         with self.open() as table:
             declared = table.load()
@@ -176,11 +179,11 @@ class CatalogTarget(ExportTarget):
         return {self.accuracy_property} if self.accuracy_property else set()
 
     def _claims(self, columns: WrittenColumns) -> set[str]:
-        """Return the names of the table's properties that are claims, as in the module's docstring.
+        """Return the names of the table's claims: the properties that describe the exported statistics.
 
         Args:
-            columns: The columns that the table records as written. They determine into how many properties their list
-                is split.
+            columns: The columns that the table records as written. A long record is split into several properties;
+                the result names all of them.
         """
         names = self._names
         marks = ExportMark.property_names(self.kind)

@@ -1,6 +1,6 @@
 """Filters of a table's partitions: patterns for the values of columns, or a condition.
 
-A filter can exclude a partition even if some of its values are unknown.
+A filter can exclude a partition even if only some of the partition's values are known.
 """
 
 from __future__ import annotations

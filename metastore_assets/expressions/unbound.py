@@ -543,8 +543,10 @@ def _number_value(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
     """Return a number in the form in which it is compared with values of a type class.
 
     For a class of floats, the result is a scalar; for other classes, it is an exact fraction. For decimals, the
-    fraction is unscaled: 1.5 becomes 150 if the scale is 2. A fraction with an exponent beyond `_MAX_EXPONENT` is
-    replaced, such as 10**500 by 10**400. Comparisons have the same result.
+    fraction is unscaled: 1.5 becomes 150 if the scale is 2.
+
+    A huge or tiny number becomes 10**400 or 10**-400 with its sign, so that the fraction stays short. Comparisons have
+    the same result, because no column has such values.
     """
     if cls.kind == "float":
         return pa.scalar(float(number) + 0.0, cls.arrow)

@@ -1,7 +1,8 @@
 """Ranges of partitions, such as `--from 9 --to 10`.
 
-Partitions are ordered by their values, not by their texts: `hour=9` comes before `hour=10`. Folders of plain files give
-values no type. The values of such a column are compared as integers if all of them are integers, else as texts.
+Partitions are ordered by their values, not by their texts: `hour=9` comes before `hour=10`. Values in the folder
+names of plain files have no type. They are compared as integers if all values of the column are integers, else as
+texts.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ def cast_to_schema(array: pa.Array, target: pa.DataType, matcher: FieldMatcher) 
 
     Raises:
         ArrowInvalid: a value does not fit, or the types are incompatible.
-        UnsupportedError: a time is no time of a day, such as 24:00:00. It is a subclass of ArrowInvalid.
+        UnsupportedError: a time is no time of a day, such as 24:00:00. This error is a subclass of ArrowInvalid.
     """
     if array.type == target and not pa.types.is_nested(target):
         return _check_times(array)

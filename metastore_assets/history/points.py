@@ -67,7 +67,7 @@ def version_points(rows: pa.Table, statistic: str) -> list[HistoryPoint]:
     """Return one statistic of a whole table in every version.
 
     Args:
-        rows: Rows of a history, of any columns.
+        rows: Rows of a history. It does not matter which columns of the table they describe.
         statistic: `row_count`, `bytes`, `partitions` or `fragments`.
 
     Raises:

@@ -125,11 +125,15 @@ class MatchReader(Protocol):
     """
 
     def profile(self, match: FilterMatch, partition: str | None) -> Profile:
-        """Return the profile of the matching rows. Raises NotStoredError.
+        """Return the profile of the matching rows.
 
         Args:
-            match: The partitions and fragments that match, restricted to `partition` if one is given.
+            match: The partitions and fragments that match. If `partition` is given, the caller passes only those of
+                this partition.
             partition: The key of a partition; None for all.
+
+        Raises:
+            NotStoredError: Fragments match partly, and this reader may not read files.
         """
 
     def count_partial_rows(self, match: FilterMatch, partition: str | None) -> int:

@@ -391,7 +391,10 @@ class TableProfiles:
         return partition is not None
 
     def is_table(self, partition: str | None) -> bool:
-        """Return whether the profile of a partition, or of the table for None, describes all rows of the table."""
+        """Return whether `profile(partition)` describes all rows of the table.
+
+        It does for None, and for the table's only partition.
+        """
         return partition is None or len(self._version.partitions) == 1
 
     def partitions(self) -> Sequence[PartitionEntry]:

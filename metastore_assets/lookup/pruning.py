@@ -296,9 +296,11 @@ class PruningCost:
 class Pruning:
     """The fragments of a version that may match a predicate, with an explanation of the others.
 
-    In a large index, zones (groups of fragments) are tested first, and only bounds of fragments in the zones that may
-    match are read. These fragments are *selected*; in a small index all are. Paths and explanations are read when they
-    are first accessed. An explanation needs the bounds of all fragments.
+    In a large index, zones (groups of fragments) are tested first. The bounds of fragments are then read only in the
+    zones that may match. The *selected* fragments are those that remain; in a small index, all fragments remain. Not
+    all selected fragments must be read, see `must_read`.
+
+    Paths and explanations are read when they are first accessed. An explanation needs the bounds of all fragments.
     """
 
     def __init__(
@@ -444,8 +446,8 @@ class Pruning:
     def explanation(self) -> ResultSet[Elimination]:
         """The number of fragments that each conjunct eliminates by each statistic.
 
-        Rows are in the order of the conjuncts in the predicate, then by decreasing number of fragments. If there is a
-        `limit` of rows, the last row has the number of fragments that are not needed to reach it.
+        Items are in the order of the conjuncts in the predicate, then by decreasing number of fragments. With a
+        `limit`, some fragments may be unnecessary to find that many matching rows. If so, the last item counts them.
         """
         if self._complete is not self:
             return self._complete.explanation
@@ -511,7 +513,7 @@ class Pruning:
         return Pruning(self._pruner, self.predicate, self._unknown_columns, self.limit, selects_all=True)
 
     def _bound_rows(self, rows: BoundedRows) -> RowBounds:
-        """Return bounds on the number of matching rows in each fragment, or in each zone (group of fragments)."""
+        """Return bounds on the number of matching rows in each entry of `rows`: a fragment, or a zone of fragments."""
         return self.predicate.bound_rows(rows.row_counts, self._with_unknown_columns(rows))
 
     def _with_unknown_columns(self, rows: BoundedRows) -> dict[str, ColumnBounds]:

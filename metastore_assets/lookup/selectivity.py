@@ -260,10 +260,10 @@ def _share_below(key: Any, low: Any, high: Any) -> float:
 
 
 def _estimate_by_bins(value: pa.Scalar, bins: HistogramBins, numbers: int) -> _RowEstimate:
-    """Estimate the number of rows with a value < `value` by a histogram.
+    """Estimate the number of rows with a value < `value` from a histogram. The bounds also hold for <=.
 
-    Values in the same bin as `value` may be less or not. `numbers` is the number of values of the column that are
-    neither null nor NaN.
+    Of the values in the bin of `value`, none or all may be less. `numbers` is the number of values of the column that
+    are neither null nor NaN.
     """
     key, ends = physical_value(value), bins.ends
     # Infinities are in no bin, and the number of negative ones is not stored.

@@ -297,7 +297,7 @@ class Table(Relation):
 
     @property
     def frequencies_file(self) -> str | None:
-        """The path, below the table's folder, of one Parquet file with all value counts by decreasing frequency.
+        """The path, relative to `metastore_folder`, of one Parquet file with all value counts by decreasing frequency.
 
         The file's columns are `column`, `value` and `frequency`. The path is None if value counts were not compacted,
         or have changed since.
@@ -306,10 +306,10 @@ class Table(Relation):
 
     @property
     def ranks_file(self) -> str | None:
-        """The path, below the table's folder, of a Parquet file with ranks by increasing value; None if there is none.
+        """The path, relative to `metastore_folder`, of a Parquet file with ranks by increasing value.
 
         The file's columns are `column`, `value`, `frequency` and `rank`. It has rows only for the columns of the table
-        with `ranks: on`.
+        with `ranks: on`. The path is None if there is no such file.
         """
         return (self._version.value_counts and self._version.value_counts.ranks) or None
 

@@ -69,9 +69,9 @@ class ValueCounts:
         profiles: RelationProfiles,
         open_reader: Callable[[], ValueCountReader],
     ) -> None:
-        """Create queries.
+        """Prepare to answer queries. Nothing is read yet.
 
-        Profiles answer them. Queries of all rows of the table are also answered from its value counts.
+        Queries are answered from profiles. If they cover all rows of the table, its value counts are used, too.
 
         Args:
             version: The version that answers.

@@ -135,8 +135,8 @@ def parse_version_reference(reference: VersionReference) -> int | SnapshotId | d
 def resolve_version(versions: VersionStore, reference: VersionReference) -> Version:
     """Return the version that a reference selects.
 
-    The time of a version is that of the commit of its snapshot or, if the table's format records none, the time when
-    the version was published. For a snapshot or time, versions are read from the newest on.
+    A snapshot selects its newest version. A time selects the newest version that is not later. The time of a version
+    is that of the commit of its snapshot or, if the table's format records none, that of its publication.
 
     Args:
         versions: The versions of the table.

@@ -311,8 +311,10 @@ class _Guarantees:
     def allow_old_days(self, fragment_id: str) -> bool:
         """Return whether a fragment may have days before 15 October 1582 in a date or timestamp column.
 
-        The minimum of each such column decides. It is not used if the version lacks the fragment, or if a struct, list
-        or map has dates or timestamps. Then the result is True if there are any dates or timestamps.
+        The minima of these columns in the version decide. A column without a known minimum may have such days.
+
+        In two cases, the minima do not suffice: the version lacks the fragment, or a struct, list or map has dates or
+        timestamps. The result is then True if the schema has any date or timestamp, nested ones included.
         """
         position = self._positions.get(fragment_id)
         if position is None or self._has_nested_days:

@@ -40,7 +40,7 @@ class TableScanner:
     def filter(
         self, lookup: Table, predicate: Predicate, table: TableConfig | None, spark: StartSpark | None
     ) -> FilteredView:
-        """Return a view of the rows that match a predicate. If `table` is None, no data file may be read."""
+        """Return a view of the rows that match a predicate. If `table` is None, the view reads no data file."""
         return filter_table(lookup, predicate, table, spark)
 
     def count(

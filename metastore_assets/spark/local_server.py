@@ -59,7 +59,7 @@ class RunningServer:
 
 
 def start_local_server(master: str, settings: Mapping[str, str]) -> RunningServer:
-    """Return the running server, or start one.
+    """Return the running server, whatever its settings; if there is none, start one.
 
     A new server has the settings, environment variables and working folder of this process. It listens on the loopback
     address, and requires a token that only this user can read.

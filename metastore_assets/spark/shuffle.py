@@ -119,13 +119,13 @@ def _read_tasks(
 def _reduce_groups(
     packed_reduce: bytes, counts_io: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Call `reduce` of `shuffle` for each group in a Spark partition. Yield each packed result as a batch.
+    """Call the function `reduce` for each group in a Spark partition. Yield each packed result as a batch.
 
     If `reduce` raises a MetastoreError, the packed error is yielded instead. Rows of `_RESULT_GROUP` are not reduced:
     they are already packed, and are yielded unchanged.
 
     Args:
-        packed_reduce: The pickled function.
+        packed_reduce: The pickled function `reduce`, an argument of `shuffle`.
         counts_io: Whether to yield the I/O counts at the end.
         batches: The rows, sorted by partition, group and position.
     """

@@ -109,8 +109,8 @@ def sorted_block(frequencies: Frequencies) -> ValueBlock:
     """Return a sorted block of values.
 
     Args:
-        frequencies: Ascending values with their counts in the whole column. Each must be greater than all values of
-            earlier blocks.
+        frequencies: Ascending values with their counts in the whole column. The caller ensures that they are greater
+            than all values in earlier blocks of the column.
     """
     cls, values = frequencies.type_class, frequencies.values
     ordinals = numbers(values, cls) if cls.is_ordinal else None

@@ -106,7 +106,7 @@ class ValueCounter:
         Args:
             values: The values of the entries.
             counts: How often each entry occurs.
-            size: The bytes of the dictionary.
+            size: The size of the dictionary in bytes.
         """
         if self._class.kind == "float":
             self.nan_count += int(counts[np.isnan(values.to_numpy())].sum())

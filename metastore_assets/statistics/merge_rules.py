@@ -54,18 +54,18 @@ class MergeParts:
 
     @property
     def sketched(self) -> Flags:
-        """Matrix of parts by columns: whether the part's distinct sketch of the column is merged.
+        """Matrix of parts by columns: whether the distinct sketch that the part has of the column is merged.
 
-        Columns of hidden values have a sketch but no type class. Here they are true, in `typed` false.
+        Columns of hidden values have a sketch, but no type class. Their sketches are merged, although `typed` is false.
         """
         return self.non_empty & self.has_lengths
 
     def states_by_column(self, name: str, counted: Flags) -> list[list[Any]]:
-        """Return a list for each column of the data table: the values of a statistic in the selected parts.
+        """Return one list for each column of the data table: its values of a statistic, one per selected part.
 
         Args:
             name: The name of the statistic, a column of `tables`.
-            counted: Matrix: whether the part is selected for the column.
+            counted: Matrix of parts by columns: whether the part is selected for the column.
         """
         by_part = [table[name].to_pylist() for table in self.tables]
         return [
@@ -90,7 +90,7 @@ def chain_column(tables: Sequence[pa.Table], name: str) -> pa.ChunkedArray:
 
 
 def to_matrix(tables: Sequence[pa.Table], values: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Reshape a result of `chain_column` to a matrix with a row per table. No value may be null."""
+    """Reshape a result of `chain_column` to a matrix with a row per table. The caller passes no nulls."""
     return values.to_numpy().reshape(len(tables), -1)
 
 

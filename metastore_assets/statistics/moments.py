@@ -213,7 +213,10 @@ def _bits(numerator: int, denominator: int) -> int:
 def _central_moments(
     values: Numbers, counts: npt.NDArray[np.int64], n: int, s1: int, base: int
 ) -> tuple[int, float, float]:
-    """Compute the third and fourth central moments: the fields `exponent`, `m3` and `m4` of `Moments`."""
+    """Return the third and fourth central moments of finite numbers: the fields `exponent`, `m3` and `m4` of `Moments`.
+
+    The arguments `n`, `s1` and `base` are the other fields of `Moments`.
+    """
     if len(values) < 2:
         return _NO_SPREAD, 0.0, 0.0
     offset = 0

@@ -109,7 +109,8 @@ class _LeafProfiler:
     def __init__(self, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
         """Start with no values.
 
-        If the column's type is not profiled, or the policy hides the values, `reason` is set at once.
+        `reason` says why statistics of the column are missing. It is set at once if the column's type is not profiled,
+        or if the policy hides the values.
         """
         self.leaf = leaf
         self._policy = policy

@@ -401,7 +401,10 @@ def _pick_percentiles(state: QuantileState, block: ValueBlock) -> None:
 
 
 def _merge_digests(parts: MergeParts, merged: Mapping[str, Any]) -> list[Digest | None]:
-    """Return the merged digest of each column; None if a part has finite values of the column and no digest."""
+    """Return the merged digest of each column.
+
+    It is None if no part has a digest, or if a part without one may have finite values of the column.
+    """
     digests = [decode_digests(table) for table in parts.tables]
     value_counts, _ = integer_matrix(parts.tables, "value_count")
     part_moments = [table["moments"].to_pylist() for table in parts.tables]

@@ -113,12 +113,12 @@ class FilterSlice:
 def build_filter_slice(
     indices: FilterIndices, hashes: Words, bits: npt.NDArray[np.int64], slice_bits: int = 0, slice_: int = 0
 ) -> FilterSlice:
-    """Build one slice of each of several filters.
+    """Build one slice of each of several filters, all for the same range of hashes.
 
     Args:
         indices: For each hash, the index of its filter, in ascending order.
-        hashes: Hashes in the range of the slice, ascending within a filter. The filter has only a prefix of each.
-        bits: For each filter, the number of bits of these prefixes; 0 for a missing filter.
+        hashes: Hashes in the range of the slice, ascending within a filter. Only a prefix of each is stored.
+        bits: For each filter, the number of bits of a prefix; 0 for a missing filter.
         slice_bits: There are 2^slice_bits slices.
         slice_: The number of this slice.
     """

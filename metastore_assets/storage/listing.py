@@ -140,10 +140,10 @@ def objects_at_once(store: Any, prefix: str, uri: str, filters: PathFilters) -> 
 
 
 def objects_by_folder(store: Any, prefix: str, uri: str, filters: PathFilters) -> Generator[StoredFile, None, bool]:
-    """Yield the selected files below a prefix, by listing each selected folder separately.
+    """Yield the selected files below a key prefix, by listing each selected folder separately.
 
     Returns:
-        Whether there is any object or folder, selected or not.
+        Whether any object or folder was listed, selected or not; the value of `yield from`.
     """
     has_objects = False
 

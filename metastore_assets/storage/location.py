@@ -309,7 +309,10 @@ class Location:
             yield self.stat("")
 
     def _list_remote(self, filters: PathFilters, by_folder: bool) -> Iterator[StoredFile]:
-        """Yield the selected objects below the location, or the object at the location itself if there are none."""
+        """Yield the selected objects below the location.
+
+        If there is no object below it, selected or not, yield the object at the location itself, if it exists.
+        """
         store, prefix = self._store()
         listing = objects_by_folder if by_folder else objects_at_once
         has_objects = yield from listing(store, prefix, self.uri, filters)

@@ -104,7 +104,10 @@ class LocationPolicy:
 
     @classmethod
     def of(cls, table: TableConfig, folder: Location) -> LocationPolicy:
-        """Create the policy of a configured table. It allows the prefixes under `allow` and targets of `path_mapping`.
+        """Create the policy of a configured table.
+
+        It allows files in the table's store (such as its bucket), below the locations under `allow`, and below the
+        targets of `path_mapping`. With `restrict_to_table_root`, it allows only files in the table's folder.
 
         Args:
             table: The configuration of the table.

@@ -23,8 +23,8 @@ def parallel_map(
 ) -> list[Result]:
     """Return `[function(item) for item in items]`, computed on several threads.
 
-    Their reads and writes count for the `count_io` block of the caller. If calls fail, the error of the first failed
-    item is raised when all calls that have started have ended.
+    The reads and writes of the calls count for the `count_io` block of the caller. If calls fail, the error of the
+    first failed item is raised when all calls that have started have ended.
 
     Args:
         function: The function.

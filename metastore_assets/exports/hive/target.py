@@ -31,7 +31,7 @@ class HiveTarget(CatalogTarget):
     accuracy_property = ACCURATE
 
     def open(self) -> AbstractContextManager[HiveTable]:
-        """Connect to the metastore. See `CatalogTarget.open`."""
+        """Return a context manager that yields the table in the metastore. See `CatalogTarget.open`."""
         return open_hive_table(self.table, self.title)
 
     def properties_of(self, numbers: Numbers) -> dict[str, str]:

@@ -36,7 +36,7 @@ class PuffinFile:
 def encode_puffin(
     blobs: Sequence[Blob], snapshot_id: int, sequence_number: int, properties: Mapping[str, str]
 ) -> PuffinFile:
-    """Serialize blobs to a Puffin file.
+    """Return a Puffin file with the given blobs, in memory.
 
     Args:
         blobs: The blobs, which are not compressed.

@@ -93,7 +93,10 @@ class TableState:
 
 
 class Replay:
-    """A replay of the log from the newest commit backwards. The newest action on each logical file decides."""
+    """A reader that replays the log, from the newest commit backwards.
+
+    Of several actions on one logical file, the newest decides whether the file is live.
+    """
 
     def __init__(self, location: Location, with_statistics: bool = False) -> None:
         self._location = location

@@ -167,7 +167,7 @@ def log_since(location: Location, version: int) -> Log:
 
 
 def _list_log(location: Location, first: str) -> Log:
-    """List the log from a file name on, with the identities of its files.
+    """List the files of the log with names after `first`. The result has the identity of each listed file.
 
     Checkpoints and compacted files of zero bytes, which interrupted writers leave behind, are ignored.
     """

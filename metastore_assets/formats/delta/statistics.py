@@ -195,10 +195,10 @@ def _decimal(value: Any, type_: pa.Decimal128Type, is_maximum: bool) -> tuple[De
 
 
 def _outer_text(value: str, is_maximum: bool) -> str | None:
-    """Return a valid bound of a text column for the bound `value` that the log records.
+    """Return a bound that is valid for all values of a text column, from the bound `value` in the log.
 
-    A recorded maximum that Spark has truncated may be less than some values. It is replaced by a greater text. The
-    result is None if such a text may still be less than some value.
+    A maximum that Delta for Spark before 3.2 has truncated may be less than some values. Then a greater text is
+    returned; None if even that may be less than some value. Other bounds are returned unchanged.
     """
     if not is_maximum or not value.endswith(_OLD_END):
         return value

@@ -37,7 +37,8 @@ def check_declared_columns(
 ) -> None:
     """Raise ConfigError if a type is declared for a partition column, or for a column that the table lacks.
 
-    If the table has only partition columns, any other column is accepted.
+    If the schema has only partition columns, any other column is accepted: files without rows do not show their
+    columns.
 
     Args:
         table: name of the table, for messages.

@@ -114,7 +114,7 @@ class FooterReader:
     def _store(self, outcome: tuple[int | None, bytes] | Exception) -> Footer | FragmentError:
         """Return the footer that a task has read, and cache its schema.
 
-        A FragmentError is returned; any other exception is raised.
+        If the outcome of the task is a FragmentError, it is returned. Any other exception is raised.
         """
         if isinstance(outcome, FragmentError):
             return outcome

@@ -137,7 +137,7 @@ class TableFolder:
     ) -> ListedFiles:
         """Return the files that the log of Spark's structured streaming has committed, in the order of the log.
 
-        A committed file that was written after the listing is looked up.
+        A committed file that is not in `files` is looked up in the store, because it may be newer than the listing.
 
         Args:
             files: The listed files.

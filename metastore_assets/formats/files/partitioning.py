@@ -63,7 +63,7 @@ class Partitioning(Protocol):
         """
 
     def check(self, folders: Sequence[str]) -> None:
-        """Raise ValueError if files may not lie directly in the last folder of this path."""
+        """Raise ValueError if the partitioning forbids files directly in the last folder of this path."""
 
     def may_contain_files(self, folders: Sequence[str]) -> bool:
         """Return whether files of the table may lie in the last folder of this path, or below it."""
@@ -72,9 +72,9 @@ class Partitioning(Protocol):
         """Return whether files directly in the last folder of this path belong to the table."""
 
     def is_registered(self, folders: Sequence[str]) -> bool:
-        """Return whether a catalog registers a partition in this path or below it.
+        """Return whether a catalog registers a partition in the last folder of this path, or below it.
 
-        Such a folder is listed even if its name would hide it, as `_tmp` does.
+        If so, the folder is listed even if its name would hide it, as `_tmp` does.
         """
 
 

@@ -254,10 +254,10 @@ def file_identity(location: Location, file: DataFile) -> list[Any]:
 
 
 def _decode_summary(reader: TextReader, is_hidden: Callable[[str], bool], data: bytes) -> tuple[Any, bool]:
-    """Parse a cached summary, and remove values of hidden columns.
+    """Parse the cached summary of a CSV or JSON file, and remove the values of hidden columns from the result.
 
     Returns:
-        The summary, and whether the cached bytes contain values of hidden columns.
+        The summary, and whether the cached bytes `data` contain values of hidden columns.
     """
     summary = reader.decode(data)
     redacted = reader.without_values(summary, is_hidden)

@@ -135,9 +135,9 @@ class FilesFormat(TableFormat):
         return self._stream(self._take_listing()).read_all()
 
     def stream(self) -> SnapshotStream:
-        """Return the snapshot of the files in a listing as a stream; see `snapshot`.
+        """Return the same as `snapshot`, but as a stream.
 
-        Fragments of CSV and JSON files are all in memory, because the types of columns depend on all values.
+        If there are CSV or JSON files, all fragments are in memory, because the types of columns depend on all values.
         """
         return self._stream(self._take_listing())
 

@@ -16,7 +16,10 @@ OpenStream = Callable[[], Stream]
 
 
 class TextReader(Protocol):
-    """The interface of a reader of files of one kind with the same options. It is small, immutable and picklable."""
+    """The interface of a reader of CSV or JSON lines files.
+
+    One object reads files of one of these kinds, all with the same options. It is small, immutable and picklable.
+    """
 
     def __hash__(self) -> int: ...
 

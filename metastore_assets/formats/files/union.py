@@ -115,7 +115,7 @@ def _wider_number(first: pa.DataType, second: pa.DataType) -> pa.DataType | None
 
 
 def _wider_integer(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
-    """Return the narrowest type that holds all values of two integer types.
+    """Return the narrowest type that holds all values of two integer types, never None.
 
     For uint64 and a signed integer, it is a decimal.
     """

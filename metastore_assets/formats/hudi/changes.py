@@ -104,7 +104,7 @@ def further_instants(timeline: Timeline, state: HudiState, writes: WritesBetween
 class TouchedGroups:
     """The file groups that the writes between two states touched, and the files of these groups.
 
-    Files that were removed by the later state are included as long as they are in the store.
+    The files of a group are all that the store still has, including files that the later state no longer uses.
     """
 
     def __init__(

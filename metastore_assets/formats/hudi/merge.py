@@ -139,9 +139,9 @@ class MergeRules:
 
     @property
     def has_ambiguous_keys(self) -> bool:
-        """Whether record keys are built by the complex key generator from one field.
+        """Whether record keys are not stored, and the complex key generator builds them from a single field.
 
-        Depending on its version, Hudi builds the value or `field:value`.
+        Depending on its version, Hudi builds such a key as `value` or as `field:value`.
         """
         generators = (value.upper() for key, value in self.generator if key.startswith(_GENERATOR))
         return not self.meta_fields and len(self.record_key) == 1 and any("COMPLEX" in text for text in generators)

@@ -91,10 +91,10 @@ def ordering_kind(avro_schema: str, ordering: tuple[str, ...]) -> str | None:
         ordering: the ordering fields of the table.
 
     Returns:
-        The kind. None if records have no ordering values: `ordering` is empty, or the schema lacks its field.
+        The kind. None if records have no ordering values: `ordering` is empty, or the schema lacks its only field.
 
     Raises:
-        ValueError: hudi-rs does not compare these values as Hudi does.
+        ValueError: hudi-rs does not compare these values as Hudi does, for example if there are several fields.
     """
     if len(ordering) > 1:
         raise ValueError(f"several ordering fields ({', '.join(ordering)})")

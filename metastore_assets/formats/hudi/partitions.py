@@ -76,8 +76,7 @@ class PartitionPaths:
     def names(self, partitions: Collection[str]) -> tuple[str, ...]:
         """Return the names of the partition columns.
 
-        A table that records no columns has one column, `PATH_COLUMN`. It has none if all files are in the table's
-        folder.
+        If the table records no columns, the only name is `PATH_COLUMN`; without partition folders, there is none.
 
         Args:
             partitions: The paths of all partitions. The path of the table's folder is empty.

@@ -13,9 +13,10 @@ from metastore_assets.storage.location import StoredFile
 
 @dataclass(frozen=True)
 class StateRecord:
-    """The instants of a state, with its schema, partition columns and settings.
+    """What is stored about a state of a table: its instants, schema, partition columns and settings.
 
-    The id of a state is not enough: in the first timeline layout, a completed compaction does not change it.
+    Later changes cannot be found by the id of the state alone. In the first timeline layout, a completed compaction
+    does not change the id.
     """
 
     instants: tuple[Instant, ...]

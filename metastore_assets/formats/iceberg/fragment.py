@@ -105,7 +105,7 @@ class RepeatedFragmentSource:
     """One source for each time that the file is listed."""
 
     def open(self) -> RepeatedFragmentReader:
-        """Open the data file once for each time that it is listed. Raises FragmentError."""
+        """Open the data file once for each source, and return one reader of all rows. Raises FragmentError."""
         with ExitStack() as stack:
             readers = [stack.enter_context(source.open()) for source in self.sources]
             return RepeatedFragmentReader(readers, stack.pop_all())

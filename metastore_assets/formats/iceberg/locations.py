@@ -37,7 +37,7 @@ def is_same_file(recorded: str, other: str) -> bool:
 
 @dataclass(frozen=True)
 class TableFiles:
-    """A resolver of the recorded paths of a table's files to their current locations."""
+    """Finds the files of a table by their recorded paths, also after the table was moved."""
 
     location_policy: LocationPolicy
     folder: Location

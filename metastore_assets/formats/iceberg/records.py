@@ -20,8 +20,8 @@ def records_by_id(
     Args:
         data: the content of the file.
         names: the name of each requested field, by field id.
-        spec: the partition spec of the file, if its records have a field `partition`. The fields of that field get
-            the names `partition_0`, `partition_1` and so on, in the order of the spec.
+        spec: the partition spec of the file, if its records have the struct `partition`. The fields of this struct
+            are named `partition_0`, `partition_1` and so on, in the order of the spec.
     """
 
     def schemas(field: Any) -> tuple[Any, Any]:

@@ -47,9 +47,9 @@ class TouchedManifests:
                 self._everywhere = _widen(self._everywhere, file)
 
     def select(self, manifests: Sequence[Manifest]) -> list[Manifest]:
-        """Return the manifests that may contain a file that one of the given files touches.
+        """Return the manifests that may contain a file that one of the constructor's `files` touches.
 
-        A manifest without a spec id may contain one, unless no files were given.
+        If `files` was empty, the result is empty. Otherwise, it includes all manifests without a spec id.
         """
         return [manifest for manifest in manifests if self._may_contain_touched_files(manifest)]
 
@@ -78,7 +78,10 @@ _Range = tuple[float, float]
 
 
 def _widen(range_: _Range | None, file: FileEntry) -> _Range:
-    """Extend a range by the sequence number of a file, or to all numbers if the file has none."""
+    """Extend a range, which is empty if None, by the sequence number of a file.
+
+    The result is the range of all numbers if the file has no sequence number.
+    """
     if file.sequence_number is None:
         return -math.inf, math.inf
     lowest, highest = range_ or (math.inf, -math.inf)

@@ -230,9 +230,9 @@ class ParquetColumns:
 
 
 def _explain_errors(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches. Raises UnsupportedError if Arrow cannot read a null among arrays of fixed size.
+    """Yield the batches. Raises UnsupportedError if Arrow fails at a null in a column of fixed-size lists.
 
-    DuckDB stores such a null as several values.
+    DuckDB stores such a null as several values, which Arrow does not read.
     """
     try:
         yield from batches

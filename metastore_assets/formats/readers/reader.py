@@ -84,9 +84,11 @@ class FileFragmentReader:
         return frozenset(name for name in stored if name is not None) | frozenset(self._constants)
 
     def read(self, field: pa.Field, *, encoded: bool = False) -> Iterator[pa.Array]:
-        """Yield the live rows of a column of the table: a constant, a column of the file, or the field's default.
+        """Yield the values of a column of the table in the live rows of the file.
 
-        With `encoded`, chunks may be dictionary arrays. Raises FragmentError.
+        If the mapping has a constant for the column, such as a partition value, every value is this constant. If the
+        file lacks the column, every value is the default of `field`. With `encoded`, chunks may be dictionary arrays.
+        Raises FragmentError.
         """
         key = identity(field)
         if key in self._constants:

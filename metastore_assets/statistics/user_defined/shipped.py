@@ -71,7 +71,10 @@ class Benford(_CaseCounts):
         return self._add_cases(state, cases, counts)
 
     def finalize(self, state: list[int]) -> float | None:
-        """Return the mean absolute deviation, or None if no value has a first digit."""
+        """Return how far the shares of the first digits are from Benford's law: the mean absolute difference.
+
+        The result is None if no value has a first digit.
+        """
         total = sum(state)
         if not total:
             return None

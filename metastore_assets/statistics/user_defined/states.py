@@ -278,7 +278,7 @@ class UserStates(BuiltinStatistic[UserStateAccumulator]):
         return {"user_states": state.states()}
 
     def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
-        """Return the merged states as one array, or no array if no part has states."""
+        """Return {`user_states`: the merged states of each column}; empty if no part has states."""
         if all(table["user_states"].null_count == len(table) for table in parts.tables):
             return {}
         states = parts.states_by_column("user_states", parts.typed)

@@ -110,7 +110,10 @@ class HeaderDetector:
         return False if self._has_frequent_values() else None
 
     def _classify_cell(self, column: int) -> str:
-        """Return the class of a column's first cell, by the values below it: `_NAME`, `_VALUE` or another class."""
+        """Return what a column's first cell seems to be, compared with the values below it.
+
+        The result is one of the constants from `_NAME` to `_NO_EVIDENCE`.
+        """
         cell, types = self._cells[column], self._other_types[column]
         if cell.lower() in _NULLS:
             return _NO_EVIDENCE
@@ -156,8 +159,8 @@ class HeaderDetector:
         - The first cell is empty, and the numbers 0, 1, 2, … of a pandas index are below it.
         - The cells are 0, 1, 2, …, as pandas names columns; the first cell may be empty.
         - Two adjacent cells are consecutive years, as in `2020,2021`.
-        - The first cell is a text, and the only numbers are years above other values, as in `city,2020`, or adjacent
-          numbers with equal steps, as in `city,10,20,30`.
+        - The first cell is a text. The only numbers are years, as in `city,2020`, and the values below are not all
+          years. Or the only numbers are adjacent and have equal steps, as in `city,10,20,30`.
         """
         cells = self._cells
         if len(cells) < 2:
@@ -230,7 +233,8 @@ class HeaderDetector:
     def _has_frequent_values(self) -> bool:
         """Return whether the cells of the first row are frequent values of their columns, and the row occurs only once.
 
-        Cells that mean null are ignored. There must be at least two other cells.
+        Cells that mean null are ignored. The result is False if fewer than two other cells remain, or if the block has
+        no other rows.
         """
         columns = [column for column, cell in enumerate(self._cells) if cell.lower() not in _NULLS]
         if len(columns) < 2 or not len(self._other_values[0]):
@@ -290,9 +294,10 @@ def detect_headers(table: str, files: Sequence[tuple[str, bool | None, FirstRow 
 
 
 def _check_shared_names(table: str, files: Sequence[tuple[str, bool | None, FirstRow | None]]) -> None:
-    """Raise TableFormatError if the header of a file with only text columns shares no name with that of another file.
+    """Raise TableFormatError if the header of a file that has only text columns shares no name with other headers.
 
-    Such a row may consist of values. Only headers that were detected with certainty count.
+    Such a header may be a row of values. Only headers that were detected with certainty are compared. Nothing is raised
+    if there is only one.
 
     Args:
         table: URI of the table, for messages.

@@ -72,7 +72,7 @@ def scan_quotes(data: bytes, options: CsvOptions, is_last: bool) -> Quoting:
 
 @dataclass(frozen=True)
 class Backslashes:
-    """Evidence from a text on whether its backslashes are escapes or part of values."""
+    """What a text shows about its backslashes: whether they are escapes or part of values."""
 
     line: int
     """Line number of the first backslash; if quotes are doubled, of the beginning of the text."""

@@ -84,11 +84,11 @@ def fitting(texts: pa.StringArray, candidates: frozenset[pa.DataType]) -> frozen
 def misfits(
     texts: pa.StringArray, candidates: frozenset[pa.DataType], *, empty_fits: bool = True
 ) -> dict[pa.DataType, int]:
-    """Return the candidate types that some text does not fit, each with the index of the first such text.
+    """Return the index of the first text that does not fit, by type. Types that all texts fit are left out.
 
     Args:
         texts: the values. Nulls fit every type.
-        candidates: the types to test. The null type is not tested.
+        candidates: the types to test. The null type is ignored.
         empty_fits: whether an empty text fits every type.
     """
     if len(texts) <= _MAX_PYTHON_VALUES:

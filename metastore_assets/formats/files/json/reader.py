@@ -252,10 +252,13 @@ def _check_characters(row: dict[str, Any], number: int) -> None:
 
 
 def _hint(text: str, error: ValueError | None = None) -> str:
-    """Return a hint for the message about an invalid line; empty without a likely cause.
+    """Return a hint for the message about an invalid line, which says that one object per line is read.
 
-    Likely causes are text or another object after the object, an array, and an object over several lines. The hint says
-    that one object per line is read.
+    The hint is empty unless the line looks like one of these:
+
+    - an object that is followed by anything else, such as a second object;
+    - an array;
+    - the first or last line of an object over several lines.
     """
     if text[0] == "{" and isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
         expected = "; what is read is one object per line, without text between or after the objects"
