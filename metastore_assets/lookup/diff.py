@@ -100,7 +100,7 @@ def diff(before: Table, after: Table) -> TableDiff:
     histograms or value counts of columns that differ. Raises StoreError.
     """
     old, new = before.version, after.version
-    is_same_table = before.metastore_folder == after.metastore_folder
+    is_same_table = before.objects.is_same_folder(after.objects)
     rows_before, rows_after = before.statistics(), after.statistics()
     keyed = {row.field_id if is_same_table else row.column: row for row in rows_before}
     columns = []

@@ -401,7 +401,7 @@ class Pruning:
         The ids and bounds of all fragments are read.
         """
         complete = self._complete
-        ids = complete._selection.fragments(("id",))["id"].to_pylist()
+        ids = complete._read(("id",))["id"].to_pylist()
         columns = (complete._row_counts, complete.bounds.least, complete.bounds.most)
         return dict(zip(ids, zip(*(column.tolist() for column in columns), strict=True), strict=True))
 
@@ -412,22 +412,22 @@ class Pruning:
 
     def partition_keys(self) -> pa.DictionaryArray:
         """Return the partition key of each selected fragment."""
-        return self._selection.fragments(("partition_key",))["partition_key"].combine_chunks().dictionary_encode()
+        return self._read(("partition_key",))["partition_key"].combine_chunks().dictionary_encode()
 
     def ids(self, mask: Mask) -> list[str]:
         """Return the ids of the selected fragments for which a mask is true, in the order of the selection."""
-        ids: list[str] = self._selection.fragments(("id",))["id"].filter(pa.array(mask)).to_pylist()
+        ids: list[str] = self._read(("id",))["id"].filter(pa.array(mask)).to_pylist()
         return ids
 
     @lock_free_cached_property
     def paths(self) -> list[str]:
         """The paths of the data files that must be read, by partition key, then path."""
         if self._selection.is_sorted:
-            all_paths = self._selection.fragments(("path",))["path"]
+            all_paths = self._read(("path",))["path"]
             sorted_paths: list[str] = all_paths.filter(pa.array(self.must_read)).to_pylist()
             return sorted_paths
         columns = ("partition_key", "path")
-        fragments = self._selection.fragments(columns).filter(pa.array(self.must_read))
+        fragments = self._read(columns).filter(pa.array(self.must_read))
         paths: list[str] = fragments.sort_by([(name, "ascending") for name in columns])["path"].to_pylist()
         return paths
 
@@ -435,7 +435,7 @@ class Pruning:
     def fragments(self) -> ResultSet[PrunedFragment]:
         """The fragments that must be read, by partition key, then path."""
         mask = self.must_read
-        table = self._selection.fragments(("path", "partition_key", "bytes", "row_count")).filter(pa.array(mask))
+        table = self._read(("path", "partition_key", "bytes", "row_count")).filter(pa.array(mask))
         columns = [column.to_pylist() for column in table.columns]
         bounds = [column[mask].tolist() for column in (self.bounds.least, self.bounds.most)]
         fragments = [PrunedFragment(*row) for row in zip(*columns, *bounds, strict=True)]
@@ -471,7 +471,7 @@ class Pruning:
         if self._complete is not self:
             return self._complete.eliminated_fragments()
         eliminated = []
-        paths = self._selection.fragments(("path",))["path"].to_pylist()
+        paths = self._read(("path",))["path"].to_pylist()
         for conjunct, positions, statistics in self._eliminated():
             text = conjunct.to_short_sql()
             for at, statistic in zip(positions.tolist(), statistics.tolist(), strict=True):
@@ -502,10 +502,16 @@ class Pruning:
     @lock_free_cached_property
     def _sizes(self) -> RowCounts:
         """The size in bytes of each selected fragment."""
-        sizes: RowCounts = self._selection.fragments(("bytes",))["bytes"].to_numpy()
+        sizes: RowCounts = self._read(("bytes",))["bytes"].to_numpy()
         return sizes
 
+    @explain_missing_files
+    def _read(self, columns: Sequence[str]) -> pa.Table:
+        """Return columns of the selected fragments. Raises MissingFileError if the version has expired."""
+        return self._selection.fragments(columns)
+
     @lock_free_cached_property
+    @explain_missing_files
     def _complete(self) -> Pruning:
         """The same pruning with all fragments selected."""
         if self._selection.fragment_count == self.fragments_total:

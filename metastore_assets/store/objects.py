@@ -68,6 +68,12 @@ class ObjectStore:
         """Return the absolute local path or the URI of an object; of the folder itself for an empty path."""
         return f"{self._uri.rstrip('/')}/{_validate_path(path)}" if path else self._uri
 
+    def is_same_folder(self, other: ObjectStore) -> bool:
+        """Return whether both stores are one folder. Local paths may have different symbolic links."""
+        if is_uri(self._uri) or is_uri(other._uri):
+            return self._uri == other._uri
+        return os.path.realpath(self._uri) == os.path.realpath(other._uri)
+
     @property
     def storage_options(self) -> dict[str, str]:
         """The options with which the store was created. They may contain secrets."""

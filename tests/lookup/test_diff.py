@@ -334,3 +334,13 @@ def test_tables_without_values_and_unknown_versions_in_a_diff(local_store: Objec
     assert table.diff(2, 3).row_count == (2, 1)
     with pytest.raises(VersionNotFoundError):
         table.diff(9)
+
+
+def test_a_root_with_two_paths_is_one_table(tmp_path: Path) -> None:
+    """A column that was renamed is paired by its field id."""
+    root, link = tmp_path / "root", tmp_path / "link"
+    link.symlink_to(root, target_is_directory=True)
+    before = publish(ObjectStore(str(root)), pa.table({"a": [1, 2]}))
+    after = publish(ObjectStore(str(root)), pa.table({"a": [1]}))
+    for other in (str(link), f"file://{link}"):
+        assert after.diff(open_table(other, "orders", version=before.version.number)).partitions is not None

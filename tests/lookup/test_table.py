@@ -27,6 +27,7 @@ from metastore_assets.errors import (
     PartitionNotFoundError,
     VersionNotFoundError,
 )
+from metastore_assets.index import fragment_writer
 from metastore_assets.lookup import Table, ValueFrequency
 from metastore_assets.metastore import Metastore, open_table
 from metastore_assets.produce import rank_index
@@ -359,6 +360,21 @@ def test_an_expired_version_is_reported(local_store: ObjectStore) -> None:
     VersionStore(local_store, "orders").expire(1, timedelta(days=-1))
     for ask in (first.statistics, lambda: first.histogram("flat"), lambda: first.top("flat")):
         with pytest.raises(ObjectNotFoundError, match=r"'orders', version 1\b"):
+            ask()
+
+
+def test_paths_of_a_pruning_of_an_expired_version_are_reported(
+    local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a large index, they are read after the pruning."""
+    monkeypatch.setattr(fragment_writer, "_SMALL_ROWS", 10)
+    parts = {f"p={number:02}": pa.table({"n": [number, number + 1]}) for number in range(40)}
+    publish(local_store, pa.concat_tables(parts.values()), partitions=parts)
+    publish(local_store, pa.table({"n": [1]}))
+    pruning = open_table(local_store.uri(), "orders", version=1).prune("n > 3")
+    VersionStore(local_store, "orders").expire(1, timedelta(days=-1))
+    for ask in (lambda: pruning.paths, lambda: pruning.fragments, pruning.eliminated_fragments):
+        with pytest.raises(ObjectNotFoundError, match=r"'orders', version 1\b.*open the table"):
             ask()
 
 

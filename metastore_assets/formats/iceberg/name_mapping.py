@@ -41,10 +41,11 @@ class FallbackIds:
     by_position: bool
     """Whether `nodes` apply to columns by position. ORC and Avro files have columns by name even then."""
     deviations: _Deviations = ()
-    """(field id, names) of each field that the mapping gives other names than the schemas: names that only the schemas
-    or only the mapping have for the field, and names from the schemas that the mapping also gives to another field. A
-    field without an entry in the mapping has all of its names here. Renamed and added columns, which engines also add
-    to the mapping, are no deviations."""
+    """(field id, names) of each field that the mapping gives other names than the schemas. The names are those that
+    only the schemas or only the mapping have for the field, those from the schemas that the mapping also gives to
+    another field, and those in the mapping that another field of the same parent, such as a dropped one, has in some
+    schema. A field without an entry in the mapping has all of its names here. Renamed and added columns, which engines
+    also add to the mapping, are no deviations."""
     current: _Tree = dataclass_field(default=(), compare=False)
     """The fields of the planned schema. Without a mapping, columns of ORC and Avro files are found by their names."""
     reused_names: _Deviations = dataclass_field(default=(), compare=False)
@@ -255,10 +256,11 @@ def _reused_names(schema: Mapping[str, Any], metadata: TableMetadata) -> _Deviat
 def _deviations(mapping: _Tree, metadata: TableMetadata) -> _Deviations:
     """Return the deviations of a name mapping from the schemas; see `FallbackIds.deviations`."""
     names: dict[int | None, set[str]] = {}
+    ids: dict[tuple[tuple[int | None, ...], str], set[int | None]] = {}
     for schema in metadata.schemas.values():
-        for nodes in _levels(_struct_nodes(schema["fields"])):
-            for node in nodes:
-                names.setdefault(node.id, set()).update(node.names)
+        for above, node in _nodes(_struct_nodes(schema["fields"])):
+            names.setdefault(node.id, set()).update(node.names)
+            ids.setdefault((above, node.names[0]), set()).add(node.id)
     deviations: dict[int, set[str]] = {}
     for nodes in _levels(mapping):
         uses = Counter(name for node in nodes for name in set(node.names))
@@ -266,6 +268,9 @@ def _deviations(mapping: _Tree, metadata: TableMetadata) -> _Deviations:
             if node.id is not None and node.id in names:
                 mapped, known = set(node.names), names[node.id]
                 deviations[node.id] = (mapped ^ known) | {name for name in known if uses[name] > 1}
+    for above, node in _nodes(mapping):
+        if node.id in deviations:
+            deviations[node.id] |= {name for name in node.names if ids.get((above, name), set()) - {node.id}}
     current = metadata.schemas.get(metadata.current_schema_id, {"fields": ()})["fields"]
     deviations |= {field["id"]: names[field["id"]] for field in current if field["id"] not in deviations}
     return tuple(

@@ -289,6 +289,28 @@ def test_ids_change_if_a_mapping_gives_columns_other_names(tmp_path: Path) -> No
     assert changes == NoDiff("the name mapping changed")
 
 
+def test_a_column_that_returns_with_its_entry_in_the_mapping_is_read(tmp_path: Path) -> None:
+    """A file without ids has values of the new column, as in Iceberg's Java library, also in a struct."""
+    struct = {"type": "struct", "fields": [column(2, "x", "long"), column(3, "y", "long")]}
+    returned = {"type": "struct", "fields": [column(5, "x", "long"), column(3, "y", "long")]}
+    fields = [{"field-id": 2, "names": ["x"]}, {"field-id": 3, "names": ["y"]}]
+    mapping = [{"field-id": 1, "names": ["s"], "fields": fields}, {"field-id": 4, "names": ["a"]}]
+    properties = {"schema.name-mapping.default": json.dumps(mapping)}
+    writer = IcebergWriter(tmp_path / "t", [column(1, "s", struct), column(4, "a", "long")], properties=properties)
+    writer.commit(writer.data(pa.table({"s": [{"x": 1, "y": 2}], "a": [3]}), ids=False))
+    before = _snapshot(writer.folder)
+    for schema, old, new in (
+        ([column(1, "s", struct), column(6, "a", "long")], '"field-id": 4', '"field-id": 6'),
+        ([column(1, "s", returned), column(4, "a", "long")], '"field-id": 2', '"field-id": 5'),
+    ):
+        writer.schemas = [writer.schemas[0], schema]
+        writer.properties["schema.name-mapping.default"] = json.dumps(mapping).replace(old, new)
+        writer.write_metadata()
+        after = _snapshot(writer.folder)
+        assert read_columns(after) == {"s": [{"x": 1, "y": 2}], "a": [3]}
+        assert after.fragments[0].id != before.fragments[0].id
+
+
 def test_large_field_ids_take_no_time(tmp_path: Path) -> None:
     """Sources of fragments had an entry for each number up to the largest id."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "a", "long"), column(2**31 - 1, "b", "long")])
