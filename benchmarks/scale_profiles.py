@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -36,6 +37,8 @@ from metastore_assets.tasks.runner import InProcessRunner
 from metastore_assets.values.types import type_class
 
 _NODES_PER_FILE = 64
+_PROFILE_BYTES = 15_000
+"""Size of a profile of the five columns of a synthetic table."""
 FIRST_TIME = 1 << 60
 """The time of the first file, in nanoseconds."""
 TIME_PER_DAY = 1 << 20
@@ -161,11 +164,8 @@ class SyntheticProfiles:
     def _copy_profiles(self, store: ObjectStore, task: Any) -> Any:
         self.reads["compaction"] += len(task.files)
         copies = self._shared_files(task.folder, len(task.files))
-        named = [
-            ProfileFiles("", "", (), copy.states, files.name, len(copies))
-            for copy, files in zip(copies, task.files, strict=True)
-        ]
-        return compaction._CopyResult(tuple(named), {})
+        named = [replace(copy, section=files.name) for copy, files in zip(copies, task.files, strict=True)]
+        return compaction.CopyResult(tuple(named), {})
 
     def _has_same_rows(self, store: ObjectStore, spec: ProfileSpec, rewrite: Any) -> tuple[str, bool]:
         self.reads["rewrites"] += len(rewrite.added) + len(rewrite.removed)
@@ -184,7 +184,8 @@ class SyntheticProfiles:
             self._file_count += 1
             name = f"{name_time(int(group[4:]), self._file_count):016x}{name[16:]}"
         path = f"{folder}/{name}.states.parquet"
-        return [ProfileFiles("", "", (), path, f"{self._random.getrandbits(64):016x}", count) for _ in range(count)]
+        names = [f"{self._random.getrandbits(64):016x}" for _ in range(count)]
+        return [ProfileFiles("", "", (), path, name, count, count * _PROFILE_BYTES) for name in names]
 
     def _separate_files(self, folder: str, *, is_input: bool) -> ProfileFiles:
         name = f"{folder}/{unique_name()}"

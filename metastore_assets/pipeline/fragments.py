@@ -87,17 +87,41 @@ class FragmentProfiler:
     def profile(self, bundles: Sequence[Bundle]) -> tuple[list[FragmentEntry], list[FragmentFailure]]:
         """Profile bundles in parallel. Return (entries of profiled fragments, failures).
 
-        If a bundle crashes its reader, each of its fragments is read again on its own. One that crashes its reader
-        again is a failure.
+        If a bundle crashes its reader, each of its fragments is read again on its own, and the profiles are then copied
+        to one file. A fragment that crashes its reader again is a failure.
         """
         results, crashed = self._profile(bundles)
-        single_results, crashed = self._profile([(fragment,) for bundle, _ in crashed for fragment in bundle])
-        results += single_results
-        results += [_failure(bundle[0], message, missing=False) for bundle, message in crashed]
+        if crashed:
+            crashed_bundles = [bundle for bundle, _ in crashed]
+            single_results, crashed = self._profile([(fragment,) for bundle in crashed_bundles for fragment in bundle])
+            results += self._share_files(crashed_bundles, single_results)
+            results += [_failure(bundle[0], message, missing=False) for bundle, message in crashed]
         return (
             [result for result in results if isinstance(result, FragmentEntry)],
             [result for result in results if isinstance(result, FragmentFailure)],
         )
+
+    def _share_files(self, bundles: Sequence[Bundle], results: Results) -> Results:
+        """Copy profiles that have a file each to one file per bundle. Return the results with the new files."""
+        # Imported here, because few refreshes need it.
+        from metastore_assets.pipeline.merging.compaction import CopyTask, run_copies
+
+        written = {result.id: result.files for result in results if isinstance(result, FragmentEntry)}
+        tasks = []
+        for bundle in bundles:
+            files = tuple(written[fragment.id] for fragment in bundle if fragment.id in written)
+            if len(files) > 1:
+                tasks.append(CopyTask("fragments", files))
+        context = self._context
+        copies = run_copies(self._engine, context.store, len(context.spec.leaves), tasks)
+        copied = {files.name: files for copy in copies for files in copy.files}
+        context.store.delete([files.states for files in written.values() if files.name in copied])
+        return [
+            replace(result, files=copied[result.files.name])
+            if isinstance(result, FragmentEntry) and result.files.name in copied
+            else result
+            for result in results
+        ]
 
     def _profile(self, bundles: Sequence[Bundle]) -> tuple[Results, list[tuple[Bundle, str]]]:
         """Profile bundles once. Return (results, (bundle, message) of each bundle that crashed its reader)."""

@@ -29,6 +29,7 @@ from metastore_assets.pipeline.merging.groups import (
 )
 from metastore_assets.pipeline.merging.merge_plan import find_group_nodes
 from metastore_assets.pipeline.merging.reduce import Reduction, merge_groups
+from metastore_assets.pipeline.merging.small_files import bundle_small_files
 from metastore_assets.pipeline.merging.tree import ROOT
 from metastore_assets.pipeline.partition_index import update_partition_index
 from metastore_assets.pipeline.plan import (
@@ -182,9 +183,13 @@ class VersionBuilder:
         self._value_count_files = self._value_counts.files(profiles, self._table_files)
 
     def compact_segments(self) -> None:
-        """Replace files in which most profiles are unused by new files with the used profiles."""
-        changes = SegmentChanges(self._fragments, self._nodes, self._retired)
+        """Bundle small files, and replace files in which most profiles are unused by new files with the used ones."""
         counted, columns = _stored(self._target.base, SHARED_FILES), len(self._target.spec.leaves)
+        partitions = [
+            [self._fragments_by_id[id_] for id_ in partition.fragments] for partition in self._target.partitions
+        ]
+        fragments = bundle_small_files(self._context, columns, self._fragments, partitions)
+        changes = SegmentChanges(fragments, self._nodes, self._retired)
         root = self._nodes.find(node_key(TABLE, ROOT))
         window = table_node_window(TABLE, 0 if root is None else root.count, self._target.number)
         compacted = compact_changes(self._context, columns, changes, counted, {TABLE: window})

@@ -219,14 +219,17 @@ class UpdateValueCounts(PlanStage):
 
 @dataclass(frozen=True)
 class CompactSegments(PlanStage):
-    """The stage that copies the used profiles of wasteful files into new files, which replace those files.
+    """The stage that copies the used profiles of wasteful and of small files into new files, which replace those files.
 
     A file is wasteful if most of its profiles are unused.
     """
 
     name = "compact_segments"
     step = "reduce"
-    rule = "files of which less than half is in use, where they waste more than a quarter of what is in use"
+    rule = (
+        "files of which less than half is in use, where they waste more than a quarter of what is in use; small files, "
+        "where a partition has eight or more"
+    )
     reads_stored_state = True
 
     def summary(self) -> str:

@@ -70,6 +70,7 @@ _FILE_FIELDS = [
     *(pa.field(name, _STRINGS if name == "frequencies" else pa.string()) for name in FILE_COLUMNS),
     pa.field("section", pa.string()),
     pa.field("sections", pa.int64()),
+    pa.field("states_bytes", pa.int64()),
 ]
 """Columns for the fields of `ProfileFiles`, in their order."""
 

@@ -43,6 +43,8 @@ class ProfileFiles:
     """Name of the profile's section in the file `states`, or empty. It stays when the section moves to another file."""
     sections: int = 0
     """Number of sections in the file `states` when it was written."""
+    states_bytes: int = 0
+    """Size of the file `states` in bytes."""
 
     @property
     def name(self) -> str:

@@ -59,7 +59,7 @@ _FIELD_TYPES: Mapping[str, set[type]] = {
     "companion": {str, NoneType},
 }
 """The types of the fields of a `SegmentFile`."""
-FORMAT_VERSION = 16
+FORMAT_VERSION = 17
 """Version of the file format of everything that a version references. It rises if older code would misread files."""
 
 
@@ -238,6 +238,7 @@ def _profile_files(fields: Mapping[str, Any]) -> ProfileFiles:
         json_fields.path(fields["states"], "files.states"),
         json_fields.text(fields["section"], "files.section"),
         json_fields.count(fields["sections"], "files.sections"),
+        json_fields.count(fields["states_bytes"], "files.states_bytes"),
     )
 
 

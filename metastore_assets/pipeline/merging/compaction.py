@@ -64,12 +64,14 @@ from metastore_assets.values.types import type_text
 
 Entry = TypeVar("Entry", FragmentEntry, NodeEntry)
 
-_MAX_SECTIONS = 128
+MAX_SECTIONS = 128
 """Maximum number of profiles in a file that compaction writes."""
 _WINDOW_CHILDREN = 2000
 """Approximate number of children of the table's tree that have their nodes in one window (see `table_node_window`)."""
 _WINDOW_INTERVAL = 2
 """If a tree has several windows, one version in this many may compact a window."""
+_COPIES_PER_MERGE = 10
+"""Number of profiles that can be copied in the time of merging one profile."""
 _FEW_VALUES = 32
 """Value counts of at most this many values are not dropped: the sketches that replace them would be larger."""
 
@@ -112,8 +114,8 @@ COMPACT_ALL = CompactionLimits(1, 0)
 
 
 @dataclass(frozen=True)
-class _CopyTask:
-    """The work of one task: copy profiles to a new file, possibly without some of their value counts."""
+class CopyTask:
+    """The work of one task of `run_copies`: copy profiles to a new file, maybe without some of their value counts."""
 
     folder: str
     files: tuple[ProfileFiles, ...]
@@ -123,7 +125,7 @@ class _CopyTask:
 
 
 @dataclass(frozen=True)
-class _CopyResult:
+class CopyResult:
     """The copied profiles of one task with their new files."""
 
     files: tuple[ProfileFiles, ...]
@@ -162,7 +164,7 @@ def compact_segments(
     ]
     if not tasks:
         return entries
-    results = engine.merge(partial(_copy_profiles, store), tasks, [columns * len(task.files) for task in tasks])
+    results = run_copies(engine, store, columns, tasks)
     copied_files = {files.name: files for result in results for files in result.files}
     retired = [
         replace(entry, fragment=fragment)
@@ -204,8 +206,7 @@ def compact_changes(
     tasks, entries = plan_compaction(context.table.name, changes, counted, windows)
     if not tasks:
         return changes
-    weights = [columns * len(task.files) for task in tasks]
-    results = context.engine.merge(partial(_copy_profiles, context.objects), tasks, weights)
+    results = run_copies(context.engine, context.objects, columns, tasks)
     copied_files = {files.name: files for result in results for files in result.files}
     fragments: list[tuple[FragmentEntry, FragmentEntry]] = []
     nodes: list[tuple[NodeEntry, NodeEntry]] = []
@@ -230,7 +231,7 @@ def plan_compaction(
     changes: SegmentChanges,
     counted: StoredEntries[SharedFileEntry] | None,
     windows: Mapping[str, Sequence[str]],
-) -> tuple[list[_CopyTask], list[FragmentEntry | RetiredFragment | NodeEntry]]:
+) -> tuple[list[CopyTask], list[FragmentEntry | RetiredFragment | NodeEntry]]:
     """Plan the compaction of sparse files in the groups that a commit affects (see `compact_changes`).
 
     Args:
@@ -245,7 +246,7 @@ def plan_compaction(
     """
     limits = DEFAULT_LIMITS
     counts = count_profiles(table, (changes.fragments, changes.nodes, changes.retired), counted)
-    tasks: list[_CopyTask] = []
+    tasks: list[CopyTask] = []
     entries: list[FragmentEntry | RetiredFragment | NodeEntry] = []
     kinds: tuple[tuple[str, Entries[Any], Sequence[EntryChanges[Any]]], ...] = (
         ("fragments", changes.fragments, (changes.fragments, changes.retired)),
@@ -344,12 +345,11 @@ def drop_value_counts(
             other_specs |= {entry.files.states} if entry.spec_id != before.id else set()
     estimated = {field_id: column for field_id, column in dropped.items() if not column[1].is_fingerprinted}
     tasks = [
-        _CopyTask("fragments", tuple(files), estimated if path in other_specs else dropped)
+        CopyTask("fragments", tuple(files), estimated if path in other_specs else dropped)
         for path, files in files_by_path.items()
         if estimated or path not in other_specs
     ]
-    weights = [len(resolved.leaves) * len(task.files) for task in tasks]
-    results = context.engine.merge(partial(_copy_profiles, context.objects), tasks, weights)
+    results = run_copies(context.engine, context.objects, len(resolved.leaves), tasks)
     copied_files = {files.name: files for result in results for files in result.files}
     not_enumerated = {name: leaves for result in results for name, leaves in result.not_enumerated.items()}
     return {
@@ -366,7 +366,7 @@ def drop_value_counts(
 
 def _sparse_files(
     folder: str, entries: Sequence[FragmentEntry | RetiredFragment | NodeEntry], limits: CompactionLimits
-) -> Iterable[_CopyTask]:
+) -> Iterable[CopyTask]:
     """Yield the tasks that copy the used profiles out of sparse files.
 
     Args:
@@ -383,7 +383,7 @@ def _copy_tasks(
     shared: Iterable[FragmentEntry | RetiredFragment | NodeEntry],
     used_sections: Mapping[str, int],
     limits: CompactionLimits,
-) -> Iterable[_CopyTask]:
+) -> Iterable[CopyTask]:
     """Yield the tasks that copy the used profiles out of sparse files.
 
     A group (see `compact_changes`) is skipped if its sparse files have few unused profiles.
@@ -406,8 +406,8 @@ def _copy_tasks(
         if wasted <= limits.max_waste * used_by_group[key]:
             continue
         files.sort(key=lambda profile: profile.states)
-        for start in range(0, len(files), _MAX_SECTIONS):
-            yield _CopyTask(folder, tuple(files[start : start + _MAX_SECTIONS]))
+        for start in range(0, len(files), MAX_SECTIONS):
+            yield CopyTask(folder, tuple(files[start : start + MAX_SECTIONS]))
 
 
 def _replace_files(entries: Sequence[Entry], copied_files: Mapping[str, ProfileFiles]) -> list[Entry]:
@@ -417,7 +417,23 @@ def _replace_files(entries: Sequence[Entry], copied_files: Mapping[str, ProfileF
     ]
 
 
-def _copy_profiles(store: ObjectStore, task: _CopyTask) -> _CopyResult:
+def run_copies(engine: Engine, store: ObjectStore, columns: int, tasks: Sequence[CopyTask]) -> list[CopyResult]:
+    """Copy profiles to new files, one for each task. Return the results in the order of the tasks.
+
+    Args:
+        engine: The engine that copies.
+        store: The table's folder.
+        columns: Number of columns of the table, to estimate the work.
+        tasks: The profiles to copy.
+
+    Raises:
+        CorruptionError: A file with profiles is corrupt.
+    """
+    weights = [columns * len(task.files) // _COPIES_PER_MERGE for task in tasks]
+    return engine.merge(partial(_copy_profiles, store), tasks, weights)
+
+
+def _copy_profiles(store: ObjectStore, task: CopyTask) -> CopyResult:
     """Copy the profiles of a task to a new file, without the value counts to drop. May run in a worker process."""
     sections_by_path: dict[str, set[str]] = {}
     for files in task.files:
@@ -443,7 +459,7 @@ def _copy_profiles(store: ObjectStore, task: _CopyTask) -> _CopyResult:
                         writer.add_rows(
                             _replace_value_counts(rows, task.dropped, union, not_enumerated) if task.dropped else rows
                         )
-    return _CopyResult(tuple(writer.files), {name: tuple(leaves) for name, leaves in not_enumerated.items()})
+    return CopyResult(tuple(writer.files), {name: tuple(leaves) for name, leaves in not_enumerated.items()})
 
 
 def _cast_values(table: pa.Table, union: pa.StructType) -> pa.Table:

@@ -135,6 +135,8 @@ class StatesWriter:
         """Number of rows in `_tables`, which are not written yet."""
         self._values = 0
         """Number of values in `_columns` and `_tables`, which are not written yet."""
+        self._bytes = 0
+        """Size of the file, known when the context has ended."""
 
     def begin(self, row_count: int, name: str = "") -> str:
         """Begin the section of a profile, to which columns are added next. Return the section's name.
@@ -150,8 +152,9 @@ class StatesWriter:
 
     @property
     def files(self) -> list[ProfileFiles]:
-        """The profiles in the file, in the order of their sections."""
-        return [ProfileFiles("", "", (), self.path, name, len(self._sections)) for name in self._sections]
+        """The profiles in the file, in the order of their sections. It can be read after the context has ended."""
+        count = len(self._sections)
+        return [ProfileFiles("", "", (), self.path, name, count, self._bytes) for name in self._sections]
 
     def add(self, profile: ColumnProfile, *, strip: bool = True) -> None:
         """Append the profile of a column to the current section.
@@ -261,6 +264,8 @@ class StatesWriter:
                 self._stack.__exit__(kind, error, trace)
                 return
             self._flush()
+            self._bytes = self._writer.row_group_bytes
+        self._bytes += self._writer.footer_bytes
 
 
 def value_encodings(path: str, union: pa.StructType) -> dict[str, str]:

@@ -1,0 +1,96 @@
+"""Bundling of small files: profiles of fragments that commits added one by one move to shared files of their partition.
+
+A commit of one file writes one profile to a file of its own. A later commit to the same partition copies the profiles
+of at least eight such files to one file, and later those of eight such bundles to a larger one. So a profile is copied
+about twice, and a partition has few small files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from metastore_assets.pipeline.context import RefreshContext
+from metastore_assets.pipeline.merging.compaction import MAX_SECTIONS, CopyTask, run_copies
+from metastore_assets.store.entry_changes import EntryChanges
+from metastore_assets.store.version import FragmentEntry, ProfileFiles
+
+MIN_FILES = 8
+"""Minimum number of files that are bundled: files with fewer profiles in use than this, or with up to the square of it.
+"""
+FULL_BYTES = 128 << 10
+"""A file of at least this size is not bundled."""
+_MAX_BYTES = MIN_FILES * FULL_BYTES
+"""Total size of the files that a small commit may bundle."""
+_COPIES = 2
+"""A commit whose profiles are large may bundle files of this many times their size."""
+
+
+def bundle_small_files(
+    context: RefreshContext,
+    columns: int,
+    fragments: EntryChanges[FragmentEntry],
+    partitions: Sequence[Sequence[FragmentEntry]],
+) -> EntryChanges[FragmentEntry]:
+    """Copy profiles of small files to shared files, in some partitions with many small files.
+
+    Files that the commit itself has written stay: an interrupted refresh has them listed for the next attempt.
+
+    Args:
+        context: The table, its store and engine.
+        columns: Number of columns of the table, to estimate the work.
+        fragments: The changes of the version's fragments.
+        partitions: The fragments of each partition that the commit changes.
+
+    Returns:
+        The changes. Entries of copied profiles have new files.
+
+    Raises:
+        CorruptionError: A file is corrupt.
+    """
+    tasks = plan_bundles(fragments.put.values(), partitions)
+    if not tasks:
+        return fragments
+    results = run_copies(context.engine, context.objects, columns, tasks)
+    copied = {files.name: files for result in results for files in result.files}
+    return fragments.replacing(
+        (entry, replace(entry, files=copied[entry.files.name]))
+        for entries in partitions
+        for entry in entries
+        if entry.files.name in copied
+    )
+
+
+def plan_bundles(changed: Collection[FragmentEntry], partitions: Iterable[Sequence[FragmentEntry]]) -> list[CopyTask]:
+    """Return the tasks of `bundle_small_files`.
+
+    Args:
+        changed: The new and changed entries of the version. Their files stay.
+        partitions: The fragments of each partition that the commit changes.
+    """
+    new_keys = {entry.key for entry in changed}
+    new_bytes = sum(entry.files.states_bytes // max(1, entry.files.sections) for entry in changed)
+    remaining = max(_MAX_BYTES, _COPIES * new_bytes)
+    tasks: list[CopyTask] = []
+    for entries in partitions:
+        files: dict[str, list[ProfileFiles]] = {}
+        for entry in entries:
+            if entry.files.section and entry.files.is_states_only and entry.key not in new_keys:
+                files.setdefault(entry.files.states, []).append(entry.files)
+        small = [files[path] for path in sorted(files) if files[path][0].states_bytes < FULL_BYTES]
+        for least in (1, MIN_FILES):
+            bundle: list[ProfileFiles] = []
+            count = size = 0
+            for profiles in small:
+                if not least <= len(profiles) < least * MIN_FILES:
+                    continue
+                is_complete = count >= MIN_FILES and len(bundle) + len(profiles) > MAX_SECTIONS
+                if is_complete or size + profiles[0].states_bytes > remaining:
+                    break
+                bundle += profiles
+                count += 1
+                size += profiles[0].states_bytes
+            if count >= MIN_FILES:
+                tasks.append(CopyTask("fragments", tuple(bundle)))
+                remaining -= size
+    return tasks

@@ -1,0 +1,151 @@
+"""Commits of one file leave few small files, because later ones to the same partition copy their profiles together."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.errors import ProfileError
+from metastore_assets.pipeline import execution
+from metastore_assets.pipeline.merging import small_files
+from metastore_assets.pipeline.merging.small_files import FULL_BYTES, MIN_FILES, plan_bundles
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.store.version import FragmentEntry, ProfileFiles
+from tests.pipeline.file_lake import assert_same, everything, latest
+from tests.pipeline.test_shared_files import SmallFiles, assert_consistent, no_spark, store_of
+from tests.robustness.crashing_files import ROWS, negative_lengths
+
+_MAX_BYTES = MIN_FILES * FULL_BYTES
+
+
+class Partitions:
+    """The fragments of two partitions, whose files are bundled after each commit as a refresh does it."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, dict[str, FragmentEntry]] = {"a": {}, "b": {}}
+        self.copies = Counter[str]()
+        """Number of times that each profile was copied."""
+        self._files = 0
+
+    def write(self, sizes: list[int]) -> list[ProfileFiles]:
+        """Return the profiles of a new file, given their sizes in bytes."""
+        self._files += 1
+        path, size = f"{self._files:09}", sum(sizes)
+        return [ProfileFiles("", "", (), path, f"{path}-{at}", len(sizes), size) for at in range(len(sizes))]
+
+    def commit(self, added: dict[str, list[int]], removed: set[str]) -> None:
+        """Add one file with profiles of some sizes to each partition, remove fragments, and bundle files."""
+        changed: list[FragmentEntry] = []
+        for key, sizes in added.items():
+            for name in removed & self.entries[key].keys():
+                del self.entries[key][name]
+            for files, size in zip(self.write(sizes), sizes, strict=True):
+                changed.append(FragmentEntry(files.name, key, files.name, size, 1, "spec", (), files))
+            self.entries[key] |= {entry.id: entry for entry in changed if entry.partition_key == key}
+        tasks = plan_bundles(changed, [list(self.entries[key].values()) for key in added])
+        read = sum({files.states: files.states_bytes for task in tasks for files in task.files}.values())
+        assert read <= max(_MAX_BYTES, 2 * sum(map(sum, added.values())))
+        for task in tasks:
+            assert len({files.states for files in task.files}) >= MIN_FILES
+            assert {files.name for files in task.files}.isdisjoint(entry.id for entry in changed)
+            new = self.write([files.states_bytes // files.sections for files in task.files])
+            for files, copy in zip(task.files, new, strict=True):
+                (key,) = (key for key, entries in self.entries.items() if files.name in entries)
+                entry = self.entries[key][files.name]
+                self.entries[key][files.name] = replace(entry, files=replace(copy, section=files.name))
+                self.copies[files.name] += 1
+
+    def small_files(self, key: str) -> list[int]:
+        """Return how many profiles are in use in each file of a partition that is not full."""
+        entries = self.entries[key].values()
+        used = Counter(entry.files.states for entry in entries if entry.files.states_bytes < FULL_BYTES)
+        return [count for count in used.values() if count < MIN_FILES**2]
+
+
+@given(st.integers(0, 10**9), st.sampled_from([100, 20_000, 100_000]), st.sampled_from([1, 3, 12]))
+def test_a_partition_has_few_small_files_after_any_history(seed: int, size: int, per_commit: int) -> None:
+    """No commit copies more than a megabyte, or twice what it wrote; profiles are copied about twice."""
+    draw = random.Random(seed)
+    partitions = Partitions()
+    names: list[str] = []
+    for _ in range(draw.choice([30, 200])):
+        keys = draw.choice([["a"], ["b"], ["a", "b"]])
+        added = {key: [draw.randint(size // 2, size) for _ in range(draw.randint(1, per_commit))] for key in keys}
+        removed = {name for name in names if draw.random() < draw.choice([0, 0, 0.02])}
+        partitions.commit(added, removed)
+        names = [name for entries in partitions.entries.values() for name in entries]
+        for key in keys:
+            # Two kinds of small files, and those that this commit wrote, at most two of each kind.
+            assert len(partitions.small_files(key)) <= 2 * (MIN_FILES + 1)
+    assert sum(partitions.copies.values()) <= 2.5 * max(1, len(partitions.copies))
+
+
+def assert_few_files(lake: SmallFiles) -> None:
+    """Assert that the profiles of each partition are in few files."""
+    files = defaultdict[str, set[str]](set)
+    counts = Counter[str]()
+    for entry in latest(lake.config()).fragments:
+        if entry.files.is_states_only:  # The first fragment of a partition has files that are also the partition's.
+            counts[entry.partition_key] += 1
+            files[entry.partition_key].add(entry.files.states)
+            assert entry.files.states_bytes == Path(lake.config().root, "t", entry.files.states).stat().st_size
+    least = small_files.MIN_FILES
+    assert all(len(paths) <= 2 * (least + 1) + counts[key] // least**2 for key, paths in files.items()), files
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 12))])
+def test_commits_of_one_file_leave_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Results equal those from scratch, and dropping versions removes exactly what is not referenced."""
+    monkeypatch.setattr(small_files, "MIN_FILES", 3)
+    monkeypatch.setattr(execution, "GRACE", timedelta(0))
+    lake = SmallFiles(tmp_path, random.Random(seed))
+    config, versions = lake.config(), store_of(lake.config())
+    for number in range(22):
+        if number > 6 and lake.draw.random() < 0.2:
+            lake.draw.choice(lake.files()).unlink()
+        lake.append(lake.draw.randrange(2), lake.draw.randrange(20))
+        assert refresh(config, lake.table, no_spark).fragments_profiled == 1
+        assert_few_files(lake)
+        assert_consistent(versions)
+    refresh(lake.config("scratch"), lake.table, no_spark)
+    assert_same(everything(config), everything(lake.config("scratch")))
+    stored = {info.path for folder in ("fragments", "nodes") for info in versions.objects.list(folder)}
+    versions.expire(1, timedelta(0))
+    assert {info.path for folder in ("fragments", "nodes") for info in versions.objects.list(folder)} <= stored
+    retained = {path for number in versions.numbers() for path in versions.read(number).paths()}
+    assert {info.path for info in versions.objects.list("fragments")} <= retained
+    assert_same(everything(config), everything(lake.config("scratch")))
+
+
+def test_profiles_share_a_file_after_a_crash(tmp_path: Path) -> None:
+    """The other fragments of the bundle are read one by one, and their profiles are then copied to one file."""
+    import pyarrow as pa
+    from pyarrow import orc
+
+    lake = SmallFiles(tmp_path)
+    folder = lake.uri / "part=0"
+    folder.mkdir(parents=True)
+    maps = pa.array([[(7, number)] for number in range(ROWS)], pa.map_(pa.int32(), pa.int32()))
+    for number in range(4):
+        table = pa.table({"id": pa.array(range(number, number + ROWS), pa.int64()), "m": maps})
+        orc.write_table(table, folder / f"{number}.orc")
+    killer = folder / "killer.orc"
+    killer.write_bytes(negative_lengths())
+    config = lake.config()
+    with pytest.raises(ProfileError, match=rf"1 of 5 .*{killer}"):
+        refresh(config, lake.table, no_spark)
+    entries = store_of(config).pending()
+    (path,) = {entry.files.states for entry in entries}
+    assert [entry.files.sections for entry in entries] == [4] * 4
+    assert [info.path for info in store_of(config).objects.list("fragments")] == [path]
+    killer.unlink()
+    assert refresh(config, lake.table, no_spark).fragments_profiled == 0
+    refresh(lake.config("scratch"), lake.table, no_spark)
+    assert_same(everything(config), everything(lake.config("scratch")))
