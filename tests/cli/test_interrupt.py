@@ -110,7 +110,7 @@ def test_a_command_that_tests_a_statistic_ends_soon(tmp_path: Path) -> None:
     )
     path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     with subprocess.Popen(
-        [*PROGRAM, "check-statistic", "mine:Mine", "--tries", "1000000"],
+        [*PROGRAM, "check-statistic", "mine:Mine", "--tries", "30000"],
         cwd=tmp_path,
         env=path,
         stdout=subprocess.PIPE,
