@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import io
+import json
 import os
 import pty
 import re
 import struct
 import subprocess
+import sys
 import termios
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,36 +30,84 @@ from metastore_assets.cli.output import GridColumn, Page
 from metastore_assets.report.text import count_cells
 from tests.cli.run_command import PROGRAM, run
 
+REPOSITORY = Path(__file__).parents[2]
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
+_IMPORTED = (
+    "metastore_assets.cli.commands",
+    "metastore_assets.metastore",
+    "metastore_assets.pipeline.refresh",
+    "rich.live",
+)
+"""Modules that the server below imports once for all commands."""
+
+
+@cache
+def _server() -> subprocess.Popen[str]:
+    """Start the program that runs commands on terminals, until this process ends."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tests.cli.terminal_server", *_IMPORTED],
+        cwd=REPOSITORY,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    atexit.register(server.communicate)
+    return server
+
+
 def on_terminal(*arguments: str, folder: Path, width: int = 80, status: int = 0, **environment: str) -> str:
-    """Return what a command writes to a terminal of that width."""
+    """Return what a command writes to a terminal of that width.
+
+    The process is forked from one that has imported most modules. It is started from scratch if a variable of the
+    environment is one that Python itself reads.
+    """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
     inherited = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR")}
-    with subprocess.Popen(
-        [*PROGRAM, *arguments],
-        cwd=folder,
-        env={**inherited, "TERM": "xterm-256color", **environment},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    ) as process:
-        os.close(theirs)
-        written = bytearray()
-        while True:
-            try:
-                chunk = os.read(ours, 65536)
-            except OSError:  # On Linux, this error means that the other end is closed.
-                break
-            if not chunk:
-                break
-            written += chunk
-        os.close(ours)
-    assert process.returncode == status, written
-    return written.decode().replace("\r\n", "\n")
+    variables = {**inherited, "TERM": "xterm-256color", **environment}
+    ended: Callable[[], int]
+    if any(name.startswith("PYTHON") for name in environment):
+        ended = subprocess.Popen(
+            [*PROGRAM, *arguments], cwd=folder, env=variables, stdin=theirs, stdout=theirs, stderr=theirs
+        ).wait
+    else:
+        ended = partial(_run_forked, {"arguments": arguments, "folder": str(folder), "environment": variables}, theirs)
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(_read_all, ours)
+        try:
+            result = ended()
+        finally:
+            os.close(theirs)
+    os.close(ours)
+    assert result == status, written.result()
+    return written.result().decode().replace("\r\n", "\n")
+
+
+def _run_forked(request: dict[str, Any], terminal: int) -> int:
+    """Let the server run a command on a terminal. Returns the exit status, negative for a signal."""
+    stdin, stdout = _server().stdin, _server().stdout
+    assert stdin is not None
+    assert stdout is not None
+    stdin.write(json.dumps({**request, "terminal": os.ttyname(terminal)}) + "\n")
+    stdin.flush()
+    return int(stdout.readline())
+
+
+def _read_all(terminal: int) -> bytes:
+    """Read what is written to a terminal, until all processes have closed its other end."""
+    written = bytearray()
+    while True:
+        try:
+            chunk = os.read(terminal, 65536)
+        except OSError:  # On Linux, this error means that the other end is closed.
+            return bytes(written)
+        if not chunk:
+            return bytes(written)
+        written += chunk
 
 
 ALWAYS = ["column", "type", "nulls", "distinct", "minimum", "median", "maximum"]
