@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).parents[1]
 
 # No time limits per example: the machine may be busy with other tests, or with a starting Spark session.
-settings.register_profile("default", deadline=None, max_examples=16)
+settings.register_profile("default", deadline=None, max_examples=12)
 # Continuous integration draws the same examples each time, so a new failure is caused by the commit.
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
 # For development: few examples of each property, the same each time.

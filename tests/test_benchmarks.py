@@ -123,11 +123,11 @@ def test_scale_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("count", [2_000, 13_000])
+@pytest.mark.parametrize("count", [1_000, 13_000])
 def test_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, count: int) -> None:
     """A commit of the benchmark is refreshed, and each step is measured, also if the first version has copied rows."""
-    monkeypatch.setattr(scale_run, "MAX_REFRESHED", 2_000)
-    monkeypatch.setattr(scale_tables.HudiTable, "MAX_WRITTEN", 2_000)
+    monkeypatch.setattr(scale_run, "MAX_REFRESHED", 1_000)
+    monkeypatch.setattr(scale_tables.HudiTable, "MAX_WRITTEN", 1_000)
     scale_run.build(tmp_path, kind, count)
     numbers = scale_run.measure(tmp_path, "one file")
     assert (numbers["added"], numbers["removed"], numbers["unchanged"], numbers["partitions"]) == (1, 0, count, 1)

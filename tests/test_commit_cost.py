@@ -16,7 +16,7 @@ from benchmarks.scale_tables import SyntheticTable
 from metastore_assets.storage.location import Location
 from metastore_assets.store.objects import ObjectStore
 
-SIZES = (10_000, 100_000)
+SIZES = (10_000, 50_000)
 """Numbers of files of the tables."""
 FIRST_REQUESTS = {"delta": 23, "iceberg": 26, "hudi": 25}
 """Number of requests of the first commit that adds a file to a table with 10,000 files. Ranges of an object are one."""
@@ -79,7 +79,9 @@ def test_requests_to_other_folders_are_not_counted(tmp_path: Path) -> None:
         assert requests.counts()["table requests"] == expected
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=max(3, settings().max_examples // 100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(places=st.lists(st.integers(0, 99), min_size=1, max_size=4, unique=True))
 def test_a_commit_costs_the_same_in_a_table_of_any_size(folders: dict[int, Path], places: list[int]) -> None:
     """Each example is one more commit, so that the entries have deltas of several commits."""

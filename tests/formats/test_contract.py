@@ -102,7 +102,7 @@ _STEPS = st.one_of(
 
 @pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
 @given(steps=st.lists(_STEPS, min_size=1, max_size=6))
-@settings(max_examples=max(8, settings().max_examples // 6))
+@settings(max_examples=max(5, settings().max_examples // 6))
 def test_fragments_have_the_live_rows_and_an_id_means_the_same_rows(kind: type[Table], steps: list[Any]) -> None:
     """After any operations, fragments are disjoint, and together they have the live rows, each in its partition."""
     with tempfile.TemporaryDirectory() as folder:

@@ -238,7 +238,7 @@ def check(store: ObjectStore, files: SegmentFiles, fragments: Mapping[str, Fragm
 KEYS = st.one_of(st.sets(st.integers(0, 200), max_size=4), st.sets(st.integers(0, 200), max_size=60))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=max(6, settings().max_examples // 50), deadline=None)
 @given(
     st.lists(st.tuples(KEYS, st.sets(st.integers(0, 200), max_size=9)), min_size=1, max_size=9),
     st.sampled_from([1, 7, 1000]),

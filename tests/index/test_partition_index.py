@@ -86,7 +86,7 @@ def read_index(store: ObjectStore, files: PartitionIndex) -> dict[str, dict[str,
     return result
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=max(5, settings().max_examples // 50), deadline=None)
 @given(
     st.lists(
         st.tuples(

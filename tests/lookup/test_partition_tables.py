@@ -208,7 +208,7 @@ def test_rows_and_table_are_those_of_the_partitions(
 
 
 @pytest.mark.long
-@settings(max_examples=150)
+@settings(max_examples=max(60, settings().max_examples // 5))
 @given(commits=COMMITS, first=st.integers(0, GENERATIONS - 1), data=st.data())
 def test_rows_and_table_are_those_of_the_partitions_long(
     stored_parts: StoredParts, commits: list[dict[str, int | None]], first: int, data: st.DataObject

@@ -49,6 +49,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
     return folder
 
 
+@pytest.fixture(scope="module")
+def alone(root: str) -> dict[int, str]:
+    """The answers to all questions of one reader, without others."""
+    return answers_in_order(open_table(root, "orders"), range(len(questions())))
+
+
 def questions() -> list[Question]:
     """Return questions of every kind that reads a file."""
     result: list[Question] = [
@@ -100,9 +106,8 @@ def switching_often() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("is_shared", [True, False], ids=["one object", "objects of their own"])
-def test_concurrent_readers_get_the_same_answers(root: str, is_shared: bool) -> None:
+def test_concurrent_readers_get_the_same_answers(root: str, alone: dict[int, str], is_shared: bool) -> None:
     """Readers start together with cold caches, and ask in different orders."""
-    alone = answers_in_order(open_table(root, "orders"), range(len(questions())))
     assert len(set(alone.values())) > len(alone) // 2
     shared, start = open_table(root, "orders"), Barrier(READERS)
 

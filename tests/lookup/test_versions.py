@@ -152,7 +152,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Table:
     return publish(ObjectStore(str(tmp_path_factory.mktemp("root"))), rows)
 
 
-@settings(max_examples=60)
+@settings(max_examples=max(30, settings().max_examples // 10))
 @given(data=st.data())
 def test_a_range_of_a_histogram_has_the_bins_that_overlap_it(measured: Table, data: st.DataObject) -> None:
     """Bins are unchanged, and no other bin has values in the range."""

@@ -113,7 +113,7 @@ def lake_of(folder: Path, seed: int, files: int = 9) -> Lake:
 
 
 @given(st.integers(0, 10**6), st.integers(1, 5), st.sampled_from([10, 10**6]))
-@settings(max_examples=3)
+@settings(max_examples=max(2, settings().max_examples // 100))
 def test_lots_and_one_plan_give_equal_versions(seed: int, lot: int, near_unique_from: int) -> None:
     """Also if an `auto` column stops being enumerated between lots, and after further commits."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:

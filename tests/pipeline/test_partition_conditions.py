@@ -361,7 +361,7 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Lake]:
 
 @pytest.mark.parametrize("name", TABLES)
 @given(data=st.data())
-@settings(max_examples=max(8, settings().max_examples // 2))
+@settings(max_examples=max(5, settings().max_examples // 3))
 def test_a_condition_selects_the_same_partitions_in_every_format(
     lakes: Callable[[str], Lake], name: str, data: st.DataObject
 ) -> None:

@@ -20,8 +20,6 @@ from tests.produce.killable_store import publish_commit, run_until_killed
 
 REPOSITORY = Path(__file__).parents[2]
 COMMITS = 4
-QUICK = (2, 9)
-"""Random graphs that are killed at every write in each run of the tests."""
 
 
 def prepared(drawn: Plan, folder: Path, commits: int) -> None:
@@ -70,7 +68,7 @@ def every_kill(seed: int, folder: Path) -> None:
     finish(drawn, pair, commit)
 
 
-@pytest.mark.parametrize("seed", QUICK)
+@pytest.mark.parametrize("seed", [2, pytest.param(9, marks=pytest.mark.long)])
 def test_killed_at_every_write_of_a_version(seed: int, tmp_path: Path) -> None:
     every_kill(seed, tmp_path)
 
@@ -81,8 +79,7 @@ def test_killed_at_every_write_of_more_versions(seed: int, tmp_path: Path) -> No
     every_kill(seed, tmp_path)
 
 
-@pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize("seed", [3, 13])
+@pytest.mark.parametrize(("seed", "full"), [(3, False), (13, True)])
 def test_killed_at_every_write_of_a_compaction(seed: int, full: bool, tmp_path: Path) -> None:
     drawn = plan(seed, COMMITS)
     before = tmp_path / "before"
@@ -99,7 +96,7 @@ def test_killed_at_every_write_of_a_compaction(seed: int, full: bool, tmp_path: 
             break
 
 
-@pytest.mark.parametrize("seed", QUICK)
+@pytest.mark.parametrize("seed", [pytest.param(2, marks=pytest.mark.long), 9])
 def test_killed_at_every_removal_of_old_files(seed: int, tmp_path: Path) -> None:
     drawn = plan(seed, COMMITS)
     before = tmp_path / "before"

@@ -216,7 +216,7 @@ def test_publishers_of_different_roots_do_not_wait(store: ObjectStore) -> None:
 
 @pytest.mark.parametrize("seed", [40, *_long(41, 43), *_long(1_400, 1_450)])
 def test_a_publisher_is_correct_during_compactions_and_removals(seed: int, tmp_path: Path) -> None:
-    drawn = plan(seed, 10)
+    drawn = plan(seed, 6)
     store = ObjectStore(str(tmp_path))
     done = Event()
 
@@ -238,7 +238,7 @@ def test_a_publisher_is_correct_during_compactions_and_removals(seed: int, tmp_p
         finally:
             done.set()
         assert tidying.result() >= 2
-    drawn.pair(store, 10).verify(drawn.steps[-1])
+    drawn.pair(store, 6).verify(drawn.steps[-1])
 
 
 def test_replay_of_an_applied_source_version_changes_nothing(store: ObjectStore) -> None:

@@ -50,8 +50,13 @@ def _remove_old_files(history: History, removed: Collection[int]) -> None:
         old[index].unlink()
 
 
-@pytest.mark.parametrize("version", [6, 9])
-@pytest.mark.parametrize("removed", [[0], [1], [0, 1]])
+@pytest.mark.parametrize(
+    ("version", "removed"),
+    [
+        *((6, [0]), (9, [1]), (9, [0, 1])),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in ((9, [0]), (6, [1]), (6, [0, 1]))),
+    ],
+)
 def test_a_hudi_file_removed_by_an_interrupted_clean_is_not_counted(
     tmp_path: Path, version: int, removed: list[int]
 ) -> None:

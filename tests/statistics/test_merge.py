@@ -350,7 +350,7 @@ def comparable(row: ColumnStatistics, without: Collection[str] = ()) -> dict[str
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-@settings(max_examples=10)
+@settings(max_examples=max(6, settings().max_examples // 50))
 @given(data=st.data())
 def test_a_restricted_row_equals_one_profiled_under_the_policy(kind: str, data: st.DataObject) -> None:
     """A row profiled under a policy that stores more is restricted to a policy that stores less."""

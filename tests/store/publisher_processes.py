@@ -76,7 +76,10 @@ def run(work: Callable[[], Any]) -> Any:
 
 
 class KillSwitch:
-    """Kills this process with SIGKILL at the n-th step. A step is before or after a call that changes stored data."""
+    """Kills this process with SIGKILL at the n-th step. A step is before a call that changes stored data.
+
+    The stored data after a call are those before the next call, or those of a process that ends by itself.
+    """
 
     def __init__(self, step: int) -> None:
         self._left = step
@@ -87,13 +90,11 @@ class KillSwitch:
         self._left -= 1
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a call, with one step before it and one after it."""
+        """Wrap a call, with a step before it."""
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             self.step()
-            result = call(*args, **kwargs)
-            self.step()
-            return result
+            return call(*args, **kwargs)
 
         return wrapped
 

@@ -93,7 +93,7 @@ def check_lookups(
 
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
-@settings(max_examples=max(20, settings().max_examples // 5))
+@settings(max_examples=max(10, settings().max_examples // 5))
 @given(histories(), st.sets(KEYS, max_size=5), st.sets(KEYS, max_size=4), st.randoms())
 def test_every_sequence_of_published_versions_is_read_back(
     tmp_path_factory: pytest.TempPathFactory,
@@ -125,7 +125,7 @@ def test_every_sequence_of_published_versions_is_read_back(
 
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
-@settings(max_examples=max(20, settings().max_examples // 5))
+@settings(max_examples=max(10, settings().max_examples // 5))
 @given(st.lists(SETS, min_size=1, max_size=9), st.booleans())
 def test_differences_of_any_two_versions_equal_those_of_dictionaries(
     tmp_path_factory: pytest.TempPathFactory, states: list[dict[str, int]], cached: bool
@@ -241,10 +241,10 @@ def large(count: int) -> list[FragmentEntry]:
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> VersionStore:
-    """A version with 100,000 fragments in 20,000 partitions."""
+    """A version with 40,000 fragments in 20,000 partitions."""
     versions = VersionStore(ObjectStore(str(tmp_path_factory.mktemp("large"))), "orders")
     partitions = [PartitionEntry(f"day={i:05}", f"{i}", 10, 10, 5, names(-i), 1) for i in range(20_000)]
-    versions.publish(replace(version(1), fragments=large(100_000), partitions=partitions))
+    versions.publish(replace(version(1), fragments=large(40_000), partitions=partitions))
     return versions
 
 
@@ -256,7 +256,7 @@ def test_a_commit_to_a_large_table_writes_only_changed_entries(published: Versio
     """Each commit adds a fragment and writes less than 20 kB. One also removes a fragment."""
     base = published.read(1)
     expected = {entry.id: entry for entry in base.fragments}
-    for number in range(2, 5):
+    for number in (2, 3):
         before = sizes(published)
         expected[f"new-{number}"] = fragment(f"new-{number}")
         if number == 3:

@@ -269,7 +269,7 @@ def test_without_a_base_unreferenced_files_are_deleted_by_expire(table: Publishe
     assert not set(files("a").paths()) & table.paths()
 
 
-@settings(max_examples=15)
+@settings(max_examples=max(8, settings().max_examples // 50))
 @given(st.lists(st.sets(st.integers(0, 9)), min_size=3, max_size=9), st.integers(1, 4), st.integers(1, 4))
 def test_any_commits_retain_exactly_the_referenced_files(
     tmp_path_factory: pytest.TempPathFactory, commits: list[set[int]], keep: int, then: int

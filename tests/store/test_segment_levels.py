@@ -133,7 +133,7 @@ def _node(key: str, value: int) -> NodeEntry:
     return NodeEntry(key, ProfileFiles(f"s{value}", "", ()))
 
 
-@settings(deadline=None, max_examples=max(10, settings().max_examples // 5))
+@settings(deadline=None, max_examples=max(5, settings().max_examples // 5))
 @given(st.lists(st.sampled_from([1, 2, 5, 30]), min_size=3, max_size=12), st.randoms(use_true_random=False))
 def test_every_state_between_two_merge_steps_is_read_correctly(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], draw: random.Random

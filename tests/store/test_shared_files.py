@@ -179,7 +179,7 @@ def as_changes(new: Version, base: Version) -> Version:
     return replace(new, **{kind.name: changes(kind) for kind in (FRAGMENTS, RETIRED, PARTITIONS, NODES)})
 
 
-@settings(max_examples=max(20, settings().max_examples // 5))
+@settings(max_examples=max(10, settings().max_examples // 5))
 @given(st.randoms(use_true_random=False), st.integers(2, 12))
 def test_garbage_and_counts_equal_those_from_all_entries(
     tmp_path_factory: pytest.TempPathFactory, random: Random, commits: int

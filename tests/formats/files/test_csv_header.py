@@ -209,7 +209,7 @@ def _planned(rows: list[tuple[str, ...]]) -> tuple[tuple[str, ...], int] | None:
     return tuple(field.name for field in fields), file.row_count
 
 
-@settings(max_examples=200)
+@settings(max_examples=max(60, settings().max_examples // 5))
 @given(st.data(), st.lists(st.sampled_from(sorted(_CELLS)), min_size=1, max_size=4))
 def test_files_without_header_lose_no_row(data: st.DataObject, kinds: list[str]) -> None:
     """Every row is data, or the file is refused, whatever its columns contain."""
@@ -217,7 +217,7 @@ def test_files_without_header_lose_no_row(data: st.DataObject, kinds: list[str])
     assert _planned(rows) in (None, (tuple(f"f{number}" for number in range(len(kinds))), len(rows)))
 
 
-@settings(max_examples=200)
+@settings(max_examples=max(60, settings().max_examples // 5))
 @given(st.data(), st.lists(st.sampled_from(sorted(_CELLS)), min_size=1, max_size=4))
 def test_headers_are_not_read_as_rows(data: st.DataObject, kinds: list[str]) -> None:
     """Words above columns are names, or the file is refused."""

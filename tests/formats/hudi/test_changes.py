@@ -109,7 +109,7 @@ def _take(history: History, name: str, arguments: list[Any]) -> None:
     getattr(history, name)(*arguments)
 
 
-@settings(max_examples=max(30, settings().max_examples))
+@settings(max_examples=max(16, settings().max_examples))
 @given(
     st.sampled_from([6, 9]),
     st.booleans(),
@@ -144,7 +144,7 @@ def _assert_difference_unless_cleaned(previous: Planned, config: TableConfig) ->
     return assert_difference(previous, config)
 
 
-@settings(max_examples=max(10, settings().max_examples // 4))
+@settings(max_examples=max(6, settings().max_examples // 4))
 @given(st.sampled_from([6, 9]), st.booleans(), _PARTS, _ROWS, st.lists(_STEPS, min_size=2, max_size=8), st.data())
 def test_differences_between_any_two_instants_equal_comparisons(
     version: int, by_commit: bool, part: str, rows: list[Any], steps: list[tuple[Any, ...]], data: st.DataObject

@@ -47,7 +47,7 @@ def _sorted_rows(snapshot: Snapshot) -> list[tuple[Any, ...]]:
     return sorted(read_rows(snapshot), key=repr)
 
 
-@settings(max_examples=max(20, settings().max_examples // 2))
+@settings(max_examples=max(10, settings().max_examples // 2))
 @given(st.sampled_from([6, 9]), st.booleans(), _PARTS, _ROWS, st.lists(_STEPS, max_size=12))
 def test_every_state_has_the_rows_of_its_steps(
     version: int, by_commit: bool, part: str, rows: list[Any], steps: list[tuple[Any, ...]]

@@ -58,7 +58,7 @@ def _open(folder: str) -> TableFormat:
         max_size=3,
     )
 )
-@settings(max_examples=max(8, settings().max_examples // 5))
+@settings(max_examples=max(5, settings().max_examples // 5))
 def test_bounds_contain_all_values(catalog: InMemoryCatalog, files: list[list[dict[str, Any]]]) -> None:
     """pyiceberg writes arbitrary values. Counts are exact, and all values are within the bounds."""
     schema = pa.schema([(name, type_) for name, (type_, _) in _TYPES.items()])

@@ -221,7 +221,7 @@ _COMMITS = st.lists(
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [1, 2, 3])
 @given(commits=_COMMITS, seed=st.integers(0, 2**32), pairs=st.sets(st.tuples(*[st.integers(0, 11)] * 2), max_size=6))
-@settings(max_examples=max(20, settings().max_examples // 3))
+@settings(max_examples=max(10, settings().max_examples // 3))
 def test_changes_are_the_difference_of_snapshots(
     version: int, commits: list[Any], seed: int, pairs: set[tuple[int, int]]
 ) -> None:

@@ -163,7 +163,7 @@ _STEP = st.one_of(
 
 @pytest.mark.parametrize("version", [2, 3])
 @given(commits=st.lists(st.lists(_STEP, min_size=1, max_size=3), min_size=1, max_size=5))
-@settings(max_examples=max(25, settings().max_examples // 2))
+@settings(max_examples=max(12, settings().max_examples // 2))
 def test_random_histories_have_the_rows_of_the_model(version: int, commits: list[Any]) -> None:
     """Delete files of any kind, in all partitions and specs, are combined. Each commit is checked."""
     with tempfile.TemporaryDirectory() as folder:

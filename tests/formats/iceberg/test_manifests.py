@@ -203,7 +203,7 @@ class _Other:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=max(20, settings().max_examples // 3))
+@settings(max_examples=max(10, settings().max_examples // 3))
 def test_manifests_of_other_writers_are_read_by_field_ids(seed: int) -> None:
     """They have other names and orders, unions with null last, unknown fields, and fewer fields."""
     with tempfile.TemporaryDirectory() as folder:

@@ -99,8 +99,16 @@ _COMMITS: dict[str, Callable[[Any, Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("file_version", ["legacy", "2.0", "2.1", "2.2"])
-@pytest.mark.parametrize("stable_row_ids", [False, True])
+@pytest.mark.parametrize(
+    ("file_version", "stable_row_ids"),
+    [
+        *(("legacy", False), ("2.0", True), ("2.1", False), ("2.2", True)),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in (("legacy", True), ("2.0", False), ("2.1", True), ("2.2", False))
+        ),
+    ],
+)
 def test_every_commit_shows_the_rows_of_pylance_and_their_difference(
     tmp_path: Path, file_version: str, stable_row_ids: bool
 ) -> None:
