@@ -25,7 +25,13 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.hidden_values import with_hidden_key
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.plan import Plan, RefreshRequest
-from metastore_assets.pipeline.planning import AttemptProfiles, current_plan, first_version_totals, metadata_cache
+from metastore_assets.pipeline.planning import (
+    AttemptProfiles,
+    current_plan,
+    first_version_totals,
+    metadata_cache,
+    plan_first_partitions,
+)
 from metastore_assets.pipeline.profiling import profile_all, profile_error
 from metastore_assets.pipeline.refresh import plan_version, refresh
 from metastore_assets.spark.runner import SizedRunner
@@ -255,8 +261,8 @@ def _save_chunk_profiles(
     versions, table = versions_of(config, table.name), with_hidden_key(config, table, create=True)
     progress(Progress(table.name, "plan"))
     table_format = open_table_format(table, metadata_cache(versions, full=False), SizedRunner(spark))
-    plan = current_plan(versions, table_format, table)
     keys = set(chunk.keys)
+    plan = plan_first_partitions(versions, table_format, table, keys) or current_plan(versions, table_format, table)
     plan = replace(plan, to_profile=tuple(fragment for fragment in plan.to_profile if fragment.partition_key in keys))
     context = RefreshContext(Engine.of_refresh(config, table, spark), versions, table, progress)
     profiled = profile_all(context, plan)

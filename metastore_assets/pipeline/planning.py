@@ -7,7 +7,7 @@ are stored as a staged version, which no reader sees.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
@@ -30,6 +30,7 @@ from metastore_assets.formats.base import (
     SnapshotStream,
     TableFormat,
     UnstreamableError,
+    fragment_order,
 )
 from metastore_assets.messages import close_names, join_names
 from metastore_assets.pipeline.auto_policies import planned_resolutions, recorded_resolutions
@@ -173,6 +174,22 @@ def first_version_totals(
     version, or if its fragments cannot be streamed.
     """
     return _Planner(versions, table_format, table, DEFAULT_REQUEST, AttemptProfiles()).first_version_totals()
+
+
+def plan_first_partitions(
+    versions: VersionStore, table_format: TableFormat, table: TableConfig, keys: Collection[str]
+) -> Plan | None:
+    """Return a plan as if a table without a version had only some partitions. Only their fragments are in memory.
+
+    Returns None if the table has a version, or if its fragments cannot be streamed.
+
+    Args:
+        versions: The versions of the table.
+        table_format: Reads the table's metadata.
+        table: The configuration, with the key of hidden values.
+        keys: The keys of the partitions.
+    """
+    return _Planner(versions, table_format, table, DEFAULT_REQUEST, AttemptProfiles()).plan_first_partitions(keys)
 
 
 def metadata_cache(versions: VersionStore, *, full: bool) -> MetadataCache:
@@ -421,6 +438,20 @@ class _Planner:
             count, size = unread[saved[id_].partition_key]
             unread[saved[id_].partition_key] = count - 1, size - saved[id_].bytes
         return FirstVersionTotals(stream.metadata, partitions, unread)
+
+    def plan_first_partitions(self, keys: Collection[str]) -> Plan | None:
+        if self._base is not None or self._number > 1:
+            return None
+        stream = self._format.stream()
+        try:
+            fragments = sorted(
+                (fragment for fragment in stream.fragments if fragment.partition_key in keys), key=fragment_order
+            )
+        except UnstreamableError:
+            return None
+        return self.plan_from_snapshot(
+            "no version is published", Snapshot(**vars(stream.metadata), fragments=tuple(fragments))
+        )
 
     def plan_lot(self, metadata: SnapshotMetadata, lot: Lot) -> Plan:
         """Return the plan of one lot of the first version, see `plan_lot`."""

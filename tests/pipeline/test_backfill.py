@@ -16,7 +16,7 @@ from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import CorruptionError, PartitionNotFoundError, ProfileError
 from metastore_assets.formats.base import SnapshotStream
 from metastore_assets.pipeline import backfill_plan
-from metastore_assets.pipeline.backfill import BackfillResult, backfill, local_processor, plan_backfill
+from metastore_assets.pipeline.backfill import BackfillResult, ChunkResult, backfill, local_processor, plan_backfill
 from metastore_assets.pipeline.backfill_plan import (
     BackfillOptions,
     BackfillPlan,
@@ -133,6 +133,22 @@ def test_the_plan_of_the_first_version_needs_no_list_of_files(lake: Lake, monkey
     monkeypatch.setattr(SnapshotStream, "read_all", lambda self: pytest.fail("all files are listed"))
     plans = [plan_of(lake, selection) for selection in selections]
     assert [replace(plan, attempt="") for plan in plans] == expected
+
+
+def test_profiles_are_saved_before_the_first_version_without_a_list_of_files(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the files of the chunk are in memory. Partitions that were dropped after planning are omitted."""
+    monkeypatch.setattr(SnapshotStream, "read_all", lambda self: pytest.fail("all files are listed"))
+    lake.append(4, 8)
+    plan = plan_of(lake, BackfillSelection(first="3", last="5"))
+    config = config_of(lake)
+    process = local_processor(config, lake.table, no_spark, plan)
+    assert [process(chunk, "") for chunk in plan.chunks] == [ChunkResult(None, 4, plan.bytes)]
+    for number in (3, 4, 5):
+        for path in (lake.uri / key(number)).iterdir():
+            path.unlink()
+    assert [process(chunk, "") for chunk in plan.chunks] == [ChunkResult(None, 0, 0)]
 
 
 def test_no_publish_saves_profiles_only(lake: Lake) -> None:
