@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 ROW_GROUP_ROWS = 131_072
 """Maximum number of rows in a row group."""
+_METADATA_ENTRY_BYTES = (1 << 31) - 1
+"""Maximum size of an entry of the key-value metadata. The index of a run contains complete keys, such as a text of 100
+MB, and Arrow reads at most 100 MB by default."""
 _MAX_IDLE_FILES = 2
 """Maximum number of idle files of a `SharedParquet` that stay open."""
 
@@ -144,6 +147,7 @@ class ParquetObject:
             pre_buffer=False,
             page_checksum_verification=True,
             arrow_extensions_enabled=True,
+            thrift_string_size_limit=_METADATA_ENTRY_BYTES,
         )
         self._uri = uri
         self._fetch = source.fetch

@@ -138,6 +138,16 @@ def test_local_roots_have_several_spellings(tmp_path: Path, monkeypatch: pytest.
     assert ObjectStore(f"file://{tmp_path}/a#b?c").uri() == f"{tmp_path}/a#b?c", "as the URIs of tables"
 
 
+def test_metadata_of_more_than_100_megabytes_are_read(local_store: ObjectStore) -> None:
+    """The index of a run of value counts has complete values, which may be as long."""
+    text = "x" * 100_000_001
+    with local_store.parquet_writer("x.parquet", NUMBERS.schema) as writer:
+        writer.write_table(NUMBERS)
+        writer.add_metadata({"text": text})
+    with local_store.open_parquet("x.parquet") as file:
+        assert file.metadata.metadata[b"text"].decode() == text
+
+
 def test_parquet_is_read_as_written(store: ObjectStore) -> None:
     with store.parquet_writer("x.parquet", NUMBERS.schema) as writer:
         writer.write_table(NUMBERS.slice(0, 600))
