@@ -110,20 +110,27 @@ class AttemptProfiles:
         self.entries, self.resumed, self.specs, self.unpublished_paths = [], 0, {}, set()
 
 
-def with_lots(plan: Plan, request: RefreshRequest) -> Plan:
+def with_lots(plan: Plan, request: RefreshRequest, table: TableConfig, staged: Version | None) -> Plan:
     """Return the plan as it is displayed.
 
-    If a refresh would execute the plan in lots, the stage `DivideIntoLots` is put before its stages. Otherwise, the
-    plan is returned unchanged.
+    If a refresh would execute the plan in lots, the stage `DivideIntoLots` is put before its stages, with the number of
+    lots that are missing. Otherwise, the plan is returned unchanged.
 
     Args:
         plan: A plan of all fragments, not of one lot.
         request: The request of the plan.
+        table: The configured policies, with the key of hidden values.
+        staged: The staged version of an interrupted refresh; None without one. A refresh continues from it, or makes no
+            lots if it has other policies.
     """
     count = len(plan.added)
     if plan.number > 1 or request.forces_reading or count <= FRAGMENTS_PER_LOT or needs_all_fragments(plan.spec):
         return plan
-    return replace(plan, stages=(DivideIntoLots(count, -(-count // FRAGMENTS_PER_LOT)), *plan.stages))
+    if staged is not None and not matches_policies(table, staged):
+        return plan
+    finished = set() if staged is None else {entry.id for entry in staged.fragments}
+    missing = sum(identity not in finished for identity in plan.added)
+    return replace(plan, stages=(DivideIntoLots(count, -(-missing // FRAGMENTS_PER_LOT)), *plan.stages))
 
 
 class ManyFragmentsError(MetastoreError):

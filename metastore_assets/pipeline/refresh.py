@@ -39,7 +39,9 @@ from metastore_assets.pipeline.stages import PlanStage, WriteExports
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.storage.io_counters import count_io, io_step
 from metastore_assets.store.entry_changes import change_metadata_cache
+from metastore_assets.store.staged_versions import StagedVersions
 from metastore_assets.store.version import Version
+from metastore_assets.store.version_document import OlderFormatError
 from metastore_assets.store.versions import VersionStore, versions_of
 
 if TYPE_CHECKING:
@@ -58,20 +60,47 @@ def plan_refresh(config: MetastoreConfig, table: TableConfig, request: RefreshRe
         table: The table.
         request: The fragments that are read again.
     """
-    plan, version = plan_version(config, table, request), versions_of(config, table.name).latest()
+    versions = versions_of(config, table.name)
+    version = versions.latest()
+    staged = None if version is not None or request.forces_reading else _read_staged(versions)
+    plan = plan_version(config, table, request, staged)
     if plan.publishes or version is None or not table.exports:
-        return with_lots(plan, request)
+        return with_lots(plan, request, with_hidden_key(config, table), staged)
     from metastore_assets.exports.writing import read_export_states  # it imports lookups, which few refreshes need
 
-    states = read_export_states(table, versions_of(config, table.name).objects, version)
+    states = read_export_states(table, versions.objects, version)
     return replace(plan, stages=_export_stages(states))
 
 
-def plan_version(config: MetastoreConfig, table: TableConfig, request: RefreshRequest = DEFAULT_REQUEST) -> Plan:
-    """Return the plan of `plan_refresh`, without stages if no version would be published."""
+def _read_staged(versions: VersionStore) -> Version | None:
+    """Return the staged version from which the first refresh of a table would continue; None if there is none."""
+    try:
+        return StagedVersions(versions).latest()
+    except (CorruptionError, OlderFormatError):
+        return None
+
+
+def plan_version(
+    config: MetastoreConfig,
+    table: TableConfig,
+    request: RefreshRequest = DEFAULT_REQUEST,
+    staged: Version | None = None,
+) -> Plan:
+    """Return the plan of `plan_refresh`, without stages if no version would be published.
+
+    Args:
+        config: The configuration.
+        table: The table.
+        request: The fragments that are read again.
+        staged: A staged version, whose profiles the plan uses; None without one.
+    """
     versions, table = versions_of(config, table.name), with_hidden_key(config, table)
     table_format = open_table_format(table, metadata_cache(versions, full=request.full))
-    plan = current_plan(versions, table_format, table, request, AttemptProfiles.resume(versions, request))
+    attempt = AttemptProfiles.resume(versions, request)
+    if staged is not None:
+        attempt.entries += staged.fragments
+        attempt.specs.update(staged.specs)
+    plan = current_plan(versions, table_format, table, request, attempt)
     is_current = plan.base is not None and describes(plan.base, plan.snapshot.reference, table)
     return plan if request.forces_reading or not is_current else replace(plan, stages=())
 

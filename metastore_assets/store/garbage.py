@@ -85,7 +85,12 @@ def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Col
     if last < 1:
         return
     before = datetime.now(UTC) - grace
-    initial = state = _read_state(documents)
+    recorded = state = _read_state(documents)
+    if state is None:
+        numbers = documents.numbers()
+        if not numbers:
+            return  # A user has removed the table's folder.
+        state = _Progress(numbers[0])
     for _ in range(_VERSIONS):
         # If `keep` was raised while a version was being deleted, finish that version.
         is_half_deleted = state.portion and not documents.exists(state.oldest)
@@ -99,7 +104,8 @@ def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Col
             break
         else:
             state = _drop_portion(documents, state, spared)
-    if state != initial:
+    if state != recorded:
+        # Also without a deletion: if nothing is recorded, the next call would list all versions again.
         data = json.dumps(asdict(state)).encode()
         documents.objects.write(documents.oldest_path, data)
 
@@ -170,8 +176,8 @@ def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _
     return _Progress(next_existing)
 
 
-def _read_state(documents: Documents) -> _Progress:
-    """Return the recorded progress, or the start at the oldest existing version if none is recorded."""
+def _read_state(documents: Documents) -> _Progress | None:
+    """Return the recorded progress; None if none is recorded, or if the record is damaged."""
     try:
         fields = parse_json(documents.objects.read(documents.oldest_path))
         oldest, portion = fields["oldest"], fields["portion"]
@@ -179,4 +185,4 @@ def _read_state(documents: Documents) -> _Progress:
             raise ValueError
         return _Progress(int(oldest), int(portion))
     except (ObjectNotFoundError, ValueError, KeyError, TypeError, OverflowError):
-        return _Progress(min(documents.numbers(), default=1))
+        return None

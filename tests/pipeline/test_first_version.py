@@ -22,6 +22,7 @@ from metastore_assets.formats.base import Fragment, SnapshotStream, Unstreamable
 from metastore_assets.formats.files.table import FilesFormat
 from metastore_assets.pipeline import auto_policies, first_version, planning
 from metastore_assets.pipeline import refresh as refresh_module
+from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.pipeline.stages import DivideIntoLots, stages_to_json
 from metastore_assets.pipeline.verification.verify import verify
@@ -159,6 +160,27 @@ def test_a_dry_run_shows_the_stages_of_all_lots(tmp_path: Path, monkeypatch: pyt
             [DivideIntoLots(9, 5)] if has_lots else []
         )
         lake.append(1)
+
+
+def test_a_dry_run_after_an_interruption_shows_the_missing_lots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Profiles of finished lots are used. With other policies there are no lots, but the profiles still fit."""
+    lake = lake_of(tmp_path, 8)
+    root = Root(lake, "root", 2)
+    root.interrupted(3)
+    monkeypatch.setattr(planning, "FRAGMENTS_PER_LOT", root.lot)
+    table = lake.table
+    lake.options = {"columns": {"group": {"histogram": "off"}}}
+    for planned, lots in ((table, [DivideIntoLots(9, 2)]), (lake.table, [])):
+        plan = plan_refresh(root.config, planned)
+        assert [stage for stage in plan.stages if isinstance(stage, DivideIntoLots)] == lots
+        assert len(plan.to_profile) == 3
+    assert len(plan_refresh(root.config, table, RefreshRequest(full=True)).to_profile) == 9
+    lake.options = {}
+    result = root.refresh()
+    assert result.fragments_profiled == 3
+    assert DivideIntoLots(9, 2) in result.stages
 
 
 def test_an_interruption_loses_one_lot(tmp_path: Path) -> None:

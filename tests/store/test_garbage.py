@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.store import entries as entries_module
 from metastore_assets.store import garbage, versions
+from metastore_assets.store.documents import Documents
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import RetiredFragment, Version
 from metastore_assets.store.versions import VersionStore
@@ -74,6 +75,14 @@ def test_a_version_stays_for_the_grace_after_it_was_replaced(table: Published) -
     for number in range(1, 6):
         table.commit(f"{number}", keep=1, grace=timedelta(hours=2.5))
     assert table.versions.numbers() == [2, 3, 4, 5], "version 2 was replaced two hours before, version 1 three"
+
+
+def test_versions_are_listed_once_while_none_expires(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(1, 4):
+        table.commit(f"{number}", keep=1, grace=timedelta(days=1))
+    assert table.versions.numbers() == [1, 2, 3]
+    monkeypatch.setattr(Documents, "numbers", None)
+    table.versions.drop_outdated(3, 1, timedelta(days=1))
 
 
 def test_retired_fragments_are_retained(table: Published) -> None:
