@@ -115,6 +115,7 @@ class SpecCompatibility:
     def missing_outputs(self, spec_id: str, not_enumerated: tuple[str, ...] = ()) -> list[tuple[str, str]]:
         """Return (field id, output) for each wanted output that a profile neither stores nor can derive.
 
+        The field id is that of a leaf or, for a column without shown values, that of the column.
         Wanted columns that the profile does not have are omitted (see `missing_columns`). A column whose spec cannot be
         parsed stores nothing, nor does any column if the profile's spec is unknown.
 
@@ -127,7 +128,8 @@ class SpecCompatibility:
         for column, wanted in self._wanted_columns.items():
             if wanted is not None and (stored_columns is None or column in stored_columns):
                 stored = None if stored_columns is None else parse_column_spec(stored_columns[column])
-                outputs += wanted.all_outputs() if stored is None else stored.missing_outputs(wanted, not_enumerated)
+                missing = wanted.all_outputs() if stored is None else stored.missing_outputs(wanted, not_enumerated)
+                outputs += [(leaf or column, output) for leaf, output in missing]
         return outputs
 
     def has_user_defined(self, columns: Iterable[str]) -> bool:

@@ -336,3 +336,5 @@ def test_a_profile_of_an_unknown_spec_lacks_all_outputs() -> None:
     again = plan(replace(base, fragments=entries), snapshot(fragment("a"), fragment("b")))
     assert ids(again) == ["a"]
     assert again.read_again == {"id": {"statistics": 1}, "name": {"statistics": 1}}
+    hidden = plan(replace(base, fragments=entries), snapshot(fragment("a"), fragment("b")), policy(values="hidden"))
+    assert hidden.read_again == {"id": {"statistics": 2}, "name": {"statistics": 1}}
