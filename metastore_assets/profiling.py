@@ -186,9 +186,9 @@ def _arrow_reader(data: Any) -> pa.RecordBatchReader:
 
 
 def _write(reader: pa.RecordBatchReader, folder: Path) -> str:
-    """Write data as Parquet files to a new folder, and return its path.
+    """Create `folder`, write data to it as Parquet files, and return its path.
 
-    Raises MetastoreError if Parquet cannot store the data.
+    Raises MetastoreError if Parquet cannot store the data, for example because two columns have the same name.
     """
     import pyarrow.parquet as pq
 
@@ -264,9 +264,9 @@ def _parquet_field(field: pa.Field) -> pa.Field:
 
 
 def _parquet_array(array: pa.Array) -> pa.Array:
-    """Return an array that Arrow can cast to `_parquet_type(array.type)`: without run ends, date64 or null categories.
+    """Return an array with the same values that Arrow can cast to `_parquet_type(array.type)`.
 
-    Other arrays are returned unchanged.
+    An array is returned unchanged unless it has run ends, date64, or a dictionary with a null.
     """
     if t.is_run_end_encoded(array.type):
         array = plain_array(array)

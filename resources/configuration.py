@@ -1,4 +1,4 @@
-"""The configuration in Dagster. Runs and sensors need the values of its variables; loading definitions does not.
+"""The configuration in Dagster. Runs and sensors replace `${VAR}` by its value; loading definitions does not.
 
 The root is the folder with all stored state.
 """

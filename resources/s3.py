@@ -47,8 +47,11 @@ def with_credentials(config: MetastoreConfig, s3: "S3Resource | None") -> Metast
 def s3_options(s3: "S3Resource") -> dict[str, str]:
     """Return the settings of a resource as storage options such as `aws_region`. Unset ones are left out.
 
-    The values of `EnvVar`s, and credentials and region of a profile, are looked up. Credentials are registered as
-    secrets, to keep them out of messages. Raises ConfigError if a variable or the profile is missing.
+    Each `EnvVar` is replaced by its value. If the resource names an AWS profile and no access key, the credentials of
+    the profile are used, and its region unless the resource has one. Credentials are registered as secrets, to keep
+    them out of messages.
+
+    Raises ConfigError if a variable or the profile is missing.
     """
     try:
         resource = s3.process_config_and_initialize()

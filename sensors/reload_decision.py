@@ -51,9 +51,9 @@ class ReloadDecision:
 
 
 def decide_reload(request: ReloadRequest, loaded: Set[str], existing: Set[str], now: float) -> ReloadDecision:
-    """Decide whether to reload: if the existing tables differ from the loaded ones.
+    """Return the decision: to reload if the existing tables differ from the loaded ones.
 
-    A reload for the same tables is requested again only after ten minutes.
+    If the last request was for the tables that exist now, the next reload is requested only ten minutes after it.
 
     Args:
         request: The last request.

@@ -128,8 +128,8 @@ def run_executor(
     def execute(chunk: Chunk, part: str) -> ChunkResult:
         """Execute a chunk. The version number in the result is None if the run published none.
 
-        Raises ConfigError if the root has no version, or if the run had partitions to read and published no version
-        below this root.
+        Raises ConfigError if the run seems to use another root than `versions`: no version of the table is there, or
+        the run had partitions to read again and published no version there.
         """
         before = versions.newest()
         run_id = _find_launched_run(instance, job, backfill, chunk)
@@ -156,8 +156,8 @@ def run_executor(
 def _find_launched_run(instance: DagsterInstance, job: RefreshJob, backfill: str, chunk: Chunk) -> str | None:
     """Return the id of an earlier run for the same chunk of the backfill; None without one.
 
-    A run that failed counts only if the cause is a failed check. For a chunk without partitions to read again, only
-    runs that have not ended count.
+    A failed run counts only if a failed check is the cause. If `chunk.read_again` is empty, only runs that have not
+    ended count.
     """
     # Outdated partitions were planned from the newest version, which already contains the results of all ended runs.
     statuses = [*_UNFINISHED, *(_ENDED if chunk.read_again else ())]

@@ -68,12 +68,12 @@ class TableNames:
 
     @property
     def tag(self) -> str:
-        """The value of `TABLE_TAG`."""
+        """The value of the tag `TABLE_TAG`, such as `prod.orders`."""
         return table_tag(self.table, self.prefix)
 
     @property
     def identifier(self) -> str:
-        """The prefix and the table's name joined by `_`. The names of op, job and sensor begin with it."""
+        """`prefix` and table name joined by `_`: `prod_web_orders`. The names of op, job and sensor begin with it."""
         return identifier(self.table, self.prefix)
 
     @property
@@ -144,7 +144,7 @@ def table_tag(table: str, prefix: Sequence[str] = ()) -> str:
 
 
 def is_shortened_tag(tag: str) -> bool:
-    """Return whether a value of `TABLE_TAG` may end in a digest, because the names are too long for a tag."""
+    """Return whether a value of `TABLE_TAG` may end in a digest. `table_tag` shortens long values in this way."""
     return len(tag) == _MAX_TAG_LENGTH and tag[-TAG_DIGEST_LENGTH] == "-"
 
 

@@ -87,7 +87,7 @@ class PartitionGrouping:
         return [candidates[key] for key in sorted(candidates) if self.key_of(key) in selected]
 
     def find(self, version: Version, groups: Collection[str]) -> dict[str, PartitionEntry]:
-        """Return the entry of each given group, by ascending key. Groups that do not exist are ignored."""
+        """Return {group: its entry} for the given groups, in ascending order. Groups that do not exist are ignored."""
         members = self.find_members(version, groups)
         if not self.columns:
             return {entry.key: entry for entry in members}

@@ -140,7 +140,7 @@ def build_metastore_definitions(
 
 
 def _select_tables(config: MetastoreConfig, names: Iterable[str] | None) -> list[TableConfig]:
-    """Return the tables with some names, each once, or all tables. Raises ConfigError for an unknown name."""
+    """Return the tables with these names, each once; all tables for None. Raises ConfigError for an unknown name."""
     if names is None:
         return config.tables
     return [config.table(name) for name in dict.fromkeys([names] if isinstance(names, str) else names)]

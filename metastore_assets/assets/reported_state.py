@@ -64,7 +64,7 @@ def read_reported_state(
         instance: The Dagster instance.
         versions: The versions of the table.
         names: The table's names in Dagster.
-        key_map: The partition keys of the table with those in Dagster.
+        key_map: Maps the table's partition keys to Dagster's, and back.
     """
     last = _last_report(instance, names)
     contents = _latest_contents(instance, names)

@@ -479,7 +479,9 @@ class MatchCount:
 
 
 def _count_matches(subject: Subject, matcher: Callable[[pa.Array], pa.Array]) -> MatchCount:
-    """Test each value in the column's value counts. Raises NotStoredError if there are no value counts.
+    """Return how many values the matcher accepts, how many were tested, and examples of rejected values.
+
+    The values come from the column's value counts. Raises NotStoredError if there are none.
 
     Args:
         subject: The column.

@@ -201,8 +201,8 @@ def check_kinds() -> Mapping[str, type[Check]]:
 def _check_level(check: Check, level: Level) -> Check:
     """Return the check unchanged.
 
-    Raises ValueError if the check is of another level. Also raises it if the setting `partitions` is used for a check
-    that is evaluated for the whole table only.
+    Raises ValueError if the check's own level is not `level`. Also raises it if the setting `partitions` is used for a
+    check that is evaluated for the whole table only.
     """
     if check.level != level:
         where = "the key `checks` of a column" if check.level == "column" else "the table's key `checks`"

@@ -19,7 +19,10 @@ _MAX_EXPONENT = 400
 
 
 def parse_duration(value: Any) -> timedelta:
-    """Parse a duration with units: `90s`, `30m`, `6h`, `1d12h`, `2w`. Raises ValueError."""
+    """Parse a duration with units: `90s`, `30m`, `6h`, `1d12h`, `2w`. A timedelta is returned unchanged.
+
+    Raises ValueError for any other value.
+    """
     if isinstance(value, timedelta):
         return value
     try:

@@ -50,8 +50,8 @@ class Fresh(Check):
     def evaluate(self, subject: Subject) -> Finding:
         """Compare the age of the commit with `within`.
 
-        If the format records no commit times, the age of the version is compared. If that exceeds `within`, the finding
-        is `failed`, because the commit is even older. Otherwise, it is `unknown`.
+        If the format records no commit times, the age of the version is compared instead. The finding is then `failed`
+        for an age above `within`, because the commit is even older. For a lower age, it is `unknown`.
         """
         version, now = subject.table.version, subject.context.now
         if version.committed_at is not None:

@@ -59,7 +59,10 @@ def add_database_tables(config: MetastoreConfig) -> tuple[MetastoreConfig, bool]
 
 
 def find_table_config(config: MetastoreConfig, name: str) -> TableConfig:
-    """Return the table with a name, from the configuration or one of its databases. Raises ConfigError without one."""
+    """Return the table with a name, from the configuration or one of its databases.
+
+    Raises ConfigError if there is no such table.
+    """
     if not config.databases:
         return config.table(name)
     from metastore_assets.databases import find_table

@@ -162,8 +162,8 @@ class SharedTableConfig(ConfigModel):
 
         Args:
             column: The dotted path of the column.
-            aliases: All paths of the column and of each column around it, as in `LeafColumn.aliases`. The default is
-                for an unknown schema: for `a.b`, the names `a` and `a.b`.
+            aliases: All paths of the column and of each column around it, as in `LeafColumn.aliases`. None if the
+                schema is unknown. For `a.b`, the paths then are `a` and `a.b`.
         """
         policy = self.columns.get("default") or _built_in_policy()
         if "statistics" not in policy.model_fields_set:
@@ -256,9 +256,9 @@ class TableConfig(SharedTableConfig):
     @model_validator(mode="before")
     @classmethod
     def _derive_uri(cls, value: Any) -> Any:
-        """Return the keys of a table in a catalog with `uri` and, if missing, `name` added. Other tables are unchanged.
+        """Add `uri` to the configured keys of a table in a catalog, and `name` if it is missing.
 
-        Raises ValueError if the keys contradict each other.
+        The keys of other tables are returned unchanged. Raises ValueError if the keys contradict each other.
         """
         if not isinstance(value, Mapping) or (value.get("catalog") is None and value.get("table") is None):
             return value

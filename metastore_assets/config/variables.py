@@ -88,8 +88,8 @@ class VariableResolver:
     def _resolve_text(self, text: str, path: Keys) -> str:
         """Replace the references in a text by values.
 
-        With `preserve_secret_references`, a text below a key of secrets is returned unchanged. In any other text, each
-        `${` that the replacement leaves or inserts becomes `$${`.
+        Two rules apply only with `preserve_secret_references`. A text below a key of secrets is returned unchanged. In
+        all other texts, each `${` that the result would contain becomes `$${`.
         """
         if not self._preserves_secrets:
             return self.substitute_text(text, path)

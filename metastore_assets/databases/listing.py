@@ -146,7 +146,10 @@ def _in_parallel(
 
 
 def recorded_listings(config: MetastoreConfig) -> tuple[DatabaseListing, ...]:
-    """Return the listing in the record of each database entry, without requests to catalogs."""
+    """Return the recorded listing of each entry of `databases`, without requests to catalogs.
+
+    A listing without a valid record has no tables.
+    """
     return tuple(_recorded_listing(config, database, "it was not queried") for database in config.databases)
 
 

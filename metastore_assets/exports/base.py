@@ -85,7 +85,7 @@ class ExportMark:
 
     @staticmethod
     def property_names(scope: str = "") -> tuple[str, ...]:
-        """Return the names of the properties in which `to_properties` stores the mark."""
+        """Return the names of the properties in which `to_properties` stores the mark, given the same scope."""
         prefix = f"{_PREFIX}{scope}." if scope else _PREFIX
         return tuple(f"{prefix}{name}" for name in ("version", "snapshot", "digest"))
 

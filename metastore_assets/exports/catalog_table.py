@@ -125,7 +125,10 @@ class RegisteredTable(ABC):
 
 
 class TableChangedError(ExportError):
-    """Raised if a property of a table has another value than expected."""
+    """Raised if a property of a table does not have the value that the caller expects.
+
+    Another process has then changed the table.
+    """
 
 
 def changed_properties(

@@ -268,9 +268,10 @@ class CatalogTarget(ExportTarget):
         columns: DeclaredColumns,
         registered: RegisteredPartitions,
     ) -> tuple[int, int]:
-        """Write partitions whose statistics changed. Return (sent bytes, number of unregistered partitions).
+        """Write the statistics of the partitions whose statistics changed since the last export.
 
-        Our statistics are removed from registered partitions that the version does not have.
+        Return (sent bytes, number of the version's partitions that the catalog does not register). Our statistics are
+        removed from registered partitions that the version does not have.
         """
         if not registered.names:
             return 0, 0
@@ -318,9 +319,13 @@ class CatalogTarget(ExportTarget):
         return size + sum(map(_size, added.values()))
 
     def _unclaimed(self, name: PartitionName, properties: dict[str, str]) -> dict[str, str]:
-        """Return the properties that a partition gets before its statistics are changed.
+        """Return properties that a partition gets before its statistics are changed. They claim nothing about these.
 
-        They make no claim: those that declare statistics accurate are removed, and `content` ends in `:writing`.
+        The properties that declare statistics accurate are removed, and `content` ends in `:writing`.
+
+        Args:
+            name: The partition. It has no effect.
+            properties: The present properties of the partition.
         """
         return self._without_accuracy(properties) | {self._names.content: f"{properties.get(_ROWS, '')}{_WRITING}"}
 

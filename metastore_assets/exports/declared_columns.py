@@ -83,9 +83,10 @@ class DeclaredColumns:
         return result
 
     def notes(self) -> list[str]:
-        """Return up to two sentences with the columns that `declare` omitted; empty without any.
+        """Return up to two sentences about columns that `declare` omitted.
 
-        One names columns without statistics, the other one names columns whose names differ only in case.
+        The first names columns for which `declare` has returned no statistics so far. The second names columns whose
+        names differ only in case. A sentence that would name no column is left out.
         """
         written = {name.lower() for name in self.written}
         names = [name for name in self._left_out if name not in written]
@@ -102,7 +103,10 @@ def case_twins(names: Iterable[str]) -> set[str]:
 
 
 def twins_note(names: Iterable[str]) -> list[str]:
-    """Return one sentence about columns left out because their names differ only in case; empty without any."""
+    """Return a sentence about `names`, the columns left out because their names differ only in case.
+
+    The result is empty if there are no names.
+    """
     left_out = list(names)
     return [f"left out, because their names differ only in case: {join_names(left_out)}"] if left_out else []
 

@@ -33,8 +33,8 @@ def join_property(properties: Mapping[str, str], key: str) -> str:
 class WrittenColumns:
     """The columns whose statistics an export wrote, with a digest of each column's statistics.
 
-    The table has them as a property. A later export compares the digests to detect whether another program has
-    replaced the statistics of a column.
+    The export stores the digests in a property of the table. A later export compares them with the table's statistics,
+    to detect whether another program has replaced the statistics of a column.
     """
 
     digests: Mapping[str, str]
@@ -46,7 +46,8 @@ class WrittenColumns:
         """Compute the digests of columns.
 
         Args:
-            counts: {name of a column: its statistics}, without numbers that the metastore rounds or converts.
+            counts: {name of a column: its statistics}. The caller leaves out numbers that the metastore rounds or
+                converts.
         """
         return cls({name: _digest(numbers) for name, numbers in counts.items()})
 

@@ -119,7 +119,10 @@ def _write(entry: ExportEntry, table: TableConfig, open_lookup: Callable[[], Tab
 
 
 def _unmatched_note(patterns: Sequence[str]) -> list[str]:
-    """Return one sentence about entries of the option `columns` that match no column; empty without any."""
+    """Return a sentence about `patterns`, the entries of the option `columns` that match no column.
+
+    The result is empty if there are no patterns.
+    """
     if not patterns:
         return []
     return [f"no column matches {join_names(patterns)} under `columns`"]

@@ -67,7 +67,7 @@ def eliminating_value(
         predicate: The predicate that no row matches.
         columns: Bounds of each referenced column, by its field id.
         statistic: The name of the statistic that excludes all matches.
-        position: The position of the set.
+        position: The position of the set in the arrays of `columns`.
 
     Returns:
         The value as text. None for statistics other than `null_count`, `nan_count`, `minimum` and `maximum`, and for

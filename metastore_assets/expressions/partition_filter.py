@@ -125,7 +125,10 @@ def matches_value_patterns(value: str | None, patterns: Iterable[str]) -> bool:
 
 
 def _resolve_name(name: str, columns: Collection[str]) -> str | None:
-    """Return the column with a name, ignoring case if necessary; None if there is none, or if it is ambiguous."""
+    """Return the column with a name; None if there is none.
+
+    If no column has exactly this name, case is ignored. Then the result is also None for several columns.
+    """
     if name in columns:
         return name
     matching = [column for column in columns if column.lower() == name.lower()]

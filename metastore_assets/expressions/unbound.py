@@ -109,7 +109,10 @@ class UnboundLiteral(CompleteClass, abstract=True):
 
 @dataclass(frozen=True)
 class TextLiteral(UnboundLiteral):
-    """A text in quotes. `'2024-01-31'` has the type of the column; `date '2024-01-31'` has the `kind` `date`."""
+    """A text in quotes, without or with a type before it: `'2024-01-31'`, `date '2024-01-31'`.
+
+    Without a type, the text is converted to the type of the column that it is compared with.
+    """
 
     text: str
     kind: Literal["date", "timestamp", "time"] | None = None

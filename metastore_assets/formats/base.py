@@ -420,7 +420,7 @@ class TableFormat(Protocol):
 
         Raises:
             TableNotFoundError: there is no table.
-            SnapshotNotFoundError: the table does not have the state that `at` names.
+            SnapshotNotFoundError: the table does not have the state that the configuration's `at` names.
             TableFormatError: the metadata cannot be read.
         """
 
@@ -445,7 +445,7 @@ class TableFormat(Protocol):
 
         Raises:
             TableNotFoundError: there is no table.
-            SnapshotNotFoundError: the table does not have the state that `at` names.
+            SnapshotNotFoundError: the table does not have the state that the configuration's `at` names.
             TableFormatError: the metadata cannot be read.
         """
         return NoDiff("this format records no differences")

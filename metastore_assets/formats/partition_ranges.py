@@ -97,7 +97,10 @@ class PartitionRanges:
         return keys
 
     def _order(self, snapshot: SnapshotMetadata, name: str) -> _Order:
-        """Return the order of a column's values: by the column's type, else as integers, else as texts."""
+        """Return the first of these orders that can parse all values of a column: by its type, as integers, as texts.
+
+        A column whose type is unknown, such as one from folders of plain files, has no order by its type.
+        """
         texts = [items[name] for items in self._items.values() if items.get(name) is not None]
         type_ = snapshot.partition_type(name)
         # Folders of plain files have no types, and formats report text for values of unknown types. Use the first order

@@ -46,7 +46,7 @@ class _Names:
 
 
 def assemble_variants(array: pa.StructArray) -> pa.StructArray:
-    """Return shredded variants in the form VARIANT.
+    """Return shredded variants as structs of the type `VARIANT`, which has all of a variant in two binary fields.
 
     Args:
         array: structs with the fields `metadata`, `typed_value` and, unless all values are shredded, `value`.
@@ -154,7 +154,10 @@ def _primitives(typed: pa.Array) -> list[bytes | None]:
 
 
 def _encoder(type_: pa.DataType) -> _Encode:
-    """Return a function that encodes the values of a type. Raises UnsupportedError."""
+    """Return a function that encodes a value of a type as in a variant.
+
+    Raises UnsupportedError if variants do not have the type.
+    """
     if type_ == pa.bool_():
         return lambda value: b"\x04" if value else b"\x08"
     if pa.types.is_signed_integer(type_):
@@ -233,7 +236,7 @@ def _encode_object(fields: Mapping[str, bytes], names: _Names) -> bytes:
 
 
 def _decode_object(data: bytes, names: _Names) -> dict[str, bytes]:
-    """Return the encoded value of each field of an object. Raises ArrowInvalid for another value."""
+    """Return the encoded value of each field of an object, by name. Raises ArrowInvalid if `data` is no object."""
     if data[0] & 3 != _OBJECT:
         raise pa.ArrowInvalid("it has a shredded variant with two values, of which one is no object")
     header = data[0] >> 2

@@ -181,7 +181,10 @@ class HistoryTable:
 
     @contextmanager
     def _translated_errors(self, verb: str) -> Iterator[None]:
-        """Convert errors of `deltalake` in the block to ConflictError or StoreError. `verb` is for the message."""
+        """Convert errors of `deltalake` in the block to ConflictError or StoreError.
+
+        The message says what failed by `verb`: `read`, `write` or `compact`.
+        """
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         try:

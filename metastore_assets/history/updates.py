@@ -97,7 +97,7 @@ def _read_last_appended(versions: VersionStore) -> int:
 
 
 def _may_be_removed(versions: VersionStore, number: int, grace: timedelta) -> bool:
-    """Return whether a version may be removed: the version after it is older than `grace`, or does not exist."""
+    """Return whether an outdated version may be removed: the version after it is older than `grace`, or is removed."""
     following = versions.objects.info(versions.documents.path(number + 1))
     return following is None or following.modified < datetime.now(UTC) - grace
 

@@ -121,7 +121,7 @@ def version_record(version: Version) -> dict[str, Any]:
 
 
 def column_record(row: ColumnStatistics) -> dict[str, Any]:
-    """Return the values that one column of a table has in the fields of `SCHEMA`, by the field's name.
+    """Return the statistics of a column as values of the fields of `SCHEMA`, by field name.
 
     The fields in `VERSION_COLUMNS` are left out.
     """

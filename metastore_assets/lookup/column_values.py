@@ -94,7 +94,7 @@ class ColumnValues:
             subject: The column, for messages.
             source: The source of the values.
             reason: Why the version stores the column's frequencies as it does; None if it recorded no reason.
-            as_of: The version that answers.
+            as_of: The version that the answers are about.
         """
         self._row = row
         self._subject = subject
@@ -179,7 +179,7 @@ class ColumnValues:
 
     @property
     def has_exact_ranks(self) -> bool:
-        """Whether `count_below` is exact, because the version stores all values of the column."""
+        """Whether the version stores all values of the column, so that `count_below` is exact."""
         try:
             return self._ranked_values.guarantee == "exact"
         except NotStoredError:

@@ -108,7 +108,10 @@ def has_equal_values(old: ColumnStatistics, new: ColumnStatistics) -> bool:
 
 
 def _compare_bins(before: ComparedColumn, after: ComparedColumn, groups: int) -> Distances | None:
-    """Return the distances between the histograms of two columns; None if one of them has no histogram."""
+    """Return the distances between the histograms of two columns; None if one of them has no histogram.
+
+    The arguments are those of `measure_distances`.
+    """
     try:
         first, second = before.dyadic_histogram(), after.dyadic_histogram()
     except NotStoredError:

@@ -97,7 +97,7 @@ def _spread_json(spread: Spread | None) -> Json:
 
 
 def count_json(count: Count) -> Json:
-    """Return the document of `count`."""
+    """Return the document that `metastore count` prints."""
     return {
         "count": count.value,
         **({} if count.cost is None else vars(count.cost)),
@@ -107,7 +107,7 @@ def count_json(count: Count) -> Json:
 
 
 def top_json(top: Iterable[ValueFrequency]) -> list[Json]:
-    """Return the document of `top`, with one item per value in the given order."""
+    """Return the document that `metastore top` prints, with one item per value in the given order."""
     return [{"value": scalar_json(value), "frequency": integer_json(frequency)} for value, frequency in top]
 
 
@@ -120,7 +120,7 @@ def quantiles_json(quantiles: Sequence[Quantile]) -> list[Json]:
 
 
 def histogram_json(bins: Sequence[Bin]) -> list[Json]:
-    """Return the document of `histogram`, with one item per bin in the given order."""
+    """Return the document that `metastore histogram` prints, with one item per bin in the given order."""
     return [
         {
             "minimum": scalar_json(bin_.minimum),

@@ -420,7 +420,10 @@ class TableProfiles:
         return entry
 
     def resolve_partition(self, text: str) -> str:
-        """Return the key of the only partition that a text selects. Raises PartitionNotFoundError."""
+        """Return the key of the partition that a key or a pattern selects.
+
+        Raises PartitionNotFoundError if the text selects no partition or several.
+        """
         if self.find_partition(text) is not None:
             return text
         # Most lookups name partitions by key, and need no patterns.

@@ -421,7 +421,7 @@ class Pruning:
 
     @lock_free_cached_property
     def paths(self) -> list[str]:
-        """The paths of the data files that must be read, by partition key, then path."""
+        """The paths of the data files that must be read, sorted by partition key, then path."""
         if self._selection.is_sorted:
             all_paths = self._read(("path",))["path"]
             sorted_paths: list[str] = all_paths.filter(pa.array(self.must_read)).to_pylist()
@@ -433,7 +433,7 @@ class Pruning:
 
     @lock_free_cached_property
     def fragments(self) -> ResultSet[PrunedFragment]:
-        """The fragments that must be read, by partition key, then path."""
+        """The fragments that must be read, sorted by partition key, then path."""
         mask = self.must_read
         table = self._read(("path", "partition_key", "bytes", "row_count")).filter(pa.array(mask))
         columns = [column.to_pylist() for column in table.columns]
@@ -605,8 +605,8 @@ class Pruning:
 def select_fragments_for_limit(bounds: RowBounds, sizes: RowCounts, limit: int) -> Mask:
     """Return a mask of the fewest fragments that together certainly have `limit` matching rows.
 
-    If even all fragments do not certainly have so many, the mask selects all that may match. Smaller files are
-    preferred among fragments with the same lower bound.
+    If it is uncertain whether all fragments together have `limit` matching rows, all fragments that may have any are
+    selected. Smaller files are preferred among fragments with the same lower bound.
 
     Args:
         bounds: The least and greatest possible number of matching rows of each fragment.

@@ -55,7 +55,10 @@ class MissingFileError(ObjectNotFoundError):
 
 
 def explain_missing_files(method: F) -> F:
-    """Decorate a method so that it raises MissingFileError if a file of its object's `version` is missing."""
+    """Decorate a method of an object with a `version`. If a file of the version is missing, it raises MissingFileError.
+
+    The undecorated method raises other errors for it, such as ObjectNotFoundError.
+    """
 
     @wraps(method)
     def explained(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -88,7 +91,7 @@ class Relation(ABC):
     @property
     @abstractmethod
     def version(self) -> Version:
-        """The version that answers."""
+        """The version that all answers of this object are about."""
 
     @property
     def as_of(self) -> AsOf:

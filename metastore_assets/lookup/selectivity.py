@@ -324,7 +324,7 @@ def _estimate_comparison(leaf: Comparison, rows: int, distributions: _Distributi
 
 
 def _estimate_in(leaf: In, rows: int, distributions: _Distributions) -> _RowEstimate:
-    """Estimate the rows with a value of the set or, if the leaf is negated, the rows with any other value."""
+    """Estimate how many rows have a value of the set. If the leaf is negated, count other values, without nulls."""
     column = distributions(leaf.column)
     value_count = column.row.value_count
     parts = _estimate_equal(leaf.values, column)

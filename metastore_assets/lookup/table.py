@@ -118,7 +118,7 @@ class Scanner(Protocol):
 
         Args:
             lookup: The table as of a version.
-            table: The table's location.
+            table: The table's configuration, with the location to read.
             where: The predicate, as SQL text or an Arrow expression.
             spark: Returns a Spark session, which reads if there is much to read. If it is None, only child processes of
                 this process read.
@@ -212,7 +212,7 @@ class Table(Relation):
 
     @property
     def version(self) -> Version:
-        """The version that answers."""
+        """The version that all answers of this object are about."""
         return self._version
 
     @property

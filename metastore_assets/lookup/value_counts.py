@@ -74,7 +74,7 @@ class ValueCounts:
         Queries are answered from profiles. If they cover all rows of the table, its value counts are used, too.
 
         Args:
-            version: The version that answers.
+            version: The version that the answers are about.
             columns: The leaf columns of the version.
             profiles: The profiles of the table or filtered view.
             open_reader: Returns a reader of the table's value counts in the version. Each thread calls it at most once.
@@ -198,9 +198,9 @@ class ValueCounts:
         return {row.column: measure_spread(counts.get(row.type_class or "", {}).get(row.field_id, ())) for row in rows}
 
     def built(self, statistics: Iterable[ColumnStatistics]) -> dict[str, Built]:
-        """Return, by column name, a record of how the value counts of the column were computed from scratch.
+        """Return how the value counts of columns were last computed from scratch, by column name.
 
-        Columns without such a record are left out.
+        Columns for which this is not recorded are left out.
         """
         built = self.reader.built
         return {row.column: built[row.field_id] for row in statistics if row.field_id in built}

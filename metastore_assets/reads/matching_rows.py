@@ -1,4 +1,4 @@
-"""Reading and counting the rows of fragments that match a predicate, in any process.
+"""Functions that read or count the matching rows of fragments: the rows for which a predicate is true.
 
 A fragment is a data file of the table, together with the deletes that apply to it.
 """

@@ -86,7 +86,7 @@ class PartialFragments:
 
     @cached_property
     def row_count(self) -> int:
-        """The number of matching rows in the fragments, which are read to count them."""
+        """The number of matching rows in the fragments. The first access reads the fragments."""
         return sum(profile.row_count for profile in self.read((), pa.struct([("boolean", pa.bool_())])))
 
     def read(self, columns: Sequence[ColumnSelection], union: pa.StructType) -> list[FilteredProfile]:

@@ -85,7 +85,7 @@ def parse_recorded_location(
 
     Raises:
         ConfigError: A location is not confirmed; the message names it.
-        CorruptionError: The version records a setting other than locations, or an invalid configuration.
+        CorruptionError: The version records an invalid location, or a setting that versions never record.
     """
     recorded = {**(version.table_location or {}), "uri": uri}
     subject = f"version {version.number} of table {version.table!r}"

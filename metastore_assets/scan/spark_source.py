@@ -110,7 +110,7 @@ class _RequestedTable:
     def __init__(self, options: Mapping[str, Any]) -> None:
         """Open the version and the table that options select, and load the snapshot.
 
-        Raises ConfigError for invalid options, VersionNotFoundError, MetastoreError.
+        Raises VersionNotFoundError, ConfigError for invalid options, or another MetastoreError.
         """
         self._options = options
         choice = options.get("snapshot", "now")

@@ -36,9 +36,9 @@ def repartition_by_id(frame: DataFrame, partitions: int, column: str) -> DataFra
 
 
 def count_range_splits(spark: SparkSession) -> int | None:
-    """Return the default number of partitions of `spark.range`; None if unknown. No job is run.
+    """Return the session's default parallelism: the number of partitions that `spark.range` has by default.
 
-    It is the session's default parallelism.
+    The result is None if the number is unknown. No job is run.
     """
     plan = "\n".join(str(row[0]) for row in spark.sql("EXPLAIN SELECT id FROM range(1)").collect())
     match = _SPLITS.search(plan)

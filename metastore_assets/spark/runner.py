@@ -133,7 +133,7 @@ class SizedRunner(TaskRunner):
         """Create a runner.
 
         Args:
-            spark: Returns the session. It is called when Spark is needed first, and may start the session.
+            spark: Returns the session. It is not called before Spark is needed, and may start the session.
         """
         self._small = IsolatedRunner(threads=TEXT_THREADS)
         self._large = SparkRunner(spark)

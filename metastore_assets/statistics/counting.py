@@ -141,9 +141,9 @@ class ValueCounter:
         return True
 
     def _flush(self) -> None:
-        """Pass the buffered values to `consume`, or store them if it does not take them over.
+        """Pass the buffered values to `consume`. If it returns False, store them.
 
-        Values are stored as counts if they occur twice on average, otherwise as a sorted run.
+        They are stored as counts if each occurs at least twice on average, otherwise as a sorted run.
         """
         values = concatenate_series(self._take_pending())
         if self._offer(ValueRun(values, None)):

@@ -159,7 +159,10 @@ def _shares(a: Counts, b: Counts) -> tuple[npt.NDArray[np.float64], npt.NDArray[
 
 
 def _share(counts: Counts, which: str) -> npt.NDArray[np.float64]:
-    """Return counts as shares that add up to 1. Raises ValueError, which names the counts by the text `which`."""
+    """Return counts as shares that add up to 1. Raises ValueError if the counts are empty, invalid or all 0.
+
+    `which` names the counts in the message: `first` or `second`.
+    """
     values = np.asarray(counts, np.float64)
     if values.ndim != 1 or not len(values):
         raise ValueError(f"the {which} counts have no bin")

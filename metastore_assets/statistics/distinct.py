@@ -127,7 +127,7 @@ class DistinctState:
     """The sketch of all values so far, and counts of distinct values and of duplicates.
 
     A duplicate is a distinct value that occurs more than once. If all blocks so far were sorted, `is_exact` is true and
-    both counts are exact. Otherwise, they lack values and must not be used.
+    both counts are exact. Otherwise, the counts lack the values of unsorted blocks, and must not be used.
     """
 
     sketches: Fold[bytes] = field(default_factory=lambda: Fold(merge_distinct_sketches))

@@ -119,7 +119,7 @@ def split_frequencies(frequencies: Frequencies, splitters: pa.Array) -> list[Fre
 def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:
     """Return the sum of frequencies, each multiplied by a factor. Values with the sum 0 are omitted.
 
-    If only one term has values, and its factor is 1, it is returned unchecked.
+    If only one term has values, and its factor is 1, its frequencies are returned unchanged and unchecked.
 
     Args:
         terms: (frequencies, integer factor), usually +1 or -1.

@@ -46,10 +46,7 @@ class MergeParts:
 
     @property
     def typed(self) -> Flags:
-        """Matrix of parts by columns: whether the part has values of the column, if the merged column has a type class.
-
-        It is false in all parts for a merged column without a type class.
-        """
+        """Matrix of parts by columns: true if the part has values of the column, and the merged column a type class."""
         return self.non_empty & ~self.untyped
 
     @property

@@ -165,7 +165,7 @@ class _LeafProfiler:
             self._lengths.append((int(lengths.min()), int(lengths.max()), int(lengths.sum())))
 
     def finish(self) -> ColumnProfile:
-        """Return the profile of all added values. The caller sets the `position` of its statistics."""
+        """Return the profile of all added values. Its statistics have `position` 0, which the caller replaces."""
         leaf = self.leaf
         row = ColumnStatistics(
             position=0,

@@ -88,7 +88,10 @@ def _canonical(child: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def unpack_values(values: pa.StructArray) -> pa.Array:
-    """Return the values of a union array, which all have one type class, as an array of their canonical type."""
+    """Return the values of a union array as an array of their canonical type; of type `null` if all are null.
+
+    Callers pass values of only one type class. Values of a second one would become null.
+    """
     for field, child in zip(values.type, values.flatten(), strict=True):
         if child.null_count < len(child):
             return child.cast(class_named(field.name).arrow)
@@ -101,13 +104,14 @@ def merge_unions(types: Iterable[pa.StructType]) -> pa.StructType:
 
 
 def cast_to_union(values: pa.Array, union: pa.StructType) -> pa.Array:
-    """Cast a union array to another typed union.
+    """Cast union values to another typed union.
 
     Args:
-        values: Union values, or lists of (fraction, union value).
+        values: An array of union values, or of lists of structs whose field `value` is a union value.
         union: The new union.
 
-    Raises ValueError if `union` has no child for a class that has values.
+    Raises:
+        ValueError: `union` has no child for a class that has values.
     """
     if isinstance(values, pa.ListArray):
         if values.type.value_type == pa.struct([("fraction", pa.float64()), ("value", union)]):

@@ -1,13 +1,13 @@
 """Value filters: compact sets of hashes that exclude most values that a column does not contain.
 
-A filter has a prefix of the first 64-bit hash of each value. For n values, a prefix has 7 + ⌈log2 n⌉ bits. A value that
-occurs always matches. A value that does not occur matches with a probability of n / 2^bits, which is at most 0.8 %. A
+A filter has a prefix of the first 64-bit hash of each value. For n values, a prefix has 7 + ⌈log2 n⌉ bits, at least 18.
+All values of the column match. Any other value matches with a probability of n / 2^bits, which is at most 0.8 %. A
 Bloom filter of the same size has more false positives (a split-block one of 10 bits per value has 1.3 %). Prefixes are
-in ascending order, so that a part of a filter can be read alone.
+in ascending order, so that the prefixes of a range of hashes can be read alone.
 
-A filter is stored in the Elias–Fano encoding. The last byte of each prefix is stored unchanged. The bits before it are
-the number of its bucket. The number of prefixes in each bucket is stored in unary: a 1 for each prefix, then a 0. That
-takes 9.5 to 10 bits per value, and at least 128 bytes.
+A filter is stored in the Elias–Fano encoding. The last byte of each prefix is stored unchanged. The other bits of the
+prefix are the number of a bucket. For each bucket, the number of its prefixes is stored in unary: a 1 for each prefix,
+then a 0. That takes 9.5 to 10 bits per value, and at least 128 bytes.
 
 A *filter slice* is the part of a filter for one of 2^slice_bits equal ranges of hashes. The slices of many filters are
 two Arrow arrays: `upper` (the unary numbers, padded with zeros to whole bytes) and `lower` (the last bytes).
@@ -167,7 +167,10 @@ def build_filter_of_frequencies(frequencies: Frequencies) -> bytes | None:
 
 
 def parse_filters(encoded: list[bytes | None]) -> FilterSlice:
-    """Decode filters; None is a missing one. The slice covers all hashes. Raises ValueError for an invalid filter."""
+    """Decode filters to a slice that covers all hashes. None stands for a missing filter.
+
+    Raises ValueError for an invalid filter.
+    """
     bits = [0 if data is None else data[0] for data in encoded]
     ends = [0 if data is None else 9 + int.from_bytes(data[1:9], "little") for data in encoded]
     for data, length, end in zip(encoded, bits, ends, strict=True):

@@ -191,7 +191,7 @@ def read_recorder(location: str) -> Callable[[int], None]:
 
 
 def counting_input(file: pa.NativeFile, location: str) -> pa.NativeFile:
-    """Return a view of an open file. Reads of the view count for the `io_step` block that is active now.
+    """Return a view of an open file that counts its reads, for the `io_step` block that is active during this call.
 
     Outside of `count_io` blocks, the file itself is returned.
     """

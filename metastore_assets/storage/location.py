@@ -92,7 +92,7 @@ class Location:
 
     @property
     def folder(self) -> Location:
-        """The folder that contains the file at this location. It is confined if this location is."""
+        """The folder that contains the file at this location. It is `confined` if this location is."""
         return replace(self, uri=self.uri.rpartition("/")[0] or "/")
 
     @property
@@ -241,9 +241,9 @@ class Location:
         return self.open_listed(stored)
 
     def open_listed(self, stored: StoredFile) -> pa.NativeFile:
-        """Open a listed file for random access, without the check of `open_stored`.
+        """Open a listed file for random access, even if it may have changed since the listing.
 
-        Call `check` after reading.
+        Call `check` after reading: it raises OverwrittenError if the file has changed.
         """
         return _open_local(self._on_disk(stored.path)) if self.is_local else self._open_object(stored)
 

@@ -98,7 +98,7 @@ def canonical(array: pa.Array, cls: TypeClass) -> pa.Array:
 def canonical_array(series: pl.Series, cls: TypeClass) -> pa.Array:
     """Return a polars series of physical values as an array of the canonical type: the inverse of `physical_series`.
 
-    Floats must be in ascending order.
+    The caller passes floats in ascending order; this is not checked. In another order, a -0.0 may not become 0.0.
     """
     if cls.kind == "null":
         return pa.nulls(len(series))
@@ -193,7 +193,10 @@ def sort_key(value: pa.Scalar) -> tuple[bool, Any]:
 
 
 def integers_array(physical: list[int] | npt.NDArray[np.int64], cls: TypeClass) -> pa.Array:
-    """Return physical values within the range of an `integer` class as an array of its canonical type."""
+    """Return the physical values of an `integer` class as an array of its canonical type.
+
+    Callers pass only values within the range of the class.
+    """
     if t.is_decimal(cls.arrow):
         if isinstance(physical, np.ndarray):
             data = np.stack([physical, physical >> 63], axis=1).astype("<i8").tobytes()
@@ -205,7 +208,10 @@ def integers_array(physical: list[int] | npt.NDArray[np.int64], cls: TypeClass) 
 
 
 def storage(values: pa.Array) -> pa.Array:
-    """Cast an array of strings, binary values or UUIDs, of their canonical type, to large_binary."""
+    """Cast an array to large_binary: strings to their UTF-8, UUIDs to 16 bytes, binary values unchanged.
+
+    Callers pass an array of a canonical type of the kind `bytes`.
+    """
     if isinstance(values.type, pa.BaseExtensionType):
         values = values.storage
     return values.cast(pa.large_binary())

@@ -1,4 +1,4 @@
-"""`metastore changes`: show which values commits added, removed, or changed in frequency.
+"""`metastore changes`: show which values were added or deleted, or changed in frequency.
 
 The value counts of a column are its distinct values with their frequencies.
 """

@@ -23,7 +23,7 @@ def check_statistic(invocation: Invocation, reference: str, tries: int | None, s
     """Test the laws of a user-defined statistic on random data.
 
     Merging must be associative and commutative, and the order of rows must not matter. The command needs no
-    configuration. The module must be on PYTHONPATH. When a law does not hold, the command shows the data and exits with
+    configuration. MODULE must be on PYTHONPATH. When a law does not hold, the command shows the data and exits with
     status 1.
     """
     from metastore_assets.statistics.user_defined.laws import TRIES, find_counterexample, list_tested_classes

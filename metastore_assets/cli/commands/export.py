@@ -23,9 +23,9 @@ _STYLES = {"written": "green", "current": "green", "behind": "yellow", "absent":
 
 
 def _choose_action(context: click.Context, option: click.Parameter, is_set: bool) -> None:
-    """Set the parameter `action` to the option's name if its flag is given.
+    """Set the parameter `action` to the name of a flag that is given: `status`, `dry_run` or `remove`.
 
-    Raises UsageError if another of these flags was given, too.
+    Raises UsageError if two of these flags are given.
     """
     if is_set and context.params.setdefault("action", option.name) != option.name:
         raise click.UsageError("give only one of --status, --dry-run and --remove")

@@ -194,7 +194,10 @@ def _find_proposals(
 
 
 def _distinct_name(name: str, names: set[str]) -> str:
-    """Return the name, with a number if it is one of `names`, ignoring case and the difference of `-` and `_`."""
+    """Return the name. If it is taken, append a number: `orders_2`.
+
+    `names` has the taken names as `_fold_name` returns them. Names that it makes equal count as one.
+    """
     numbered = (f"{name[:95]}_{number}" for number in range(2, len(names) + 3))
     return next(other for other in (name, *numbered) if _fold_name(other) not in names)
 

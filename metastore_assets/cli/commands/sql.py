@@ -38,7 +38,7 @@ _LISTED_ROWS = 1_000
 def sql(invocation: Invocation, statement: str, unrestricted: bool, as_json: bool) -> None:
     """Query tables and their stored statistics in DuckDB's SQL.
 
-    A published table is named as it is, `select … from orders where …`. Only files that may have matching rows are
+    Name a published table directly: `select … from orders where …`. Only files that may have matching rows are
     opened. Hidden columns are left out, except with --unrestricted.
 
     \b

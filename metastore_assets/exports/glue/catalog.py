@@ -152,7 +152,7 @@ class GlueTable(RegisteredTable):
     def _load_partitions(self, keys: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return partitions as Glue's type `Partition`. Partitions that do not exist are omitted.
 
-        Keys that Glue does not process are requested again. Raises ExportError if Glue processes none of a request.
+        Keys that Glue does not process are requested again. Raises ExportError if Glue processes no key of a request.
 
         Args:
             keys: The values of each partition as Glue's type `PartitionValueList`; at most 100 items.
@@ -185,12 +185,14 @@ class GlueTable(RegisteredTable):
         return len(json.dumps(requests, default=str)) if requests else 0
 
     def _input(self, shape: str, item: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
-        """Return the part of an update request that describes a table or partition: as it is, with new properties.
+        """Return the part of an update request that describes a table or partition.
+
+        It replaces all properties, and repeats everything else that a request can set.
 
         Args:
             shape: The type of this part: `TableInput` or `PartitionInput`.
-            item: The table or partition, as a response contains it.
-            parameters: The new properties, all of them.
+            item: The present table or partition, as a response contains it.
+            parameters: All properties after the update.
         """
         names = self._client.meta.service_model.shape_for(shape).members
         return {**{name: item[name] for name in names if name in item}, "Parameters": dict(parameters)}

@@ -9,7 +9,7 @@ from metastore_assets.exports.glue.catalog import GlueTable, open_glue_table
 
 
 class GlueTarget(CatalogTarget):
-    """Column statistics, `numRows` and `totalSize` of a table and its partitions in AWS Glue."""
+    """A target that writes column statistics, `numRows` and `totalSize` to a table and its partitions in AWS Glue."""
 
     kind = "glue"
     title = "AWS Glue"

@@ -22,7 +22,7 @@ class HiveOptions(CatalogOptions):
 
 
 class HiveTarget(CatalogTarget):
-    """Column statistics, `numRows` and `totalSize` of a table and its partitions in a Hive metastore."""
+    """A target that writes column statistics, `numRows` and `totalSize` to a table and its partitions in Hive."""
 
     kind = "hive"
     title = "the Hive metastore"

@@ -64,7 +64,7 @@ class _SketchedColumn:
 
 
 class IcebergTarget(ExportTarget):
-    """A Puffin file with a theta sketch of each column, and optionally a partition statistics file."""
+    """A target that writes a Puffin file with theta sketches of columns, and optionally a partition statistics file."""
 
     kind = "iceberg"
     title = "the Iceberg catalog"
@@ -363,10 +363,10 @@ def _read_metadata(table: Table, location: str) -> TableMetadata:
 
 
 def _commit(table: Table, updates: Sequence[Any]) -> TableMetadata:
-    """Commit updates to a table. Return the metadata that they replaced.
+    """Commit updates to a table, and return the metadata that this commit replaced.
 
-    Other processes may have committed after `table` was loaded: the returned metadata has their commits, too. Catalogs
-    accept the updates even if such a commit registered statistics.
+    Other processes may have committed after `table` was loaded. Their commits are in the returned metadata, too, unless
+    its file has been removed. Catalogs accept the updates even if another process has registered statistics.
     """
     from pyiceberg.table.update import AssertTableUUID
 

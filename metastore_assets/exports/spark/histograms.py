@@ -161,7 +161,10 @@ def encode_histogram(histogram: EquiHeightHistogram) -> str:
 
 
 def _lz4_stream(data: bytes) -> bytes:
-    """Compress up to 64 KiB to one block in the format of lz4-java's `LZ4BlockOutputStream`."""
+    """Compress data to one block in the format of lz4-java's `LZ4BlockOutputStream`.
+
+    The caller ensures that the data is at most 64 KiB.
+    """
     compressed = pa.compress(data, codec="lz4_raw", asbytes=True)
     head = struct.pack("<BIII", _COMPRESSED, len(compressed), len(data), _xxhash32(data) & 0x0FFFFFFF)
     return _MAGIC + head + compressed + _MAGIC + struct.pack("<BIII", _STORED, 0, 0, 0)

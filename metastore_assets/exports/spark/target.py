@@ -1,6 +1,6 @@
 """The export target `spark`: statistics in the properties of tables in a Hive metastore, where Spark finds them.
 
-The *mark* names the exported version. It consists of further properties.
+The *mark* names the exported version. It is stored in three further properties of the table.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ class SparkOptions(ExportOptions):
 
 
 class SparkTarget(ExportTarget):
-    """The properties `spark.sql.statistics.*` of a table of plain files, which `ANALYZE TABLE` of Spark also writes."""
+    """A target that writes the properties `spark.sql.statistics.*` of a table of plain files.
+
+    Spark's `ANALYZE TABLE` writes the same properties.
+    """
 
     kind = "spark"
     title = "Spark's session catalog"

@@ -179,8 +179,9 @@ def _client(kind: str, name: str, properties: tuple[tuple[str, str], ...]) -> Ca
 def _catalog_errors(config: CatalogConfig, action: str) -> Iterator[None]:
     """Put the name of the catalog into errors of the `with` block.
 
-    Errors of the catalog's client library become TableFormatError, without the secrets of the configuration. `action`
-    is what the catalog cannot do, for the message. ConfigError and MissingPackageError are not changed.
+    Errors of the catalog's client library become TableFormatError, without the secrets of the configuration. The
+    message says that the catalog cannot do `action`, such as `return table 'sales.orders'`. ConfigError and
+    MissingPackageError are not changed.
     """
     where = catalog_label(config)
     _remember_secrets(config)

@@ -89,8 +89,8 @@ def resolve_entry(table: DeclaredTable, load_partitions: LoadPartitions) -> Cata
 
     Args:
         table: the declaration.
-        load_partitions: requests the declared partitions. It is called only for a partitioned table of plain files of
-            which the metastore lists the partitions.
+        load_partitions: requests the declared partitions. It is called only if the table has plain files and partition
+            columns, and the metastore lists its partitions.
     """
     if "view" in table.kind.lower():
         raise TableFormatError(f"{table.name!r} is a view: name the tables that it reads")
@@ -125,7 +125,10 @@ def _check_hudi(table: DeclaredTable) -> None:
 
 
 def _plain_files_entry(table: DeclaredTable, recorded_location: str, load_partitions: LoadPartitions) -> CatalogEntry:
-    """Return the entry of a table of plain files. Raises TableFormatError if it cannot be read."""
+    """Return the entry of a table of plain files.
+
+    Raises TableFormatError if the format `files` cannot read the table.
+    """
     if table.is_true("transactional"):
         raise TableFormatError(f"{table.name!r} is a transactional Hive table, which has no reader")
     if table.is_true("projection.enabled"):
@@ -179,7 +182,10 @@ def _reader_settings(table: DeclaredTable) -> tuple[dict[str, Any], dict[str, st
 
 
 def _folder(table: DeclaredTable, partition: DeclaredPartition) -> PartitionFolder:
-    """Return the folder of a declared partition. Raises TableFormatError if it does not fit the table."""
+    """Return the folder of a declared partition.
+
+    Raises TableFormatError if the partition has another input format, serde or number of values than the table.
+    """
     for declared, recorded, what in (
         (table.input_format, partition.input_format, "input format"),
         (table.serde, partition.serde, "serde"),

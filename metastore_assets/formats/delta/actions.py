@@ -267,7 +267,10 @@ def _checkpoint_actions(location: Location, name: str, columns: Sequence[str]) -
 
 
 def _file_columns(with_statistics: bool) -> list[str]:
-    """Return the checkpoint columns that describe data files."""
+    """Return the checkpoint columns that describe data files, with or without parsed statistics of their columns.
+
+    Without these, the parsed row count is still among the columns.
+    """
     parsed = "stats_parsed" if with_statistics else _PARSED_COUNT
     return ["sidecar.path", *(f"add.{name}" for name in (*_ADD_FIELDS, "stats", parsed))]
 

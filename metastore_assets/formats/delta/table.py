@@ -207,7 +207,7 @@ class DeltaFormat(TableFormat):
         return SnapshotDiff(since, current, added, removed, possibly_removed=transient)
 
     def partition_columns(self) -> tuple[str, ...]:
-        """Return the partition columns in the table's metadata, without reading the files in a checkpoint."""
+        """Return the partition columns in the table's metadata, without reading the list of files in a checkpoint."""
         with _delta_errors(self._location):
             state = retry_while_files_are_removed(lambda: replay(self._location, *self._version()))
             return _Table(self._location_policy, state.protocol, state.metadata, self._filter).partition_columns

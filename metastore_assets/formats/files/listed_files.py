@@ -1,4 +1,7 @@
-"""The files of one listing of a table of plain files, in bounded memory: as listed, and as data files with ids."""
+"""The files of one listing of a table of plain files, in bounded memory.
+
+`ListedFiles` has all files. `ListedDataFiles` has the data files, with the ids of their fragments.
+"""
 
 from __future__ import annotations
 

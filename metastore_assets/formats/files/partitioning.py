@@ -256,7 +256,7 @@ class CatalogPartitioning:
         return self._items(folders) is not None
 
     def is_registered(self, folders: Sequence[str]) -> bool:
-        """Return whether this path, given as its folders, is that of a registered partition or lies above one."""
+        """Return whether the folder at this path is that of a registered partition, or is above such a folder."""
         return tuple(folders) in self.above or tuple(folders) in self.by_folder
 
     def items(self, folders: Sequence[str]) -> Items:

@@ -114,8 +114,8 @@ def _wider_number(first: pa.DataType, second: pa.DataType) -> pa.DataType | None
     return _wider_decimal(first, second)
 
 
-def _wider_integer(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
-    """Return the narrowest type that holds all values of two integer types, never None.
+def _wider_integer(first: pa.DataType, second: pa.DataType) -> pa.DataType:
+    """Return the narrowest type that holds all values of two integer types.
 
     For uint64 and a signed integer, it is a decimal.
     """

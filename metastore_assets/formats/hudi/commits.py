@@ -165,7 +165,7 @@ def _decode_avro(data: bytes) -> Mapping[str, Any]:
 def _writes(partition: str, stat: Mapping[str, Any]) -> list[Write]:
     """Return the files that one write statistic of a commit records; empty if it names none.
 
-    A file id is required only if there are files.
+    Raises ValueError if it names files and no file id.
     """
     path = stat.get("path")
     written = as_text(path, "path").rpartition("/")[2] if path else ""

@@ -19,7 +19,7 @@ from metastore_assets.storage.location import StoredFile
 class HudiFileCache:
     """The cached metadata of one table.
 
-    A file is identified by its path, size and version in a listing.
+    A file is identified by its path, size and ETag or modification time, so an overwritten file is read again.
     """
 
     def __init__(self, cache: MetadataCache, table: str) -> None:

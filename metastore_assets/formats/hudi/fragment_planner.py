@@ -47,7 +47,7 @@ class StateColumns:
 
     @cached_property
     def complete_schema(self) -> HudiSchema:
-        """The schema with all partition columns."""
+        """The schema, with the partition columns that it lacks added as texts."""
         return self.schema.with_texts(self.missing)
 
 

@@ -89,11 +89,11 @@ class MergePlanner:
         return PlannedSlice(file_slice, merge_plan, log_ranges)
 
     def _select_logs(self, file_slice: FileSlice) -> tuple[FileSlice, tuple[str, ...], LogRanges]:
-        """Select the log files of a slice that apply.
+        """Select those log files of a slice that have changes of the state.
 
         Returns:
-            (the slice with only these log files, the instants of the writes in them, the ranges of the files to read).
-            `PlannedSlice` explains the ranges.
+            (slice, instants, log ranges): the slice with only these log files, the instants of the writes in them, and
+            the blocks of each to read, as in `PlannedSlice.log_ranges`.
         """
         if self._timeline.layout == 1:
             blocks = {stored: self._read_blocks(stored) for stored in file_slice.logs}

@@ -256,7 +256,7 @@ def _has_nulls(base: str, field: str) -> bool:
 
 
 def _kind(type_: object) -> str | None:
-    """Return the kind of the values of an Avro type; None if hudi-rs does not compare them."""
+    """Return the kind of an Avro type's values, such as "integer"; None if hudi-rs does not compare such values."""
     if isinstance(type_, list):
         branches = [branch for branch in type_ if branch != "null"]
         return _kind(branches[0]) if len(branches) == 1 else None

@@ -206,7 +206,7 @@ class SlicePlanner:
                 self._later_groups.add(group)
 
     def _add_recorded_files(self, state_commits: Sequence[Commit]) -> None:
-        """Add the files that the commits of the state record. The listing may lack some of them."""
+        """Add the files that are recorded in the state's commits. The listing may lack some of these files."""
         for commit in state_commits:
             for write in commit.writes:
                 try:

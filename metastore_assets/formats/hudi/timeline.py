@@ -186,7 +186,8 @@ class HudiState:
 def load_timeline(location: Location) -> Timeline:
     """Read the table's properties and list its timeline.
 
-    Raises TableNotFoundError, TableFormatError or OSError.
+    Raises the errors of `load_properties`, OSError, and TableFormatError if the table's version or timeline layout is
+    not supported.
     """
     properties = load_properties(location)
     layout = _layout(location, properties)

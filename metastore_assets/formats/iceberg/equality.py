@@ -117,9 +117,9 @@ def deleted_positions(
 
 
 def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds, size: int) -> list[pa.Array]:
-    """Return the key columns of a delete file.
+    """Return the key columns of a delete file: the values by which it deletes rows.
 
-    `size` is the number of bytes of other delete files, which count towards the limit.
+    Raises LimitError if they exceed DELETE_FILE_BYTES together with `size`, the bytes of delete files read before.
     """
     columns = open_columns(file.format, file.location.open(file.path), rebases=False)
     try:

@@ -67,8 +67,8 @@ class IcebergFragmentSource:
     ) -> FileFragmentReader:
         """Return a reader of the file's rows.
 
-        A partition column takes its value from `self.constants`. If the file has field ids and stores the column, the
-        value is read from the file.
+        The values of a column are read from the file if it has field ids and stores the column. Otherwise, a partition
+        column takes its value from `self.constants`.
         """
         constants = dict(self.constants)
         if has_ids(columns.fields):

@@ -58,7 +58,7 @@ class PlannedFragment:
 
 
 class IcebergFragmentPlanner:
-    """A planner of the fragments of one state of a table."""
+    """A planner of the fragments of one state of a table: a snapshot, and the schema to read it with."""
 
     def __init__(
         self, files: TableFiles, metadata: TableMetadata, state: IcebergState, partition_filter: PartitionFilter

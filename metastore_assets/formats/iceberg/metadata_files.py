@@ -111,7 +111,7 @@ def _version(name: str) -> int | None:
 def _read_version_hint(folder: Location) -> str | None:
     """Return the name or stem of the metadata file that the version hint names; None without a hint.
 
-    The hint is a number, a stem, a name, or a path.
+    A hint that is a number, such as 3, means the stem `v3`. Other hints are returned without their folders.
     """
     for name in _HINTS:
         try:

@@ -93,9 +93,10 @@ class FallbackIds:
         )
 
     def identity(self, kind: str) -> _Deviations:
-        """Return `reused_names` or `deviations`, whichever applies to files of a format; empty for most tables.
+        """Return `reused_names` for ORC and Avro files of a table without a usable mapping, otherwise `deviations`.
 
-        If two states of a table have equal results, a column of both is read from the same column of a file.
+        The result is empty for most tables. If it is equal for two states of a table, both states read each column from
+        the same column of a file.
 
         Args:
             kind: the format of the files, such as `parquet`.
@@ -131,7 +132,10 @@ class FallbackIds:
 def _ids_and_names(
     fields: Sequence[pa.Field], nodes: _Tree, find_node: Callable[[pa.Field, int, _Tree], Node | None]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (field id, name in the file) of each field of a file, including nested fields."""
+    """Yield (field id, name in the file) of each field of a file that has an id, including nested fields.
+
+    Where `find_node` returns None, the field and all fields inside it are left out.
+    """
     for index, field in enumerate(fields):
         node = find_node(field, index, nodes)
         if node is not None:

@@ -33,7 +33,7 @@ _NAN = math.nan
 
 
 class _NegativeZero(float):
-    """Minus zero in partition values. It does not equal zero, which is another partition in Iceberg."""
+    """Minus zero in partition values. It does not equal zero: in Iceberg, the two are different partitions."""
 
     __hash__ = object.__hash__
 

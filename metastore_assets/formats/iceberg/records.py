@@ -61,7 +61,7 @@ class _Naming:
         return names
 
     def below(self, name: str) -> _Naming:
-        """Return the naming of the fields inside the field `name`."""
+        """Return the rule for the fields inside the field `name`: another rule for `partition`, otherwise this one."""
         if name != "partition":
             return self
         return _PartitionNaming({}, self.spec)

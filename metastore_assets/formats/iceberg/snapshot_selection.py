@@ -62,8 +62,8 @@ def history_change_since(metadata: TableMetadata, state: IcebergState, previous:
     """Return how the table changed from a previous state to `state`.
 
     Returns:
-        "metadata changed" if both have the same snapshot, "rolled back" if the previous snapshot is no ancestor of the
-        snapshot of `state`. None for ordinary commits, or if this is unknown.
+        "metadata changed" if both states have the same snapshot. "rolled back" if the previous snapshot is no ancestor
+        of the snapshot of `state`. None if it is an ancestor, or if it is unknown whether it is.
     """
     if state.id == previous.id:
         return "metadata changed"

@@ -189,7 +189,10 @@ class IcebergFormat(TableFormat):
         )
 
     def _file(self) -> tuple[Location, StoredFile]:
-        """Return the table's location, and the current metadata file at or below it."""
+        """Return (the table's location, its current metadata file).
+
+        The location may itself be a metadata file, which then is the current one. Otherwise, it is the table's folder.
+        """
         location = table_location(self._table)
         if not is_metadata_file(location.uri):
             return location, newest_metadata(location)
@@ -199,7 +202,10 @@ class IcebergFormat(TableFormat):
             raise TableNotFoundError(f"{location.uri} does not exist") from error
 
     def _load(self, location: Location | None = None, file: StoredFile | None = None) -> _LoadedTable:
-        """Read a metadata file, by default the current one, and resolve the requested state."""
+        """Read a metadata file, and return the table with the state that the configuration selects.
+
+        If `location` or `file` is None, the current metadata file is read.
+        """
         if location is None or file is None:
             location, file = self._file()
         metadata = read_metadata(location, file.path)

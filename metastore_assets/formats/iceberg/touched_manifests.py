@@ -89,9 +89,9 @@ def _widen(range_: _Range | None, file: FileEntry) -> _Range:
 
 
 def _may_apply(manifest: Manifest, range_: _Range | None) -> bool:
-    """Return True if sequence numbers do not exclude that a delete file applies to a data file.
+    """Return whether sequence numbers permit that a delete file applies to a data file.
 
-    One of the two files is in the manifest, and the other one has a sequence number in the range.
+    One of these two files is in the manifest, and the other one has a sequence number in the range.
 
     Args:
         manifest: lists either data files or delete files.

@@ -165,10 +165,10 @@ def _selection_error(stored: pa.Field) -> UnsupportedError:
 
 
 def _dropped_fields(stored_ids: set[int], schema_ids: set[int]) -> list[pa.Field]:
-    """Return a placeholder for each id that may be that of a dropped column.
+    """Return a placeholder for each field id that may be that of a dropped column.
 
-    These are the ids that the schema lacks, up to the highest such id in the data files. Raises LimitError if that id
-    is too high.
+    With the ids 0, 2 and 5 in the data files, and 0 and 1 in the schema, these are 2, 3, 4 and 5. Raises LimitError if
+    the greatest one is beyond the limit.
     """
     # Data files list only the ids of leaf fields. The id of a dropped struct is lower than those of its fields, so each
     # unused lower id may be that of a dropped column.

@@ -67,8 +67,8 @@ class AvroLimits:
     def check(self, data: bytes, rows: int) -> None:
         """Check the next block of the file. Raises LimitError if it exceeds a limit.
 
-        The limits are the number of rows without any bytes in the file so far, and the number of items of arrays and
-        maps in one row.
+        One limit is for the total of the rows in those blocks of the file that have more rows than bytes, for example
+        because all values are null. The other limit is for the items of arrays and maps in one row.
 
         Args:
             data: decompressed content of the block.
@@ -151,7 +151,10 @@ class _SchemaCompiler:
 
 
 def _encoded_type(kind: str, children: list[_EncodedType], fixed_bytes: int | None, min_bytes: int) -> _EncodedType:
-    """Return a type with the counts and flags that follow from its children. Raises LimitError."""
+    """Return a type with the counts and flags that follow from its children.
+
+    Raises LimitError if the type has too many fields, or is nested too deeply.
+    """
     type_count = 1 + sum(child.type_count for child in children)
     check_limit(FIELDS, type_count, "fields in an Avro schema")
     depth = 1 + max((child.depth for child in children), default=0)

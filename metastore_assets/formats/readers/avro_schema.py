@@ -259,9 +259,10 @@ def _is_named(written: Any) -> bool:
 
 
 def _prepare_named(prepare: Prepare | None) -> Prepare:
-    """Return a function that returns the value of a pair (type name, value), converted by `prepare` unless it is None.
+    """Return a function that takes a pair (type name, value), and returns the value.
 
-    The decoder returns such pairs for values of named types in a union.
+    The function first converts the value by `prepare`, unless `prepare` is None. The decoder returns such pairs for
+    values of named types in a union.
     """
     if prepare is None:
         return lambda pair: pair[1]

@@ -11,7 +11,10 @@ from metastore_assets.startup import pc
 
 
 def leaves(array: pa.Array) -> Iterator[pa.Array]:
-    """Yield the leaf arrays of a nested array, or the array itself. Values inside null lists are skipped."""
+    """Yield the leaf arrays of a nested array. An array that is not nested is itself the only leaf.
+
+    Values inside null lists are skipped.
+    """
     if pa.types.is_struct(array.type) or pa.types.is_union(array.type):
         for index in range(array.type.num_fields):
             yield from leaves(array.field(index))

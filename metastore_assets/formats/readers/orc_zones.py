@@ -199,7 +199,7 @@ class WriterZones:
 
     @property
     def are_utc(self) -> bool:
-        """Whether all stripes are in UTC, by a name that Arrow knows."""
+        """Whether every stripe names its zone, and the name is one of UTC that Arrow knows, such as `Etc/UTC`."""
         return all(_NAMED_UTC.fullmatch(name) for name in self.names)
 
     def clocks(self) -> list[Clock]:

@@ -53,7 +53,7 @@ class FileFragmentReader:
         path: path of the data file, for messages.
         mapping: the columns of the file, or constants, that provide the values of the table's fields.
         deleted: ascending positions of deleted rows; None if there are none.
-        verify: raises an error if the file was changed after it was opened.
+        verify: a function that raises an error if the file was changed after it was opened.
     """
 
     def __init__(
@@ -112,7 +112,10 @@ class FileFragmentReader:
         self._columns.close()
 
     def _read_live(self, field: pa.Field, index: int, *, encoded: bool) -> Iterator[pa.Array]:
-        """Yield the live rows of the file's column with number `index`, cast to the type of `field`."""
+        """Yield the live rows of the file's column with number `index`, cast to the type of `field`.
+
+        With `encoded`, chunks may be dictionary arrays.
+        """
         start = 0
         for chunk in self._columns.read(index):
             cast_chunk = cast_dictionary(chunk, field.type, self._matcher) if encoded else None

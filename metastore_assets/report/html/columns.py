@@ -208,7 +208,7 @@ def _percentiles(row: ColumnStatistics) -> Markup:
 
 
 def _trends(history: Sequence[Mapping[str, Any]]) -> list[Part]:
-    """Return a line chart over the versions for each of nulls, distinct values and mean that ever changed."""
+    """Return up to three line charts over the versions: nulls, distinct values and mean, each if it ever changed."""
     if len(history) < 2:
         return []
     series: dict[str, list[float | None]] = {

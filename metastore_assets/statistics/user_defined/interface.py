@@ -100,7 +100,7 @@ class MergeableStatistic(UserStatistic):
 
     @abstractmethod
     def merge(self, one: Any, other: Any) -> Any:
-        """Return the state of two disjoint sets of rows together. Neither argument must be changed."""
+        """Return the state of two disjoint sets of rows together, without changing either argument."""
 
     @abstractmethod
     def finalize(self, state: Any) -> Any:

@@ -88,7 +88,10 @@ def load_for_policy(policy: ResolvedPolicy, type_class: str | None) -> tuple[Loa
 
 
 def load_by_key(key: str) -> LoadedStatistic:
-    """Return the statistic of a key such as `module:Class@1`, whatever its revision is now. Raises ConfigError."""
+    """Load the statistic of a key such as `module:Class@1`. Raises ConfigError.
+
+    The class may have another revision than the key (1 in the example) by now.
+    """
     return load_statistic(key.rpartition("@")[0])
 
 

@@ -26,7 +26,7 @@ class UserResult:
 
     @property
     def value(self) -> pa.Scalar:
-        """The value as an Arrow scalar."""
+        """The value as an Arrow scalar, which is null if there is none."""
         return self.array[0]
 
 

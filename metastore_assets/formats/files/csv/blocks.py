@@ -214,7 +214,7 @@ def _no_rows(line: int) -> RowBlock:
 
 
 def _refuse_incomplete_row(window: _Window) -> None:
-    """Raise ArrowInvalid for a window without a complete row.
+    """Raise ArrowInvalid, because the window has no complete row.
 
     The message has the cause: a quote is not closed, the file ends with an escape, or the row is too long.
     """

@@ -72,7 +72,7 @@ class ColumnSummary:
 
 @dataclass(frozen=True)
 class CsvSummary:
-    """Row count and columns of one CSV file, and whatever is ambiguous in it."""
+    """Row count and columns of one CSV file, with the evidence on its header, backslashes and blank lines."""
 
     row_count: int
     columns: tuple[ColumnSummary, ...]

@@ -57,7 +57,7 @@ class JsonReader:
     def summarize(self, open_stream: OpenStream) -> JsonSummary:
         """Read a whole file, and return its row count and the kinds of its values.
 
-        Raises ArrowInvalid, whose message has the line.
+        Raises ArrowInvalid if a line is invalid. The message begins with the line number.
         """
         shape = Shape()
         rows = 0
