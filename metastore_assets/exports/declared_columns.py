@@ -57,7 +57,9 @@ class DeclaredColumns:
         self._keys = {key.lower() for key in keys}
         self._types = {name.lower(): (name, type_) for name, type_ in types.items()}
         self._names = top_level_columns(version)
-        self._left_out: dict[str, None] = {}
+        self._undeclared: dict[str, None] = {}
+        self._unsupported: dict[str, str] = {}
+        """The metastore's names of the columns without statistics, by lower-case name."""
         self._twins = case_twins(self._names.values())
 
     @property
@@ -70,29 +72,33 @@ class DeclaredColumns:
         """Convert the statistics of columns to the metastore's form. Columns that it cannot store are omitted."""
         result = []
         for column in exported:
-            name = self._names.get(column.path, "").lower()
-            if not name or name in self._keys or name in self._twins:
+            name = self._names.get(column.path, "")
+            lower = name.lower()
+            if not name or lower in self._keys or lower in self._twins:
                 continue
-            declared = self._types.get(name)
-            statistics = None if declared is None else declare_statistics(*declared, column.statistics)
+            if lower not in self._types:
+                self._undeclared[name] = None
+                continue
+            statistics = declare_statistics(*self._types[lower], column.statistics)
             if statistics is None:
-                self._left_out[name] = None
+                self._unsupported[lower] = self._types[lower][0]
             else:
                 self.written.add(statistics.column)
                 result.append(statistics)
         return result
 
     def notes(self) -> list[str]:
-        """Return up to two sentences about columns that `declare` omitted.
+        """Return a sentence for each reason for which `declare` has omitted columns: those with the reason are named.
 
-        The first names columns for which `declare` has returned no statistics so far. The second names columns whose
-        names differ only in case. A sentence that would name no column is left out.
+        The reasons are: the metastore does not declare the column; it has no statistics that could be written; several
+        names differ only in case.
         """
-        written = {name.lower() for name in self.written}
-        names = [name for name in self._left_out if name not in written]
+        unsupported = [name for name in self._unsupported.values() if name not in self.written]
+        undeclared_reason = "left out, because the metastore does not declare them: "
         reason = "left out, because the metastore has no statistics of their types, or distinct values are not known: "
         return [
-            *([f"{reason}{join_names(names)}"] if names else []),
+            *([f"{undeclared_reason}{join_names(list(self._undeclared))}"] if self._undeclared else []),
+            *([f"{reason}{join_names(unsupported)}"] if unsupported else []),
             *twins_note(name for name in self._names.values() if name.lower() in self._twins),
         ]
 

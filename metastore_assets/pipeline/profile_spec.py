@@ -1,6 +1,6 @@
 """Profile specs: the wanted content of a table's profiles, and comparisons of stored profiles with it.
 
-A leaf is a column without children: a top-level column, or a field nested in one.
+A leaf is a top-level column, or a field nested in one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Leaf columns: the columns of a table and all fields inside them, each with its own array of values and statistics."""
+"""Leaf columns: every column of a table, and every field inside one, each with its own array of values and statistics.
+
+Structs, lists and maps are leaf columns too, besides their fields and elements.
+"""
 
 from __future__ import annotations
 
@@ -99,8 +102,9 @@ def leaf_columns(field: pa.Field) -> list[LeafColumn]:
 def schema_leaves(fields: Iterable[pa.Field]) -> list[list[LeafColumn]]:
     """Return one list of leaf columns for each field of a table, with paths that are distinct in the table.
 
-    A field named `a.b` has the path `` `a.b` `` if a struct `a` has a field `b`. Columns of the same name are numbered:
-    `a`, `` `a`[2] ``.
+    The path of the field `b` in a struct `a` is `a.b`. If the table also has a column with the name `a.b`, the path of
+    this column is its name in backticks. Of two columns named `x`, the second has the path `x[2]`, with `x` in
+    backticks.
     """
     walked = [list(_walk(field, (), False)) for field in fields]
     plain = Counter(".".join(names) for leaves in walked for names, _ in leaves)

@@ -452,6 +452,17 @@ def test_columns_whose_names_differ_only_in_case_are_left_out(hive: str, tmp_pat
     assert set(table.read_back()) == {"", "other"}
 
 
+def test_columns_that_the_metastore_does_not_declare_are_named(hive: str, tmp_path: Path) -> None:
+    location, name = tmp_path / "undeclared", f"h.undeclared{next(_NUMBERS)}"
+    location.mkdir()
+    pq.write_table(pa.table({"id": [1, 2], "Extra": [7, 8]}), location / "1.parquet")
+    register_table(hive, name, location, pa.schema([("id", pa.int64())]))
+    table = HiveExportedTable(hive, name, location, exports=["hive"])
+    (note,) = table.export().notes
+    assert "Extra" in note
+    assert set(table.read_back()) == {"", "id"}
+
+
 def test_selected_columns(hive: str, tmp_path: Path) -> None:
     table = _flat(hive, tmp_path, exports={"hive": {"columns": ["Id", "pr*"]}})
     table.export()

@@ -1,4 +1,4 @@
-"""A record of the table's state that was planned last. It shows whether a later state differs in more than its files."""
+"""A record of the table's state that was planned last. It shows whether a later state differs only in its files."""
 
 from __future__ import annotations
 

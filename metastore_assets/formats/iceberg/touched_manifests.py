@@ -144,7 +144,7 @@ def may_contain(bounds: FieldBounds, value: Any) -> bool:
 def _field_bounds(
     field: PartitionField, type_: pa.DataType | None, lower: bytes | None, upper: bytes | None, is_mixed: bool
 ) -> FieldBounds:
-    """Return the decoded bounds of a partition field in a manifest.
+    """Return (lower bound, upper bound, whether there may be a null or NaN) of a partition field in a manifest.
 
     Return None if a bound is missing or corrupt, or if values cannot be compared with it.
 
@@ -153,7 +153,7 @@ def _field_bounds(
         type_: the type of the field's values; None if unknown.
         lower: the lower bound as the manifest list stores it; None if it is missing.
         upper: the upper bound, likewise.
-        is_mixed: whether the manifest list records a NaN, or does not exclude nulls.
+        is_mixed: whether there may be a null or NaN according to the manifest list.
     """
     if field.transform == "void" or type_ is None or lower is None or upper is None:
         return None
