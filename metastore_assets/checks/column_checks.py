@@ -468,7 +468,7 @@ def _matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
 
 @dataclass(frozen=True)
 class MatchCount:
-    """The result of testing the values in a column's value counts. A value counts as often as it occurs."""
+    """The numbers of values of a column that satisfy a condition or not. Every occurrence of a value is counted."""
 
     matching: int
     """The number of values that satisfy the condition."""

@@ -24,8 +24,8 @@ from metastore_assets.produce.updates import ADD, DELETE, UPDATE
 class HotKey:
     """A hot key, to which `step` applies instructions, those of a few source keys at a time.
 
-    The first update row of the key says whether the key is added, updated or deleted. This depends on all rows of the
-    key. So `__init__` determines it in a first pass, before `step` is called.
+    The first update row that `step` returns for the key says whether the key is added, updated or deleted. This depends
+    on all rows of the key, so `__init__` determines it in a first pass.
     """
 
     def __init__(self, task: ApplyTask, key: pl.DataFrame) -> None:

@@ -217,8 +217,8 @@ class VersionStore:
     def _was_newest_recently(self, number: int) -> bool:
         """Return whether a version was the newest a short time ago.
 
-        If another process has published the next version since then, the put-if-absent of its document shows that.
-        After a long time, that document may have expired.
+        If another process has published the next version since then, its document exists, so that the put-if-absent of
+        this process fails. After a long time, that document may have expired, and the put would wrongly succeed.
         """
         is_recent = time.monotonic() - self._latest_read < _RECENT_SECONDS
         return is_recent and self._latest is not None and self._latest.number == number

@@ -343,10 +343,10 @@ def _partition_index_differences(
 
 
 def missing_files(store: ObjectStore, version: Version) -> Iterator[VersionDifference]:
-    """Yield a difference for each file of a version that does not exist.
+    """Yield a difference for each missing file that a version refers to.
 
     Raises:
-        StoreError: A file with entries of the version is missing.
+        StoreError: A file with the version's entries is missing. These name the other files.
     """
     with SortedRuns(PATHS) as referenced, SortedRuns(FILES) as existing:
         referenced.add_keys(pa.array([*version.document_paths(), *version.auxiliary_files()], pa.string()))
