@@ -102,7 +102,8 @@ def job_folder(config: MetastoreConfig) -> str:
 def emr_obstacle(config: MetastoreConfig) -> str | None:
     """Return why a configuration with `engine: emr-serverless` cannot work, with advice; None if it can.
 
-    The result is None for any other `engine`. Values that refer to variables count as valid.
+    The result is None for any other `engine`. Locations that begin with a variable, such as `${ROOT}/orders`, count as
+    valid. So do secrets that contain one.
     """
     if config.engine != EMR_SERVERLESS:
         return None

@@ -429,12 +429,12 @@ class LargeSegment(FragmentSegment):
 
     @lock_free_cached_property
     def _fragments(self) -> list[RangeFiles]:
-        """The files with fragments, by ascending key. Each item joins the files of several consecutive ranges."""
+        """Readers of the fragments, by ascending key. Each reads the files of several consecutive ranges as one."""
         return self._join_files("fragments")
 
     @lock_free_cached_property
     def _columns(self) -> list[RangeFiles]:
-        """The files with flat columns, by ascending key. Each item joins the files of several consecutive ranges."""
+        """Readers of the flat columns, by ascending key. Each reads the files of several consecutive ranges as one."""
         return self._join_files("columns")
 
     def _join_files(self, kind: str) -> list[RangeFiles]:
