@@ -62,8 +62,8 @@ class Histogram:
     def edges(self) -> pa.Array:
         """Return the bin edges, ascending, as values of the column's type class: one more than there are bins.
 
-        Bin i is from edge i (inclusive) to edge i + 1 (exclusive). Edges are limited to the range of the type class, such
-        as that of 64-bit integers. If the last edge is limited, the last bin includes it.
+        Bin i is from edge i (inclusive) to edge i + 1 (exclusive). Edges are limited to the range of the type class,
+        such as that of 64-bit integers. If the last edge is limited, the last bin includes it.
         """
         return self._values(np.arange(len(self) + 1))
 
