@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import groupby
 
 from metastore_assets.config import TableConfig
@@ -167,17 +168,23 @@ def profile_error(table: TableConfig, failures: Sequence[FragmentFailure], finis
     )
 
 
-def failure_advice(is_unsupported: Sequence[bool]) -> str:
+class FailureAdvice(StrEnum):
+    """What to do about files that could not be read."""
+
+    UNSUPPORTED = "Nothing is damaged, so do not remove these files: their content is not supported"
+    DAMAGED = "Repair or remove the damaged files and try again"
+    BOTH = (
+        "Repair or remove the damaged files and try again; do not remove files whose content is not supported, as "
+        "their message says"
+    )
+
+
+def failure_advice(is_unsupported: Sequence[bool]) -> FailureAdvice:
     """Return advice about files that could not be read.
 
     Args:
         is_unsupported: For each file, whether its content is not supported. Otherwise it is damaged.
     """
     if all(is_unsupported):
-        return "Nothing is damaged, so do not remove these files: their content is not supported"
-    if any(is_unsupported):
-        return (
-            "Repair or remove the damaged files and try again; do not remove files whose content is not supported, as "
-            "their message says"
-        )
-    return "Repair or remove the damaged files and try again"
+        return FailureAdvice.UNSUPPORTED
+    return FailureAdvice.BOTH if any(is_unsupported) else FailureAdvice.DAMAGED

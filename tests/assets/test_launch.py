@@ -229,7 +229,7 @@ def test_the_job_of_a_table_with_a_longer_name_is_not_found() -> None:
         },
     }
     assert find_refresh_job(answer, "web_orders") == RefreshJob("here", "r", longer.job)
-    with pytest.raises(ConfigError, match="no job"):
+    with pytest.raises(ConfigError, match="'orders'"):
         find_refresh_job(answer, "orders")
 
 

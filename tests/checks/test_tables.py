@@ -280,7 +280,7 @@ def test_missing_partitions_make_a_check_unknown(local_store: ObjectStore) -> No
     table = publish(local_store, numbers(1), partitions={"day=1": numbers(1)})
     result = finding(local_store, table, {"row_count": 1, "partitions": ["day=1", "month=*"]})
     assert result.status == "unknown"
-    assert "table 'orders' has no partition 'month=*': it is partitioned by 'day'" in result.observed
+    assert all(name in result.observed for name in ("'orders'", "'month=*'", "'day'"))
     assert finding(local_store, table, {"row_count": 2, "partitions": ["day=1", "month=*"]}).status == "failed"
     assert finding(local_store, table, {"row_count": 1, "partitions": "all"}).status == "passed"
 

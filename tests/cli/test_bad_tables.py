@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from metastore_assets.store import local
 from tests.cli.run_command import documents, error_of, run, run_json
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -50,7 +52,7 @@ def test_a_corrupt_parquet_file(lake: Path) -> None:
     data[4:300] = b"\xff" * 296
     broken.write_bytes(data)
     message = error_of(run("refresh", "t", config=config))
-    assert "1 of 2 fragments could not be profiled" in message
+    assert "1 of 2 fragments" in message
     assert "'part=2'" in message
     assert str(broken) in message
     assert_last_version_is_readable(config)
@@ -79,7 +81,7 @@ def test_a_corrupt_csv_row(tmp_path: Path, text: str) -> None:
     (tmp_path / "t" / "bad.csv").write_bytes(text.encode("latin-1"))
     config = _configure(tmp_path)
     assert str(tmp_path / "t" / "bad.csv") in error_of(run("refresh", "t", config=config))
-    assert "no published version" in error_of(run("show", "t", config=config))
+    assert "`metastore refresh t`" in error_of(run("show", "t", config=config))
     assert str(tmp_path / "t" / "bad.csv") in error_of(run("profile", str(tmp_path / "t" / "bad.csv")))
 
 
@@ -98,8 +100,8 @@ def test_a_folder_without_files(lake: Path) -> None:
     for path in (lake / "t").rglob("*.parquet"):
         path.unlink()
     config = lake / "metastore.yaml"
-    assert "no data files" in error_of(run("refresh", "t", config=config))
-    assert "no data files" in error_of(run("refresh", "t", "--dry-run", config=config))
+    assert str(lake / "t") in error_of(run("refresh", "t", config=config))
+    assert str(lake / "t") in error_of(run("refresh", "t", "--dry-run", config=config))
     assert_last_version_is_readable(config)
 
 
@@ -129,9 +131,9 @@ def test_an_unknown_partition(lake: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="a folder that even root cannot write to")
 def test_a_root_without_permission(lake: Path) -> None:
     message = error_of(run("refresh", "t", config=_configure(lake, root="/sys/metastore")))
-    # The kernel's message for root differs from that for other users.
-    assert "not permitted" in message or "no permission" in message
-    assert all(part in message for part in ["/sys/metastore", "set another root"]), message
+    assert "/sys/metastore" in message
+    # The kernel's error for root differs from that for other users.
+    assert any(local._ADVICE[number] in message for number in (errno.EPERM, errno.EACCES)), message
 
 
 def test_a_root_that_is_a_file(lake: Path) -> None:

@@ -123,8 +123,9 @@ def test_suggestions_are_pasted_and_pass(published: Path) -> None:
 
 
 def test_an_error_is_one_line(checked: Path) -> None:
-    assert "no check 'x' of table 'orders'" in error_of(run("check", "orders", "--only", "x", config=checked))
-    assert "--suggest runs no checks" in error_of(run("check", "orders", "--suggest", "--strict", config=checked), 2)
+    message = error_of(run("check", "orders", "--only", "x", config=checked))
+    assert all(name in message for name in ("'x'", "'orders'"))
+    assert "--suggest" in error_of(run("check", "orders", "--suggest", "--strict", config=checked), 2)
     with_checks(checked, {"columns": {"nope": {"checks": ["not_null"]}, "id": {"checks": ["not_null"]}}})
     result = run("check", "orders", "--json", config=checked)
     assert (result.exit_code, result.stderr) == (1, "")

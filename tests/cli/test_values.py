@@ -147,10 +147,10 @@ def test_errors_name_the_policy_that_stores_it(small: Path) -> None:
     for command in (["quantile", "t", "hidden", "0.5"], ["rank", "t", "hidden", "2"], ["locate", "t", "hidden", "2"]):
         message = error_of(run(*command, config=small))
         assert "column 'hidden' of table 't'" in message
-        assert "`values: hidden`; with `shown` a refresh reads them" in message
+        assert all(policy in message for policy in ("`values: hidden`", "`shown`"))
     message = error_of(run("locate", "t", "dropped", "2", config=small))
     assert "column 'dropped' of table 't'" in message
-    assert "`frequencies: off`; with `frequencies: all`" in message
+    assert all(policy in message for policy in ("`frequencies: off`", "`frequencies: all`"))
     assert run_json("rank", "t", "cut", "3", config=small) == run_json("rank", "t", "kept", "3", config=small)
     (shown,) = run_json("show", "t", "--columns", "hidden", config=small)["columns"]
     assert (shown["distinct_count"], shown["distinct_count_guarantee"]) == (3, "estimate")

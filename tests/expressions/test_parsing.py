@@ -67,5 +67,5 @@ def test_a_pattern_that_is_not_utf8_is_refused_unless_it_is_a_prefix() -> None:
 def test_unsupported_expressions_with_long_texts_are_refused() -> None:
     """Arrow has no text for this expression, because it truncates the value inside a character."""
     long = pc.is_in(pc.field("x"), pa.array(["😀" * 100]))
-    with pytest.raises(PredicateError, match="the expression is not supported"):
+    with pytest.raises(PredicateError, match=r"isin.*match_like"):
         parse_predicate(long & pc.match_substring(pc.field("x"), "a"), "t", [LeafColumn("x", "1", pa.string())])

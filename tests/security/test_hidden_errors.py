@@ -17,7 +17,7 @@ from deltalake import write_deltalake
 from metastore_assets.cli.commands import cli
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError
-from metastore_assets.formats import metadata_cache
+from metastore_assets.formats import metadata_cache, redaction
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from tests.formats.iceberg.writer import IcebergWriter, column
 from tests.robustness.refresh_assertions import no_spark
@@ -108,10 +108,10 @@ def test_no_error_of_planning_or_reading_quotes_a_value(tmp_path: Path, fault: C
         except MetastoreError as error:
             error_text = traceback_text(error)
         else:
-            error_text = "nothing is wrong: values of a column are hidden"
+            error_text = redaction._NOTE
             assert fault in (ragged_row_in_second_file, delta_statistics)
         assert not any(secret in error_text for secret in secrets), error_text
-        assert "values of a column are hidden" in error_text
+        assert redaction._NOTE in error_text
     (tmp_path / "metastore.yaml").write_text(config.model_dump_json(exclude_unset=True), encoding="utf-8")
     for command in ("refresh t", "refresh t --dry-run", "--debug refresh t", "refresh t --json"):
         done = CliRunner().invoke(cli, [*command.split(), "--config", str(tmp_path / "metastore.yaml")])

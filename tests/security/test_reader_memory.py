@@ -62,11 +62,7 @@ def refresh(folder: Path, engine: str) -> tuple[str, int]:
 @pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.spark)])
 def test_a_file_that_unpacks_to_gigabytes_is_named(tmp_path: Path, engine: str) -> None:
     message, most = refresh(tmp_path, engine)
-    assert (
-        "bomb/1.parquet: column 'arr' cannot be read: it takes more than the 1.0 GiB of memory that a process"
-        in message
-    )
-    assert "if you trust the file, set $METASTORE_READER_MEMORY to more" in message
+    assert all(part in message for part in ("bomb/1.parquet", "'arr'", "1.0 GiB", "$METASTORE_READER_MEMORY"))
     assert most < 1.3 * LIMIT
 
 

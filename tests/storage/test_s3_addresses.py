@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -283,7 +284,7 @@ def test_a_clone_from_another_bucket_needs_permission(tmp_path: Path, make_bucke
     for allow in (source.uri("lake/sales/"), f"s3a://{source.name}", f"S3://{source.name}/lake"):
         assert read_columns(bucket.open("clone", allow=(allow,)).snapshot()) == {"a": [1, 3]}
     for allow in (source.uri("lake/sale"), source.uri("lake/sales/f"), bucket.uri("")):
-        with pytest.raises(TableFormatError, match="not in the table's own store"):
+        with pytest.raises(TableFormatError, match=re.escape(source.uri("lake/sales/f.parquet"))):
             bucket.open("clone", allow=(allow,)).snapshot()
     path_mapping = {source.uri("lake"): bucket.uri("moved")}
     bucket.upload(tmp_path / "t", "moved/sales")

@@ -236,7 +236,7 @@ def test_a_stream_over_a_removed_checkpoint_can_be_replaced_by_a_snapshot(tmp_pa
     stream = cleaned.stream()
     for file in (tmp_path / "_delta_log").glob("*.checkpoint.parquet"):
         file.unlink()
-    with pytest.raises(UnstreamableError, match="was removed"):
+    with pytest.raises(UnstreamableError):
         list(stream.fragments)
 
 

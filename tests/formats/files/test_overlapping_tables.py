@@ -66,8 +66,7 @@ def test_folders_inside_of_a_table_are_refused_with_its_location(table: Table, t
     file = next(path for path in folders.pop().rglob("*.parquet"))
     for folder in (*folders, file):
         message = _refusal(folder)
-        assert f"{folder} lies inside the {_NAMES[table.kind]} table {table.folder}, " in message
-        assert message.endswith(f"; name {table.folder}, and filter with `partitions` (`--partition`)")
+        assert all(part in message for part in (str(folder), _NAMES[table.kind], f" {table.folder}, ", "`--partition`"))
     link = tmp_path / "link"
     link.symlink_to(file.parent)
     assert str(table.folder) in _refusal(link)
@@ -89,8 +88,8 @@ def test_a_folder_inside_of_a_lance_table_is_refused_without_advice_on_partition
     (folder / "plain").mkdir()
     pq.write_table(pa.table({"id": [7]}), folder / "plain" / "x.parquet")
     message = _refusal(folder / "plain")
-    assert f"{folder / 'plain'} lies inside the Lance table {folder}, " in message
-    assert message.endswith(f"; name {folder}")
+    assert all(part in message for part in (str(folder / "plain"), "Lance", f" {folder}, "))
+    assert "partition" not in message
 
 
 def test_a_link_to_a_moved_partition_is_refused(table: Table, tmp_path: Path) -> None:
