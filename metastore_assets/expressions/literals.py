@@ -167,7 +167,7 @@ def _to_physical(value: object, cls: TypeClass) -> Any:
 
 
 def _physical_of_arrow(value: pa.Scalar, cls: TypeClass) -> Any:
-    """Convert an Arrow scalar as `_to_physical` does, with the same errors."""
+    """Convert an Arrow scalar as `_to_physical` converts a Python value, with the same errors."""
     if isinstance(value, pa.DictionaryScalar):
         value = value.value
     if not value.is_valid:
@@ -176,15 +176,17 @@ def _physical_of_arrow(value: pa.Scalar, cls: TypeClass) -> Any:
         if cls.name != "uuid":
             raise ValueError("a UUID")
         return value.value.as_py()
+    if t.is_timestamp(value.type) and t.is_timestamp(cls.arrow):
+        _check_zone(value.type.tz is not None, cls)
     value_class = type_class(value.type)
     if cls.name.partition("_")[0] != value_class.name.partition("_")[0] and not (
         cls.is_numeric and value_class.is_numeric
     ):
         raise ValueError(f"a value of {value_class.name}")
+    if t.is_timestamp(value.type) or t.is_time(value.type):
+        return _in_unit(value.value * (TICKS["ns"] // TICKS[value.type.unit]), cls)
     if t.is_temporal(cls.arrow):
-        # A cast to a coarser unit raises if it would lose something.
-        ticks = value.cast(cls.arrow)
-        return ticks.value
+        return value.cast(cls.arrow).value
     if cls.name == "string":
         return value.as_buffer().to_pybytes()
     return _to_physical(value.as_py(), cls)

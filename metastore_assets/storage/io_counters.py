@@ -174,7 +174,10 @@ def record_write(location: str, size: int) -> None:
 
 
 def add_io_counts(counts: IoCounts) -> None:
-    """Add the counts of a task in another process to the current step."""
+    """Add the counts of a task in another process to the current `io_step` block, or `count_io` block.
+
+    Outside of such blocks, do nothing.
+    """
     if (current := _current.get()) is not None:
         for tally, count in zip(current[0].tallies(current[1]), (counts.read, counts.written), strict=True):
             tally.add_count(count)

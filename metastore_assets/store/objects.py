@@ -172,7 +172,7 @@ class ObjectStore:
             path: Path of the object.
             schema: Columns of all tables.
             encodings: {column: Parquet encoding}, such as `DELTA_BINARY_PACKED` for sorted numbers. Each column that is
-                missing here gets a dictionary. None: all columns get one.
+                missing here gets a dictionary, unless it is nested. None: all columns get one.
             bounded: Columns with a minimum and maximum per row group. None: all columns with short values.
             minimal: Options of a file with minimal size, which replace `encodings` and `bounded`.
         """

@@ -261,7 +261,8 @@ class ValueCountReader:
     def ranks(self, type_class: str) -> Ranks:
         """Return a reader of the ranks of the values of one type class. Each thread gets another reader.
 
-        Values are ranked by `column`, then `value`.
+        Ranks begin at 0 in each column. A value has as many ranks as its frequency: if `a` occurs twice and `b` once,
+        the ranks of `a` are 0 and 1, and that of `b` is 2.
         """
         cache: dict[str, Ranks] = self._ranks.__dict__
         if type_class not in cache:

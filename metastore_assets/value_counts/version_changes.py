@@ -1,4 +1,4 @@
-"""Changes of value counts (the frequencies of all distinct values) between versions: which values, and how many.
+"""Changes of value counts (the frequencies of all distinct values) between versions: changed values, or their number.
 
 A type class is a group of column types whose values are stored as one type.
 """

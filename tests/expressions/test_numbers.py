@@ -69,3 +69,22 @@ def test_unrepresentable_numbers_are_refused_as_values(text: str) -> None:
             parse_literal(text, cls, "column 'n'")
         with pytest.raises(LiteralError, match="'n'"):
             to_literal(Decimal(text), cls, "column 'n'")
+
+
+@pytest.mark.parametrize(
+    ("value", "column", "reason"),
+    [
+        (pa.scalar(1_500_001, pa.timestamp("us")), pa.timestamp("ms"), r"\bms\b"),
+        (pa.scalar(1, pa.time64("ns")), pa.time64("us"), None),
+        (pa.scalar(1, pa.timestamp("s", "UTC")), pa.timestamp("s"), "time zone"),
+        (pa.scalar(2**62, pa.timestamp("s")), pa.timestamp("ns"), "range"),
+    ],
+)
+def test_arrow_times_that_a_column_cannot_have(value: pa.Scalar, column: pa.DataType, reason: str | None) -> None:
+    """The message has the reason, as for a datetime of Python. Times of day have nanoseconds in all columns."""
+    cls = type_class(column)
+    if reason is None:
+        assert to_literal(value, cls, "column 'n'") == value
+        return
+    with pytest.raises(LiteralError, match=f"column 'n'.*{reason}"):
+        to_literal(value, cls, "column 'n'")

@@ -97,7 +97,10 @@ def map_sums(
 
 
 def is_local_sum(engine: Engine, sums: Sequence[FrequencySum]) -> bool:
-    """Return whether this process computes these sums, because they are short and split no column into ranges."""
+    """Return True if this process computes these sums.
+
+    Spark does if they are long, or if one of them splits the values of a column into ranges that are summed separately.
+    """
     reads = sum(len(part.positions) * len(part.terms) for part in sums)
     has_ranges = any(part.splitters for part in sums)
     return not has_ranges and engine.sums_here(reads, sum(part.rows for part in sums))
