@@ -324,7 +324,7 @@ def _read_parquet_metadata(source: pa.NativeFile) -> pq.FileMetaData:
     reader = pq.ParquetReader()
     try:
         reader.open(source)
-    except (OSError, pa.ArrowInvalid):
+    except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
         # This also opens footers that only the lenient reader accepts.
         return open_parquet(source).metadata
     return reader.metadata

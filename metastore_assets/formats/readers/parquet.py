@@ -63,15 +63,28 @@ def _open(
             arrow_extensions_enabled=True,
             page_checksum_verification=True,
         )
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         if _ENCRYPTED in str(error):
             raise UnsupportedError("it is encrypted, which has no reader") from error
-        if metadata is not None or not REFUSED.search(str(error)):
+        if metadata is not None:
             raise
-        return _open(source, int96_unit, read_lenient_metadata(source))
+        if REFUSED.search(str(error)):
+            return _open(source, int96_unit, read_lenient_metadata(source))
+        return _open_without_arrow_schema(source, int96_unit, error)
     if metadata is None and is_misunderstood(file.schema):
         return _open(source, int96_unit, read_lenient_metadata(source))
     return file
+
+
+def _open_without_arrow_schema(source: pa.NativeFile, int96_unit: str, error: Exception) -> pq.ParquetFile:
+    """Open a file that Arrow refused with `error`, without the schema that Arrow stored in it.
+
+    Raises the same error if this schema is not the reason.
+    """
+    try:
+        return _open(source, int96_unit, read_lenient_metadata(source, has_arrow_schema=False))
+    except (OSError, pa.ArrowException, UnsupportedError):
+        raise error from None
 
 
 class ParquetColumns:

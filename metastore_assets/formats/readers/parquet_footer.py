@@ -6,6 +6,9 @@
 - Old versions of Presto declare the keys of maps as optional, which Arrow refuses. Such a map becomes a list of entries
   which `schema_casting` casts to a map.
 - Arrow reads enumerations as bytes, although the specification calls them texts. They get the type of texts.
+- Writers that use Arrow also store its schema, as metadata that other readers ignore. Arrow refuses the file if it
+  cannot decode this schema, for example if it has the 128-bit integers of Polars. Without it, columns have the types of
+  Parquet.
 
 The footer is changed before Arrow parses it.
 """
@@ -27,8 +30,11 @@ REFUSED = re.compile("Logical type Null cannot be applied to group node|Map keys
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
 
+_ARROW_SCHEMA = b"ARROW:schema"
+"""The key of Arrow's schema in the metadata of a file."""
+
 # Field ids of Parquet's structs.
-_SCHEMA = 2
+_SCHEMA, _KEY_VALUE_METADATA, _KEY = 2, 5, 1
 _REPETITION, _CHILDREN, _CONVERTED_TYPE, _LOGICAL_TYPE = 3, 5, 6, 10
 _UNKNOWN = 11
 _INTERVAL_BYTES = 12
@@ -49,8 +55,12 @@ def is_misunderstood(schema: pq.ParquetSchema) -> bool:
     return any(type_ == "ENUM" or (type_, length) == ("UNKNOWN", _INTERVAL_BYTES) for type_, length in types)
 
 
-def read_lenient_metadata(source: pa.NativeFile) -> pq.FileMetaData:
+def read_lenient_metadata(source: pa.NativeFile, *, has_arrow_schema: bool = True) -> pq.FileMetaData:
     """Return a file's metadata from its footer, corrected in memory as the module describes.
+
+    Args:
+        source: The content of the file.
+        has_arrow_schema: Whether the metadata keep the schema that Arrow stored.
 
     Raises ArrowInvalid if the file has no footer, or if the corrected footer is still invalid.
     """
@@ -63,6 +73,8 @@ def read_lenient_metadata(source: pa.NativeFile) -> pq.FileMetaData:
     source.seek(size - _TAIL_BYTES - length)
     try:
         footer = _corrected(source.read(length))
+        if not has_arrow_schema:
+            footer = _without_arrow_schema(footer)
     except (IndexError, RecursionError) as error:
         raise pa.ArrowInvalid("its Parquet footer is broken or cut off") from error
     return pq.read_metadata(io.BytesIO(_MAGIC + footer + len(footer).to_bytes(4, "little") + _MAGIC))
@@ -110,6 +122,23 @@ def _corrected(footer: bytes) -> bytes:
     for element in reversed(elements):
         if element.is_wrongly_unknown and element.removable is not None:
             del data[slice(*element.removable)]
+    return bytes(data)
+
+
+def _without_arrow_schema(footer: bytes) -> bytes:
+    """Return a footer in which the entry with Arrow's schema has another key. Raises IndexError if it is cut off."""
+    cursor = ThriftCursor(footer)
+    data = bytearray(footer)
+    for field, kind, _ in cursor.fields():
+        if field != _KEY_VALUE_METADATA:
+            cursor.skip(kind)
+            continue
+        for _ in range(cursor.list_header()[0]):
+            for entry_field, entry_kind, _ in cursor.fields():
+                cursor.skip(entry_kind)
+                start = cursor.position - len(_ARROW_SCHEMA)
+                if entry_field == _KEY and footer[start - 1 : cursor.position] == bytes([12]) + _ARROW_SCHEMA:
+                    data[start : cursor.position] = _ARROW_SCHEMA.lower()
     return bytes(data)
 
 

@@ -1,4 +1,4 @@
-"""Parquet footers of Hive, Java and Presto: logical types of nulls on other columns, and maps with optional keys."""
+"""Parquet footers that Arrow refuses or misunderstands: of Hive, Java and Presto, or with an invalid Arrow schema."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import base64
 import zlib
 from pathlib import Path
 
+import duckdb
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -92,6 +94,40 @@ def test_enumerations_are_texts(tmp_path: Path) -> None:
     assert read_columns(snapshot) == table.to_pydict()
     bounds = opened.bounds(snapshot, "e").to_pylist()[0]
     assert (bounds["null_count"], bounds["minimum"], bounds["maximum"]) == (1, "BLUE", "RED")
+
+
+@pytest.mark.parametrize("stored", ["", "!", "AAAA"])
+def test_an_arrow_schema_that_arrow_cannot_decode_is_ignored(tmp_path: Path, stored: str) -> None:
+    path = tmp_path / "x.parquet"
+    table = pa.table({"n": [1, None], "ARROW:schema": ["a", "ARROW:schema"]})
+    with pq.ParquetWriter(path, table.schema, store_schema=False) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"before": "ARROW:schema", "ARROW:schema": stored, "after": "x"})
+    with pytest.raises(pa.ArrowInvalid):
+        pq.ParquetFile(path)
+    assert read_columns(open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()) == table.to_pydict()
+
+
+def test_integers_of_128_bits_of_polars_are_their_bytes(tmp_path: Path) -> None:
+    """Only Arrow's schema says that they are integers, and Arrow does not have them."""
+    path = tmp_path / "x.parquet"
+    pl.DataFrame({"n": [1, 2], "big": pl.Series([2**100, None], dtype=pl.Int128)}).write_parquet(path)
+    with pytest.raises(pa.ArrowNotImplementedError):
+        pq.ParquetFile(path)
+    opened = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
+    snapshot = opened.snapshot()
+    stored = duckdb.sql(f"select big from '{path}'").fetchall()
+    assert read_columns(snapshot) == {"n": [1, 2], "big": [value for (value,) in stored]}
+    assert snapshot.schema.field("big").type == pa.binary(16)
+    assert opened.bounds(snapshot, "big")["null_count"].to_pylist() == [1]
+
+
+def test_an_unreadable_file_without_arrow_schema_keeps_its_error(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"n": [1]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(pa.ArrowInvalid, match="magic bytes"):
+        ParquetColumns(pa.OSFile(str(path), "rb"))
 
 
 def _packed(text: str) -> bytes:
