@@ -118,7 +118,7 @@ def test_ranks_equal_those_from_the_rows_after_any_commits(spark: SparkSession, 
     lake = Lake(tmp_path, random.Random(seed))
     for partition in range(4):
         lake.append(partition)
-    for _ in range(3):
+    for _ in range(2):
         refresh(lake.config(), lake.table, lambda: spark)
         assert_answers(Metastore(lake.config().root).table("t"), lake, lake.draw)
         lake.commit()

@@ -40,7 +40,7 @@ def test_value_counts_in_many_runs_equal_duckdbs(
     lake = Lake(tmp_path, random.Random(seed))
     for partition in range(4):
         lake.append(partition, 120)
-    for _number in range(5):
+    for _number in range(3):
         refresh(lake.config(), lake.table, lambda: spark)
         answer = everything(lake.config())
         assert_matches_duckdb(answer, lake)

@@ -72,7 +72,9 @@ def test_guarantees_remove_no_row(tmp_path: Path, kind: str) -> None:
     """Arrow's bounds from Parquet statistics ignore NaN, so the expected rows come from files without statistics."""
     folders = (tmp_path / str(number) for number in count())
 
-    @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=max(4, settings().max_examples // 100), deadline=None, suppress_health_check=list(HealthCheck)
+    )
     @given(rows(), st.integers(0, 1), st.lists(_FILTERS, min_size=20, max_size=20))
     def check(files: Any, late: int, filters: list[pc.Expression]) -> None:
         folder = next(folders)

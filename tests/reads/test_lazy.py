@@ -65,7 +65,9 @@ _COMBINED = st.one_of(
 def test_a_lazy_frame_has_the_rows_that_polars_selects(tmp_path: Path) -> None:
     folders = (tmp_path / str(number) for number in count())
 
-    @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=max(4, settings().max_examples // 100), deadline=None, suppress_health_check=list(HealthCheck)
+    )
     @given(rows(), st.sampled_from([None, "id = 1"]), st.integers(0, 1), st.lists(_COMBINED, min_size=8, max_size=8))
     def check(files: Any, deleted: str | None, late: int, predicates: list[pl.Expr]) -> None:
         folder = next(folders)

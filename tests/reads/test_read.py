@@ -37,7 +37,9 @@ _DELETES = [None, "id = 1", "id >= 100", "word = 'a'"]
 def test_a_read_has_the_rows_of_the_full_scan_with_the_filter(tmp_path: Path, kind: str) -> None:
     folders = (tmp_path / str(number) for number in count())
 
-    @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=max(4, settings().max_examples // 100), deadline=None, suppress_health_check=list(HealthCheck)
+    )
     @given(rows(), st.sampled_from(_DELETES), st.integers(0, 2), st.lists(predicates(), min_size=3, max_size=6))
     def check(files: Any, deleted: str | None, late: int, wheres: list[str]) -> None:
         folder = next(folders)

@@ -303,15 +303,16 @@ def test_nothing_of_a_hidden_value_is_stored(
         run("refresh", "t")
         append_versions(VersionStore(ObjectStore(config.root), "t"))
         assert files_with(tmp_path / "root", *TOKENS) == []
-        for command in (
-            *("show t", "show t --json", "history t --json", "changes t --since 1 --json", "verify t --json"),
-            *(
+        commands = ["show t --json", "verify t --json", f"report t -o {tmp_path / 'page.html'}"]
+        if lake in (Parquet, Delta, Iceberg):  # These read only the root, whose files are those of every format.
+            commands += [
+                "show t",
+                "history t --json",
+                "changes t --since 1 --json",
                 "diff t --json",
-                f"report t -o {tmp_path / 'page.html'}",
                 "check t --suggest",
-                f"count t --where {key}>3",
-            ),
-        ):
+            ]
+        for command in (*commands, f"count t --where {key}>3"):
             run(*command.split())
         refresh(config, config.tables[0], no_spark, RefreshRequest(full=True))
     shown_text = "".join([*outputs, caplog.text, *capfd.readouterr()])

@@ -26,7 +26,9 @@ from tests.reads.tables import build, no_spark, predicates, rows
 def test_a_query_has_the_rows_of_the_table(tmp_path: Path) -> None:
     folders = (tmp_path / str(number) for number in count())
 
-    @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=max(3, settings().max_examples // 100), deadline=None, suppress_health_check=list(HealthCheck)
+    )
     @given(rows(), st.sampled_from([None, "id = 1"]), st.integers(0, 1), st.lists(predicates(), min_size=8, max_size=8))
     def check(files: Any, deleted: str | None, late: int, wheres: list[str]) -> None:
         folder = next(folders)
