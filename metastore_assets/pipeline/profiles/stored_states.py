@@ -130,6 +130,10 @@ class _StoredProfile:
                 self.row_count, table = states_reader.read(files, (*STATE_COLUMNS, *SKETCH_COLUMNS))
             else:
                 self.row_count, table = _read_without_sketches(store, path)
+            if not set(union.names).issuperset(table.schema.field("minimum").type.names):
+                # Columns that the table no longer has may have values of other classes.
+                field_ids = [leaf.field_id for leaf, _ in spec.leaves]
+                table = table.filter(pc.is_in(table["field_id"], pa.array(field_ids, pa.string())))
             for at, name in enumerate(STATE_COLUMNS):
                 if name in UNION_COLUMNS:
                     table = table.set_column(at, name, cast_to_union(table[name].combine_chunks(), union))
