@@ -86,7 +86,7 @@ def _cases(length: int, seeds: range) -> list[object]:
     return [pytest.param(kind, seed, length, id=f"{kind.__name__}-{seed}") for kind in _KINDS for seed in seeds]
 
 
-@pytest.mark.parametrize(("kind", "seed", "length"), _cases(6, range(1)))
+@pytest.mark.parametrize(("kind", "seed", "length"), _cases(4, range(1)))
 def test_a_history(spark: SparkSession, tmp_path: Path, kind: type[History], seed: int, length: int) -> None:
     _compare(kind, seed, length, tmp_path, spark)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -120,19 +121,27 @@ def discard(versions: VersionStore) -> None:
 WAYS = [expire, drop, purge_all, append_when_due, discard]
 
 
+@pytest.fixture(scope="module")
+def published_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with three versions of a table, and their history."""
+    root = tmp_path_factory.mktemp("published") / "root"
+    store = ObjectStore(str(root))
+    for _ in range(3):
+        publish(store, pa.table({"x": ["a", "b"]}))
+    append_versions(VersionStore(store, "orders"))
+    return root
+
+
 @pytest.mark.parametrize(
     "linked", ["entries", "profiles", "value_counts", "pending", "backfills", "history", "versions", ""]
 )
 @pytest.mark.parametrize("way", WAYS)
 def test_deletion_does_not_follow_links(
-    tmp_path: Path, outside_folder: Path, way: Callable[[VersionStore], None], linked: str
+    published_root: Path, tmp_path: Path, outside_folder: Path, way: Callable[[VersionStore], None], linked: str
 ) -> None:
     """A folder of a table, or the table's own folder, is moved elsewhere and replaced by a link to it."""
-    store = ObjectStore(str(tmp_path / "root"))
-    for _ in range(3):
-        publish(store, pa.table({"x": ["a", "b"]}))
-    versions = VersionStore(store, "orders")
-    append_versions(versions)
+    shutil.copytree(published_root, tmp_path / "root")
+    versions = VersionStore(ObjectStore(str(tmp_path / "root")), "orders")
     folder = tmp_path / "root" / "orders" / linked
     if folder.exists():
         folder.rename(tmp_path / "moved")
