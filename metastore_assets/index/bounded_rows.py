@@ -75,7 +75,10 @@ def column_bounds(table: pa.Table, column: BoundColumn) -> ColumnBounds:
 
 
 def _count_bounds(counts: pa.ChunkedArray, most: RowCounts) -> RowBounds:
-    """Return bounds of the count in each row. A known count is both bounds; null has the bounds 0 and `most`."""
+    """Return the lower and the upper bound of each count.
+
+    Both are the count itself if it is known. For null, an unknown count, they are 0 and the item of `most`.
+    """
     if not counts.null_count:
         exact = counts.to_numpy()
         return RowBounds(exact, exact)

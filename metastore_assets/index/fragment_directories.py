@@ -153,7 +153,7 @@ class DirectoryPart:
 
     @lock_free_cached_property
     def _numbers(self) -> Numbers:
-        """For each selected file, the position of its row in `RANGES` of the whole directory."""
+        """For each selected file, the position of its row in the directory, which has a row of `RANGES` per file."""
         paths = one_chunk(self._directory.read_ranges(["path"])["path"])
         numbers = pc.index_in(pa.array(self._paths, paths.type), value_set=paths)
         if numbers.null_count:

@@ -194,11 +194,10 @@ class FragmentSegment(ABC):
 
     @abstractmethod
     def find_tombstones(self, older: Sequence[Sequence[KeySpan]]) -> pa.Array:
-        """Return the sorted tombstones that may be keys of older segments. Further tombstones may be among them.
+        """Return the sorted tombstones that may be keys of older segments. The result may have other tombstones, too.
 
         Args:
-            older: The first and the last key of files of each older segment. Spans of a segment are ascending and
-                disjoint.
+            older: For each older segment, the (first key, last key) of its files, ascending and disjoint.
         """
 
     @abstractmethod
@@ -552,7 +551,7 @@ class LargeSegment(FragmentSegment):
 
     @lock_free_cached_property
     def _groups(self) -> tuple[Numbers, pa.Array]:
-        """(positions, keys) of the first row of each row group in the files of fragments."""
+        """(positions, keys): for each row group of fragments, the position and the key of its first fragment."""
         table = self._directory.read_zones(["fragments", *KEY])
         is_first = table["path"].is_valid()
         sizes = table["fragments"].to_numpy()

@@ -138,7 +138,7 @@ def update_index(
 
 
 class _IndexMerge:
-    """A merge of stored index rows and a newer batch, by key."""
+    """A writer of one segment. It merges stored segments, or parts of them, and a newer batch of rows by key."""
 
     def __init__(
         self,
@@ -151,8 +151,8 @@ class _IndexMerge:
 
         Args:
             store: The table's folder.
-            merge: What is merged: parts of segments, and a batch of new rows. Each of these segments is in `base`, or
-                was written earlier by the same commit. `merge.removed` applies only to segments in `base`.
+            merge: What is merged: parts of segments, and a batch of new rows. A part comes from a segment in `base`, or
+                from one that the same commit wrote before. `merge.removed` applies only to parts of the former kind.
             base: The files of the index before the commit.
             written: {path of a range file: its directory}, for files of this commit whose directory is not stored yet.
                 `write` adds the files that it writes.
@@ -188,7 +188,7 @@ class _IndexMerge:
         return self._merge.write_files(sources, pa.schema([_KEY, *schema]), self._write_range, keeps_replaced=True)
 
     def _write_small(self, segments: Sequence[SmallSegment]) -> list[SegmentFile]:
-        """Write all rows and tombstones to one file without zones. Return it; an empty list if there are no keys."""
+        """Write all rows and tombstones to one file without zones. Return a list with this file; [] without keys."""
         parts = [] if self._batch is None else [self._batch]
         removed = NO_KEYS
         for number, (numbers, keys) in reversed(list(enumerate(self._merge.numbered_parts()))):
@@ -266,9 +266,9 @@ _KEY = pa.field("key", pa.large_string())
 
 
 def _add_keys(zones: pa.Table, table: pa.Table, firsts: Numbers, starts: Numbers) -> pa.Table:
-    """Add the columns KEY to zones. The first zone of each row group gets the key of the group's first fragment.
+    """Return the zones with the columns KEY in front, which have the key of the first fragment of each row group.
 
-    The other zones get nulls.
+    Only the first zone of a row group gets this key. The other zones get nulls.
 
     Args:
         zones: The zones.
@@ -358,7 +358,7 @@ def _write_directory(store: ObjectStore, paths: Sequence[str], opened: Mapping[s
     Args:
         store: The table's folder.
         paths: The paths of the range files, by ascending key.
-        opened: {path of a range file: the present directory that describes it, stored or in memory}.
+        opened: For each range file, by path, the directory that describes it so far: a stored one, or one in memory.
     """
     runs = [list(run) for _, run in groupby(paths, key=lambda path: opened[path])]
     parts = [DirectoryPart(opened[run[0]], run) for run in runs]

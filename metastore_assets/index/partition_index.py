@@ -204,9 +204,9 @@ def concat_partitions(parts: Sequence[PartitionRows]) -> PartitionRows:
 
 
 def statistics_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """Return a schema with POSITION, followed by the other columns of all given schemas.
+    """Return a schema with POSITION, followed by each other column that occurs in a given schema.
 
-    The union type of the columns UNION_COLUMNS has each type class that occurs in a given schema.
+    The values of UNION_COLUMNS have a union type. It has the type classes of all given schemas.
     """
     schemas = list(schemas)
     union = merge_unions(schema.field("minimum").type for schema in schemas if "minimum" in schema.names)

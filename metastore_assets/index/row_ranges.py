@@ -42,7 +42,10 @@ class RowRanges:
 
     @classmethod
     def concatenate(cls, parts: Sequence[RowRanges]) -> RowRanges:
-        """Return the ranges of several parts as one. Each part must come after the part before it."""
+        """Return the ranges of all parts together.
+
+        The caller makes sure that the positions of each part are greater than those of the part before it.
+        """
         none = np.zeros(0, np.int64)
         starts, ends = [part.starts for part in parts], [part.ends for part in parts]
         return cls(np.concatenate([none, *starts]), np.concatenate([none, *ends]))
@@ -53,7 +56,7 @@ class RowRanges:
         return int((self.ends - self.starts).sum())
 
     def without(self, positions: Numbers) -> RowRanges:
-        """Return the ranges without the rows at the given positions, which are ascending."""
+        """Return the ranges without the rows at some positions. The caller passes the positions in ascending order."""
         if not len(self.starts) or not len(positions):
             return self
         at = np.searchsorted(self.starts, positions, "right") - 1

@@ -469,7 +469,9 @@ def _concat_sorted(pairs: Sequence[tuple[FilterIndices, Words]]) -> tuple[Filter
 
 
 def _choose_slice_bits(column_bytes: int, fragments: int) -> int:
-    """Return the number of leading hash bits that select a slice, for all columns of a file. 0 bits give one slice.
+    """Return the number of leading hash bits that select a slice. With 0 bits, each filter is one slice.
+
+    The number applies to all columns of a file.
 
     Args:
         column_bytes: Average size in bytes of all filters of one column.

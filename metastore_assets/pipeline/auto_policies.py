@@ -160,7 +160,10 @@ def planned_resolutions(
 
 
 def _published_column_specs(base: Version, table: TableConfig) -> Mapping[str, str]:
-    """Return the column specs of a version. They are read only if they do not follow from the table's policies."""
+    """Return {identity of a column: column spec as text} of the published version.
+
+    The specs are derived from the table's policies if these give the version's spec id. Otherwise they are read.
+    """
     expected = table_profile_spec(base.schema, table, recorded_resolutions(base, table))
     return expected.column_specs if expected.id == base.spec_id else base.specs[base.spec_id]
 

@@ -130,7 +130,10 @@ def plan_backfill(
 
 
 def _plan_first_version(config: MetastoreConfig, table: TableConfig, versions: VersionStore) -> PlannedRefresh | None:
-    """Plan the first version without a list of its fragments; None if the table has a version, or needs the list."""
+    """Plan the first version from a stream of its fragments, which need not fit into memory.
+
+    Returns None if the table has a version, or if its fragments cannot be streamed.
+    """
     if versions.newest():
         return None
     table = with_hidden_key(config, table)
@@ -273,9 +276,9 @@ def _save_chunk_profiles(
 
 
 def _without_profiled(backfill_plan: BackfillPlan, plan: Plan, versions: VersionStore) -> BackfillPlan:
-    """Return the plan with smaller totals of its first chunk.
+    """Return the backfill plan without what an interrupted attempt has already read.
 
-    They no longer include the fragments that an interrupted attempt has read.
+    Only the totals of the first chunk change: its numbers of fragments and bytes.
     """
     # An interrupted attempt has saved profiles of the first unfinished chunk only.
     first = backfill_plan.chunks[0]

@@ -327,7 +327,12 @@ def expected_seconds(refresh_stats: Sequence[RefreshStats], bytes_: int, version
 
 
 def _mode_includes(mode: Mode, *, is_published: bool) -> bool:
-    """Return whether a mode selects a partition that is stale (if published) or missing (if not)."""
+    """Return whether a mode selects a partition that is not up to date.
+
+    Args:
+        mode: The mode.
+        is_published: Whether the newest version has the partition. If it does, the partition is stale, else missing.
+    """
     return mode in ("outdated", "all") or (mode == "stale") == is_published
 
 

@@ -1,8 +1,8 @@
 """Column specs: short texts that describe the wanted or stored content of a top-level column's profile.
 
 A stored profile satisfies a wanted spec if it contains at least the wanted outputs. Outputs are statistics,
-frequencies, histograms and the like. Each kind has its version, so that a change of one does not outdate the others.
-Default values are omitted from the text, so that a new option does not change stored specs.
+frequencies, histograms and the like. Each kind of output has its own version number. So a change of one kind does not
+outdate the others. Default values are omitted from the text, so that a new option does not change stored specs.
 
 A top-level column has one or more leaves: columns without children, such as the fields of a struct.
 """
@@ -75,7 +75,7 @@ class ColumnSpec:
             not_enumerated: Leaves for which the fragment has no value counts, because values hardly repeat.
 
         Returns:
-            `enumerated`, `fingerprinted`, `estimated`, `off`, `auto` or `repeated`.
+            `enumerated`, `fingerprinted`, `estimated` or `off`; `auto` or `repeated` if it is not decided yet.
         """
         state = self.frequencies.get(leaf, "enumerated")
         return _NOT_ENUMERATED.get(state, state) if leaf in not_enumerated else state
@@ -120,7 +120,10 @@ class ColumnSpec:
                 yield from ((leaf, key) for key in missing if not key.startswith(DERIVED))
 
     def all_outputs(self) -> list[tuple[str, str]]:
-        """Return (leaf, `statistics`) for each leaf, as `missing_outputs` does if no stored output can be used."""
+        """Return the missing outputs if no stored output can be used: (leaf, `statistics`) for each of `values`.
+
+        If `values` is empty, return [("", `statistics`)].
+        """
         return [(leaf, "statistics") for leaf in self.values or ("",)]
 
     def equals(self, wanted: ColumnSpec, not_enumerated: Collection[str] = ()) -> bool:
@@ -263,7 +266,10 @@ def check_sources(table: str, stored: Iterable[Mapping[str, str]], wanted: Mappi
 
 
 def _sources(column_specs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield (key, digest of the source code) of each user-defined statistic, see `ColumnSpec.user_defined`."""
+    """Yield (key of the statistic, digest of its source code) of each user-defined statistic in some column specs.
+
+    The keys are those of `ColumnSpec.user_defined`, such as `module:Class@revision`.
+    """
     for text in column_specs.values():
         spec = parse_column_spec(text)
         for sources in spec.user_defined.values() if spec is not None else ():

@@ -223,10 +223,11 @@ def _write_indexes(execution: Execution, stage: WriteIndexes) -> None:
 
 
 def _publish(execution: Execution, stage: Publish) -> None:
-    """Publish the version, then remove expired versions.
+    """Publish the version. Then clear pending profiles, and remove expired versions; errors of this are ignored.
 
     Raises:
-        VersionConflictError: Another process published first. Value counts and indexes of this version were deleted.
+        VersionConflictError: Another process published first. The value counts and indexes that were written for this
+            version have been deleted.
     """
     context, base, version = execution.context, execution.plan.base, execution.version
     assert version is not None

@@ -60,8 +60,8 @@ class _FragmentCodec:
     def reference(self, value: Location | LocationPolicy) -> tuple[int, str]:
         """Return (number, path), from which `resolve` restores the value.
 
-        `path` is the path in the URI of a location, or "" for a policy. Everything else of the value is kept in memory.
-        `number` is its position there. Values that differ only in the path have the same number.
+        `path` is the path in the URI of a location, or "" for a policy. The value without the path is kept in a list in
+        memory. `number` is its index in this list. Values that differ only in the path have the same number.
         """
         path = ""
         if isinstance(value, Location):
@@ -102,7 +102,7 @@ class FragmentRuns:
     """The fragments of a snapshot, partly in a temporary file. The end of the context manager deletes the file."""
 
     def __init__(self, fragments: Iterable[Fragment]) -> None:
-        """Read all fragments.
+        """Read all fragments. Those that do not fit into memory are written to the temporary file.
 
         Raises:
             UnstreamableError: The format cannot stream its fragments.

@@ -102,7 +102,10 @@ class FragmentProfiler:
         )
 
     def _share_files(self, bundles: Sequence[Bundle], results: Results) -> Results:
-        """Copy profiles that have a file each to one file per bundle. Return the results with the new files."""
+        """Copy the separate files of profiles to one shared file per bundle, and delete the separate files.
+
+        Returns the results with the new files. A bundle with a single profile keeps its file.
+        """
         # Imported here, because few refreshes need it.
         from metastore_assets.pipeline.merging.compaction import CopyTask, run_copies
 

@@ -30,7 +30,7 @@ def with_hidden_key(config: MetastoreConfig, table: TableConfig, *, create: bool
     The key is `$METASTORE_HIDDEN_KEY`, else `hidden_key` of the configuration, else the content of `KEY_FILE`.
 
     Args:
-        config: The configuration with the root.
+        config: The configuration, with the root folder that contains `KEY_FILE`.
         table: The table.
         create: Whether to write a new `KEY_FILE` if there is no key. If false, a random key is used, but not stored.
 

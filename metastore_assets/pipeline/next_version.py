@@ -176,7 +176,10 @@ class VersionBuilder:
         """Update the value counts of the table by the changed fragments, and write their files."""
 
         def profiles() -> list[tuple[str, ProfileFiles]]:
-            """Return (key, files) of profiles that together have the table's value counts."""
+            """Return (key, files) of the profiles whose value counts add up to those of the table.
+
+            These are the partitions, or the fragments of the only partition.
+            """
             entries = self._fragments if len(self._partitions) == 1 else self._partitions
             return [(entry.key, entry.files) for entry in entries]
 
@@ -327,9 +330,10 @@ class VersionBuilder:
         )
 
     def _changed_retired(self) -> EntryChanges[RetiredFragment]:
-        """Return the changes of the retired fragments, which one of the last `keep_versions` versions removed.
+        """Return the changes of the entries of retired fragments.
 
-        If a restore of the table adds such a fragment again, its profile is reused.
+        A fragment is retired if one of the last `keep_versions` versions removed it. If a restore of the table adds it
+        again, its profile is reused.
         """
         target, number = self._target, self._target.number
         if target.base is None:

@@ -153,10 +153,10 @@ class Target:
 
     @property
     def needs_partition_value_counts(self) -> bool:
-        """Whether an unchanged partition needs value counts that the published version does not store.
+        """Whether the only partition of the published version now needs value counts of its own.
 
-        A single partition has none, because they would equal the table's. It needs them when a second partition is
-        added.
+        They are not stored as long as the table has a single partition, because they equal those of the table. They are
+        needed when a second partition is added.
         """
         base = self.base
         return (
@@ -172,7 +172,7 @@ class Target:
         return [*chain.from_iterable(partition.before for partition in self.partitions), *self.removed_fragments]
 
     def with_all_partitions(self) -> Target:
-        """Return the target with all partitions of the next version in `partitions`."""
+        """Return a target whose `partitions` are all partitions of the next version, including unchanged ones."""
         if self.base is None:
             return self
         affected = {partition.key for partition in self.partitions} | {entry.key for entry in self.removed}
@@ -189,12 +189,13 @@ class Target:
         return replace(self, partitions=tuple(partitions))
 
     def with_spec(self, spec: ProfileSpec, fragments: Mapping[str, FragmentEntry]) -> Target:
-        """Return the target with another profile spec. Partitions that do not fit it are no longer reused.
+        """Return the target with another profile spec. A partition whose profile does not fit the spec is not reused.
+
+        The caller makes sure that `partitions` has all partitions if the spec differs, see `with_all_partitions`.
 
         Args:
             spec: The profile spec.
-            fragments: The entries of all fragments of `partitions`, by fragment id. If the spec differs, `partitions`
-                must have all partitions, see `with_all_partitions`.
+            fragments: The entries of all fragments of `partitions`, by fragment id.
         """
         if spec.id == self.spec.id:
             return self
@@ -445,7 +446,7 @@ def _fragments_to_profile(changes: SnapshotChanges, ids: Collection[str]) -> tup
     """Return the fragments with these ids, sorted by partition key and id.
 
     Raises:
-        NoDiffError: `changes` does not contain one of them.
+        NoDiffError: The fragment of an id is not in `changes`.
     """
     added = {fragment.id: fragment for fragment in (*changes.unchanged, *changes.added)}
     current = changes.current or {}
@@ -636,7 +637,13 @@ def _may_store(entry: FragmentEntry, columns: Set[str]) -> bool:
 def _read_again(
     compatibility: SpecCompatibility, stored: Iterable[FragmentEntry], profiled: set[str]
 ) -> dict[str, dict[str, int]]:
-    """Return {column: {output: number of fragments that are read because their stored profile lacks it}}."""
+    """Return {column: {output: number of fragments}}. These fragments are read because their profile lacks the output.
+
+    Args:
+        compatibility: Tells which wanted outputs a stored profile lacks.
+        stored: The entries of the stored profiles.
+        profiled: Ids of the fragments that are read.
+    """
     paths = {leaf.field_id: leaf.path for leaf, _ in compatibility.wanted.leaves}
     counts: dict[str, dict[str, int]] = {}
     for entry in {entry.id: entry for entry in stored if entry.id in profiled}.values():

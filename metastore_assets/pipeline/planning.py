@@ -99,7 +99,7 @@ class AttemptProfiles:
 
     @property
     def paths(self) -> set[str]:
-        """The paths of the files of `entries` and of the versions that were not published."""
+        """The paths of the files of `entries`, and of those that were written for versions but never published."""
         return {*self.unpublished_paths, *(path for entry in self.entries for path in entry.files.paths())}
 
     makes_lots: bool = False
@@ -120,8 +120,8 @@ def with_lots(plan: Plan, request: RefreshRequest, table: TableConfig, staged: V
         plan: A plan of all fragments, not of one lot.
         request: The request of the plan.
         table: The configured policies, with the key of hidden values.
-        staged: The staged version of an interrupted refresh; None without one. A refresh continues from it, or makes no
-            lots if it has other policies.
+        staged: The staged version of an interrupted refresh; None without one. The refresh continues from it. If it was
+            made under other policies than the configured ones, the refresh makes no lots.
     """
     count = len(plan.added)
     if plan.number > 1 or request.forces_reading or count <= FRAGMENTS_PER_LOT or needs_all_fragments(plan.spec):

@@ -146,7 +146,10 @@ class SpecCompatibility:
         return self._has_current_names[spec_id]
 
     def _names(self, spec_id: str) -> dict[str, str]:
-        """Return {identity of a column: digest of its names and position}."""
+        """Return {identity of a column: digest of the positions, paths and types of its leaves} for a spec.
+
+        Columns whose spec cannot be parsed are omitted. The result is empty if the spec is unknown.
+        """
         columns = {column: parse_column_spec(text) for column, text in self.specs.get(spec_id, {}).items()}
         return {column: spec.names for column, spec in columns.items() if spec is not None}
 

@@ -56,10 +56,10 @@ class Profiled:
         self.unsaved = []
 
     def save_rewritten(self, versions: VersionStore, fragments: Mapping[str, FragmentEntry]) -> None:
-        """Save the profiles in `unsaved` with their current entries as pending, and empty the list.
+        """Save the profiles in `unsaved` as pending, by their current entries. Then empty the list.
 
-        `drop_value_counts` may have copied profiles to new files, which only the current entries reference. Files that
-        only the entries in `unsaved` reference are deleted. The current entries also replace those in `entries`.
+        An entry is no longer current if `drop_value_counts` has copied its profile to a new file. The old files of
+        copied profiles are deleted. The entries in `entries` are replaced by the current ones.
 
         Args:
             versions: The store of the table.

@@ -251,7 +251,9 @@ def _publish_without_removed(engine: Engine, versions: VersionStore, before: int
 
 
 def _copy_entries(engine: Engine, versions: VersionStore, version: Version) -> tuple[Version, Version | None]:
-    """Copy the used profiles of a version out of files with unused ones. Write its indexes and value filters again.
+    """Copy the used profiles of a version to new files if their files also have unused profiles.
+
+    The indexes and value filters of the version are written again.
 
     Many entries are processed in lots, to save memory. Each lot is added to a staged version, which no reader sees.
 

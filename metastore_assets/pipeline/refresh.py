@@ -86,7 +86,7 @@ def plan_version(
     request: RefreshRequest = DEFAULT_REQUEST,
     staged: Version | None = None,
 ) -> Plan:
-    """Return the plan of `plan_refresh`, without stages if no version would be published.
+    """Return the plan of a refresh. It has no stages if the table is up to date, even if an export target is not.
 
     Args:
         config: The configuration.

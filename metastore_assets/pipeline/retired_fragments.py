@@ -26,7 +26,7 @@ def expired_fragments(version: Version, last_expired: int) -> list[RetiredFragme
 
 
 def _retiring_versions(version: Version) -> range:
-    """Return a range with the numbers of all versions that removed a retired fragment."""
+    """Return a range that contains the number of each version that removed a retired fragment, and maybe others."""
     if not len(version.retired):
         return range(0)
     least_key = entries_of(version, RETIRED).least_key()

@@ -81,9 +81,14 @@ def skip_rewrites(
 
 
 def _rewrite(key: str, before: Sequence[FragmentEntry], now: Sequence[FragmentEntry]) -> list[_Rewrite]:
-    """Return the added and removed fragments of a partition as a list of one item, if the change may be a rewrite.
+    """Return the change of a partition as a list of one item if it may be a rewrite, else an empty list.
 
-    Otherwise, return an empty list. A rewrite adds and removes fragments with the same total number of rows.
+    A rewrite removes fragments, and adds others with the same total number of rows.
+
+    Args:
+        key: The key of the partition.
+        before: The fragments of the partition before the change.
+        now: Its fragments after the change.
     """
     ids_before, ids_now = {entry.id for entry in before}, {entry.id for entry in now}
     added = [entry for entry in now if entry.id not in ids_before]

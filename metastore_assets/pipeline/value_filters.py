@@ -119,9 +119,10 @@ def _read_profiles(
 
 
 def _read_filter(reader: StatesReader, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
-    """Return (type class, encoded filter) of a column in a profile, from its value counts if it stores no filter.
+    """Return (type class, encoded filter) of a column in a profile.
 
-    Returns None if it has neither, or if the column has no values.
+    If the profile stores no filter of the column, the filter is built from the column's value counts. Returns None if
+    there are no value counts either, or if the column has no values.
     """
     if files.is_states_only and (stored := reader.read_filter(files, field_id)) is not None:
         return stored

@@ -28,7 +28,7 @@ _TOMBSTONE_WEIGHT = 4
 
 @dataclass(frozen=True)
 class Work:
-    """The runner of merge tasks, and the destination of merged runs."""
+    """What a compaction works with: the runner of merge tasks, and the destination of merged runs."""
 
     runner: TaskRunner
     spool: Spool
@@ -164,7 +164,10 @@ class _TierMerge:
 
 @dataclass(frozen=True)
 class _FullMerge:
-    """The merge of all runs of a shard, except level 0, into one run. A shard that is too large is split."""
+    """A job that merges the runs of a shard into one run, except runs of level 0.
+
+    A shard that is too large is split.
+    """
 
     cost: int
     shard: int

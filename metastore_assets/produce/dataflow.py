@@ -228,7 +228,9 @@ class Dataflow:
             self._clean_up(env)
 
     def compact(self, *, full: bool = False) -> bool:
-        """Run all due merges, or with `full` leave one run per key range. Return whether anything changed.
+        """Merge runs and publish the result. Return whether anything changed.
+
+        Only due merges are run. With `full`, all runs of each key range are merged into one.
 
         The version number and the content stay the same. Nothing changes if another process publishes first.
 
@@ -301,7 +303,7 @@ class Dataflow:
         return StepInput(parts, deltas, dict(versions))
 
     def _load_content(self, env: Environment, name: str, rows: External | Sequence[Run]) -> DatasetState:
-        """Return the dataset state of content to load. Rows are first written as runs."""
+        """Return the state of a dataset with this content. Rows are first written as runs; runs are used as given."""
         loader = self.loader(name)
         if not isinstance(rows, list | tuple) or not all(isinstance(run, Run) for run in rows):
             rows = loader.write(rows)

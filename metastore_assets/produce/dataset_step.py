@@ -101,11 +101,12 @@ class DatasetStep:
         return DatasetResult(assemble_state(self.dataset.state, [(pieces, EVERYTHING)]), update)
 
     def _tasks(self, parts: list[Part], ranges: list[KeyRange], runner: TaskRunner, *, bulk: bool) -> list[ApplyTask]:
-        """Return one task per key range. Each of them applies the instructions of its range in `parts`.
+        """Return one task per key range. Each task applies the instructions of its range in `parts`.
 
-        With `bulk`, tasks rewrite all rows of their ranges. Otherwise, they add a run with the changes. A Preserve hook
-        gets a number for each new target key, consecutive over all tasks. So `runner` first counts the new keys of each
-        range.
+        With `bulk`, tasks rewrite all rows of their ranges. Otherwise, they add a run with the changes.
+
+        With a Preserve hook, new target keys are numbered consecutively over all tasks. If there are several tasks,
+        `runner` therefore counts the new keys of their ranges first.
         """
         tasks = [
             ApplyTask(
@@ -135,7 +136,8 @@ class DatasetStep:
     def _extended_state(self, results: Sequence[Applied]) -> DatasetState:
         """Write the results of all tasks as one new run of level 0, unless they have no rows. Return the new state.
 
-        It has this run, and more credit: the number of rows that later merges may write grows with the run's rows.
+        The new state has this run, and more credit. The credit is the number of rows that later merges may write. It
+        grows with the number of rows of the run.
         """
         state = self.dataset.state
         level0 = self._write_level0([applied.content for applied in results])

@@ -22,7 +22,7 @@ from metastore_assets.produce.updates import ADD, DELETE, UPDATE
 
 
 class HotKey:
-    """A hot key, to which `step` applies instructions, those of a few source keys at a time.
+    """A hot key that is updated step by step. Each call of `step` applies the instructions of a few source keys.
 
     The first update row that `step` returns for the key says whether the key is added, updated or deleted. This depends
     on all rows of the key, so `__init__` determines it in a first pass.

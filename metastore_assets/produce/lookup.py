@@ -83,7 +83,7 @@ class _Search:
 
         Args:
             table: Sorted rows.
-            lead: The value of the first key column in all rows, if the table lacks that column.
+            lead: The value of the first key column in all rows, if the table lacks that column; None if it has it.
         """
         order = self._order if lead is None else self._rest
         positions = _positions_of(order, table.column(order.columns[0]), self._lead_numbers(lead))
@@ -103,13 +103,11 @@ class _Search:
         return table.add_column(0, self._order.columns[0], pa.repeat(pa.scalar(lead), table.num_rows))
 
     def _lead_numbers(self, lead: str | None) -> npt.NDArray[Any] | None:
-        """Return the first key column of the searched keys as sorted numbers, or the second one if `lead` is set.
-
-        Returns None if `Order.numbers` does not convert the column.
+        """Return a column of the searched keys as sorted numbers; None if `Order.numbers` does not convert it.
 
         Args:
-            lead: None for the first column of all keys. Otherwise a value of the first column: the second column of
-                the keys with this value is returned.
+            lead: None for the first key column of all keys. Otherwise, a value of the first key column: the result is
+                the second key column of the keys with this value.
         """
         if lead not in self._numbers:
             lead_keys = self._keys[(self._keys[self._order.columns[0]] == lead).arg_true()]
@@ -127,8 +125,8 @@ def _positions_of(
 ) -> npt.NDArray[np.int64] | None:
     """Return the positions of the rows in which a sorted key column has one of the sorted `numbers`.
 
-    Returns None if the positions must be found without numbers: if `numbers` is None, or the column is empty, has
-    nulls, or has values that `Order.numbers` does not convert.
+    Returns None if the column cannot be searched by numbers: it is empty, has nulls, or has values that `Order.numbers`
+    does not convert. Also returns None if `numbers` is None.
     """
     if numbers is None or column.null_count:
         return None
@@ -159,11 +157,9 @@ class _Batch:
 def _candidates(
     storage: ObjectStore, run: Run, batches: Sequence[_Batch], names: list[str], search: _Search
 ) -> Iterator[pa.Table]:
-    """Yield a table for each batch, in order: those of its rows that may have a searched key.
+    """Yield one table per batch, in order: the rows of the batch that may have a searched key.
 
-    `_Search.candidates` selects these rows.
-
-    While a batch is searched, a thread reads the next one.
+    `_Search.candidates` selects these rows. Meanwhile, a thread reads the next batch.
     """
     footer = footer_of(storage, run.path)
     with ExitStack() as stack:

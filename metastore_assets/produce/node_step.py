@@ -94,8 +94,8 @@ def step_stage(env: Environment, stage: Typed, states: StepStates, *, is_full: b
 def _small_stage_totals(env: Environment, stage: Typed) -> pl.DataFrame | None:
     """Return all totals of a small sum stage, computed from the contents of its feeders in memory.
 
-    Returns None if the node is no sum stage, or its update is stored. Also returns None if the contents of the feeders
-    are large, or one of them is not in memory.
+    Returns None if the node is no sum stage, or if it stores updates (`SumStage.is_followed`). Also returns None if the
+    contents of the feeders are large, or one of them is not in memory.
     """
     if not isinstance(stage.node, SumStage) or stage.node.is_followed:
         return None

@@ -91,8 +91,8 @@ class _PerKeyAdapter:
     def __call__(self, batch: Batch) -> pa.Table:
         """Call the function for each source key of a batch. Return the output of all calls as one table.
 
-        Raises KeyFailure for a key if the function fails, or if its output does not have the declared types. If the
-        outputs of all keys are invalid only together, the error of their conversion is raised.
+        Raises KeyFailure for a key if the function fails, or if its output does not have the declared types. If each
+        output is valid alone, but all of them do not fit into one column, the error of the conversion is raised.
         """
         keys = _plain_rows(batch.keys)
         groups = zip(*(_groups(port, len(keys)) for port in batch.ports), strict=True)
@@ -117,10 +117,10 @@ class _PerKeyAdapter:
         return pa.table([pa.array(sources, pa.int64()), *columns], names=[SOURCE, *self.rows.schema.names])
 
     def _first_wrong(self, targets: list[Any], values: list[Any]) -> int | None:
-        """Return the index of the first (target, value) pair that does not have the declared types.
+        """Return the index of the first (target, value) pair that does not have the declared types; None without one.
 
-        The result is None if each pair is valid alone. For example, Arrow converts a struct from a tuple or from a
-        mapping, and not from both in one column.
+        Pairs that are valid alone may still not fit into one column. For example, Arrow converts a tuple or a mapping
+        to a struct, but not both in one column.
         """
         for number, (target, value) in enumerate(zip(targets, values, strict=True)):
             try:

@@ -100,12 +100,12 @@ class RankIndex:
         return int(self.edges.select(order.before(bound, inclusive=inclusive).sum()).item())
 
     def before(self, bound: pl.DataFrame, order: Order, *, inclusive: bool = False) -> int:
-        """Return the sum of all rows before a key, or up to it if `inclusive`, modulo 2**64."""
+        """Return the sum of the amount over all rows before a key, or up to it if `inclusive`, modulo 2**64."""
         edge_count = self.count_edges(bound, order, inclusive=inclusive)
         return self._sum(edge_count, bound, order, inclusive)
 
     def before_edge(self, number: int) -> int:
-        """Return the sum of all rows before a numbered edge, modulo 2**64."""
+        """Return the sum of the amount over all rows before `edges[number]`, modulo 2**64."""
         return self._sum(number, self.edges[number], self._blocks.run_schema.group, False)
 
     def rows_behind(self, number: int) -> list[pl.DataFrame]:

@@ -94,10 +94,10 @@ class Ranks:
         return table_of(rows, self._dataset.run_schema.schema.append(pa.field(RANK, pa.int64())))
 
     def _row_at(self, rank: int) -> pl.DataFrame:
-        """Return the row that has a rank. Its first rank is added as the column `rank`.
+        """Return the row that has a rank. The first rank of the row is added as the column `rank`.
 
-        Both ranks count from the first key of the dataset. (In public methods, they count from the first key with the
-        same prefix.)
+        The argument and the column count from the first key of the dataset. (In public methods, ranks count from the
+        first key with the same prefix.)
         """
         shard = self._shard_of(rank)
         shard_range, index = self._dataset.state.ranges()[shard], self._index(shard)
@@ -131,7 +131,10 @@ class Ranks:
         return frame[row].with_columns(pl.lit(int(ends[row]) - frame[self._amount][row], pl.Int64).alias(RANK))
 
     def _shard_of(self, rank: int) -> int:
-        """Return the number of the shard (key range) that contains a rank. Ranks count from the first of all keys."""
+        """Return the number of the shard (key range) that contains a rank.
+
+        The rank counts from the first key of the stage, not from the first key with a prefix.
+        """
         splitters = self._dataset.state.splitters
         estimates = [self._sum_of_shards(shard) for shard in range(splitters.height + 1)]
         return _last_where(
@@ -156,7 +159,7 @@ class Ranks:
         return wrap_int64(self._sum_of_shards(shard) + self._index(shard).before(bound, order, inclusive=inclusive))
 
     def _sum_of_shards(self, stop: int) -> int:
-        """Return the sum of all rows in the shards before number `stop`, without the runs of level 0."""
+        """Return the sum of the amounts in the first `stop` shards. Runs of level 0 are in no shard, and not summed."""
         return sum(self._sum(run) for shard in self._dataset.state.shards[:stop] for run in shard.runs)
 
     def _sum(self, run: Run) -> int:

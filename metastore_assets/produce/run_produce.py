@@ -102,7 +102,10 @@ def _outputs(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: l
 
 
 def _call_checked(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: list[pl.DataFrame]) -> pl.DataFrame:
-    """Return the output of the Produce function. With `Settings.check`, raise ProduceError if a second call differs."""
+    """Return the output of the Produce function.
+
+    With `Settings.check`, call it again on each half of the keys. Raise ProduceError if the outputs differ.
+    """
     outputs = _call(task, function, keys, ports)
     if task.spool.settings.check and keys.height:
         # Call Produce on two halves, which also detects that the output depends on other keys of the batch.

@@ -229,7 +229,7 @@ def _portions(groups: Sequence[tuple[int, bool]], metadata: pq.FileMetaData) -> 
 
 
 def stored_columns(run: Run, names: list[str]) -> list[str]:
-    """Return `names` without the tombstone column if the run has no tombstones."""
+    """Return those columns in `names` that a run stores. A run without tombstones has no tombstone column."""
     return names if run.tombstones else [name for name in names if name != TOMBSTONE]
 
 

@@ -126,7 +126,7 @@ class Delta:
 
     @property
     def row_count(self) -> int:
-        """Number of rows if `rows` is a table. If it is a function, `count`, which is approximate."""
+        """Number of rows: exact if `rows` is a table, the approximate `count` if `rows` is a function."""
         return self.rows.num_rows if isinstance(self.rows, pa.Table) else self.count or 0
 
     def batches(self) -> Iterable[pa.RecordBatch]:

@@ -46,9 +46,9 @@ class RunInfo(NamedTuple):
 
 
 class View:
-    """A readable state or version of a dataflow, until it expires.
+    """A reader of one state or version of a dataflow.
 
-    Reading an expired version raises VersionNotFoundError.
+    Reads raise VersionNotFoundError if files are missing, because the version has expired or was compacted since.
     """
 
     def __init__(
@@ -99,11 +99,13 @@ class View:
         return _concat(self._batches(stage, run_schema, "mappings"), run_schema.schema)
 
     def update(self, stage: str) -> pa.Table:
-        """Return the changes of a stage since the version before: `_change`, key and value columns, by key.
+        """Return the changes of a stage since the version before, sorted by key: `_change`, key and value columns.
+
+        `_change` is `add`, `update` or `delete`. An added or updated key has a row for each of its values. The first
+        row of an added key says `add`, and its other rows say `update`. Exception: if this version loaded the content,
+        the result is the whole content, and all rows say `add`.
 
         The changes of a sum stage also have the previous totals, in columns such as `_before_frequency`.
-        `_change` is `add`, `update` or `delete`. An added or updated key has a row for each of its values. The first
-        row of an added key says `add`, and the others `update`. If the content was loaded, all rows say `add`.
         """
         schema = self._update_schema(stage).schema
         return _concat(self.update_batches(stage), schema)

@@ -62,10 +62,10 @@ class BackfillRecord:
         return f"{FOLDER}/{self.request}.json"
 
     def finished_keys(self, newest: Version | None) -> frozenset[str]:
-        """Return the keys of the finished partitions whose profiles are still in the newest version.
+        """Return the keys of the partitions that the backfill need not process again.
 
-        The profile in `newest` must be as new as the version in `done`, or newer. The backfill need not process these
-        partitions again. Returns no keys if `newest` is None.
+        These are the finished partitions whose profile in `newest` is from the version in `done` or a later one. If
+        `newest` is None, there are none.
         """
         partition_versions: Mapping[str, int] = (
             {entry.key: entry.version for entry in newest.partitions} if newest else {}

@@ -71,10 +71,10 @@ def write_garbage_manifest(objects: ObjectStore, paths: Sequence[str]) -> str:
 
 
 def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Collection[str]) -> None:
-    """Delete the oldest versions with the files that only they reference, in at most `_VERSIONS` steps.
+    """Delete the oldest versions, and the files that only they reference. One call does at most `_VERSIONS` steps.
 
-    The first step for a version deletes its document and up to `GARBAGE_BATCH` of these files. If there are more,
-    each further step deletes as many. Later calls do the remaining steps.
+    The first step for a version deletes its document and up to `GARBAGE_BATCH` of its files. Each further step for this
+    version deletes up to `GARBAGE_BATCH` more. The next call continues after the last step.
 
     Args:
         documents: The versions.
@@ -155,9 +155,9 @@ def _read_portion(objects: ObjectStore, path: str | None, number: int) -> tuple[
 
 
 def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _Progress:
-    """Return the progress past a gap in the numbers: no document has the number `state.oldest + 1`.
+    """Skip a gap in the numbers: no document has the number `state.oldest + 1`. Return the new progress.
 
-    There are three cases:
+    There are three cases; the last one deletes a document:
 
     - `state.oldest` is missing, or is the only version. The progress starts at the oldest existing version.
     - The next existing version was published at `before` or later. The progress is `state`.

@@ -133,7 +133,7 @@ class LocalFiles:
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files. Missing files are ignored.
 
-        Raises StoreError if a folder below the one that the user named is a symbolic link.
+        Raises StoreError if a folder on the way from the configured folder to a file is a symbolic link.
         """
         for path in paths:
             full_path = self._full_path(path)

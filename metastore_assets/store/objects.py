@@ -69,7 +69,7 @@ class ObjectStore:
         return f"{self._uri.rstrip('/')}/{_validate_path(path)}" if path else self._uri
 
     def is_same_folder(self, other: ObjectStore) -> bool:
-        """Return whether both stores are one folder. Local paths may have different symbolic links."""
+        """Return whether both stores are the same folder. In local paths, symbolic links are resolved first."""
         if is_uri(self._uri) or is_uri(other._uri):
             return self._uri == other._uri
         return os.path.realpath(self._uri) == os.path.realpath(other._uri)

@@ -68,7 +68,10 @@ class PendingFiles:
         return [info.path for info in self.files if info.path not in without]
 
     def marker_paths(self, paths: Iterable[str]) -> list[str]:
-        """Return the paths of the markers of cleared files, given the paths of the files. All must have a marker."""
+        """Return the path of each file's marker, given the paths of cleared files.
+
+        Raises KeyError for a file without a marker.
+        """
         return [self.markers[path].path for path in paths]
 
 

@@ -123,9 +123,9 @@ class SectionWriter:
 
     @property
     def tail_bytes(self) -> int:
-        """Number of bytes at the end of the file, from the start of the section that `write_row_groups` wrote.
+        """Number of bytes from the start of the last section that `write_row_groups` wrote to the end of the file.
 
-        If it wrote several sections, the last of them counts. The number is known when the `with` block has ended.
+        The number is known when the `with` block has ended.
         """
         return self._row_group_bytes - self._last_start + self._writer.footer_bytes
 
@@ -467,9 +467,10 @@ class SectionReader:
         return rows
 
     def _without_large_misses(self, file: ParquetObject, groups: Sequence[int], selection: KeySelection) -> list[int]:
-        """Return the row groups that may have a selected key.
+        """Return those of `groups` that may have a selected key.
 
-        For a KeySet, the keys of large row groups are read, and groups without a selected key are left out.
+        For a KeySet, the keys of large row groups are read to find this out. Small row groups are returned unread, and
+        so are all groups for another selection.
         """
         metadata = self._file.metadata
         if not isinstance(selection, KeySet):

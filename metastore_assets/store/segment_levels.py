@@ -155,7 +155,15 @@ def _have_bounds(segments: Sequence[Sequence[SegmentFile]]) -> bool:
 
 
 def _retained_segments(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]], changed: int) -> int:
-    """Return how many of the oldest segments stay when a commit's changes are merged with the newer ones."""
+    """Return how many of the oldest segments a commit leaves as they are.
+
+    It merges all newer segments with its own changes.
+
+    Args:
+        kind: The merge policy.
+        segments: The files of each segment, the oldest segment first.
+        changed: Number of keys that the commit changes.
+    """
     count, merged = len(segments), changed
     # Small segments are always merged.
     while count > 1 and merged + key_count(segments[count - 1]) <= kind.merge_below:
@@ -249,6 +257,8 @@ class SegmentUpdate:
         self, batches: Iterable[Batch], merge: Callable[[SegmentMerge[Batch]], Sequence[SegmentFile]]
     ) -> SegmentFiles:
         """Write the changes as one more segment, and do a bounded part of the due merges. Return the new segment set.
+
+        Files that this call wrote and then merged into others are deleted.
 
         Args:
             batches: The rows of the added keys. At most two batches are in memory.

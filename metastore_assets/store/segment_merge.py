@@ -314,7 +314,7 @@ def cut_files(ranges: Iterable[tuple[pa.Table, pa.Array]], file_rows: int) -> It
 
 
 def with_bounds(file: SegmentFile, rows: pa.Table, removed: pa.Array) -> SegmentFile:
-    """Return the file with its first and last key recorded, unless one of them is too long.
+    """Return the file with its first and last key recorded. If one of them is too long, neither is recorded.
 
     Args:
         file: The file.
@@ -328,9 +328,9 @@ def with_bounds(file: SegmentFile, rows: pa.Table, removed: pa.Array) -> Segment
 def shorten_bounds(files: Sequence[SegmentFile], start: str | None = None, end: str | None = None) -> list[SegmentFile]:
     """Return files with shorter bounds, which still separate the keys of each file from those of the next one.
 
-    If the last key of a file is `day=2/3a07`, and the first key of the next file is `day=2/5c12`, the bounds become
-    `day=2/3` followed by the greatest character, and `day=2/5`. The document of a version names thousands of files, and
-    with exact bounds, most of its bytes would be keys.
+    Say the last key of a file is `day=2/3a07`, and the first key of the next file is `day=2/5c12`. The last key becomes
+    `day=2/3` and the greatest character, the first key becomes `day=2/5`. The document of a version names thousands of
+    files. With exact bounds, most of its bytes would be keys.
 
     Args:
         files: The files of one segment, by ascending key, with exact bounds.

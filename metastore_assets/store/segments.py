@@ -194,7 +194,7 @@ def key_count(segment: Sequence[SegmentFile]) -> int:
 
 
 def unshared_files(one: SegmentFiles, other: SegmentFiles) -> tuple[SegmentFile, ...]:
-    """Return the files that one of two versions of a segment set has and the other does not, whichever that is."""
+    """Return the files that only one of two versions of a segment set has: those of `one`, then those of `other`."""
     shared = {*one.paths()} & {*other.paths()}
     return tuple(file for file in (*one.files, *other.files) if file.path not in shared)
 
@@ -242,7 +242,7 @@ class Segment:
         return self.filter_live(self.read_section(ROWS, names))
 
     def read_keys_and_rows(self, columns: Sequence[str]) -> tuple[pa.Array, pa.Table]:
-        """Return (tombstones, all rows) from one read of the file. Rows need not be live."""
+        """Return (tombstones, rows) of the file, read at once. Rows that are not live are returned, too."""
         try:
             tables = self.sections.read_sections([TOMBSTONES, ROWS], columns)
         except KeyError as error:
@@ -281,7 +281,7 @@ class Segment:
         return self._file.continues
 
     def find(self, selection: KeySelection) -> tuple[pa.Array, pa.Table]:
-        """Return (tombstones, rows) with a selected key in the file. Rows need not be live."""
+        """Return the file's (tombstones, rows) with a selected key. Rows that are not live are returned, too."""
         try:
             sections = self.sections.find_rows(selection, (TOMBSTONES, ROWS))
         except KeyError as error:

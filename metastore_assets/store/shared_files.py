@@ -102,15 +102,16 @@ def _count(
     unchanged: Mapping[str, Counter[str]],
     table: str,
 ) -> dict[str, SharedFileEntry]:
-    """Return how many references each file in `references` has after the changes, by path.
+    """Return {path: number of references after the changes} for each file in `references`.
 
-    A file without a stored count had at most one reference. If that reference is removed, the file has only new ones.
+    A file without a stored count had at most one reference before: the one that the changes remove, or else the one in
+    `unchanged`.
 
     Args:
         references: The changes of the references, by path.
         stored: The stored counts, by path.
-        unchanged: {path: {group of an entry: number of references from unchanged entries}} of files that have no stored
-            count and lose no reference.
+        unchanged: {path: {group: number of references from unchanged entries of this group}} of files that have no
+            stored count and lose no reference.
         table: Name of the table, for messages.
 
     Raises:
@@ -190,13 +191,13 @@ def _unchanged_references(
     stored: Mapping[str, SharedFileEntry],
     changes: Mapping[str, EntryChanges[Any]],
 ) -> dict[str, Counter[str]]:
-    """Count how often unchanged entries reference the files that gain references and have no stored count.
+    """Return {path: {group: number of references from unchanged entries}}. A group is a partition, or the table (`*`).
 
-    Return {path: {group: number}}. A group is a partition, or the table (`*`). Files that lose references are skipped.
+    Only files are counted that gain references, lose none, and have no stored count.
 
     Args:
         version: The new version.
-        references: The files whose references change.
+        references: The changes of the number of references to each file, by path.
         stored: The stored counts of these files.
         changes: The changes of the entries, by name of the kind.
     """

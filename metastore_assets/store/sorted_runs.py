@@ -87,7 +87,7 @@ class SortedRuns:
         return [*(self._read_run(start, end) for start, end in self._runs), *map(_slices, last)]
 
     def _sorted_rows(self) -> pa.Table:
-        """Sort the rows that are in memory, and return them. Of rows with equal keys, only the last one is kept."""
+        """Sort the rows in memory by key, in place, and return them. Of rows with equal keys, only the last stays."""
         rows = pa.concat_tables(self._tables).combine_chunks()
         rows = rows.take(pc.sort_indices(rows.column(0)))
         keys = rows.column(0).combine_chunks()

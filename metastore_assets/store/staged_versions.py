@@ -49,7 +49,8 @@ class StagedVersions(VersionStore):
     def pending(self, attempt: str = "") -> list[FragmentEntry]:
         """Return the saved profiles, as `VersionStore.pending` does.
 
-        Unlike there, a later `clear_pending` clears only those that this object saved. Other lots may need the rest.
+        A later `clear_pending` clears only profiles that this object saved, not the others that are returned here.
+        Other lots may need them.
         """
         saved_paths = set(self._pending_paths)
         entries = super().pending(attempt)
@@ -71,7 +72,8 @@ class StagedVersions(VersionStore):
     def remove(self) -> None:
         """Remove all staged versions, and their files except those of the newest one.
 
-        The published version may reference these files. If not, `expire` removes them.
+        The files of the newest one stay, because the published version may reference them. If it does not, `expire`
+        removes them.
         """
         manifests: list[str] = []
         listed: list[str] = []
@@ -86,7 +88,7 @@ class StagedVersions(VersionStore):
             self.objects.delete(self._garbage(manifest))
 
     def _garbage(self, manifest: str) -> list[str]:
-        """Return the paths in a garbage manifest and its own path; none if it is missing or damaged."""
+        """Return the paths that a garbage manifest lists, then its own path; [] if it is missing or damaged."""
         try:
             return [*self.objects.read_parquet(manifest).column(0).to_pylist(), manifest]
         except (ObjectNotFoundError, CorruptionError):

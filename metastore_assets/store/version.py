@@ -210,7 +210,7 @@ def retired_prefix(number: int) -> str:
 def split_retired_key(key: str) -> tuple[int, str]:
     """Return (version that removed a fragment, id of the fragment), given the key of a retired fragment's entry.
 
-    Raises ValueError for another text.
+    Raises ValueError if the text is not such a key.
     """
     number, separator, fragment_id = key.partition(_KEY_SEPARATOR)
     if not separator:
@@ -381,8 +381,8 @@ class RefreshStats:
 class Version:
     """One published state of the Metastore for one table, for one snapshot of it.
 
-    Entries of a published version are read on first use. Entries of a version that is being built may be changes of
-    those of the version before (`store.entry_changes.EntryChanges`).
+    Entries of a published version are read on first use. While a version is being built, it may have changes instead:
+    the differences from the entries of the version before (`store.entry_changes.EntryChanges`).
     """
 
     number: int

@@ -215,10 +215,10 @@ class VersionStore:
             raise self._conflict(version.number, version.number) from None
 
     def _was_newest_recently(self, number: int) -> bool:
-        """Return whether a version was the newest a short time ago.
+        """Return whether a version was the newest a short time ago. If so, the next one can be put without a look-up.
 
-        If another process has published the next version since then, its document exists, so that the put-if-absent of
-        this process fails. After a long time, that document may have expired, and the put would wrongly succeed.
+        If another process has published the next version since then, its document still exists. The put-if-absent of
+        this process then fails. After a long time, that document may have expired, and the put would wrongly succeed.
         """
         is_recent = time.monotonic() - self._latest_read < _RECENT_SECONDS
         return is_recent and self._latest is not None and self._latest.number == number
@@ -235,9 +235,9 @@ class VersionStore:
             raise repeated_fragment_error(self.table, error.key) from error
 
     def _write_metadata_cache(self, version: Version, base: StoredEntries[MetadataCacheEntry] | None) -> SegmentFiles:
-        """Write the changes of the metadata cache to `base`. Return the files of the cache.
+        """Write the metadata cache of a version, as changes of the published cache `base`. Return the cache's files.
 
-        If the cache in `base` cannot be read, a new cache is written, with only the new values.
+        If `base` cannot be read, a new cache is written, with only the new values.
         """
         entries = version_entries(version, METADATA_CACHE)
         try:

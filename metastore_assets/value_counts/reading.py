@@ -179,7 +179,7 @@ class ValueCountReader:
     def partitions_of(self, column: str, value: pa.Scalar) -> list[tuple[str, int]]:
         """Return (partition key, frequency) of each partition that contains a value, sorted by key.
 
-        The column must be a key of `by_partition`. One or two row groups of each file are read.
+        One or two row groups of each file are read. Raises KeyError if the column is not in `by_partition`.
         """
         key = rows_of(self.by_partition[column], by_partition=True).key
         start = [pa.array([column]), pa.repeat(value, 1), pa.nulls(1, pa.string())]
@@ -194,7 +194,7 @@ class ValueCountReader:
     def table_by_partition(self, column: str) -> pa.Table:
         """Return a table of `column`, `value`, `partition` and `frequency`, sorted by value, then partition key.
 
-        The column must be a key of `by_partition`.
+        Raises KeyError if the column is not in `by_partition`.
         """
         rows = rows_of(self.by_partition[column], by_partition=True)
         first = [pa.array([column]), *(pa.nulls(1, field.type) for field in list(rows.key)[1:])]

@@ -40,8 +40,9 @@ def changes_between(
         store: The folder of the table.
         first: The value counts of the first version.
         last: The value counts of the last version.
-        steps: (value counts before, after) of each version that changed the content. Their stored updates are read. If
-            `steps` is None, or a version rebuilt its value counts, all values of `first` and `last` are read instead.
+        steps: (value counts before, after) of each version that changed the content. The changes are read from the
+            updates that these versions stored. If `steps` is None, or one of these versions rebuilt its value counts,
+            all values of `first` and `last` are read and compared instead.
         columns: The name of the type class of each requested column, by field id.
 
     Returns:
@@ -113,7 +114,7 @@ def _to_change_table(pairs: pl.DataFrame, type_class: str) -> pa.Table:
     """Return a table of `change`, `value`, `before` and `after`, sorted by value.
 
     Args:
-        pairs: `value`, `before` and `after` of one column. Values with equal frequencies are omitted from the result.
+        pairs: `value`, `before` and `after` of one column. The result omits values whose frequency did not change.
         type_class: The name of the column's type class.
     """
     order = rows_of(type_class)

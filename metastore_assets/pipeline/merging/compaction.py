@@ -321,8 +321,8 @@ def drop_value_counts(
         fragments: The entries of all fragments, by fragment id.
 
     Returns:
-        All entries, by fragment id. Changed profiles were copied to new files, which their entries have. These entries
-            list the columns without value counts in `not_enumerated`.
+        The entries of all fragments, by fragment id. If a profile was changed, its entry names the new file, and lists
+            in `not_enumerated` the columns without value counts.
 
     Raises:
         CorruptionError: A profile is corrupt.

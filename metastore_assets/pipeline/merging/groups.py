@@ -1,7 +1,7 @@
 """Groups of profiles that are merged: the fragments of a partition, or the partitions of the table.
 
-The profiles to merge are the children of the group. A group has its changes since the published version, and looks up
-unchanged children when they are needed.
+The profiles to merge are the children of the group. A group knows which children changed since the published version.
+It looks up unchanged children when they are needed.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class MergeGroup:
     value counts are in the table's value count files."""
 
     def without_children(self) -> MergeGroup:
-        """Return the group without its children, as it is sent to tasks."""
+        """Return the group as it is sent to tasks: with the number of its children only, and without `previous`."""
         return replace(self, children=GroupChildren({}, frozenset(), self.children.count), previous=None)
 
 

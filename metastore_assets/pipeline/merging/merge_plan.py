@@ -1,6 +1,6 @@
 """Planning of merges: which stored results are reused, and which are merged again.
 
-A group is a set of profiles that are merged into one: of all fragments of a partition, or of all partitions. It is
+A group is a set of profiles that are merged into one: those of a partition's fragments, or of all partitions. It is
 merged as a tree. The leaves are the profiles, and each branch merges what is below it. The stored result of a branch is
 a node.
 

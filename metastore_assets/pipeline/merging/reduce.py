@@ -53,7 +53,7 @@ _INPUTS_PER_TASK = 64
 
 @dataclass(frozen=True)
 class Reduction:
-    """The merged profile of each group, by group key, and the changed nodes."""
+    """The results of merging groups: the merged profile of each, by group key, and changes of stored tree nodes."""
 
     files: Mapping[str, ProfileFiles]
     nodes: tuple[NodeEntry, ...] = ()
@@ -324,7 +324,7 @@ def _plan_sums(
 
 
 def _full_sum(group: MergeGroup, distinct_counts: Mapping[int, int]) -> FrequencySum:
-    """Return what to sum, to get the value counts of a group from those of all of its children.
+    """Return a sum over all children of a group, which gives the value counts of the group.
 
     `distinct_counts` has the columns to sum: {position in the profile spec: approximate number of distinct values}.
     """

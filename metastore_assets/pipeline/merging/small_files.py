@@ -1,8 +1,8 @@
-"""Bundling of small files: profiles of fragments that commits added one by one move to shared files of their partition.
+"""Bundling of small files: the profiles in several small files of a partition are copied to one shared file.
 
 A commit of one file writes one profile to a file of its own. A later commit to the same partition copies the profiles
-of at least eight such files to one file, and later those of eight such bundles to a larger one. So a profile is copied
-about twice, and a partition has few small files.
+of at least eight such files to one file, a bundle. Eight bundles are later copied to a larger one. So a profile is
+copied about twice, and a partition has few small files.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def bundle_small_files(
 ) -> EntryChanges[FragmentEntry]:
     """Copy profiles of small files to shared files, in some partitions with many small files.
 
-    Files that the commit itself has written stay: an interrupted refresh has them listed for the next attempt.
+    Profiles that the commit adds are not copied. If the refresh is interrupted, the next attempt looks for them in the
+    files in which they were saved.
 
     Args:
         context: The table, its store and engine.
@@ -62,7 +63,7 @@ def bundle_small_files(
 
 
 def plan_bundles(changed: Collection[FragmentEntry], partitions: Iterable[Sequence[FragmentEntry]]) -> list[CopyTask]:
-    """Return the tasks of `bundle_small_files`.
+    """Return the tasks that copy profiles of small files to shared files, one shared file per task.
 
     Args:
         changed: The new and changed entries of the version. Their files stay.

@@ -110,9 +110,10 @@ class TreeShape:
         return [(part, is_child) for _, part, is_child in sorted(parts)]
 
     def path(self, key: str, count: int) -> list[str]:
-        """Return the names that branches above a child may have, from the root down: "", "7", "7b" and so on.
+        """Return the possible names of the branches above a child, from the root down: "", "7", "7b" and so on.
 
-        Few of them exist. Longer names, which are unlikely in a tree with `count` children, are omitted.
+        The tree has branches for only a few of these names. Names that are too long to be likely in a tree with `count`
+        children are omitted.
         """
         digits = self.digits(key)
         length = 4 + count.bit_length() // (self.fan_in.bit_length() - 1)
@@ -185,10 +186,10 @@ class _Update:
     """Names of the stored branches that the next tree changes or does not have."""
 
     def apply(self, name: str, old: _Node | str | None, changes: Sequence[tuple[str, str, bool]]) -> _Node | str | None:
-        """Return a part of a tree after changes; None if no children remain.
+        """Apply changes to a part of a tree. Return the new part; None if no children remain.
 
         Args:
-            name: Digits with which the positions of all children of the part begin.
+            name: The first digits of a position. The part has the children whose positions begin with them.
             old: The part in the stored tree: a branch, the key of a child, or None.
             changes: (digits, key, whether the next tree has the child) of each changed child, sorted.
         """
@@ -255,7 +256,9 @@ class _Update:
     def _changed_children(
         self, old: _Node | str | None, changes: Sequence[tuple[str, str, bool]]
     ) -> list[tuple[str, str]]:
-        """Return the children of a part after changes, sorted: (digits of the position, key) of each.
+        """Return (digits, key) of each child of a part after changes, sorted.
+
+        The digits are the position of the child, a hash of its key, as text.
 
         Args:
             old: The part in the stored tree: the key of a single child, a branch that has only children, or None for

@@ -146,7 +146,7 @@ class FrequencyReader:
         """Open the files with the profile's value counts.
 
         Args:
-            states_reader: Reads the states file if the profile has no separate files. The caller closes it.
+            states_reader: A reader that the caller closes. It is used if the profile has no separate files.
             files: The files of the profile.
         """
         self._states_reader = states_reader

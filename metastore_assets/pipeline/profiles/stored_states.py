@@ -55,7 +55,7 @@ def read_states(states_reader: StatesReader, files: ProfileFiles, spec: ProfileS
     Args:
         states_reader: Reads the states files of the store.
         files: The profile.
-        spec: The profile spec. The type of values in the table fits all columns of the spec (see `value_union`).
+        spec: The profile spec. Values in the result have the type `value_union(spec)`, which all columns share.
 
     Raises:
         CorruptionError: A file is damaged.

@@ -103,7 +103,9 @@ def build_value_counts(
 
 
 def _has_ranges(policy: ResolvedPolicy, distinct: int) -> bool:
-    """Return whether a column is counted by ranges. If its policy leaves this open, `distinct` decides.
+    """Return whether the values of a column are divided into ranges, each of which is counted alone.
+
+    If the policy leaves this open, columns with many distinct values are divided.
 
     Args:
         policy: The column's policy.

@@ -71,11 +71,13 @@ def write_runs_by_partition(
 def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_ColumnsTask]:
     """Split columns into tasks, ordered by type class, then field id. All columns of a task have one type class.
 
+    A task has one column, or several that together have at most `_ROWS_PER_TASK` values. A column is assumed to have as
+    many values as the table has rows.
+
     Args:
         flow: The dataflow of the value counts.
         columns: {field id: type class} of the columns.
-        rows: Number of rows of the table, an upper bound of the number of values of a column. By this bound, the
-            columns of a task have at most `_ROWS_PER_TASK` values together, unless it has only one column.
+        rows: Number of rows of the table.
     """
     columns_per_task = max(1, _ROWS_PER_TASK // max(1, rows))
     ordered = sorted(columns.items(), key=lambda column: (column[1], column[0].encode()))

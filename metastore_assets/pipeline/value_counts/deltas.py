@@ -85,7 +85,7 @@ def read_deltas(
 ) -> dict[str, list[Delta]]:
     """Return {type class: deltas} with the value counts of columns in profiles.
 
-    Few values are read now, many are read when the deltas are applied.
+    If there are few values, they are read now. Otherwise they are read when the deltas are applied.
 
     Args:
         store: The folder of the table.

@@ -34,7 +34,7 @@ _MAX_RANGES = 4096
 
 @dataclass(frozen=True)
 class FingerprintRanges:
-    """A division of all fingerprints of one width into ranges of equal size."""
+    """Ranges of about equal size, which together contain all fingerprints of one width."""
 
     count: int
     """The number of ranges."""

@@ -133,7 +133,7 @@ class FingerprintUpdate:
         self._removed = list(changes.removed)
 
     def next_state(self, base: FingerprintedValueCounts) -> FingerprintedValueCounts:
-        """Return the next value counts, updated or rebuilt.
+        """Update or rebuild the value counts, and write their files. Return the next value counts.
 
         Args:
             base: The published value counts.

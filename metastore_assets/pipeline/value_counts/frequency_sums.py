@@ -205,7 +205,7 @@ def _column_rows(
 
 
 def _write_sums(spec: ProfileSpec, write: WriteSums[R], profile_number: int, rows: Iterator[ShuffledRow]) -> R:
-    """Add up the partial sums of each column that a reducer received. Return the result of `write`."""
+    """Add up the partial sums that a reducer received, by column. Pass the sums to `write`, and return its result."""
     columns = groupby(rows, key=attrgetter("position"))
     terms = ((position, [decode_frequencies(row.blob) for row in column]) for position, column in columns)
     return write(profile_number, full_sums(spec, terms))

@@ -31,7 +31,7 @@ _SAMPLES_PER_PROFILE = 256
 
 
 def count_ranges(distinct: int, slots: int) -> int:
-    """Return the number of ranges into which a column is split: at least `slots`, but at most `_MAX_RANGES`.
+    """Return the number of ranges into which a column is split: at least `slots`, but never above `_MAX_RANGES`.
 
     Args:
         distinct: The approximate number of distinct values.

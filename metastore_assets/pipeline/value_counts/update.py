@@ -7,8 +7,8 @@ Enumerated columns have value counts of all values. Fingerprinted columns store 
 and value counts only for hashes that occur at least twice. The type class of a column names the physical type of its
 values.
 
-Value counts are stored as the state of a dataflow (see `produce.dataflow`). Its stages have the same counts in another
-order or grouping. It is updated by deltas: rows to add and rows to subtract.
+Value counts are stored as the state of a dataflow (see `produce.dataflow`). Each stage has the same counts in another
+order or grouping. The state is updated by deltas: rows to add and rows to subtract.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class ValueCountUpdate:
         """Build the value counts of all enumerated columns from profiles.
 
         Returns:
-            (state of the dataflow, {field id: algorithm used for the column}).
+            (state of the dataflow, {field id: how the column was counted}).
         """
         classes = set(self._columns.values())
         if not classes:
@@ -289,9 +289,9 @@ class ValueCountUpdate:
 
         Args:
             before: The type classes of the published columns, by field id.
-            after: The columns of the next version, and all of its profiles. Columns that are new, or have another type
-                class than before, are counted in all profiles.
-            changes: The added and removed fragments. The other columns are counted only in these.
+            after: The columns of the next version, and all of its profiles. These profiles are read only for columns
+                that are new, or have another type class than before.
+            changes: The added and removed fragments, which are read for all other columns.
             read_stored: Returns the published value counts of a column, given its field id and type class.
             by_partition: Whether rows have partition keys.
         """

@@ -166,7 +166,7 @@ def compare_profiles(spec: ProfileSpec, stored: ProfileView, computed: ProfileVi
 
 
 def _compared_statistics(stored: ColumnStatistics, computed: ColumnStatistics) -> list[str]:
-    """Return the names of the statistics that are exact in both rows."""
+    """Return the names of the statistics to compare: those that are estimates in neither profile."""
     estimated: set[str] = set()
     if "estimate" in (stored.distinct_count_guarantee, computed.distinct_count_guarantee):
         estimated |= {"distinct_count", "duplicate_count"}

@@ -206,7 +206,9 @@ class _VerifiedFragments:
 
 
 def _select_partitions(version: Version, snapshot: Snapshot, partitions: Collection[str]) -> _VerifiedFragments:
-    """Return the fragments of the selected partitions. Those of which the snapshot lacks a fragment are skipped.
+    """Return the fragments of the selected partitions.
+
+    A partition is skipped if the snapshot lacks one of its fragments.
 
     Args:
         version: The version.

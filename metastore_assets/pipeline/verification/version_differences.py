@@ -214,7 +214,7 @@ def _wrong_parts(group: str, name: str, stored: NodeEntry | None, branch: Branch
 
 
 def _nodes_by_group(nodes: Iterable[NodeEntry]) -> dict[str, dict[str, NodeEntry]]:
-    """Return {key of the group: {name of the branch: node}}."""
+    """Return {key of a group: {name of a branch of its merge tree: node of this branch}}."""
     groups: dict[str, dict[str, NodeEntry]] = {}
     for node in nodes:
         groups.setdefault(node.group, {})[node.name] = node
@@ -346,7 +346,7 @@ def missing_files(store: ObjectStore, version: Version) -> Iterator[VersionDiffe
     """Yield a difference for each missing file that a version refers to.
 
     Raises:
-        StoreError: A file with the version's entries is missing. These name the other files.
+        StoreError: A file that stores entries of the version is missing. Without it, other paths are unknown.
     """
     with SortedRuns(PATHS) as referenced, SortedRuns(FILES) as existing:
         referenced.add_keys(pa.array([*version.document_paths(), *version.auxiliary_files()], pa.string()))
