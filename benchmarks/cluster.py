@@ -12,13 +12,15 @@ import random
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Collection
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import metastore_assets
-from benchmarks.measure import CpuTime, metastore, stop
+from benchmarks.measure import CpuTime, descends_from, metastore, running_processes, stop
 from benchmarks.report import Row
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.spark.session import get_spark_session
@@ -74,31 +76,51 @@ def _profile(lake: Path, cluster: Cluster, folder: Path) -> tuple[float, float]:
     )
     try:
         with metastore(lake) as (config, table):
-            before = _cluster_seconds(cluster)
-            used = CpuTime().of(lambda: refresh(config, table, lambda: spark))
-            # The processes of the cluster are children of this one, so `used` includes their CPU time.
-            of_cluster = _cluster_seconds(cluster) - before
-        return sum(used.values()) - of_cluster, of_cluster
+            roots = {cluster.master.pid, *(worker.pid for worker in cluster.workers.values())}
+            with _ClusterCpu(roots) as of_cluster:
+                of_driver = CpuTime(excluded=roots).of(lambda: refresh(config, table, lambda: spark))
+        return sum(of_driver.values()), of_cluster.seconds()
     finally:
         stop(spark)
 
 
-def _cluster_seconds(cluster: Cluster) -> float:
-    """Return the CPU seconds of the cluster's processes so far, and of their children that have ended."""
-    roots = {cluster.master.pid, *(worker.pid for worker in cluster.workers.values())}
-    parents, ticks = {}, {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # The process has ended since it was listed.
-        parents[int(path.parent.name)] = int(fields[1])
-        ticks[int(path.parent.name)] = sum(map(int, fields[11:15]))
-    total = 0
-    for process, used in ticks.items():
-        ancestor: int | None = process
-        while ancestor is not None and ancestor not in roots:
-            ancestor = parents.get(ancestor)
-        if ancestor is not None:
-            total += used
-    return total / os.sysconf("SC_CLK_TCK")
+class _ClusterCpu:
+    """CPU time of some processes and their descendants during a `with` block.
+
+    PySpark's daemon ends Python workers that were idle for a minute. It ignores the signal of their end, so that their
+    CPU time is added to no other process. Therefore a thread reads the CPU time of all processes every five seconds,
+    and the last reading counts.
+    """
+
+    def __init__(self, roots: Collection[int]) -> None:
+        self._roots = roots
+        self._seen: dict[tuple[int, int], float] = {}
+        """The CPU time of each process at its last reading, by id and start."""
+        self._before = 0.0
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._read_repeatedly, daemon=True)
+
+    def seconds(self) -> float:
+        """Return the CPU seconds since the block began, up to the last reading."""
+        return sum(self._seen.values()) - self._before
+
+    def __enter__(self) -> _ClusterCpu:
+        self._read()
+        self._before = sum(self._seen.values())
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+        self._read()
+
+    def _read_repeatedly(self) -> None:
+        while not self._is_over.wait(5.0):
+            self._read()
+
+    def _read(self) -> None:
+        processes = running_processes()
+        for pid, process in processes.items():
+            if descends_from(processes, pid, self._roots):
+                self._seen[pid, process.started] = process.cpu

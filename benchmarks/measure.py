@@ -8,8 +8,9 @@ import resource
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -83,14 +84,55 @@ class TaskTime:
         return total / 1000
 
 
+@dataclass(frozen=True)
+class Process:
+    """A running process, as `/proc` describes it. CPU times are in seconds."""
+
+    name: str
+    parent: int
+    started: int
+    """The time of its start, which tells processes apart that had the same id one after the other."""
+    cpu: float
+    cpu_of_ended: float
+    """CPU time of its children that have ended and that it has waited for, and of their children."""
+
+
+def running_processes() -> dict[int, Process]:
+    """Return all processes of this machine by id."""
+    per_second = os.sysconf("SC_CLK_TCK")
+    processes = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, _, rest = path.read_text().partition("(")[2].rpartition(")")
+        except OSError:
+            continue  # Ended since it was listed.
+        fields = rest.split()
+        own, ended = (sum(map(int, fields[at : at + 2])) / per_second for at in (11, 13))
+        processes[int(path.parent.name)] = Process(name, int(fields[1]), int(fields[19]), own, ended)
+    return processes
+
+
+def descends_from(processes: Mapping[int, Process], pid: int, ancestors: Collection[int]) -> bool:
+    """Return whether a process is one of `ancestors` or descends from one of them."""
+    while pid not in ancestors and pid in processes:
+        pid = processes[pid].parent
+    return pid in ancestors
+
+
 class CpuTime:
     """CPU time of this process and of all its descendants, including those that have ended.
 
     It has three parts: `driver` is this process, `jvm` are processes named `java`, and `workers` all others.
     """
 
-    def __init__(self) -> None:
-        self._ticks = os.sysconf("SC_CLK_TCK")
+    def __init__(self, excluded: Collection[int] = ()) -> None:
+        """Create a meter.
+
+        Args:
+            excluded: Ids of child processes that are not counted, and whose descendants are not counted either. They
+                must not end during the measurement.
+        """
+        self._excluded = excluded
 
     @staticmethod
     def _of_this() -> float:
@@ -99,25 +141,12 @@ class CpuTime:
         return sum(one.ru_utime + one.ru_stime for one in used)
 
     def _of_others(self) -> dict[str, float]:
-        parents, used, names = {}, {}, {}
-        for folder in Path("/proc").iterdir():
-            if not folder.name.isdecimal():
-                continue
-            try:
-                name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
-            except OSError:
-                continue  # Ended since it was listed.
-            fields = rest.split()
-            pid = int(folder.name)
-            names[pid], parents[pid] = name, int(fields[1])
-            used[pid] = sum(map(int, fields[11:15])) / self._ticks
         total = {"jvm": 0.0, "workers": 0.0}
-        for pid, seconds in used.items():
-            line = [pid]
-            while line[-1] in parents and line[-1] != os.getpid():
-                line.append(parents[line[-1]])
-            if line[-1] == os.getpid() and pid != os.getpid():
-                total["jvm" if names[pid] == "java" else "workers"] += seconds
+        processes = running_processes()
+        for pid, process in processes.items():
+            is_counted = pid != os.getpid() and descends_from(processes, pid, {os.getpid()})
+            if is_counted and not descends_from(processes, pid, self._excluded):
+                total["jvm" if process.name == "java" else "workers"] += process.cpu + process.cpu_of_ended
         return total
 
     def of(self, action: Callable[[], object]) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from metastore_assets.pipeline import engine as engines
 from metastore_assets.pipeline.profiles import states_reader
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts import deltas
 from metastore_assets.pipeline.value_counts.deltas import CountedProfile, read_deltas
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.value_counts import graph
 from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.types import type_class
 from tests.pipeline.file_lake import Lake, latest
@@ -55,3 +58,27 @@ def test_each_file_of_profiles_is_opened_once(tmp_path: Path, monkeypatch: pytes
         for part in parts:
             assert sum(map(len, part.batches()))
         assert sorted(opened) == sorted(set(paths))
+
+
+@pytest.mark.parametrize("small_merge", [1_000, 60])
+def test_many_small_profiles_are_read_on_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_merge: int
+) -> None:
+    """They have few values, but reading each takes a millisecond: the driver would be busy, and the cluster idle."""
+    lake = Lake(tmp_path, random.Random(1))
+    removed = [lake.append(1) for _ in range(20)]
+    for _ in range(30):
+        lake.append(2)
+    config = lake.config().model_copy(update={"engine": "auto"})
+    monkeypatch.setattr(engines, "_SMALL_FILES", 100)
+    refresh(config, lake.table, no_spark)
+    for path in removed:
+        path.unlink()
+    monkeypatch.setattr(engines, "_SMALL_MERGE", small_merge)
+    monkeypatch.setattr(graph, "SETTINGS", replace(graph.SETTINGS, small_rows=0))
+    if small_merge == 1_000:
+        refresh(config, lake.table, no_spark)
+        return
+    with pytest.raises(AssertionError, match="Spark") as error:
+        refresh(config, lake.table, no_spark)
+    assert any("value_counts" in str(entry.path) for entry in error.traceback)

@@ -268,7 +268,10 @@ class ValueCountUpdate:
         if not (updates or is_rebuilt or removed_classes):
             return base.flow
         values = sum(delta.row_count for class_deltas in updates.values() for delta in class_deltas)
-        flow = self._dataflow(classes, on_spark=values > _MAX_LOCAL_VALUES)
+        # Small profiles have few values, but each takes a millisecond to read.
+        columns = (len(changes.added) + len(changes.removed)) * len(self._columns)
+        on_spark = values > _MAX_LOCAL_VALUES or not self._engine.merges_here(columns)
+        flow = self._dataflow(classes, on_spark=on_spark)
         start = flow.load(base.flow, self._build_by_partition(flow, profiles)) if is_rebuilt else base.flow
         try:
             return flow.step(start, updates)
