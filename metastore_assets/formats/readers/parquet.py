@@ -106,6 +106,8 @@ class ParquetColumns:
             leaves.start for leaves, field in zip(self._leaves, self.fields, strict=True) if _is_bytes(field.type)
         }
         """Numbers of the leaf columns that store top-level strings and bytes."""
+        self._lists: dict[int, pa.Array] = {}
+        """By number, the last top-level column that Polars read."""
         if self._leaves and self._leaves[-1].stop != file.metadata.num_columns:
             raise pa.ArrowInvalid("the columns of the file's schema cannot be distinguished")
 
@@ -169,19 +171,50 @@ class ParquetColumns:
             encoded: Whether `file` returns strings and bytes as dictionary arrays. It affects only the lengths of
                 arrays.
         """
-        # Arrow fetches all requested row groups at once, so each call requests one.
-        batches = _explain_errors(
-            file.reader.iter_batches(1, row_groups=[group], column_indices=list(leaves), use_threads=False)
-        )
-        first = next(batches, None)
-        if first is None:
-            return
-        yield first.column(0)
-        # Only the first batch validates the metadata of the row group. Reading corrupt metadata before would end the
-        # process.
-        file.reader.set_batch_size(self._chunk_rows(group, leaves, encoded))
-        for batch in batches:
-            yield batch.column(0)
+        position = 0
+        try:
+            # Arrow fetches all requested row groups at once, so each call requests one.
+            batches = file.reader.iter_batches(1, row_groups=[group], column_indices=list(leaves), use_threads=False)
+            for batch in batches:
+                if not position:
+                    # Only the first batch validates the metadata of the row group. Reading corrupt metadata before
+                    # would end the process.
+                    file.reader.set_batch_size(self._chunk_rows(group, leaves, encoded))
+                yield batch.column(0)
+                position += batch.num_rows
+        except pa.ArrowInvalid as error:
+            if _LONG_LISTS not in str(error):
+                raise
+            yield from self._read_long_nulls(group, self._leaves.index(leaves), position, error)
+
+    def _read_long_nulls(self, group: int, index: int, position: int, error: Exception) -> Iterator[pa.Array]:
+        """Yield lists of a row group among which DuckDB stored nulls as several values, which Arrow does not read.
+
+        Args:
+            group: The number of the row group.
+            index: The number of the top-level column.
+            position: The number of the row in the row group with which to begin.
+            error: The error of Arrow.
+
+        Raises UnsupportedError if the column has other values than lists of numbers.
+        """
+        type_ = self.fields[index].type
+        if not pa.types.is_list(type_) or not _is_number(type_.value_type):
+            raise UnsupportedError(
+                "it has nulls that take several values, as DuckDB writes nulls among arrays of fixed size, which Arrow "
+                "does not read; cast the column to a list before it is written, as in `x::float[]`"
+            ) from error
+        if index not in self._lists:
+            import polars as pl  # few files need it, and importing it takes time
+
+            self._source.seek(0)
+            frame = pl.read_parquet(self._source.read(), columns=[index], use_statistics=False, low_memory=True)
+            if frame.height != self.row_count:
+                raise pa.ArrowInvalid(f"it has {frame.height:,} rows and should have {self.row_count:,}") from error
+            self._lists = {index: frame.to_series().to_arrow().cast(type_)}
+        rows = [self._file.metadata.row_group(number).num_rows for number in range(group + 1)]
+        for start in range(sum(rows[:-1]) + position, sum(rows), CHUNK_ROWS):
+            yield self._lists[index].slice(start, min(CHUNK_ROWS, sum(rows) - start))
 
     def _convert_int96(self, arrays: Iterator[pa.Array], group: int, leaves: range) -> Iterator[pa.Array]:
         """Yield INT96 timestamps in microseconds, or in nanoseconds if microseconds would lose digits.
@@ -242,22 +275,6 @@ class ParquetColumns:
         return max(1, min(max_rows, CHUNK_BYTES // average))
 
 
-def _explain_errors(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches. Raises UnsupportedError if Arrow fails at a null in a column of fixed-size lists.
-
-    DuckDB stores such a null as several values, which Arrow does not read.
-    """
-    try:
-        yield from batches
-    except pa.ArrowInvalid as error:
-        if _LONG_LISTS not in str(error):
-            raise
-        raise UnsupportedError(
-            "it has nulls that take several values, as DuckDB writes nulls among arrays of fixed size, which Arrow "
-            "does not read; cast the column to a list before it is written, as in `x::float[]`"
-        ) from error
-
-
 def validate_row_count(metadata: pq.FileMetaData) -> int:
     """Check the row count in a footer, and return it. A false count could fill memory with nulls.
 
@@ -309,3 +326,7 @@ def _is_bytes(type_: pa.DataType) -> bool:
     return is_text(type_) or bool(
         pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_)
     )
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_))

@@ -11,6 +11,7 @@ import pytest
 
 from metastore_assets import profile
 from metastore_assets.errors import ProfileError
+from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.pipeline.profiling import FailureAdvice
 
 
@@ -43,12 +44,31 @@ def test_an_optional_struct_is_refused(tmp_path: Path) -> None:
     assert str(caught.value).endswith(FailureAdvice.UNSUPPORTED)
 
 
-def test_nulls_of_duckdb_among_arrays_of_fixed_size_are_refused(tmp_path: Path) -> None:
-    """The error says how to write the column. Without nulls, the arrays are lists."""
-    for name, value in (("arrays", "[3, 4]::int[2]"), ("nulls", "null")):
-        (tmp_path / name).mkdir()
-        duckdb.sql(f"copy (select [1, 2]::int[2] a union all select {value}) to '{tmp_path / name}/x.parquet'")
-    null_counts = {row.column: row.null_count for row in profile(tmp_path / "arrays").statistics()}
-    assert null_counts == {"a": 0, "a.element": 0}
+@pytest.mark.parametrize("type_", ["int", "float", "utinyint"])
+def test_nulls_of_duckdb_among_arrays_of_fixed_size_are_read(tmp_path: Path, type_: str) -> None:
+    """DuckDB stores such a null as several values, which Arrow refuses. The file has several row groups."""
+    path = tmp_path / "x.parquet"
+    array = f"[i % 7, null, i % 3]::{type_}[3]"
+    with duckdb.connect() as connection:
+        rows = f"select i, case when i % 5 > 0 or i < 3000 then {array} end a from range(9000) t(i)"
+        connection.execute(f"copy ({rows}) to '{path}' (row_group_size 2048)")
+        expected = [value for (value,) in connection.execute(f"select a from ({rows})").fetchall()]
+    assert pq.read_metadata(path).num_row_groups > 2
+    with pytest.raises(pa.ArrowInvalid, match="list offsets"):
+        pq.read_table(path)
+    columns = ParquetColumns(pa.OSFile(str(path), "rb"))
+    chunks = list(columns.read(1))
+    assert {chunk.type for chunk in chunks} == {columns.fields[1].type}
+    assert [None if value is None else tuple(value) for chunk in chunks for value in chunk.to_pylist()] == expected
+    assert [value for chunk in columns.read(0) for value in chunk.to_pylist()] == list(range(9000))
+    null_counts = {row.column: row.null_count for row in profile(path).statistics()}
+    assert null_counts == {"i": 0, "a": 1200, "a.element": 7800}
+
+
+@pytest.mark.parametrize("value", ["['x', 'y']::text[2]", "{'b': [1, 2]::int[2]}"])
+def test_other_nulls_of_duckdb_are_refused(tmp_path: Path, value: str) -> None:
+    """The error says how to write the column."""
+    null = "{'b': null::int[2]}" if "b" in value else "null"
+    duckdb.sql(f"copy (select {value} a union all select {null}) to '{tmp_path}/x.parquet'")
     with pytest.raises(ProfileError, match=r"'a'.*`x::float\[\]`"):
-        profile(tmp_path / "nulls")
+        profile(tmp_path)
