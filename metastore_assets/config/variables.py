@@ -41,19 +41,22 @@ class VariableResolver:
         self._preserves_secrets = preserve_secret_references
 
     def resolve(self, model: Model, path: Keys = ()) -> Model:
-        """Return a copy of a model in which all references are replaced, also inside mappings, lists and models.
+        """Return a copy of a model in which references are replaced, also inside mappings, lists and models.
+
+        Texts of fields that may not have references are retained. These are all fields outside of `references` of the
+        model's class, except for extra fields.
 
         Args:
             model: The model.
             path: The keys that lead to the model, for messages.
 
         Raises:
-            ConfigError: A variable is not set, or a `${` begins no reference.
+            ConfigError: A variable is not set, or a `${` begins no reference, in a field that may have references.
         """
         references = getattr(type(model), "references", frozenset[str]())
 
         def replace(name: str, value: Any, *, is_extra: bool = False) -> Any:
-            convert = self._resolve_text if is_extra or name in references else self._escape
+            convert = self._resolve_text if is_extra or name in references else self._retain
             return self._resolve_value(value, (*path, name), convert)
 
         return _with_values(model, replace)
@@ -77,7 +80,7 @@ class VariableResolver:
             )
         return value
 
-    def _escape(self, text: str, path: Keys) -> str:
+    def _retain(self, text: str, path: Keys) -> str:
         """Return a text in which no references are replaced, because its field does not allow them.
 
         With `preserve_secret_references`, each `${` becomes `$${`, so that the process that reads the configuration

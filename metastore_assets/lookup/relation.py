@@ -282,9 +282,9 @@ class Relation(ABC):
 
     @explain_missing_files
     def built(self) -> dict[str, Built]:
-        """Return how the value counts of columns were built from scratch, by column name.
+        """Return how the value counts of each column were last built from scratch: by which algorithm, and where.
 
-        Columns without a record of such a build are missing.
+        The keys are names of columns. Columns without such a record are missing.
         """
         return self.value_counts.built(self.statistics())
 

@@ -97,7 +97,7 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
         VersionNotFoundError: There is no version `before` or later.
         VersionConflictError: Other processes published during every attempt.
         StoreError: A version that remains cannot be read. By then, the newest version has been published again. Nothing
-            has been removed except pending profiles.
+            has been removed, except saved profiles of interrupted refreshes.
     """
     objects, documents = versions.objects, versions.documents
     published, listing = _publish_without_removed(engine, versions, before)
