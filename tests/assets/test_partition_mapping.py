@@ -1,5 +1,6 @@
 """Partitions of a table are mapped to those of a project's definition, compared with an oracle."""
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 
@@ -20,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.assets.partition_mapping import TablePartitions
-from metastore_assets.errors import ConfigError
+from metastore_assets.errors import ConfigError, PartitionKeyError
 from metastore_assets.expressions.partition_keys import encode_partition_key
 
 START, END = date(2023, 11, 1), date(2024, 4, 1)
@@ -122,7 +123,7 @@ def test_keys_are_mapped_by_format_and_definition(
     if expected is not None:
         assert mapped(mapping, key, instance=instance) == {key: expected}
         return
-    with pytest.raises(Exception, match=r"none of the table's 1 partitions|is not a partition key"):
+    with pytest.raises((ConfigError, PartitionKeyError), match=re.escape(repr(key))):
         mapped(mapping, key, instance=instance)
 
 

@@ -376,7 +376,7 @@ def test_a_root_whose_path_deltalake_does_not_support_has_no_history(tmp_path: P
     """Versions expire as without deltalake, and nothing is written outside of the root."""
     store = ObjectStore(str(tmp_path / name))
     versions, new = VersionStore(store, "orders"), published(store, 1).version
-    with pytest.raises(StoreError, match="does not support"):
+    with pytest.raises(StoreError, match="deltalake"):
         append_versions(versions)
     assert append_when_due(versions, None, replace(new, number=7), 2, timedelta(0)) == 5
     assert set(read_history(versions, 1)["version"].to_pylist()) == {1}

@@ -171,7 +171,7 @@ def test_files_that_contradict_their_names(tmp_path: Path) -> None:
     with pytest.raises(TableFormatError, match=r"a\.json\.gz.*line 2: .*'utf-8'"):
         _snapshot(tmp_path)
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(gzip.compress(b'{"a": 1}\n')))
-    with pytest.raises(TableFormatError, match=r"a\.json\.gz.*compressed twice"):
+    with pytest.raises(TableFormatError, match=r"a\.json\.gz.*\bgzip\b"):
         _snapshot(tmp_path)
     (tmp_path / "a.json.gz").write_bytes(gzip.compress('{"a": 1}\n'.encode("utf-8-sig")))
     assert read_columns(_snapshot(tmp_path)) == {"a": [1]}
