@@ -35,7 +35,7 @@ def test_after_a_kill_at_any_step_the_next_version_is_published(store: ObjectSto
     All listed versions are complete, the next publisher succeeds, and `expire` removes all remaining files.
     """
     *kills, last = run("kill", store, options)
-    assert len(kills) > (8 if store.is_remote else 40)
+    assert len(kills) > (7 if store.is_remote else 40)
     assert {step["outcome"] for step in kills} == {"killed"}
     assert last["outcome"] == "published"
     result = [step["recovered"] for step in (*kills, last)]
