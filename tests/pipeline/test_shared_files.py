@@ -22,7 +22,7 @@ from metastore_assets.errors import ProfileError
 from metastore_assets.formats.base import Fragment
 from metastore_assets.pipeline import auto_policies, execution, profiling
 from metastore_assets.pipeline.fragments import read_cost
-from metastore_assets.pipeline.merging import merge_plan
+from metastore_assets.pipeline.merging import merge_plan, small_files
 from metastore_assets.pipeline.merging.compaction import (
     COMPACT_ALL,
     DEFAULT_LIMITS,
@@ -140,6 +140,7 @@ def test_shared_files_are_consistent_in_random_histories(
     monkeypatch.setattr(execution, "GRACE", timedelta(0))
     monkeypatch.setattr(profiling, "_MAX_BUNDLE_COST", 5 << 19)
     monkeypatch.setattr(merge_plan, "FAN_IN", 3)
+    monkeypatch.setattr(small_files, "MIN_FILES", 2 if seed % 2 else 8)
     lake = SmallFiles(tmp_path, random.Random(seed))
     for _ in range(10):
         lake.append(lake.draw.randrange(2), 20)
