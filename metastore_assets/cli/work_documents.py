@@ -1,4 +1,4 @@
-"""Models of the JSON documents that commands which refresh, maintain or set up tables print with `--json`."""
+"""Models of the JSON documents that are printed with `--json` by commands that refresh, maintain or set up tables."""
 
 from __future__ import annotations
 

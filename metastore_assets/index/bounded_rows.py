@@ -88,12 +88,12 @@ def _count_bounds(counts: pa.ChunkedArray, most: RowCounts) -> RowBounds:
 
 
 def side_values(table: pa.Table, field_id: str, side: str, cls: TypeClass | None) -> pa.Array:
-    """Return the minima or maxima of a column in a type class, one per row of a table with flat columns.
+    """Return the minima or maxima of a column that are stored as values of a type class, one for each row of `table`.
 
-    All are null if the table has no such bounds.
+    All are null if the table does not store such bounds.
 
     Args:
-        table: The table.
+        table: A table with a row for each fragment or zone, and a column for each bound.
         field_id: The field id of the column.
         side: `minimum` or `maximum`.
         cls: The type class; None for a column whose values cannot be compared, such as a struct. It has no bounds.

@@ -474,7 +474,7 @@ def _choose_slice_bits(column_bytes: int, fragments: int) -> int:
     The number applies to all columns of a file.
 
     Args:
-        column_bytes: Average size in bytes of all filters of one column.
+        column_bytes: Total size in bytes of the filters of a column, averaged over the columns.
         fragments: Number of fragments in the file.
     """
     slices = column_bytes // max(_MIN_SLICE_BYTES, _MIN_FILTER_BYTES * fragments)
