@@ -66,7 +66,7 @@ class SegmentFile(NamedTuple):
     footer_bytes: int = 0
     """Number of bytes at the end of the file that a reader needs first, mostly the footer; 0 if it is unknown."""
     absorbed: bool = False
-    """Whether the file has keys before `first`, which older segments have absorbed."""
+    """Whether the file may have keys before `first`, which older segments have absorbed."""
     companion: str | None = None
     """Path of a second file, with more columns of the same rows; None if there is none."""
 
