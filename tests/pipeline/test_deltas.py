@@ -67,7 +67,7 @@ def test_many_small_profiles_are_read_on_spark(
     """They have few values, but reading each takes a millisecond: the driver would be busy, and the cluster idle."""
     lake = Lake(tmp_path, random.Random(1))
     removed = [lake.append(1) for _ in range(20)]
-    for _ in range(30):
+    for _ in range(70):
         lake.append(2)
     config = lake.config().model_copy(update={"engine": "auto"})
     monkeypatch.setattr(engines, "_SMALL_FILES", 100)
