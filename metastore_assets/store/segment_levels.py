@@ -230,7 +230,8 @@ def _absorb(
     while end < len(older) and count + older[end].rows <= kind.file_rows:
         count += older[end].rows
         end += 1
-    keys = SegmentKeyRange(None if start == 0 else firsts[start], firsts[end] if end < len(older) else None)
+    next_first = firsts[end] if end < len(older) else None
+    keys = SegmentKeyRange(None if start == 0 else firsts[start], next_first)
     absorbed = [file for file in newer if keys.overlaps(file.first, file.last)]
     is_cut = False
     while len(absorbed) > 1 and key_count(absorbed) > kind.file_rows:
@@ -247,7 +248,8 @@ def _absorb(
     remaining = [file for file in newer if keys.end is not None and file.last >= keys.end]
     if remaining and (is_cut or remaining[0].first < keys.end):
         remaining[0] = remaining[0]._replace(first=keys.end, absorbed=True)
-    merged = (*older[:start], *shorten_bounds(written, keys.start, keys.end), *older[end:])
+    # The files of `older` may have keys beyond `keys.end`.
+    merged = (*older[:start], *shorten_bounds(written, keys.start, next_first), *older[end:])
     return [segment for segment in (merged, tuple(remaining)) if segment]
 
 
