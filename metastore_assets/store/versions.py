@@ -72,8 +72,9 @@ STAGED = "staged"
 """The folder of staged versions, see `store.staged_versions`."""
 HISTORY = "history"
 """The folder of the table's history, which `expire` leaves alone."""
-_RECENT_SECONDS = 600
-"""Time for which `publish` relies on an earlier read of the newest version. It is shorter than any grace period."""
+_RECENT_SECONDS = 60
+"""Time for which `publish` relies on an earlier read of the newest version. It is short, because two purges within this
+time would hide that the version's number was used."""
 
 
 class VersionStore:
