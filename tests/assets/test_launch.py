@@ -104,7 +104,7 @@ def test_each_chunk_is_a_run(backfill_lab: Lab) -> None:
     # The first run also reports the partitions of version 1, which no run has reported.
     assert partitions == [{f"day=2024-01-0{day}" for day in (1, 2, 3)}, {"day=2024-01-03"}]
     ends = [(event.stage.split(" is ")[1], event.part) for event in reported if event.stage.endswith("success")]
-    assert ends == [("success", "1 of 2"), ("success", "2 of 2")]
+    assert ends == [("success", "chunk 1 of 2"), ("success", "chunk 2 of 2")]
 
 
 @pytest.mark.long

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -23,29 +23,33 @@ from tests.produce.harness import SMALL
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "produce.md"
 SIDES = {
-    "inner_join": "l JOIN r USING (k)",
-    "left_join": "l LEFT JOIN r USING (k)",
-    "full_join": "l FULL JOIN r USING (k)",
-    "semi_join": "(FROM l SELECT *, NULL AS b, NULL AS rn WHERE k IN (FROM r SELECT k))",
-    "anti_join": "(FROM l SELECT *, NULL AS b, NULL AS rn WHERE k NOT IN (FROM r SELECT k))",
+    "inner": "l JOIN r USING (k)",
+    "left": "l LEFT JOIN r USING (k)",
+    "full": "l FULL JOIN r USING (k)",
+    "semi": "(FROM l SELECT *, NULL AS b, NULL AS rn WHERE k IN (FROM r SELECT k))",
+    "anti": "(FROM l SELECT *, NULL AS b, NULL AS rn WHERE k NOT IN (FROM r SELECT k))",
 }
-"""Per join of the page, what it says in SQL."""
+"""Each join of the page in SQL."""
 
 
-def functions_of_the_page() -> dict[str, Callable[..., Any]]:
-    """The functions that the page's examples declare, by name."""
+def names_of_the_page() -> dict[str, Any]:
+    """The functions that the page's examples declare, and the mapping `joins`."""
     code = "\n".join(re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
-    definitions = [node for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)]
-    for definition in definitions:
-        for argument in definition.args.args:
-            argument.annotation = None
-        definition.returns = None
+    statements: list[ast.stmt] = []
+    for node in ast.parse(code).body:
+        if isinstance(node, ast.FunctionDef):
+            for argument in node.args.args:
+                argument.annotation = None
+            node.returns = None
+            statements.append(node)
+        elif isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["joins"]:
+            statements.append(node)
     names: dict[str, Any] = {}
-    exec(compile(ast.Module(definitions, []), str(PAGE), "exec"), names)
-    return {definition.name: names[definition.name] for definition in definitions}
+    exec(compile(ast.Module(statements, []), str(PAGE), "exec"), names)
+    return names
 
 
-FUNCTIONS = functions_of_the_page()
+NAMES = names_of_the_page()
 
 
 class Side:
@@ -75,7 +79,7 @@ class Side:
 
 
 def test_every_join_of_the_page_is_tested() -> None:
-    assert {name for name in FUNCTIONS if name.endswith("_join")} == set(SIDES)
+    assert NAMES["joins"].keys() == SIDES.keys()
 
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
@@ -83,7 +87,7 @@ def test_joins_of_the_page_equal_duckdbs(store: ObjectStore, settings: Settings)
     """After every version, each join has DuckDB's pairs, in the order of both sides."""
     key, both = columns(k="int64"), columns(a="string", b="string")
     roots = [Root("a", Rows(key, columns(a="string"))), Root("b", Rows(key, columns(b="string")))]
-    stages = [Stage(name, (("a",), ("b",)), Rows(key, both), produce=FUNCTIONS[name]) for name in SIDES]
+    stages = [Stage(name, (("a",), ("b",)), Rows(key, both), produce=NAMES["joins"][name]) for name in SIDES]
     flow = Dataflow(store, [*roots, *stages], settings=replace(settings, check=True))
     left, right = Side("a", Random(1)), Side("b", Random(2))
     most = 0
@@ -110,8 +114,8 @@ def test_the_sum_after_a_join_of_the_page_equals_duckdbs(store: ObjectStore, set
     nodes = [
         Root("trades", Rows(columns(number="int64"), trade)),
         Root("prices", Rows(share, columns(price="int64"))),
-        Stage("by_share", (("trades",),), Rows(share, schema), produce=FUNCTIONS["by_share"]),
-        Stage("worth", (("by_share",), ("prices",)), worth, produce=FUNCTIONS["worth"]),
+        Stage("by_share", (("trades",),), Rows(share, schema), produce=NAMES["by_share"]),
+        Stage("worth", (("by_share",), ("prices",)), worth, produce=NAMES["worth"]),
         SumStage("balances", ("worth",), ("account",), ("amount",), count="trades", signed=True),
     ]
     flow, random = Dataflow(store, nodes, settings=settings), Random(4)

@@ -299,8 +299,8 @@ def test_a_lookup_of_one_of_many_partitions_reads_one_row_group(
 
 
 def kinds() -> Iterator[tuple[EntryKind[object], list[object]]]:
-    yield FRAGMENTS, [fragment(f"{i}") for i in range(9)]  # type: ignore[misc]
-    yield PARTITIONS, [PartitionEntry(f"{i}", "", 1, 1, 1, files("x"), 1) for i in range(9)]  # type: ignore[misc]
+    yield FRAGMENTS, [fragment(f"{i}") for i in range(10)]  # type: ignore[misc]
+    yield PARTITIONS, [PartitionEntry(f"{i}", "", 1, 1, 1, files("x"), 1) for i in range(10)]  # type: ignore[misc]
 
 
 @pytest.fixture
@@ -372,14 +372,14 @@ def test_entries_are_streamed(local_store: ObjectStore, monkeypatch: pytest.Monk
     monkeypatch.setattr(segment_levels, "_MIN_ABSORBED", 10)
     entries = [node(f"{at:03}", 1) for at in range(50)]
     base = write(local_store, NODES, entries[:40])
-    stored = write(local_store, NODES, entries[:36], base)
+    stored = write(local_store, NODES, entries[:37], base)
     assert len(stored.files.segments) > 1
-    assert list(stored.stream()) == entries[:36]
+    assert list(stored.stream()) == entries[:37]
     parts = list(stored.stream_rows(["statistics"]))
     assert max(map(len, parts)) <= 6
     assert {tuple(part.column_names) for part in parts} == {("key", "statistics")}
     files = replace(stored.files, rows=99)
-    with pytest.raises(CorruptionError, match=r"\b36\b.*\b99\b"):
+    with pytest.raises(CorruptionError, match=r"\b37\b.*\b99\b"):
         list(StoredEntries(NODES, local_store, files).stream())
 
 
@@ -409,9 +409,9 @@ def test_errors_name_damaged_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(segment_levels, "_MIN_ABSORBED", 10)  # The tombstone stays in a separate file.
     objects = ObjectStore(str(tmp_path))
     for kind, entries in kinds():
-        changed = write(objects, kind, entries[:8], write(objects, kind, entries))
+        changed = write(objects, kind, entries[:9], write(objects, kind, entries))
         assert len(changed.files.files) == 4
-        key = kind.key(entries[8])
+        key = kind.key(entries[9])
         reads = [list, lambda result, key=key: result.find(key), lambda result, key=key: result.find_prefixes([key])]
         for number, file in enumerate(changed.files.files):
             data = objects.read(file.path)
