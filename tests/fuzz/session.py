@@ -155,7 +155,7 @@ class Session:
         state = self.draw.getstate()
         try:
             ask()
-        except Exception as error:  # noqa: BLE001 (likewise)
+        except Exception as error:  # noqa: BLE001 (any error of the tested code is noted)
             self._note(question, error)
         # The random state does not depend on where a question failed.
         self.draw.setstate(state)

@@ -152,7 +152,7 @@ def _field_bounds(
         field: the partition field.
         type_: the type of the field's values; None if unknown.
         lower: the lower bound as the manifest list stores it; None if it is missing.
-        upper: the upper bound, likewise.
+        upper: the upper bound as the manifest list stores it; None if it is missing.
         is_mixed: whether there may be a null or NaN according to the manifest list.
     """
     if field.transform == "void" or type_ is None or lower is None or upper is None:
