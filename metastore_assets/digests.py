@@ -1,4 +1,5 @@
-"""Digests of 128 bits, as 32 hexadecimal digits. Stored files contain them, so no function may change its results."""
+"""Digests of 128 bits, as 32 hexadecimal digits. Stored files contain them, so a
+later release must return the same digests."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ def digest_bytes(data: bytes) -> str:
 def digest_texts(texts: Iterable[str]) -> str:
     """Return the digest of a sequence of texts, joined by NUL characters.
 
-    Two sequences can have the same digest if a text contains a NUL character. No text and one empty text have the same.
+    Two sequences can have the same digest if a text contains a NUL character. The digests of an empty
+    sequence and of one empty text are equal.
     """
     return digest_bytes("\0".join(texts).encode("utf-8", "surrogatepass"))
 

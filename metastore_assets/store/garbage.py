@@ -50,9 +50,9 @@ def garbage_paths(garbage: Iterable[str], entries: Mapping[str, SegmentFiles], b
     """Return the sorted paths of the files that `base` references and the new version does not.
 
     Args:
-        garbage: The files of profiles, value counts and indexes that only `base` references.
+        garbage: The files of profiles, value counts and indexes that `base` references and the new version does not.
         entries: The files that store the entries of the new version, by name of the kind (see `store.entries`).
-        base: The version before.
+        base: The version that the new one follows.
     """
     paths: set[str] = set()
     for stored in stored_entries(base):

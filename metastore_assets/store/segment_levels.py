@@ -184,8 +184,8 @@ def _retained_segments(kind: SegmentKind, segments: Sequence[Sequence[SegmentFil
 def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]]) -> int | None:
     """Return the position of the segment from which the next step takes keys; None if no step is due.
 
-    The step merges one range of keys of this segment into the segment before it, which is older. A segment whose steps
-    have begun receives no keys of newer segments until it is dropped: its steps would begin again with the first key.
+    The step merges one range of keys of this segment into the segment before it, which is older. While a
+    segment is being absorbed, no newer segment is absorbed into it: with new keys, its steps would have to start over.
     """
     is_full = len(segments) > 1 + kind.max_deltas
     is_begun = [False, *(_is_begun(older, newer) for older, newer in pairwise(segments))]
@@ -199,8 +199,9 @@ def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]])
 
 
 def _is_begun(older: Sequence[SegmentFile], newer: Sequence[SegmentFile]) -> bool:
-    """Return whether a step has absorbed a part of `newer` into `older`."""
-    # After a step, the newer segment begins with the first key of a file of the older one, or has absorbed keys.
+    """Return whether `newer` seems to be partly absorbed into `older`."""
+    # A step marks the first remaining file as absorbed, or ends where a file of the older segment begins. A new segment
+    # may begin there by chance. Then it is absorbed early.
     return newer[0].absorbed or newer[0].first in [file.first for file in older[1:]]
 
 
@@ -217,7 +218,7 @@ def _absorb(
     Args:
         kind: The merge policy.
         older: The files of the segment that grows.
-        newer: The files of the next newer segment.
+        newer: The files of the segment that follows `older` in age. Keys are taken from it.
         write: Writes the merged range.
         is_base: Whether `older` is the oldest segment, which needs no tombstones.
 
@@ -248,7 +249,7 @@ def _absorb(
     remaining = [file for file in newer if keys.end is not None and file.last >= keys.end]
     if remaining and (is_cut or remaining[0].first < keys.end):
         remaining[0] = remaining[0]._replace(first=keys.end, absorbed=True)
-    # The files of `older` may have keys beyond `keys.end`.
+    # After a cut, the files of `older` also have keys from `keys.end` to `next_first`.
     merged = (*older[:start], *shorten_bounds(written, keys.start, next_first), *older[end:])
     return [segment for segment in (merged, tuple(remaining)) if segment]
 

@@ -91,7 +91,7 @@ class ValueCountReader:
         return [by_key.get(identity_key(value), 0) for value in values]
 
     def fingerprint_frequencies(self, column: str, values: pa.Array) -> list[int]:
-        """Return for each value the number of rows of a fingerprinted column whose value has the same fingerprint."""
+        """Return, for each of `values`, how many rows of a fingerprinted column have a value with its fingerprint."""
         fingerprints = self._fingerprints(values)
         keys = pa.table({"column": pa.repeat(pa.scalar(column), len(values)), "fingerprint": fingerprints})
         rows = self._fingerprint_view.groups(FINGERPRINTS, keys)

@@ -188,15 +188,18 @@ class ParquetColumns:
             yield from self._read_long_nulls(group, self._leaves.index(leaves), position, error)
 
     def _read_long_nulls(self, group: int, index: int, position: int, error: Exception) -> Iterator[pa.Array]:
-        """Yield lists of a row group among which DuckDB stored nulls as several values, which Arrow does not read.
+        """Yield rows of a list column that Arrow cannot read, because a null takes several values.
+
+        DuckDB writes such nulls. Polars reads the whole column, which is retained until another column is read.
 
         Args:
             group: The number of the row group.
             index: The number of the top-level column.
-            position: The number of the row in the row group with which to begin.
+            position: The number, within the row group, of the first row to yield.
             error: The error of Arrow.
 
-        Raises UnsupportedError if the column has other values than lists of numbers.
+        Raises UnsupportedError if the column has other values than lists of numbers, and ArrowInvalid if Polars reads
+        another number of rows.
         """
         type_ = self.fields[index].type
         if not pa.types.is_list(type_) or not _is_number(type_.value_type):

@@ -1,8 +1,8 @@
 """Bundling of small files: the profiles in several small files of a partition are copied to one shared file.
 
 A commit of one file writes one profile to a file of its own. A later commit to the same partition copies the profiles
-of at least eight such files to one file, a bundle. Eight bundles are later copied to a larger one. So a profile is
-copied about twice, and a partition has few small files.
+of at least eight such files to one file, a bundle. At least eight bundles are later copied to a larger one, which is
+rarely copied again. So a profile is copied about twice, and a partition has few small files.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from metastore_assets.store.entry_changes import EntryChanges
 from metastore_assets.store.version import FragmentEntry, ProfileFiles
 
 MIN_FILES = 8
-"""Minimum number of files that are bundled: files with fewer profiles in use than this, or with up to the square of it.
-"""
+"""Minimum number of files in a bundle. Two groups of files are bundled separately: those with fewer profiles in use
+than this, and those with at least this many but fewer than its square."""
 FULL_BYTES = 128 << 10
 """A file of at least this size is not bundled."""
 _MAX_BYTES = MIN_FILES * FULL_BYTES
-"""Total size of the files that a small commit may bundle."""
+"""Total size of the files that a commit may bundle, in all partitions together."""
 _COPIES = 2
-"""A commit whose profiles are large may bundle files of this many times their size."""
+"""A commit may bundle files of this many times the size of its new profiles, if that is more than `_MAX_BYTES`."""
 
 
 def bundle_small_files(
@@ -66,7 +66,7 @@ def plan_bundles(changed: Collection[FragmentEntry], partitions: Iterable[Sequen
     """Return the tasks that copy profiles of small files to shared files, one shared file per task.
 
     Args:
-        changed: The new and changed entries of the version. Their files stay.
+        changed: The new and changed entries of the version. Their profiles are not copied.
         partitions: The fragments of each partition that the commit changes.
     """
     new_keys = {entry.key for entry in changed}
