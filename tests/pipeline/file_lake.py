@@ -123,6 +123,8 @@ class Lake:
         elif kind == "drop":
             for path in self.draw.choice(files).parent.glob("*.parquet"):
                 path.unlink()
+            if not self.files():  # A folder without files is no table, and a refresh refuses it.
+                self.append(0)
         else:
             for partition in self.draw.sample(range(8), 3):
                 self.append(partition, 5)
