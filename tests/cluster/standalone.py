@@ -57,7 +57,7 @@ class Cluster:
                 return by_pid[process]
             try:
                 process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-            except FileNotFoundError:
+            except (FileNotFoundError, ProcessLookupError):
                 return None
         return None
 
