@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BoundedRows:
-    """The row counts of fragments, or of zones of fragments, and bounds of columns in each of them."""
+    """The row counts and column bounds of fragments, or of zones (runs of consecutive fragments)."""
 
     row_counts: RowCounts
     """The number of rows of each fragment or zone."""
@@ -75,9 +75,9 @@ def column_bounds(table: pa.Table, column: BoundColumn) -> ColumnBounds:
 
 
 def _count_bounds(counts: pa.ChunkedArray, most: RowCounts) -> RowBounds:
-    """Return the lower and the upper bound of each count.
+    """Return the lower and the upper bound of each count. Both are the count itself if it is known.
 
-    Both are the count itself if it is known. For null, an unknown count, they are 0 and the item of `most`.
+    Null means an unknown count. Its lower bound is 0, and its upper bound is the value of `most` in the same row.
     """
     if not counts.null_count:
         exact = counts.to_numpy()

@@ -153,7 +153,10 @@ class DirectoryPart:
 
     @lock_free_cached_property
     def _numbers(self) -> Numbers:
-        """For each selected file, the position of its row in the directory, which has a row of `RANGES` per file."""
+        """For each selected file, the position of its row in the result of the directory's `read_ranges`.
+
+        Raises CorruptionError if the directory has no row for a file.
+        """
         paths = one_chunk(self._directory.read_ranges(["path"])["path"])
         numbers = pc.index_in(pa.array(self._paths, paths.type), value_set=paths)
         if numbers.null_count:
@@ -175,11 +178,10 @@ class DirectoryPart:
 
 
 class RangeFiles:
-    """One file of each of several consecutive ranges, all read as one file.
+    """A reader of the files of several consecutive ranges as if they were one file.
 
-    All are files with fragments, or all are files with flat columns (see `flat_columns`). Positions of fragments count
-    from the first fragment of the first file, which is 0. Tombstones follow the fragments of a file. They have no
-    positions.
+    It reads one file per range: only files with fragments, or only files with flat columns (see `flat_columns`). The
+    first fragment of the first file has position 0. Tombstones follow the fragments of a file. They have no positions.
     """
 
     def __init__(self, store: ObjectStore, kind: str, paths: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:

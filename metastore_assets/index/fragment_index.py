@@ -14,8 +14,9 @@ A zone is a run of rows: one partition, several small partitions, or a part of a
 predicate on the zones, which are in the directory. It then reads only the row groups of zones that may match. The
 directory also has the footers of the files. So a lookup reads several files like one, without requests for footers.
 
-A tombstone is the key of a fragment that a version removes or replaces. A row is *live* if no newer segment has a
-tombstone with its key, and if no older segment has absorbed it (see `store.segment_levels`).
+A tombstone is the key of a fragment that a version removes or replaces. A row is not *live* if a newer segment has a
+tombstone with the row's key. It is not live either if it was already copied to an older segment, in a merge that has
+not ended (see `store.segment_levels`). All other rows are live.
 """
 
 from __future__ import annotations

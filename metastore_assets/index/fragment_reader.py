@@ -145,7 +145,10 @@ class _MatchingZones:
 
 
 def _match_zones(segment: FragmentSegment, columns: Sequence[BoundColumn], condition: Condition) -> _MatchingZones:
-    """Return the rows of a segment in zones that may match a condition; all rows if the segment has no zones."""
+    """Return the zones of a segment that may match a condition, and the rows of these zones.
+
+    If the segment has no zones, the result has all of its rows.
+    """
     zones = segment.zones(columns)
     if zones is None:
         return _MatchingZones(segment.all_rows)

@@ -185,7 +185,10 @@ class FragmentSegment(ABC):
     @property
     @abstractmethod
     def flat_schema(self) -> pa.Schema:
-        """The columns that `read` can return: those of FRAGMENTS, and flat columns."""
+        """The columns that `read` can return: those of FRAGMENTS, and bounds and counts as flat columns.
+
+        A flat column is, for example, `column 3.null_count` (see `index.flat_columns`).
+        """
 
     @property
     @abstractmethod
@@ -194,7 +197,7 @@ class FragmentSegment(ABC):
 
     @abstractmethod
     def find_tombstones(self, older: Sequence[Sequence[KeySpan]]) -> pa.Array:
-        """Return the sorted tombstones that may be keys of older segments. The result may have other tombstones, too.
+        """Return tombstones, sorted: all that may be keys of older segments, and perhaps others.
 
         Args:
             older: For each older segment, the (first key, last key) of its files, ascending and disjoint.
@@ -627,9 +630,10 @@ def _search(keys: pa.Array, key: str, side: Literal["left", "right"]) -> int:
 
 
 def _overlaps(spans: Sequence[KeySpan], first: str | None, last: str | None) -> bool:
-    """Return whether a range of keys may have a key in common with one of the ascending, disjoint spans.
+    """Return whether the keys from `first` to `last` may overlap one of the ascending, disjoint spans.
 
-    A range or a span with an unknown end (None) may contain any key.
+    A span is (first key, last key). If a first or last key is unknown (None), its range or span may contain any key.
+    Without spans, the result is False.
     """
     if not spans or first is None or last is None:
         return bool(spans)

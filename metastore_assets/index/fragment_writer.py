@@ -266,15 +266,15 @@ _KEY = pa.field("key", pa.large_string())
 
 
 def _add_keys(zones: pa.Table, table: pa.Table, firsts: Numbers, starts: Numbers) -> pa.Table:
-    """Return the zones with the columns KEY in front, which have the key of the first fragment of each row group.
+    """Return the zones with the columns KEY in front.
 
-    Only the first zone of a row group gets this key. The other zones get nulls.
+    The first zone of a row group gets the key of the first fragment in the row group. Other zones get nulls.
 
     Args:
-        zones: The zones.
-        table: The fragments of all zones.
-        firsts: The position of the first zone of each row group.
-        starts: The position of the first fragment of each row group.
+        zones: A row per zone (consecutive fragments).
+        table: The fragments of all zones, in the same order.
+        firsts: For each row group, the position of its first zone in `zones`.
+        starts: For each row group, the position of its first fragment in `table`.
     """
     at, mask = np.zeros(len(zones), np.int64), np.ones(len(zones), np.bool_)
     at[firsts], mask[firsts] = starts, False
@@ -424,7 +424,7 @@ def _slices(table: pa.Table, schema: pa.Schema, rows: int) -> Iterator[pa.Table]
 
 
 def _within(keys: pa.Array, range_: SegmentKeyRange | None) -> pa.Array:
-    """Return the sorted keys that are in a range; all for None."""
+    """Return those of the sorted `keys` that are in `range_`; all keys if `range_` is None."""
     if range_ is None:
         return keys
     start, end = range_.positions(keys)
@@ -453,10 +453,10 @@ def _key_table(keys: pa.Array) -> pa.Table:
 
 
 def _union_encodings(union: pa.StructType) -> dict[str, str]:
-    """Return {column: Parquet encoding} for a small segment, whose bounds have the struct type `union`.
+    """Return the Parquet encodings of the columns of a small segment, such as {"minimum.int64": "DELTA_BINARY_PACKED"}.
 
-    The names of its fields are type classes. Example: {"minimum.int64": "DELTA_BINARY_PACKED"}. Columns that are
-    neither integers nor floats are omitted.
+    Columns that are neither integers nor floats are omitted. `union` is the struct type of the bounds. The names of the
+    struct's fields are type classes.
     """
     flat = flat_encodings([f"column x.{side}.{field.name}" for side in ("minimum", "maximum") for field in union])
     counts = flat_encodings(["row_count", "bytes", "null_count", "nan_count"])

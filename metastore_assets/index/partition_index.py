@@ -204,9 +204,9 @@ def concat_partitions(parts: Sequence[PartitionRows]) -> PartitionRows:
 
 
 def statistics_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """Return a schema with POSITION, followed by each other column that occurs in a given schema.
+    """Return a schema with POSITION, followed by all other columns of the given schemas.
 
-    The values of UNION_COLUMNS have a union type. It has the type classes of all given schemas.
+    The values of UNION_COLUMNS get one union type, with the type classes of all given schemas.
     """
     schemas = list(schemas)
     union = merge_unions(schema.field("minimum").type for schema in schemas if "minimum" in schema.names)

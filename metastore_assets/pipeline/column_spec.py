@@ -120,9 +120,9 @@ class ColumnSpec:
                 yield from ((leaf, key) for key in missing if not key.startswith(DERIVED))
 
     def all_outputs(self) -> list[tuple[str, str]]:
-        """Return the missing outputs if no stored output can be used: (leaf, `statistics`) for each of `values`.
+        """Return (leaf, `statistics`) for each leaf in `values`; [("", `statistics`)] if there is no leaf.
 
-        If `values` is empty, return [("", `statistics`)].
+        These are the missing outputs of a profile in which no stored output can be used.
         """
         return [(leaf, "statistics") for leaf in self.values or ("",)]
 

@@ -295,9 +295,9 @@ def _explain_missing(table: TableConfig, stage: PlanStage) -> Iterator[None]:
 
 @contextmanager
 def _explain_unreadable_values(table: TableConfig) -> Iterator[None]:
-    """Convert a FragmentError of the block to UnreadableFragmentsError.
+    """Convert a FragmentError that the block raises to UnreadableFragmentsError.
 
-    The block may read values of fragments again.
+    The block raises it if it reads fragments again, for values of fingerprinted columns, and cannot read a file.
     """
     try:
         yield

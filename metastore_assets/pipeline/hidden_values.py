@@ -1,4 +1,4 @@
-"""Hidden columns: the key that hashes their values, and checks that nothing else reveals these values."""
+"""Hidden columns: the key for hashing their values, and functions that check that nothing else reveals the values."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class AttemptProfiles:
 
     @property
     def paths(self) -> set[str]:
-        """The paths of the files of `entries`, and of those that were written for versions but never published."""
+        """`unpublished_paths`, and the paths of the files of the profiles in `entries`."""
         return {*self.unpublished_paths, *(path for entry in self.entries for path in entry.files.paths())}
 
     makes_lots: bool = False

@@ -306,14 +306,19 @@ def _chunks(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
 
 
 def _copy_lot(engine: Engine, objects: ObjectStore, version: Version, base: Version | None, lot: _Lot) -> Version:
-    """Copy the profiles of a lot to new files. Return `version` with the entries of `base` and of the lot.
+    """Copy profiles of a lot to new files, and write indexes and value filters.
+
+    Only profiles whose file also has unused profiles are copied.
 
     Args:
         engine: The engine that copies and reads profiles.
         objects: The table's folder.
         version: The version whose entries are copied.
-        base: The staged version with the lots before; None for the first lot.
-        lot: The entries.
+        base: The staged version, which has the entries of all earlier lots; None for the first lot.
+        lot: The entries to process.
+
+    Returns:
+        `version`, but with only the entries that are in `base` or in the lot.
     """
     columns = len(version.schema)
     compacted = compact_segments(engine, objects, columns, SegmentEntries(lot.fragments, lot.nodes), COMPACT_ALL)

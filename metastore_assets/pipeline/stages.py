@@ -137,7 +137,7 @@ class SaveProfiles(PlanStage):
     fragments: int
 
     def summary(self) -> str:
-        """Return the number of profiles that are saved."""
+        """Return how many profiles are saved, as text: `3 profiles`."""
         return _count(self.fragments, "profile")
 
     def joined(self, next_lot: Self) -> Self:
@@ -175,10 +175,10 @@ class MergePartitions(PlanStage):
     """Names of earlier stages that may add partitions (`resolve_auto_policies`) or remove some (`skip_rewrites`)."""
 
     def summary(self) -> str:
-        """Return the number of partitions to merge, the keys of up to five, and the number of all partitions.
+        """Return a text such as `1 partition ('day=1') of 7, changed by skip rewrites`.
 
-        The text ends with the earlier stages that may still add or remove partitions to merge:
-        `1 partition ('day=1') of 7, changed by skip rewrites`.
+        It has the number of partitions to merge, the keys of up to five, and the number of all partitions. It ends with
+        the stages in `changed_by`, here `skip_rewrites`, if there are any.
         """
         changes = f", changed by {' and '.join(self.changed_by).replace('_', ' ')}" if self.changed_by else ""
         return f"{_names('partition', self.partitions)} of {self.total:,}{changes}"

@@ -85,7 +85,9 @@ class Dataflow:
         *,
         sort: bool = False,
     ) -> FlowState:
-        """Return the state after the updates of roots have passed through all stages.
+        """Return the state after the updates of roots have passed through all stages. Nothing is published.
+
+        The new rows are written to new files. After an error, these files are deleted.
 
         Args:
             state: The state to start from; `FlowState()` is the empty one.
@@ -99,8 +101,6 @@ class Dataflow:
             ProduceError: A Produce function failed.
             CorruptionError: A stored file is damaged, or an unsigned total would become negative.
             StageChangedError: A stage must be rebuilt, because its declaration has changed.
-
-        After an error, the new files are deleted.
         """
         env = self._environment()
         try:

@@ -116,9 +116,12 @@ class Dataset:
         return pl.concat(frames)
 
     def rows_with_prefixes(self, prefixes: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows of a sum dataset whose first key columns equal a row of `prefixes`, in key order.
+        """Return the rows whose first key columns equal a row of `prefixes`, in key order.
 
-        `prefixes` are sorted and distinct.
+        The caller makes sure that this is the dataset of a sum stage.
+
+        Args:
+            prefixes: Values of the first key columns, which the caller has sorted and made distinct.
         """
         run_schema, state = self.run_schema, self.state
         looked_up = replace(run_schema, group_columns=prefixes.width)

@@ -27,10 +27,11 @@ _INDICES = 16
 
 
 class Ranks:
-    """Ranks among the keys with the same prefix: the same values in all key columns except the last one.
+    """A reader that finds the rank of a key and the key at a rank, in one version of a sum stage.
 
-    The first rank of a key is the sum of the amounts of the keys before it with the same prefix. A key has as many
-    ranks as its amount. A key with the amount 3, after keys with a total of 5, has the ranks 5, 6 and 7.
+    Ranks count among the keys with the same prefix: the same values in all key columns except the last one. The first
+    rank of a key is the sum of the amounts of the keys before it with the same prefix. A key has as many ranks as its
+    amount. A key with the amount 3, after keys with a total of 5, has the ranks 5, 6 and 7.
     """
 
     def __init__(self, stage: str, dataset: Dataset, amount: str) -> None:
@@ -133,7 +134,7 @@ class Ranks:
     def _shard_of(self, rank: int) -> int:
         """Return the number of the shard (key range) that contains a rank.
 
-        The rank counts from the first key of the stage, not from the first key with a prefix.
+        `rank` counts from the first key of the dataset, as in `_row_at`.
         """
         splitters = self._dataset.state.splitters
         estimates = [self._sum_of_shards(shard) for shard in range(splitters.height + 1)]

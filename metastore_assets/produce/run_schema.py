@@ -59,7 +59,7 @@ class RunSchema:
 
     @property
     def replaces(self) -> bool:
-        """Whether newer rows of a unit replace older ones.
+        """Whether newer rows replace older rows with equal values in the columns of `unit`.
 
         They do not if the amounts of all runs are added up (`amounts`), or if each file stands alone (`plain`).
         """

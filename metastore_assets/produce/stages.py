@@ -44,8 +44,9 @@ class Preserve(Protocol):
         Args:
             rows: The new rows: target key and value columns.
             previous: The row to copy from, for each row of `rows`. Both have the same target key. If the last version
-                has rows of the key, one of them is passed. Otherwise the key is new. For the first row of a new key,
-                all previous values are null. Its other rows get what this hook returned for the first row.
+                has rows of the key, one of them is passed. Otherwise the key is new: for the first row of the key, all
+                previous values are null. For each later row of the key, the previous row is the one that this hook
+                returned for the first row.
             has_previous: Boolean array: false for the first row of each new target key, otherwise true.
             novel: Int64 array: an unused number for the first row of each new target key, null for other rows.
         """

@@ -65,9 +65,9 @@ class SumTask:
 
 
 def changed_amounts(task: SumTask) -> list[Part]:
-    """Return what the changed rows of a range of source keys add to the totals, as parts sorted by target key.
+    """Return the amounts to add to the totals because rows of source keys in `task.key_range` changed.
 
-    The amounts of current rows are added, and those of previous rows are subtracted.
+    Amounts of previous rows are negated. The rows of each part are sorted by target key.
     """
     run_schema = task.stage.content
     sorter = Sorter(task.spool, run_schema)
@@ -140,7 +140,7 @@ def delta_amounts(task: DeltaTask) -> list[Part]:
 
 
 def _delta_rows(stage: Typed, delta: Delta) -> Iterator[pl.DataFrame]:
-    """Yield the columns of a delta's rows that the stage uses."""
+    """Yield all rows of a delta, with only the columns that the stage uses."""
     node = stage.node
     assert isinstance(node, SumStage)
     assert stage.input is not None

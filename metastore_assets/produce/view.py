@@ -181,9 +181,9 @@ class View:
         return table_of(pl.concat([typed.content.empty, *frames]), typed.rows.schema)
 
     def ranks(self, stage: str, amount: str) -> Ranks:
-        """Return the ranks of a sum stage's keys by one of its totals.
+        """Return a reader of the ranks of a sum stage's keys. `amount` is the total that determines the ranks.
 
-        Raises GraphError unless it is an integer total that is never negative.
+        Raises GraphError unless `amount` is an integer total that is never negative.
         """
         typed = self._typed(stage)
         datasets = self._dataset(stage, typed.content, "content")

@@ -524,9 +524,9 @@ def partition_sizes(version: Version) -> dict[str, tuple[int, int]]:
 
 
 def _partition_columns(version: Version, *names: str) -> Iterator[tuple[str, Any]]:
-    """Yield (partition key, values of the named columns) of each partition of a version, sorted by key.
+    """Yield (partition key, values of the fields `names` of its entry) for each partition of a version, sorted by key.
 
-    For a published version, it is fast, because it creates no entry objects.
+    A published version is read without creating entry objects, which is fast.
     """
     partitions = version.partitions
     if not isinstance(partitions, StoredEntries):

@@ -102,10 +102,10 @@ def _count(
     unchanged: Mapping[str, Counter[str]],
     table: str,
 ) -> dict[str, SharedFileEntry]:
-    """Return {path: number of references after the changes} for each file in `references`.
+    """Return {path: entry with the number of references after the changes} for each file in `references`.
 
-    A file without a stored count had at most one reference before: the one that the changes remove, or else the one in
-    `unchanged`.
+    A file without a stored count had at most one reference before. If the changes remove none, it is the one in
+    `unchanged`. A file that is missing there, too, had none.
 
     Args:
         references: The changes of the references, by path.

@@ -315,7 +315,7 @@ class VersionStore:
         self._pending_paths.clear()
 
     def expire(self, keep: int, grace: timedelta, now: datetime | None = None) -> ExpiryCounts:
-        """Delete all but the newest `keep` versions, and unreferenced files older than `grace`.
+        """Delete the versions before the newest `keep` ones. Then delete unreferenced files older than `grace`.
 
         Args:
             keep: The number of newest versions to retain, at least 1.
@@ -324,7 +324,7 @@ class VersionStore:
             now: The current time; None for the clock of this machine.
 
         Raises:
-            StoreError: A retained version cannot be read. No unreferenced file is deleted.
+            StoreError: A retained version cannot be read. By then, old versions are deleted, but no unreferenced files.
         """
         from metastore_assets.store.expire import Retention, expire
 

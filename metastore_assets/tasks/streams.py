@@ -243,7 +243,7 @@ def _start(
     running: dict[int, PathTask[T]],
     tasks: Iterator[tuple[int, PathTask[T]]],
 ) -> None:
-    """Send numbered tasks to a child, and add them to `running`."""
+    """Send all `tasks`, given as (number, task), to a child that runs `function` on each. Add them to `running`."""
     for number, task in tasks:
         running[number] = task
         child.send(StreamTask(number, function, task.task))

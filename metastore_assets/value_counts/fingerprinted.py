@@ -3,14 +3,13 @@
     fingerprints of the fragments that were added (+) and removed (−)
       → fingerprints  sum, by (column, fingerprint): frequency         of every value; values may share a fingerprint
     values that were read for the fingerprints that occur at least twice
-      → values        sum, by (column, fingerprint, value): frequency  and so on, as for enumerated columns
+      → values        sum, by (column, fingerprint, value): frequency  feeds the same stages as in `value_counts.graph`
 
-Keys start with the fingerprint, because removed values are identified by their fingerprint alone. Enumerated columns
-store all distinct values.
+In the keys of `values`, the fingerprint precedes the value, because removed values are found by fingerprint alone.
 
-`values` has exactly the values whose fingerprint occurs at least twice in the table: every repeated value, and
-occasionally two values that share a fingerprint. All other values occur once. Their number is the number of non-null
-rows minus the sum of the frequencies in `values`.
+The stage `values` has exactly the values whose fingerprint occurs at least twice in the table. These are all repeated
+values, and occasionally values that occur once but share a fingerprint. All values that are not stored occur once.
+Their number is the number of non-null rows minus the sum of the frequencies in `values`.
 """
 
 from __future__ import annotations

@@ -221,7 +221,10 @@ class ValueCountReader:
         ]
 
     def counts_of_class(self, type_class: str) -> dict[str, list[tuple[int, int]]]:
-        """Return {field id: result of `counts`} of a type class. Enumerated columns without values are missing."""
+        """Return what `counts` returns for each column of a type class, by field id.
+
+        Enumerated columns without values are missing.
+        """
         fingerprinted = [column for column, name in self._fingerprinted.columns.items() if name == type_class]
         counts_by_column = {column: self.counts(column, type_class) for column in fingerprinted}
         if type_class not in self._classes:
@@ -329,7 +332,7 @@ class ValueCountReader:
         Args:
             kind: The kind of files, the first part of their stage's name.
             type_class: The type class of the column.
-            column: The column.
+            column: The field id of the column.
             start: One row, the least key to return.
         """
         view = self._view_of(column, type_class)

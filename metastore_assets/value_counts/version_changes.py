@@ -153,7 +153,7 @@ def count_changes(
     Args:
         store: The folder of the table.
         before: The files of the version before; None if it has no value counts.
-        after: The files of the next version.
+        after: The files of the next version; None if it has no value counts.
     """
     if before == after:
         return ValueCountChanges()

@@ -186,8 +186,9 @@ def compact_changes(
 ) -> SegmentChanges:
     """Compact sparse files as `compact_segments` does, in the groups that a commit affects.
 
-    A group is the fragments of a partition, or the nodes of one merge tree. It is affected if it lost a profile, or if
-    it has a profile in a file that the commit changed and that is sparse now.
+    A group is the fragments of a partition, or the nodes of one merge tree. Only files with several profiles count. A
+    group is affected if the commit removed or replaced one of its profiles in such a file. It is also affected if it
+    has a profile in a sparse file of which the commit added or removed profiles.
 
     Args:
         context: The table, its store and engine.
@@ -367,7 +368,9 @@ def drop_value_counts(
 def _sparse_files(
     folder: str, entries: Sequence[FragmentEntry | RetiredFragment | NodeEntry], limits: CompactionLimits
 ) -> Iterable[CopyTask]:
-    """Yield the tasks that copy the used profiles out of sparse files.
+    """Yield the tasks that copy the used profiles out of sparse files, which have too many unused profiles.
+
+    A group (see `compact_segments`) is skipped if its sparse files have few unused profiles.
 
     Args:
         folder: The folder of the new files.

@@ -133,7 +133,10 @@ class TreeShape:
 
 @dataclass(frozen=True)
 class _Node:
-    """A branch of the stored tree or of the next one. A changed branch also has the nodes of the branches below it."""
+    """A branch of the stored tree or of the next tree.
+
+    Only a new or changed branch has `parts`. The parts of an unchanged branch are not loaded.
+    """
 
     branch: Branch
     parts: tuple[_Node | str, ...] | None
@@ -156,12 +159,14 @@ def _join(name: str, parts: Sequence[_Node | str]) -> _Node:
 
 
 def _build(shape: TreeShape, name: str, children: Sequence[tuple[str, str]]) -> _Node | str | None:
-    """Return the branch over some children, the key of a single child, or None without children.
+    """Build the tree of some children. Return its top branch.
+
+    Returns the key of the child if there is only one, and None if there is none.
 
     Args:
         shape: The shape, which has the maximum number of parts of a branch.
-        name: Digits with which the positions of all children begin. A branch with at most `fan_in` children gets this
-            name. A larger one gets all first digits that its children have in common.
+        name: Digits with which the positions of all children begin. They become the name of the top branch if it has
+            at most `fan_in` children. Otherwise its name is all first digits that these positions share.
         children: (digits, key) of each child, sorted.
     """
     if len(children) < 2:

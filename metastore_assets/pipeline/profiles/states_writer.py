@@ -152,7 +152,10 @@ class StatesWriter:
 
     @property
     def files(self) -> list[ProfileFiles]:
-        """The profiles in the file, in the order of their sections. It can be read after the context has ended."""
+        """The profiles in the file, in the order of their sections.
+
+        The caller reads this property after the context has ended, when the size of the file is known.
+        """
         count = len(self._sections)
         return [ProfileFiles("", "", (), self.path, name, count, self._bytes) for name in self._sections]
 

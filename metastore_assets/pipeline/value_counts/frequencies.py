@@ -1,4 +1,6 @@
-"""Sums of the value frequencies of columns over profiles. This process computes short sums, Spark long ones.
+"""Sums of the value frequencies of columns over profiles, computed in this process or on Spark.
+
+Spark computes long sums, which read many values or many column profiles. This process computes the others.
 
 Each profile has a sign: 1 to add its frequencies, -1 to subtract them. So an earlier sum can be updated by the profiles
 that were added and removed.
@@ -75,9 +77,9 @@ def sum_columns(
 def map_sums(
     engine: Engine, store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]
 ) -> list[R]:
-    """Sum frequencies, pass each group of summed columns to `write`, and return its results.
+    """Sum frequencies, pass each group of summed columns to `write`, and return the results of `write`.
 
-    A group has adjacent columns of one merged profile, or a range of the values of one of its columns.
+    A group has adjacent columns of one merged profile, or one range of the values of a column.
 
     Args:
         engine: Runs long sums on Spark.
@@ -97,9 +99,10 @@ def map_sums(
 
 
 def is_local_sum(engine: Engine, sums: Sequence[FrequencySum]) -> bool:
-    """Return True if this process computes these sums.
+    """Return whether these sums are computed in this process, otherwise on Spark.
 
-    Spark does if they are long, or if one of them splits the values of a column into ranges that are summed separately.
+    They are computed on Spark if they read many values or many column profiles. They also are if one of them splits
+    the values of a column into ranges that are summed separately.
     """
     reads = sum(len(part.positions) * len(part.terms) for part in sums)
     has_ranges = any(part.splitters for part in sums)

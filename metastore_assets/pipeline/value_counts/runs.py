@@ -26,16 +26,19 @@ def write_runs(
     number: int,
     sums: Iterable[tuple[int, Frequencies]],
 ) -> dict[str, list[Run]]:
-    """Write the value counts of columns, or of one range of a column. Return {name of the stage: written runs}.
+    """Write the value counts of columns, or of one range of a column, as runs of each stage.
 
     May run in a worker process.
 
     Args:
         spec: The profile spec. Its leaves are sorted by type class, then field id.
         classes: The type classes of the columns, by field id.
-        loaders: The writers of the stages, by name.
+        loaders: The writers of the stages, by name of the stage.
         number: Ignored. It makes the function a `WriteSums`.
         sums: (position in the spec, frequencies) of the columns, by increasing position.
+
+    Returns:
+        {name of the stage, such as `values.int64`: written runs}.
     """
     runs: dict[str, list[Run]] = {}
     buffered: list[tuple[str, Frequencies]] = []

@@ -348,9 +348,11 @@ def _columns_by_partition(spec: ProfileSpec, enumerated: Mapping[str, str]) -> d
 
 
 def _top_limits(spec: ProfileSpec, columns: Collection[str]) -> dict[str, TopLimits]:
-    """Return {field id: limits} of those of `columns` whose policy, such as `top(10)`, reports only some values.
+    """Return {field id: limits} for columns whose policy, such as `top(10)`, reports only some values.
 
-    `columns` are field ids.
+    Args:
+        spec: The profile spec, with the policies.
+        columns: Field ids of the columns to consider. Other columns of the spec are omitted.
     """
     return {
         leaf.field_id: TopLimits(policy.max_values, policy.min_frequency)
