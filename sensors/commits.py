@@ -132,9 +132,9 @@ def commit_sensor(
 
 
 def _fits_loaded_assets(version: Version, names: TableNames, repository: RepositoryDefinition | None) -> bool:
-    """Return whether the loaded assets still fit the table: either both have partitions, or neither has.
+    """Return whether the loaded asset `names.partitions` still fits the table: both have partitions, or neither has.
 
-    The asset that counts is the one for partitions. Without a repository of loaded assets, the result is True.
+    An asset that is not loaded has no partitions. Without a repository of loaded assets, the result is True.
     """
     assets = repository.assets_defs_by_key.get(names.partitions) if repository else None
     has_partitions = assets is not None and assets.specs_by_key[names.partitions].partitions_def is not None

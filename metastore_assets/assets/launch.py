@@ -126,10 +126,12 @@ def run_executor(
     """
 
     def execute(chunk: Chunk, part: str) -> ChunkResult:
-        """Execute a chunk. The version number in the result is None if the run published none.
+        """Execute a chunk. The version number in the result is None if the run published no version.
 
-        Raises ConfigError if the run seems to use another root than `versions`: no version of the table is there, or
-        the run had partitions to read again and published no version there.
+        `part` is the number of the chunk, such as `2 of 5`; empty for a single chunk.
+
+        Raises ConfigError if the run seems to use another root than `versions`. This is so if `versions` has no version
+        after the run, or lacks a new one although the run had partitions to read again.
         """
         before = versions.newest()
         run_id = _find_launched_run(instance, job, backfill, chunk)

@@ -98,7 +98,7 @@ class TableNames:
 
     @property
     def dynamic_partitions(self) -> str:
-        """The name of the dynamic partitions definition. The assets have it only if `mapping` is None."""
+        """The name of the dynamic partitions definition, which the assets use only if `mapping` is None."""
         return ".".join([*self.prefix, f"{self.table}_partitions"])
 
     @property
@@ -121,11 +121,11 @@ def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
 
 
 def partition_key_map(names: TableNames, keys: Iterable[str], instance: DagsterInstance) -> PartitionKeyMap:
-    """Map the table's partition keys to Dagster's partition keys. Without a `mapping`, both are equal.
+    """Map the table's partition keys to Dagster's partition keys. Both are equal if `names.mapping` is None.
 
     Args:
         names: The names of the table in Dagster.
-        keys: The partition keys of the table; keys of groups if the names have a grouping.
+        keys: The partition keys of the table. If `names.grouping` groups partitions: the keys of the groups.
         instance: The Dagster instance, which has the keys of dynamic partitions.
     """
     if names.mapping is not None:

@@ -59,9 +59,10 @@ def show_answer(
 def read_shapes(
     table: Table | FilteredView, rows: Sequence[ColumnStatistics], partition: str | None = None
 ) -> Mapping[str, Sequence[int]]:
-    """Return the frequencies in at most `SHAPE_BINS` bins of each column's histogram, by column name.
+    """Return the shape of each column's histogram, by column name: the number of rows per bin, in ascending bins.
 
-    Columns without a stored histogram are left out. The list is empty for a column without finite values.
+    Neighbouring bins are merged until at most `SHAPE_BINS` remain. The shape is empty if a column has no finite
+    values. Columns without a stored histogram are left out.
     """
     shapes: dict[str, list[int]] = {}
     for row in rows:

@@ -93,7 +93,10 @@ def find_table(config: MetastoreConfig, name: str) -> TableConfig:
 
 
 def _merge_listings(listings: Sequence[DatabaseListing]) -> dict[str, DatabaseListing]:
-    """Return one listing per database, by key. Several entries can name the same database."""
+    """Return one listing per database, by `DatabaseListing.key`.
+
+    Several database entries of a configuration can name the same database. Their listings are united.
+    """
     merged: dict[str, DatabaseListing] = {}
     for listing in listings:
         before = merged.get(listing.key, DatabaseListing(listing.key))

@@ -60,7 +60,9 @@ class JobRequest:
         return cls(**{**fields, "partitions": tuple(fields["partitions"])})
 
     def load_config(self) -> tuple[MetastoreConfig, TableConfig]:
-        """Return the configuration and the table's entry, with the values of this process's environment variables.
+        """Return the configuration and the table's entry in it.
+
+        References to environment variables, such as `${VAR}`, are replaced by their values in this process.
 
         Raises ConfigError if a variable is not set or a value is invalid.
         """

@@ -319,12 +319,13 @@ class CatalogTarget(ExportTarget):
         return size + sum(map(_size, added.values()))
 
     def _unclaimed(self, name: PartitionName, properties: dict[str, str]) -> dict[str, str]:
-        """Return properties that a partition gets before its statistics are changed. They claim nothing about these.
+        """Return the properties that a partition has while its statistics are changed.
 
-        The properties that declare statistics accurate are removed, and `content` ends in `:writing`.
+        These are its present properties without those that declare statistics accurate. The value of the property
+        `content` becomes `numRows` followed by `:writing`, such as `100:writing`.
 
         Args:
-            name: The partition. It has no effect.
+            name: The name of the partition, which is not used. `change_partitions` passes it.
             properties: The present properties of the partition.
         """
         return self._without_accuracy(properties) | {self._names.content: f"{properties.get(_ROWS, '')}{_WRITING}"}

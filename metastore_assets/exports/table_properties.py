@@ -75,12 +75,13 @@ class WrittenColumns:
         return sorted(self.digests)
 
     def unchanged(self, counts: Mapping[str, Any]) -> list[str]:
-        """Return the columns whose statistics no other program has changed since the export, sorted.
+        """Return the names of the columns whose statistics no other program has changed since the export, sorted.
 
-        Columns whose export is in progress are among them.
+        A column whose export is in progress counts as unchanged.
 
         Args:
-            counts: The numbers that `of_statistics` gets, as the metastore returns them now.
+            counts: {name of a column: its present statistics in the metastore}. They have the same form as in
+                `of_statistics`.
         """
         return [
             name

@@ -193,9 +193,9 @@ def _physical_of_arrow(value: pa.Scalar, cls: TypeClass) -> Any:
 
 
 def _integer(value: Any, cls: TypeClass) -> int:
-    """Convert a number to an integer; to its unscaled integer for a class of decimals.
+    """Convert a number to an integer. For a class of decimals, the result is unscaled: 150 for 1.5 with scale 2.
 
-    Raises _UnfitError if the result is not integral, or has more digits than any class.
+    Raises _UnfitError if the result is not an integer or has more than 400 digits.
     """
     number = Decimal(value)
     if number.is_finite() and number and number.adjusted() + cls.scale >= _EXACT.prec:

@@ -100,11 +100,11 @@ class BoundPartitionFilter:
         """Return whether a partition may match.
 
         Args:
-            items: (column, value) pairs. A value is the text in partition keys; None for null. Columns with unknown
-                values are missing.
+            items: The partition as (column, value) pairs. A value is the text in partition keys; None for null.
+                Leave out a column if its value is unknown: any value of it matches.
 
         Raises:
-            LiteralError: There is a condition, and a text is not a value of its column.
+            LiteralError: The condition of the filter needs the value of a column, but the text cannot be parsed.
         """
         values = dict(items)
         if self.condition is not None and not self.condition.may_match(values):

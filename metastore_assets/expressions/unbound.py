@@ -470,7 +470,7 @@ class UnboundLike(_UnboundLeaf):
     def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
         """Return the simplest equivalent condition, such as equality with a text for a pattern without wildcards.
 
-        Raises PredicateError if the column has no text.
+        Raises PredicateError if the column's type is not text, or if the pattern is invalid.
         """
         if column.type_class.name != "string":
             raise PredicateError(

@@ -132,7 +132,10 @@ class PartitionRanges:
         return True
 
     def _bound(self, text: str | None, option: str) -> dict[str, Any]:
-        """Return the values of a bound by column; empty if `text` is None."""
+        """Parse one end of a range, such as `day=2024-01-01`. Return its values by column; empty if `text` is None.
+
+        `option` is the command's option with this end, such as `--from`, for messages.
+        """
         if text is None:
             return {}
         if not self._columns:

@@ -154,9 +154,9 @@ def _primitives(typed: pa.Array) -> list[bytes | None]:
 
 
 def _encoder(type_: pa.DataType) -> _Encode:
-    """Return a function that encodes a value of a type as in a variant.
+    """Return a function that encodes one value of an Arrow type as the bytes of a variant.
 
-    Raises UnsupportedError if variants do not have the type.
+    Raises UnsupportedError if variants cannot have values of this type.
     """
     if type_ == pa.bool_():
         return lambda value: b"\x04" if value else b"\x08"

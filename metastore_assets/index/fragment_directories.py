@@ -81,7 +81,7 @@ class SegmentDirectory(ABC):
 
 
 class StoredDirectory(SegmentDirectory):
-    """A directory in a file, which is opened on first use."""
+    """A directory that is stored in a file. The file is opened on first use."""
 
     def __init__(self, store: ObjectStore, file: SegmentFile) -> None:
         self._store = store

@@ -87,11 +87,13 @@ class IndexReader:
         """Return the fragments that may match a condition, and bounds of columns in them.
 
         In each segment, the condition is evaluated on the zones, then on the fragments of the zones that may match.
-        The fragments of a segment are not evaluated in two cases:
+        In three cases, the fragments are not evaluated:
 
-        - All rows match in each zone that may match. The bounds of a returned fragment are then those of its zone.
-        - The segment has no zones, or its zones that may match have at most `_WINDOW_ROWS` fragments together. All
-          fragments of the segment, or of these zones, are then returned, even if their own bounds exclude a match.
+        - All rows match in each zone that may match. All fragments of these zones are returned, with the bounds of
+          their zones.
+        - The zones that may match have at most `_WINDOW_ROWS` fragments together. All of these fragments are returned,
+          even if their own bounds exclude a match.
+        - The segment has no zones. All of its fragments are returned, even if their own bounds exclude a match.
 
         Args:
             columns: The columns of the condition.

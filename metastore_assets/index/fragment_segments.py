@@ -75,7 +75,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Zones:
-    """The zones of a segment, with bounds of columns. Conditions are evaluated on groups of zones first."""
+    """The zones of a segment, with bounds of columns. A zone is a run of consecutive fragments (see `index.zones`).
+
+    Consecutive zones form groups. Conditions are evaluated on groups first.
+    """
 
     starts: Numbers
     """The position in the segment of the first fragment of each zone."""
@@ -414,7 +417,10 @@ class _CachedZones:
 
 
 class LargeSegment(FragmentSegment):
-    """A reader of range files of one segment, all described by the same directory, in ascending order of keys."""
+    """A reader of range files of one segment, in ascending order of keys.
+
+    One directory has the zones and the Parquet footers of all of these files (see `index.fragment_directories`).
+    """
 
     def __init__(self, store: ObjectStore, files: Sequence[SegmentFile], directory: SegmentDirectory) -> None:
         super().__init__(store, files)

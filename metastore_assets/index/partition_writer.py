@@ -122,7 +122,7 @@ class _PartitionMerge:
         self._sources.append(MergeSource.of_table(batch, tombstones))
 
     def write(self) -> list[SegmentFile]:
-        """Write all statistics in the order of the partition keys; return the files."""
+        """Write the merged statistics to new files, sorted by partition key. Return these files."""
         return self._merge.write_files(self._sources, _MERGED, self._write_file)
 
     def _stored_source(self, numbers: Iterable[int], keys: SegmentKeyRange | None) -> MergeSource:

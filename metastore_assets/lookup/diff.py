@@ -182,7 +182,10 @@ def _diff_column(before: Table, old: ColumnStatistics | None, after: Table, new:
 
 
 def _has_same_values(old: ColumnStatistics, new: ColumnStatistics) -> bool:
-    """Return whether hashes of a column's values are equal; without hashes, whether its statistics are."""
+    """Return whether a column has the same values in two versions, judged by the hashes of the values.
+
+    If a version lacks the hash, the column's statistics are compared instead.
+    """
     if old.multiset_hash is not None and new.multiset_hash is not None:
         return has_equal_values(old, new)
     first, second = column_to_json(old), column_to_json(new)

@@ -186,8 +186,10 @@ class FilteredView(Relation):
     """The rows of a version that match a predicate.
 
     With the argument `partition`, methods answer for the matching rows in that partition. As for a table, answers are
-    exact if there are value counts, and otherwise estimates. A user-defined statistic is absent, with a reason, if its
-    class may not be imported: name it in the call of `open_table` or in the configuration.
+    exact if there are value counts, and otherwise estimates.
+
+    A user-defined statistic is computed only if its class is of this package, or is named in the call of `open_table`
+    or in the configuration. Otherwise, the statistic is absent, with a reason.
     """
 
     def __init__(self, table: Table, predicate: Predicate, match: FilterMatch, reader: MatchReader) -> None:

@@ -215,7 +215,10 @@ def _estimate_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistr
 
 
 def _bound_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistribution) -> _RowEstimate:
-    """Estimate as `_estimate_below`, but without the quantile sketch, which gives no bounds."""
+    """Estimate the number of rows with a value < `value`, or <= `value` if `inclusive`.
+
+    Unlike `_estimate_below`, this does not use the quantile sketch, because a sketch gives no bounds.
+    """
     row = distribution.row
     if distribution.has_exact_ranks:
         answer = distribution.count_below(value, inclusive=inclusive)

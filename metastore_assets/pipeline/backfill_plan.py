@@ -254,13 +254,13 @@ def make_backfill_plan(
     *,
     done: Collection[str] = (),
 ) -> BackfillPlan:
-    """Return the plan of a backfill: the chunks and their totals, without the duration.
+    """Return the plan of a backfill: the chunks and their totals. The caller sets `seconds` and `attempt`.
 
     Args:
-        planned: A refresh that reads no fragments again.
+        planned: What a refresh would merge and read.
         selection: The criteria of the partitions.
         options: Whether versions are published, and the size of chunks.
-        done: Keys of partitions that an interrupted backfill has finished.
+        done: Keys of partitions that an interrupted backfill has finished. Their stored profiles are not made again.
 
     Raises:
         PartitionNotFoundError: The selection matches no partition.

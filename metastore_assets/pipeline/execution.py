@@ -153,7 +153,8 @@ def _profile_fragments(execution: Execution, stage: ProfileFragments) -> None:
     """Profile the fragments that the plan reads, and add their entries to `execution.fragments`.
 
     Raises:
-        UnreadableFragmentsError: Some fragments failed. The entries of the others are in `attempt.entries`.
+        UnreadableFragmentsError: Some fragments failed. The entries of the profiled ones are then added to
+            `execution.attempt.entries` instead.
     """
     context, attempt = execution.context, execution.attempt
     profiled = execution.profiled = profile_all(context, execution.plan, attempt.name)

@@ -230,7 +230,10 @@ def stream_lots(
 def _differences(
     fragments: FragmentRuns | SortedFragments, stored: StoredEntries[FragmentEntry] | None
 ) -> Iterator[tuple[Fragment | None, str | None]]:
-    """Yield (fragment to add or None, key of the entry to remove or None) for each differing key, ascending."""
+    """Yield (fragment to add, key of the entry to remove) for each differing key, by ascending key.
+
+    The fragment is None if the snapshot does not have the key. The key is None if no stored entry has it.
+    """
     current, published = fragments.rows(), stream_ids(stored) if stored is not None else iter(())
     new, old = next(current, None), next(published, None)
     while new is not None or old is not None:

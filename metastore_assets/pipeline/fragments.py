@@ -226,7 +226,8 @@ def _failure(fragment: Fragment, message: str, missing: bool, unsupported: bool 
 def _profile_to_section(context: ProfilingContext, fragment: Fragment, writer: StatesWriter) -> FragmentEntry:
     """Write the profile of a fragment to a new section of a shared file.
 
-    `files` of the returned entry has only the section, because the shared file is not finished.
+    In the returned entry, `files` has only the name of the section. The caller replaces `files` when the shared file is
+    finished.
     """
     with _open(fragment) as reader:
         section = writer.begin(reader.row_count)

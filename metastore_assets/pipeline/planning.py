@@ -111,17 +111,17 @@ class AttemptProfiles:
 
 
 def with_lots(plan: Plan, request: RefreshRequest, table: TableConfig, staged: Version | None) -> Plan:
-    """Return the plan as it is displayed.
+    """Return the plan as it is displayed. If a refresh would execute it in lots, its first stage is `DivideIntoLots`.
 
-    If a refresh would execute the plan in lots, the stage `DivideIntoLots` is put before its stages, with the number of
-    lots that are missing. Otherwise, the plan is returned unchanged.
+    This stage has the number of lots that an interrupted refresh has not stored yet. Without lots, the plan is returned
+    unchanged.
 
     Args:
         plan: A plan of all fragments, not of one lot.
         request: The request of the plan.
         table: The configured policies, with the key of hidden values.
-        staged: The staged version of an interrupted refresh; None without one. The refresh continues from it. If it was
-            made under other policies than the configured ones, the refresh makes no lots.
+        staged: The staged version of an interrupted refresh, from which the next refresh continues; None if there is
+            none. If this version was made under other policies than the configured ones, there are no lots.
     """
     count = len(plan.added)
     if plan.number > 1 or request.forces_reading or count <= FRAGMENTS_PER_LOT or needs_all_fragments(plan.spec):
@@ -566,7 +566,10 @@ def _dropped_columns(
 
 
 def _read_base(versions: VersionStore, attempt: AttemptProfiles) -> tuple[Version | None, int]:
-    """Return (newest version or None, number of the next version).
+    """Return (newest version, number of the next version).
+
+    The first is None if there is no version, or if the attempt ignores the newest one. The second is one more than the
+    number of the newest stored version, even if that is ignored.
 
     Raises:
         CorruptionError: The document of the newest version is damaged.

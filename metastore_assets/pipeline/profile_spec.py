@@ -107,7 +107,7 @@ class SpecCompatibility:
         return self._compare("equals", spec_id, not_enumerated)
 
     def missing_columns(self, spec_id: str) -> frozenset[str]:
-        """Return the identities of the wanted columns that profiles with this spec lack."""
+        """Return the identities (see `field_identity`) of the wanted columns that profiles with this spec lack."""
         if spec_id not in self._missing:
             self._missing[spec_id] = frozenset(self._wanted_columns) - set(self.specs.get(spec_id, {}))
         return self._missing[spec_id]

@@ -56,10 +56,11 @@ class Profiled:
         self.unsaved = []
 
     def save_rewritten(self, versions: VersionStore, fragments: Mapping[str, FragmentEntry]) -> None:
-        """Save the profiles in `unsaved` as pending, by their current entries. Then empty the list.
+        """Save the profiles in `unsaved` as pending, and empty the list. Delete their files that became unused.
 
-        An entry is no longer current if `drop_value_counts` has copied its profile to a new file. The old files of
-        copied profiles are deleted. The entries in `entries` are replaced by the current ones.
+        `drop_value_counts` may have copied profiles to new files, so that the entries in `unsaved` and `entries` are
+        outdated. The current entries are saved instead, and those in `entries` are replaced. Then the old files of
+        the saved profiles are deleted.
 
         Args:
             versions: The store of the table.
@@ -76,7 +77,8 @@ class Profiled:
 def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profiled:
     """Profile the fragments that a plan reads. Return their entries, and the fragments that failed.
 
-    Profiles are saved after each job except the last. Those of the last job are saved if a fragment failed.
+    The profiles of all jobs but the last are saved as pending. Those of the last job are returned in `unsaved`. If any
+    fragment failed, they are saved, too, and `unsaved` is empty.
 
     Args:
         context: The table, its store and engine.

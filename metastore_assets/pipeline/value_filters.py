@@ -113,7 +113,7 @@ def read_filters(
 def _read_profiles(
     store: ObjectStore, columns: Sequence[str], profiles: Sequence[ProfileFiles]
 ) -> dict[str, list[tuple[str, bytes] | None]]:
-    """Return {name of a profile: [the result of `_read_filter` for each of `columns`]}."""
+    """Return {`ProfileFiles.name`: [the result of `_read_filter` for each of `columns`]} for each profile."""
     with StatesReader(store) as reader:
         return {files.name: [_read_filter(reader, files, field_id) for field_id in columns] for files in profiles}
 

@@ -139,7 +139,10 @@ def _steps(task: ApplyTask) -> Iterator[Step]:
 
 
 def _replace_rows(task: ApplyTask, instructions: pl.DataFrame, previous: pl.DataFrame) -> Step:
-    """Apply instructions that replace or delete rows. The Preserve hook, if any, changes the new rows first."""
+    """Apply instructions that replace or delete rows. Return the rows before and after, and the rows to write.
+
+    If the task has a Preserve hook, the new rows are those that the hook returns.
+    """
     written = instructions.filter(~pl.col(TOMBSTONE))
     novel = 0
     if task.preserve is not None and task.rows is not None:

@@ -164,9 +164,9 @@ class _TierMerge:
 
 @dataclass(frozen=True)
 class _FullMerge:
-    """A job that merges the runs of a shard into one run, except runs of level 0.
+    """A job that merges all runs of a shard into one run. Runs of level 0 stay, because they belong to no shard.
 
-    A shard that is too large is split.
+    If there are too many rows for one run, several are written, and each becomes a shard.
     """
 
     cost: int

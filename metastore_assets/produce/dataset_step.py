@@ -191,7 +191,13 @@ class DatasetStep:
         return tuple(part for part in sink.parts if isinstance(part, Run))
 
     def _write_level0(self, contents: Sequence[Sequence[Part]]) -> list[Run]:
-        """Write the rows of all tasks as at most one run of level 0, whose row groups end at shard boundaries."""
+        """Write the rows of all tasks as one run of level 0. Return a list of this run; empty if no task has rows.
+
+        Each row group of the run has rows of one shard only. Temporary files of parts are added to `env.scratch`.
+
+        Args:
+            contents: The sorted parts of each task. The tasks are in key order.
+        """
         run_schema, storage = self.dataset.run_schema, self.env.storage
         if not any(contents):
             return []

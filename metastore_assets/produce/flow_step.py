@@ -123,15 +123,18 @@ def fed_by(graph: Mapping[str, Typed], names: AbstractSet[str]) -> set[str]:
 
 
 def receive_update(env: Environment, typed: Typed, update: External, *, sort: bool) -> Part:
-    """Validate the update of a root. Return it as a frame, or as a temporary file if it has many rows.
+    """Validate the update of a root. Return its rows as a frame, or as a temporary file if there are many.
 
-    The tombstone column is true for a deleted key.
+    The result has the columns of the root's content. Its tombstone column is True for a deleted key.
 
     Args:
         env: The environment of the step.
         typed: The root.
         update: The rows of the update.
-        sort: Whether to sort the update first. Otherwise it must be sorted by key.
+        sort: Whether to sort the update first.
+
+    Raises:
+        UpdateError: The update breaks the rules of `validate_update`. For example, keys decrease and `sort` is false.
     """
     frames = (
         frame.with_columns((pl.col(CHANGE) == DELETE).alias(TOMBSTONE))[:, typed.content.file_schema.names]

@@ -52,7 +52,12 @@ class HotKey:
         return self._will_exist and not self._existed
 
     def step(self, instructions: pl.DataFrame, previous: pl.DataFrame) -> Step:
-        """Apply the instructions of the next few source keys, given their previous rows."""
+        """Apply the instructions of the next few source keys. Return the result for their rows of the hot key.
+
+        Args:
+            instructions: All instructions of these source keys.
+            previous: The rows that the source keys had before.
+        """
         task = self._task
         assert task.rows is not None
         run, content, self._example, novel = self._next(instructions, previous, self._example)

@@ -84,7 +84,7 @@ class Feeder:
         return pl.concat([upserts, self.previous(untouched)]) if untouched.height else upserts
 
     def changed_rows(self, keys: pl.DataFrame) -> pl.DataFrame:
-        """Return the update rows of these keys."""
+        """Return the rows of the feeder's update that have one of these keys, with the columns of `run_schema`."""
         keys = self.rows.order.sort(keys)
         storage, run_schema = self.content.storage, self.run_schema
         matches = [frame for part in self.update for frame in find_in_part(storage, run_schema, part, keys).frames]
@@ -95,7 +95,7 @@ class Feeder:
         return self.content.lookup(self.rows.order.sort(keys))[:, self.rows.schema.names]
 
     def previous_rows(self, changed_rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows before the update (key and value columns) of all keys in `changed_rows`."""
+        """Return the rows that the keys in `changed_rows` had before the update, with key and value columns."""
         keys = self.rows.order.distinct(changed_rows)
         if self.replaced is None:
             return self.previous(keys)

@@ -96,7 +96,11 @@ class Sorter:
         return self._parts
 
     def _flush(self, spool: Spool) -> None:
-        """Convert the buffered rows to a sorted part."""
+        """Sort the buffered rows, append them to `_parts` as one part, and empty the buffer.
+
+        Args:
+            spool: Where the part is written. It may stay in memory if `spool.in_memory` is True (see `Sink`).
+        """
         if self._waiting:
             # Hundreds of parts may be merged at once, with one row group of each in memory.
             settings = spool.settings

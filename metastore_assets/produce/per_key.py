@@ -91,8 +91,10 @@ class _PerKeyAdapter:
     def __call__(self, batch: Batch) -> pa.Table:
         """Call the function for each source key of a batch. Return the output of all calls as one table.
 
-        Raises KeyFailure for a key if the function fails, or if its output does not have the declared types. If each
-        output is valid alone, but all of them do not fit into one column, the error of the conversion is raised.
+        Raises KeyFailure for a key if the function fails, or if its output does not have the declared types.
+
+        Outputs that are valid alone may not fit into one column, for example a tuple and a mapping in a struct column.
+        The error of the conversion is then raised unchanged.
         """
         keys = _plain_rows(batch.keys)
         groups = zip(*(_groups(port, len(keys)) for port in batch.ports), strict=True)

@@ -100,7 +100,13 @@ class RankIndex:
         return int(self.edges.select(order.before(bound, inclusive=inclusive).sum()).item())
 
     def before(self, bound: pl.DataFrame, order: Order, *, inclusive: bool = False) -> int:
-        """Return the sum of the amount over all rows before a key, or up to it if `inclusive`, modulo 2**64."""
+        """Return the sum of the amount over all rows before a key. The sum is computed modulo 2**64.
+
+        Args:
+            bound: The key, as a frame with one row.
+            order: The order in which rows and key are compared.
+            inclusive: Whether rows with the key itself count.
+        """
         edge_count = self.count_edges(bound, order, inclusive=inclusive)
         return self._sum(edge_count, bound, order, inclusive)
 

@@ -72,7 +72,10 @@ class RunSchema:
 
     @cached_property
     def encodings(self) -> dict[str, str]:
-        """{key column: Parquet encoding}, for columns whose sorted values it makes small and fast to read."""
+        """{key column: Parquet encoding}. Columns with the default encoding are omitted.
+
+        The encodings make sorted values small and fast to read. Example: `DELTA_BINARY_PACKED` for integers and times.
+        """
         types = {name: self.schema.field(name).type for name in self.order.columns}
         encodings = {name: "DELTA_BINARY_PACKED" for name, type_ in types.items() if _is_integral(type_)}
         for last in [name for name in types if self.schema.field(name).metadata != FEW_VALUES][-1:]:

@@ -207,10 +207,10 @@ def _read(
 
 
 def _portions(groups: Sequence[tuple[int, bool]], metadata: pq.FileMetaData) -> Iterator[Sequence[tuple[int, bool]]]:
-    """Divide row groups into portions, each of which is read at once. Return the portions one by one.
+    """Divide row groups into portions, to be read with one call each. Yield the portions in order.
 
-    The first two portions have one row group each, the next ones 2, 4, … up to about `_READ_ROWS` rows. A reader that
-    stops after a few rows therefore reads little.
+    The first two portions have one row group each, the next ones 2, 4, and so on. A portion ends early once it has
+    `_READ_ROWS` rows. A reader that stops after a few rows therefore reads little.
 
     Args:
         groups: (number of the row group, whether all of its rows are in the range to read).

@@ -54,7 +54,14 @@ class View:
     def __init__(
         self, storage: ObjectStore, graph: Mapping[str, Typed], state: FlowState, manifest: FlowManifest | None = None
     ) -> None:
-        """Create a view of a state; `manifest` is its manifest if the dataflow published it."""
+        """Create a view of a state.
+
+        Args:
+            storage: The folder of the dataflow.
+            graph: The nodes of the dataflow, by name.
+            state: The state to read.
+            manifest: The manifest of the version that has this state; None if the version is not known.
+        """
         self._storage = storage
         self._graph = graph
         self._state = state
@@ -269,7 +276,10 @@ class View:
 
     @contextmanager
     def _expiry_errors(self) -> Iterator[None]:
-        """Raise VersionNotFoundError if a file is missing because the version has expired or was compacted."""
+        """Convert an ObjectNotFoundError of the block to VersionNotFoundError, if the version expired or was compacted.
+
+        In the view of a state without a version, each missing file counts as expired.
+        """
         try:
             yield
         except ObjectNotFoundError as error:

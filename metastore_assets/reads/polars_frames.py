@@ -81,7 +81,10 @@ class _FrameSource:
 
 
 def _with_known_zone(field: pa.Field) -> pa.Field:
-    """Return the field with UTC in place of time zones that Polars lacks, such as `+05:30`. They may be nested."""
+    """Return the field with UTC in place of time zones that Polars lacks, such as `+05:30`.
+
+    Time zones inside structs, maps and lists are replaced, too.
+    """
     type_ = field.type
     if pa.types.is_struct(type_):
         return field.with_type(pa.struct([_with_known_zone(child) for child in type_]))

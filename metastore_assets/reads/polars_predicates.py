@@ -137,7 +137,8 @@ class _Translator:
 def _parse_literal(node: Any, type_: pa.DataType) -> pa.Scalar:
     """Convert a serialized literal to a scalar of a column's type.
 
-    Raises one of the errors `_UNKNOWN_FORM` for a literal of another type: Polars would convert the column's values.
+    Raises one of the errors in `_UNKNOWN_FORM` for a literal of another type, such as a float for a column of integers.
+    For a comparison with such a literal, Polars would convert the column's values.
     """
     ((kind, value),) = node["Literal"].items()
     ((stored, content),) = value.items()

@@ -135,7 +135,8 @@ def profile_matching_rows(
 
     Args:
         row_filter: The filter of rows.
-        columns: (position of a top-level column in the schema, its columns to profile).
+        columns: (position of a top-level column in `row_filter.schema`, its leaf columns to profile). The result has
+            the leaf columns in this order.
         union: The type of values in the result: a struct with one field per type class.
         fragment: The fragment.
 

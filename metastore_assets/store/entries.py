@@ -306,9 +306,9 @@ class StoredEntries(Entries[Entry]):
         return (self.kind, self.files, self._objects) == (other.kind, other.files, other._objects)
 
     def differing_keys(self, other: StoredEntries[Entry]) -> set[Key] | None:
-        """Return the keys whose entries may differ between two versions; None if any key may differ.
+        """Return the keys whose entries may differ between two versions. None means that all keys may differ.
 
-        Reads only the keys in files that one of the versions lacks.
+        Reads only keys, and only from files that just one of the versions has.
         """
         if (self.kind, self._objects) != (other.kind, other._objects):
             return None

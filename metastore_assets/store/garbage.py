@@ -62,7 +62,10 @@ def garbage_paths(garbage: Iterable[str], entries: Mapping[str, SegmentFiles], b
 
 
 def write_garbage_manifest(objects: ObjectStore, paths: Sequence[str]) -> str:
-    """Write sorted paths of files that the next version does not reference. Return the path of the manifest."""
+    """Write a manifest of files that the next version does not reference. Return the path of the manifest.
+
+    `paths` are the paths of these files. The caller passes them sorted.
+    """
     name = f"{FOLDER}/{uuid.uuid4().hex}.garbage.parquet"
     table = pa.table({"path": pa.array(paths, pa.string())})
     with objects.parquet_writer(name, table.schema, bounded=()) as writer:
@@ -113,8 +116,8 @@ def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Col
 def _drop_portion(documents: Documents, state: _Progress, spared: Collection[str]) -> _Progress:
     """Delete the document of the version `state.oldest` if it still exists, then one portion of the version's files.
 
-    The portion is read from the garbage manifest of the next version, which lists files that it does not reference.
-    Files in `spared` are retained. If the manifest cannot be read, no files are deleted: `expire` deletes them.
+    The document or the garbage manifest of the next version lists the files to delete. Files in `spared` are retained.
+    If the list cannot be read, only the document of `state.oldest` is deleted. `expire` deletes the files later.
 
     Returns:
         The progress after this portion. After the last portion, it is the start of the next version.

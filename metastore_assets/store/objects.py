@@ -203,7 +203,14 @@ def _reopen(uri: str, options: Mapping[str, str], depth: int) -> ObjectStore:
 
 @lru_cache(maxsize=256)
 def _backend(uri: str, options: tuple[tuple[str, str], ...], depth: int, process: int) -> Backend:
-    """Return the cached backend of a root. `process` is the id of this process: forked children get other backends."""
+    """Return the backend of a root. A later call with equal arguments returns the same backend.
+
+    Args:
+        uri: The root.
+        options: (name, value) of each storage option, sorted.
+        depth: Number of last folders of a local root in which deletions follow no symbolic link.
+        process: The id of this process. Forked children therefore get other backends.
+    """
     if "://" not in uri:
         return LocalFiles(uri, depth)
     from metastore_assets.store.remote import RemoteObjects  # takes 30 ms, which a local root does not need

@@ -63,7 +63,7 @@ class PendingFiles:
         return [path for path, mark in self.markers.items() if mark.modified < time]
 
     def paths_except(self, cleared: Iterable[str]) -> list[str]:
-        """Return the paths of the pending files that are not in `cleared`, whether or not they have markers."""
+        """Return the paths of all pending files except those in `cleared`. Markers are ignored."""
         without = set(cleared)
         return [info.path for info in self.files if info.path not in without]
 

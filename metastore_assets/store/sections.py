@@ -123,9 +123,9 @@ class SectionWriter:
 
     @property
     def tail_bytes(self) -> int:
-        """Number of bytes from the start of the last section that `write_row_groups` wrote to the end of the file.
+        """Size of the end of the file in bytes, beginning with the section that `write_row_groups` wrote last.
 
-        The number is known when the `with` block has ended.
+        The size is known when the `with` block has ended.
         """
         return self._row_group_bytes - self._last_start + self._writer.footer_bytes
 
@@ -467,10 +467,10 @@ class SectionReader:
         return rows
 
     def _without_large_misses(self, file: ParquetObject, groups: Sequence[int], selection: KeySelection) -> list[int]:
-        """Return those of `groups` that may have a selected key.
+        """Return those of `groups` (numbers of row groups) that may have a selected key.
 
-        For a KeySet, the keys of large row groups are read to find this out. Small row groups are returned unread, and
-        so are all groups for another selection.
+        Large row groups without a selected key are left out. Their keys are read to find this out.
+        Small row groups are returned unread. If `selection` is not a KeySet, all groups are returned unread.
         """
         metadata = self._file.metadata
         if not isinstance(selection, KeySet):

@@ -122,10 +122,10 @@ def update_levels(
         kind: The merge policy.
         before: The segments before the commit.
         size: (number of rows of the set after the commit, number of keys that the commit changes).
-        write: Merges parts of segments, with or without the changes of the commit, and writes the result as files. It
-            may write files that are not in the result: nothing uses these.
-        allow_step: If true, a step is also done after a commit that changes few keys, provided that one is due. A step
-            merges one range of keys of a segment into the next older segment.
+        write: Merges parts of segments, with or without the changes of the commit, and writes the merged rows as files.
+            A step may replace files that were just written. The new set lacks them, and the caller may delete them.
+        allow_step: Whether a commit that changes few keys does a step, if one is due. A larger commit does steps in any
+            case. A step merges one range of keys of a segment into the next older segment.
     """
     row_count, changed = size
     segments = before.segments

@@ -334,7 +334,7 @@ def shorten_bounds(files: Sequence[SegmentFile], start: str | None = None, end: 
 
     Args:
         files: The files of one segment, by ascending key, with exact bounds.
-        start: A lower bound of all keys, which becomes that of the first file; None to retain its first key.
+        start: A lower bound of all keys, which replaces the first key of the first file; None to retain that key.
         end: A key that is greater than all keys; None to retain the last key of the last file.
     """
     shortened = list(files)

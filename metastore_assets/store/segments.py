@@ -277,7 +277,7 @@ class Segment:
 
     @property
     def continues(self) -> bool:
-        """Whether the file belongs to the same segment as the file before it."""
+        """Whether the file continues the segment of the previous file. If not, the file begins a segment."""
         return self._file.continues
 
     def find(self, selection: KeySelection) -> tuple[pa.Array, pa.Table]:

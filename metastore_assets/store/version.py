@@ -53,7 +53,7 @@ class ProfileFiles:
 
     @property
     def is_states_only(self) -> bool:
-        """Whether the profile has only states, which no lookup reads."""
+        """Whether the profile has only a file of states. Then no lookup reads the profile, only merges do."""
         return not self.statistics
 
     @classmethod

@@ -408,8 +408,8 @@ def _referenced_paths(
 def _garbage(version: Version, objects: ObjectStore, following: Version | None) -> Iterator[pa.Array]:
     """Yield the paths of files that a version references and the next one does not.
 
-    If the next version is missing, or its garbage is unknown, the paths of all files that the version's entries name
-    are yielded.
+    The next version lists these paths, in its document or in its garbage manifest. If `following` is None, or this list
+    is empty, missing or damaged, the paths of all files that the version's entries name are yielded.
 
     Args:
         version: The version.

@@ -120,7 +120,7 @@ def serve(requests: BinaryIO, answers: int, in_flight: int) -> None:
     Args:
         requests: The pipe of requests.
         answers: File descriptor of the pipe of answers.
-        in_flight: File descriptor of the in-flight record.
+        in_flight: File descriptor of the shared memory in which the child notes running tasks (see `InFlightRecord`).
     """
     # Ctrl-C reaches the whole process group. The parent handles it, and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

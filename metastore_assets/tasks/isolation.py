@@ -29,8 +29,8 @@ MAX_IDLE_CRASHES = 3
 class IsolatedRunner(TaskRunner):
     """A runner of tasks in a child process. A crash of the child fails only the task that caused it.
 
-    The outcome of this task is a FatalFileError. To find it, tasks that were running at a crash run again, each one
-    alone.
+    The outcome of this task is a FatalFileError. To find the task, all tasks that were running at the crash run again,
+    each one alone.
     """
 
     def __init__(self, threads: int = 1, chunk_size: int = 1) -> None:
@@ -48,7 +48,10 @@ class IsolatedRunner(TaskRunner):
         return self._threads
 
     def _run(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
-        """Run the tasks in a child process. After a crash, first repeat the tasks that were running, each one alone."""
+        """Run the tasks in a child process.
+
+        After a crash, the tasks that were running are repeated first, each one alone. The other tasks follow.
+        """
         tasks = batch.tasks
         paths = batch.paths if batch.paths is not None else [f"task {number}" for number in range(len(tasks))]
         outcomes: dict[int, Any] = {}

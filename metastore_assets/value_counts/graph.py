@@ -13,8 +13,8 @@ are stored as one type.
     the same value counts with their partition, for columns with `by_partition: on`
       → by_partition  sum, by (column, value, partition): frequency   which partitions hold a value
 
-Counts by partition have separate roots, so that they add no cost to the totals. Partitions are stored as their keys.
-These texts compress as well as numbers, and any tool can read them.
+Counts by partition have separate roots, so that they add no cost to the totals. A partition is stored as its partition
+key: a text such as `day=1`, which compresses as well as a number, and which any tool can read.
 
 `column` is the field id, which does not change when a column is renamed. A column whose type widens into another class
 moves to the stages of that class.

@@ -104,10 +104,14 @@ class TableValueCounts:
 
 
 def read_value_counts(store: ObjectStore, files: ValueCountFiles | None) -> TableValueCounts:
-    """Read the value counts that a version references; empty ones for None.
+    """Read the description of a version's value counts.
+
+    Args:
+        store: The folder of the table.
+        files: The files of the value counts; None if the version has none. The result is then empty.
 
     Raises:
-        CorruptionError: The file is missing or damaged.
+        CorruptionError: The file `files.state` is missing or damaged.
     """
     if files is None:
         return TableValueCounts()

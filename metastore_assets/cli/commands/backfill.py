@@ -189,7 +189,10 @@ class _Backfill:
 
 
 def _read_keys(file: str) -> tuple[str, ...]:
-    """Return the lines of a file or stdin, stripped and without empty ones. Raises UsageError if it cannot be read."""
+    """Return the stripped lines of a file, or of stdin if `file` is `-`. Empty lines are left out.
+
+    Raises UsageError if the file cannot be read.
+    """
     try:
         content = sys.stdin.read() if file == _STDIN else Path(file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

@@ -216,11 +216,11 @@ def _level(value: float, low: float, high: float) -> int:
 
 
 def _draw_chart(page: Page, numbers: Sequence[float | None], width: int) -> None:
-    """Draw a chart of as many of the last numbers as fit; nothing if fewer than two of these are known.
+    """Draw a chart of the newest numbers, as many as fit. Draws nothing if fewer than two of those that fit are known.
 
     Args:
         page: The page to draw on.
-        numbers: The numbers, oldest first. None is blank.
+        numbers: The numbers, oldest first. None is an unknown number, which is left blank.
         width: The width of the page in cells.
     """
     shown = list(numbers[-max(1, width - 14) :])

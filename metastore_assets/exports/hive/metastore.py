@@ -205,7 +205,10 @@ class HiveTable(RegisteredTable):
 
 
 def _without_bounds(columns: Iterable[DeclaredStatistics]) -> list[str]:
-    """Return the names of the columns without a minimum or maximum, although their kind may have both."""
+    """Return the names of the columns whose minimum or maximum is None, or both.
+
+    Only columns of dates, numbers and timestamps count: a Hive metastore has no bounds of other columns.
+    """
     kinds = ("date", "decimal", "double", "long", "timestamp")
     return [
         column.column

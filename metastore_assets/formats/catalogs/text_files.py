@@ -192,9 +192,14 @@ def _delimiter(character: str, key: str) -> str:
 
 
 def _single_character(character: str, key: str) -> str:
-    r"""Return the character that a setting names, such as `,` or `\u0001`; empty for no character.
+    r"""Return the character that a setting stands for. For example, the text `\t` stands for a tab.
 
-    Raises ValueError for any other text. `key` is the name of the setting, for the message.
+    A setting is one ASCII character, its escape such as `\u0001`, or `\t`. The result is empty if the setting is empty
+    or the null character. Raises ValueError for any other text.
+
+    Args:
+        character: The text of the setting.
+        key: The name of the setting, for the message.
     """
     if _ESCAPED.fullmatch(character):
         character = chr(int(character[2:], 16))

@@ -133,7 +133,7 @@ def _restore_numbers(schema: HudiSchema, created: pa.Schema, dated: Sequence[str
 def file_schema(location: Location, base: StoredFile) -> tuple[bytes | None, pa.Schema]:
     """Return the schema of a base file in two forms: as Avro JSON (None if not recorded), and as an Arrow schema.
 
-    Runs in a child process.
+    Call this in a child process, because a corrupt file may crash the process.
     """
     with location.open_stored(base) as source:
         file = open_parquet(source)

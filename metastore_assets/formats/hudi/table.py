@@ -393,9 +393,9 @@ class HudiFormat(TableFormat):
             )
 
     def _schema_of_files(self, slices: Iterable[FileSlice]) -> HudiSchema:
-        """Return the schema of the newest base file in Parquet.
+        """Return the schema of the newest Parquet base file, for old tables whose commits record no schema.
 
-        Old tables need it, because their commits record no schema.
+        Raises TableFormatError if no slice has a Parquet base file.
         """
         bases = (
             file_slice.base for file_slice in slices if file_slice.base is not None and file_slice.kind == "parquet"

@@ -117,9 +117,10 @@ def deleted_positions(
 
 
 def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds, size: int) -> list[pa.Array]:
-    """Return the key columns of a delete file: the values by which it deletes rows.
+    """Return the key columns of an equality delete file: the values by which the file deletes rows.
 
-    Raises LimitError if they exceed DELETE_FILE_BYTES together with `size`, the bytes of delete files read before.
+    `size` is the number of bytes of the delete files that were read before. Raises LimitError if `size` plus the bytes
+    of the key columns exceeds DELETE_FILE_BYTES.
     """
     columns = open_columns(file.format, file.location.open(file.path), rebases=False)
     try:

@@ -53,7 +53,7 @@ class FallbackIds:
 
     @cached_property
     def digest(self) -> str:
-        """A digest that identifies the rule."""
+        """A digest of all fields of this object, by which results for it are cached."""
         return digest_bytes(repr(self).encode())
 
     @classmethod

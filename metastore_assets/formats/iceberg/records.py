@@ -121,12 +121,13 @@ def _rename_fields(type_: Any, naming: _Naming) -> Any:
 def _prune_fields(type_: Any, definitions: dict[str, Any]) -> Any:
     """Return an Avro type without the fields that were not requested.
 
-    A schema defines a named type in one place. If that place is in a removed field, the result has the definition where
-    it first uses the type.
+    A schema defines a named type where it is first used, and later uses have only the name. If the field with the
+    definition is removed, the definition moves to the first use that remains.
 
     Args:
         type_: the type.
-        definitions: the named types of the schema, by name. Types that the result defines are removed from it.
+        definitions: the named types of the schema, by name. Each type that the result defines is removed from this
+            dict.
     """
     if isinstance(type_, list):
         return [_prune_fields(branch, definitions) for branch in type_]

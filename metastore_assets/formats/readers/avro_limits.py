@@ -173,7 +173,7 @@ def _encoded_type(kind: str, children: list[_EncodedType], fixed_bytes: int | No
 
 
 class _ValueSkipper:
-    """A reader that skips encoded values, and counts the items of arrays and maps in `items`."""
+    """A reader that skips encoded values. The attribute `items` counts the items of their arrays and maps."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -140,10 +140,10 @@ def compact_segments(
     entries: SegmentEntries,
     limits: CompactionLimits = DEFAULT_LIMITS,
 ) -> SegmentEntries:
-    """Replace sparse files by new files with the used profiles, in groups that waste much space.
+    """Copy the used profiles of sparse files to new files, group by group.
 
-    A group is a partition, or the nodes of one merge tree. With the default limits, files take little more than twice
-    the space of their used profiles.
+    A group is a partition, or the nodes of one merge tree. It is skipped if its sparse files have few unused profiles.
+    With the default limits, files take little more than twice the space of their used profiles.
 
     Args:
         engine: The engine that copies.
@@ -310,10 +310,12 @@ def table_node_window(group: str, count: int, number: int) -> tuple[str, ...]:
 def drop_value_counts(
     context: RefreshContext, before: ProfileSpec, resolved: ProfileSpec, fragments: Mapping[str, FragmentEntry]
 ) -> dict[str, FragmentEntry]:
-    """Remove value counts from fragment profiles in shared states files, for columns that are no longer enumerated.
+    """Remove the value counts of columns that are no longer enumerated from fragment profiles in shared states files.
 
-    A profile keeps the value counts of a column that has few values in it. Value counts are also kept for a column that
-    `before` already stores as fingerprints: the fingerprints are derived from them.
+    The profiles are copied to new files. The old files are not deleted.
+
+    A column with few distinct values in a profile keeps its value counts there. A column that has fingerprints under
+    `before` keeps its value counts, too, because the fingerprints are derived from the value counts.
 
     Args:
         context: The table, its store and engine.

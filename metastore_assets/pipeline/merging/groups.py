@@ -83,7 +83,7 @@ class GroupChildren:
 
     @classmethod
     def between(cls, before: Iterable[Child], after: Iterable[Child]) -> GroupChildren:
-        """Return the children of a group, given those of the published and of the next version."""
+        """Return how the children of a group change from the published version (`before`) to the next (`after`)."""
         stored = {child.key: child for child in before}
         children = {child.key: child for child in after}
         changed = {key: child for key, child in children.items() if stored.get(key) != child}
@@ -137,7 +137,7 @@ class MergeGroup:
     value counts are in the table's value count files."""
 
     def without_children(self) -> MergeGroup:
-        """Return the group as it is sent to tasks: with the number of its children only, and without `previous`."""
+        """Return the group as it is sent to tasks: without `previous`, and with only the number of its children."""
         return replace(self, children=GroupChildren({}, frozenset(), self.children.count), previous=None)
 
 

@@ -30,7 +30,7 @@ class NodeWriter:
         self._small: list[tuple[TreeMerge, int, pa.Table]] = []
 
     def add(self, merge: TreeMerge, row_count: int, states: pa.Table) -> None:
-        """Add the result of a merge as a node. A small node is written by `finish`.
+        """Add the result of a merge as a node. Write it now if it is large; `finish` writes small nodes.
 
         Args:
             merge: The merge.

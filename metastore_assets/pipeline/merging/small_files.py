@@ -32,7 +32,9 @@ def bundle_small_files(
     fragments: EntryChanges[FragmentEntry],
     partitions: Sequence[Sequence[FragmentEntry]],
 ) -> EntryChanges[FragmentEntry]:
-    """Copy profiles of small files to shared files, in some partitions with many small files.
+    """Copy profiles of small files to shared files, for changed partitions with at least `MIN_FILES` small files.
+
+    One commit copies a limited number of bytes, so a partition may have to wait for a later commit.
 
     Profiles that the commit adds are not copied. If the refresh is interrupted, the next attempt looks for them in the
     files in which they were saved.

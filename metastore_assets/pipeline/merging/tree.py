@@ -151,7 +151,8 @@ def _count(part: _Node | str) -> int:
 def _join(name: str, parts: Sequence[_Node | str]) -> _Node:
     """Return a new branch with this name and these parts.
 
-    A part is a child's key or a branch. The caller sorts the parts by position, the hash of a child's key.
+    A part is a child's key, or a branch below. The caller sorts the parts: keys by their digits (see
+    `TreeShape.digits`), branches by their names.
     """
     children = tuple(part for part in parts if isinstance(part, str))
     branches = tuple(part.branch.name for part in parts if isinstance(part, _Node))
@@ -194,9 +195,9 @@ class _Update:
         """Apply changes to a part of a tree. Return the new part; None if no children remain.
 
         Args:
-            name: The first digits of a position. The part has the children whose positions begin with them.
-            old: The part in the stored tree: a branch, the key of a child, or None.
-            changes: (digits, key, whether the next tree has the child) of each changed child, sorted.
+            name: Some digits. The part has the children whose positions (hashes of their keys) begin with these digits.
+            old: The part in the stored tree: a branch, the key of a single child, or None for no children.
+            changes: (digits of the position, key, whether the next tree has the child) of each changed child, sorted.
         """
         if not changes:
             return old
@@ -236,10 +237,10 @@ class _Update:
         return TreeChange(put, frozenset(self.opened - put.keys()))
 
     def _open(self, node: _Node) -> dict[str, _Node | str]:
-        """Load the branches directly below a branch. Return all parts of the branch, by their first digits.
+        """Return the parts of the branch `node` as {first digits: branch or key of a child}.
 
-        A part is a branch, or the key of a child. Parts of the branch `7` have first digits such as `7b`.
-        A stored branch whose parts are returned is recorded as opened.
+        The first digits are one more than the branch's name has: the parts of the branch `7` have `7b`, for example.
+        Branches directly below `node` are loaded. If `node` itself is a stored branch, it is recorded as opened.
 
         Raises:
             StoredTreeError: A stored branch is missing.
@@ -261,13 +262,13 @@ class _Update:
     def _changed_children(
         self, old: _Node | str | None, changes: Sequence[tuple[str, str, bool]]
     ) -> list[tuple[str, str]]:
-        """Return (digits, key) of each child of a part after changes, sorted.
+        """Apply changes to the children of a part. Return (digits, key) of each child that remains or is new, sorted.
 
-        The digits are the position of the child, a hash of its key, as text.
+        The digits are the position of the child (a hash of its key) as text. A stored branch is recorded as opened.
 
         Args:
-            old: The part in the stored tree: the key of a single child, a branch that has only children, or None for
-                no children.
+            old: The part in the stored tree: the key of a single child, a branch without branches below it, or None
+                for no children.
             changes: (digits, key, whether the next tree has the child) of each changed child.
 
         Raises:
@@ -284,9 +285,9 @@ class _Update:
         return sorted(children)
 
     def _children(self, part: _Node | str) -> list[tuple[str, str]]:
-        """Return (digits, key) of each child in a part, sorted. Record a stored branch as opened.
+        """Return (digits, key) of each child in a part, sorted. If the part is a stored branch, record it as opened.
 
-        The part must be a single child, or a branch that has only children.
+        The caller passes the key of a single child, or a branch without branches below it.
         """
         if isinstance(part, str):
             return [(self.shape.digits(part), part)]
@@ -320,5 +321,5 @@ def _shifts(bits: int) -> list[tuple[int, int]]:
 
 
 def _format_digits(position: int, bits: int) -> str:
-    """Return a position as text: one character per digit of `bits` bits, the highest digit first."""
+    """Return a child's position (a 64-bit number) as text: one character per `bits` bits, the highest bits first."""
     return "".join(_DIGITS[position >> shift & mask] for shift, mask in _shifts(bits))

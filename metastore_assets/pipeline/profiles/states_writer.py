@@ -55,7 +55,10 @@ def is_derivable(row: ColumnStatistics) -> bool:
 
 
 def strip_derivable(row: ColumnStatistics) -> ColumnStatistics:
-    """Return only the counts of a column's statistics. The other statistics can be derived from its value counts."""
+    """Return the statistics of a column without those that can be derived from its value counts.
+
+    What remains describes the column, or counts its values, nulls and distinct values.
+    """
     return ColumnStatistics(
         position=row.position,
         column=row.column,

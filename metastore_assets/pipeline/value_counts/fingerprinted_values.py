@@ -155,16 +155,17 @@ def find_values(
     sources: Sequence[ProfiledFragment],
     fingerprints: Numbers,
 ) -> Frequencies:
-    """Return the values that have one of these fingerprints, and their frequencies in some fragments.
+    """Return the values of a column that have one of these fingerprints, with their frequencies.
 
-    Only fragments with matching stored fingerprints are read: their value counts if stored, otherwise their files.
+    A frequency is summed over all `sources`. The stored fingerprints of each source show whether it has such values.
+    If so, the values are read from its stored value counts. Without stored value counts, its file is read.
 
     Args:
         engine: Runs the tasks.
         store: The folder of the table.
         column: The column.
-        sources: The fragments.
-        fingerprints: The ascending fingerprints.
+        sources: The fragments to search.
+        fingerprints: The fingerprints, ascending.
 
     Raises:
         FragmentError: A file of the table cannot be read.

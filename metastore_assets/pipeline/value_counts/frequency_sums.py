@@ -100,11 +100,11 @@ def sum_on_spark(
 def full_sums(
     spec: ProfileSpec, columns: Iterable[tuple[int, Sequence[tuple[Frequencies, int]]]]
 ) -> Iterator[tuple[int, Frequencies]]:
-    """Yield (position, summed frequencies) of each column, one column at a time.
+    """Yield (position in the profile spec, summed frequencies) of each column, one column at a time.
 
     Args:
         spec: The profile spec. It provides the path of a column for the error.
-        columns: (position, terms) of each column. A term is (frequencies, sign).
+        columns: (position in the profile spec, terms) of each column. A term is (frequencies, sign).
 
     Raises:
         CorruptionError: A summed frequency is negative.
@@ -174,15 +174,16 @@ def _column_rows(
 ) -> Iterator[ShuffledRow]:
     """Sum the frequencies of one column over profiles. Yield the sums as shuffle rows.
 
-    Profiles to add and profiles to subtract are summed separately. If the column is split into ranges, each of the two
-    sums is divided into them.
+    There are two sums: one of the profiles to add, and one of the profiles to subtract. If `part.splitters` splits the
+    column into ranges, each sum is split, too: into one or more rows per range that has values.
 
     Args:
         spec: The profile spec of the profiles.
-        part: The partial sum.
+        part: The partial sum to which the rows belong.
         readers: (reader of a profile, 1 to add the profile or −1 to subtract it).
-        position: Position of the column.
-        partition: Shuffle partition of the first range. The following ranges have the following partitions.
+        position: Position of the column in `spec.leaves`.
+        partition: Shuffle partition of the column. If the column is split, its first range has this partition, the
+            second range the next one, and so on.
     """
     leaf, _ = spec.leaves[position]
     has_terms = False

@@ -219,7 +219,11 @@ class ValueCountUpdate:
     def _build(
         self, profiles: AllProfiles, distinct_counts: Mapping[int, int]
     ) -> tuple[FlowState, Mapping[str, Built]]:
-        """Build the value counts of all enumerated columns from profiles.
+        """Build the value counts of all enumerated columns from profiles, and write their files.
+
+        Args:
+            profiles: The profiles of the partitions.
+            distinct_counts: As for `summaries`.
 
         Returns:
             (state of the dataflow, {field id: how the column was counted}).

@@ -331,7 +331,15 @@ def value_filter_differences(recomputation: Recomputation) -> list[VersionDiffer
 def _partition_index_differences(
     store: ObjectStore, version: Version, keys: Collection[str]
 ) -> list[VersionDifference]:
-    """Return the differences between the partition index and the partitions' own files."""
+    """Return the differences between the partition index and the statistics files of partitions.
+
+    A damaged file is one difference, and the only one in the result.
+
+    Args:
+        store: The folder of the table.
+        version: The version with the index.
+        keys: Keys of the partitions to compare.
+    """
     try:
         wrong = list(find_wrong_rows(store, version, keys))
     except CorruptionError as error:

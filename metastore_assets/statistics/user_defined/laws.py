@@ -122,7 +122,10 @@ def _laws(statistic: UserStatistic, cls: TypeClass, draw: random.Random, sets: S
 
 
 def _merge_laws(statistic: MergeableStatistic, draw: random.Random, sets: Sequence[pa.Array]) -> Iterator[_Law]:
-    """Test the laws of `update`, `merge` and `retract` on three sets; yield (law, expected, actual, tested sets)."""
+    """Yield (law, expected value, actual value, tested sets) for each law of `update`, `merge` and `retract`.
+
+    Laws that hold are yielded, too. The data are three sets of rows.
+    """
     rows, others, third = sets
 
     def call_for_state(what: str, call: Callable[[], Any]) -> Any:

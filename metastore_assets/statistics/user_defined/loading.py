@@ -88,9 +88,9 @@ def load_for_policy(policy: ResolvedPolicy, type_class: str | None) -> tuple[Loa
 
 
 def load_by_key(key: str) -> LoadedStatistic:
-    """Load the statistic of a key such as `module:Class@1`. Raises ConfigError.
+    """Load the statistic of a key such as `module:Class@1`. Raises ConfigError if it cannot be used.
 
-    The class may have another revision than the key (1 in the example) by now.
+    The revision in the key, here 1, is ignored: the loaded class may have another one by now.
     """
     return load_statistic(key.rpartition("@")[0])
 

@@ -252,9 +252,9 @@ def _check_characters(row: dict[str, Any], number: int) -> None:
 
 
 def _hint(text: str, error: ValueError | None = None) -> str:
-    """Return a hint for the message about an invalid line, which says that one object per line is read.
+    """Return the end of an error message about an invalid line: the hint that one object per line is read.
 
-    The hint is empty unless the line looks like one of these:
+    The result is empty unless the line looks like one of these:
 
     - an object that is followed by anything else, such as a second object;
     - an array;
