@@ -89,5 +89,5 @@ def test_a_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
     reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
     reader.start()
     write_atomically(pipe, "page", advice="")
-    reader.join(10)
+    reader.join(60)
     assert (read, pipe.is_fifo()) == (["page"], True)

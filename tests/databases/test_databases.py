@@ -267,10 +267,13 @@ def test_a_catalog_that_does_not_answer_times_out(lake: Lake, monkeypatch: pytes
         return client.list_tables(catalog, database)
 
     monkeypatch.setattr("metastore_assets.databases.listing.list_tables", list_tables)
-    sales, slow = list_databases(config, timeout=0.3)
+    for timeout in (0.3, 3, 30):
+        sales, slow = list_databases(config, timeout=timeout)
+        assert slow.failure == f"catalog 'lake' did not answer within {timeout} seconds"
+        if not sales.failure:  # On a busy machine, the catalog of the other database may take longer, too.
+            break
     never.set()
-    assert list(sales.tables) == ["orders"]
-    assert slow.failure == "catalog 'lake' did not answer within 0.3 seconds"
+    assert (list(sales.tables), sales.failure) == (["orders"], "")
 
 
 def test_a_database_configured_in_python() -> None:

@@ -198,5 +198,5 @@ def test_a_panic_in_a_thread_is_raised_by_the_caller() -> None:
 
     caller = threading.Thread(target=call, daemon=True)
     caller.start()
-    caller.join(10)
+    caller.join(60)
     assert [str(error) for error in raised] == ["1"]

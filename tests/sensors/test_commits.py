@@ -1,6 +1,7 @@
 """Ticks of a table's commit sensor on a Dagster instance, without Spark."""
 
 import re
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -187,11 +188,16 @@ def test_a_silent_run_is_alive_if_its_launcher_says_so(
 
 def test_a_working_run_logs_regularly(lab: Lab) -> None:
     """The lines of another thread arrive in the log of the run, and end with the block."""
+    arrived = threading.Event()
 
     @asset
     def slow(context: AssetExecutionContext) -> None:
-        with log_regularly(context.log.info, 0.01):
-            time.sleep(0.2)
+        def log(text: str) -> None:
+            context.log.info(text)
+            arrived.set()
+
+        with log_regularly(log, 0.01):
+            arrived.wait(60)
         context.log.info("the block has ended")
 
     run = materialize([slow], instance=lab.instance)

@@ -169,7 +169,7 @@ def test_a_missing_server_is_reported_soon() -> None:
     started = time.monotonic()
     with pytest.raises(MetastoreError, match=rf"sc://localhost:{port}\b.*refused"):
         connect_session(f"sc://localhost:{port}/;token=not-to-be-told", {})
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
 
 
 def test_a_local_server_is_distinguished_from_a_remote_one() -> None:

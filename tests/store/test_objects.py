@@ -335,7 +335,7 @@ def test_a_forked_process_raises_an_error_that_advises_spawning(s3_store: Object
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.alarm(20)
+        signal.alarm(60)
         try:
             s3_store.read("x")
         except StoreError as error:

@@ -121,16 +121,15 @@ KILL, ABORT, SEGV = -signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV
 _together = 0
 
 
-def crash_together(number: int) -> Iterator[int]:
-    """Crash the process if another such task runs at the same time; otherwise yield the number after a second."""
+def crash_together(begun: str) -> Iterator[str]:
+    """Wait for another such task, then crash the process. A second try, after the crash, yields the path of the file
+    that marks the first one.
+    """
     global _together
-    _together += 1
-    try:
-        end = time.monotonic() + 1
-        while time.monotonic() < end:
-            if _together > 1:
-                os.abort()
+    if not os.path.exists(begun):
+        with open(begun, "w"):
+            _together += 1
+        while _together < 2:
             time.sleep(0.01)
-        yield number
-    finally:
-        _together -= 1
+        os.abort()
+    yield begun

@@ -145,7 +145,7 @@ def test_a_task_whose_child_is_killed_from_outside_runs_again(no_idle_children: 
     """Only a second kill, while nothing else runs, would blame the file."""
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(run_isolated, tasks.wait_for, "a", str(tmp_path / "go"))
-        wait_until(lambda: any(child._in_flight.entries() for child in child_process._running))
+        wait_until(lambda: any(child._in_flight.entries() for child in list(child_process._running)))
         (child,) = child_process._running
         killed = child._process.pid
         os.kill(killed, signal.SIGKILL)
@@ -218,7 +218,7 @@ def test_an_interrupt_ends_the_child(no_idle_children: None, tmp_path: Path) -> 
     ended = threading.Event()
 
     def interrupt() -> None:
-        wait_until(lambda: any(child._in_flight.entries() for child in child_process._running))
+        wait_until(lambda: any(child._in_flight.entries() for child in list(child_process._running)))
         os.kill(os.getpid(), signal.SIGINT)
         # On a busy machine, a signal just before the main thread waits does not interrupt the wait: send it again.
         while not ended.wait(5):
