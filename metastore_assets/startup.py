@@ -164,11 +164,12 @@ def collect_garbage_seldom() -> None:
 
 
 class FastExit:
-    """A function registered with `atexit` that ends the process faster, without destroying modules and objects.
+    """A hook that ends the process faster at its exit, without destroying modules and objects.
 
-    It has no effect if the attribute `status` is None at exit, or if `is_plain()` is true.
+    The constructor registers the hook with `atexit`. Call it before anything else is registered there, so that the
+    hook runs last.
 
-    Create the object before anything else is registered with `atexit`, so that the function runs last.
+    The hook has no effect while the attribute `status` is None, or if `is_plain()` is true.
     """
 
     # Measured: 394 ms of CPU to import what commands need and end, 279 ms with this.

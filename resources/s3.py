@@ -27,9 +27,9 @@ _SYNONYMS = {"endpoint_url": "endpoint", "default_region": "region"}
 
 
 def with_credentials(config: MetastoreConfig, s3: "S3Resource | None") -> MetastoreConfig:
-    """Return a copy of a configuration with the S3 access of a resource for its root, tables and catalogs.
+    """Return a copy of a configuration whose root, tables, databases and catalogs use the S3 settings of a resource.
 
-    Settings in the configuration, such as credentials of a catalog, have priority.
+    Settings that the configuration already has, such as credentials of a catalog, have priority.
 
     Args:
         config: The configuration with the values of its variables.

@@ -151,10 +151,11 @@ class RunDecision:
 
 
 def decide_run(cursor: Cursor, state: SensorState, interval: float, now: float) -> RunDecision:
-    """Decide whether to request a run: if the table or its policies changed, or the newest version was not reported.
+    """Return the decision whether to request a run of the table.
 
-    While a run of the table is active, none is requested. The first failed run is repeated at the next tick. After
-    further failed runs, the waits are 1, 3, 7 … intervals, at most an hour.
+    A run is needed if the table or its policies changed, or if the newest version was not reported to Dagster. While
+    another run of the table is active, none is requested. After the first failed run, the next tick requests another.
+    After the second, third and fourth, the sensor waits 1, 3 and 7 intervals, and so on, at most an hour.
 
     Args:
         cursor: The cursor of the previous tick.

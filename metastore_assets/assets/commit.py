@@ -57,8 +57,8 @@ _Row = tuple[str, str, str, str]
 def _table_changes(objects: ObjectStore, before: Version, now: Version) -> Iterator[_Row]:
     """Yield a row for each fact to compare: version, rows, files, bytes, partitions, columns and value counts.
 
-    There is no row for partitions if the table has none, and none for columns if they are the same. There is one for
-    value counts only if the versions are consecutive and their changes are known.
+    There is no row for partitions if the table has none, and none for columns if they are the same. There is a row for
+    value counts only if the versions are consecutive, and the changes of value counts are known.
     """
     yield "version", format_number(before.number), format_number(now.number), ""
     yield _count_change("rows", before.row_count, now.row_count)

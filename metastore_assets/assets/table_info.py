@@ -54,12 +54,12 @@ class TableInfo:
 def load_table_info(
     configuration: Configuration, tables: Sequence[str], timeout: float = LOAD_TIMEOUT
 ) -> Mapping[str, TableInfo]:
-    """Return format and partitioning (the facts) of tables, by table name.
+    """Return the facts about tables (format and partitioning), by table name. Facts that were unknown are stored.
 
-    The facts come from the root or, for tables that it does not know, from the state of the Dagster component. If the
-    root can be read, tables without facts in either are looked up now, and their facts are stored in the root. Tables
-    that cannot be looked up are left out. Nothing is raised: a code location must load even if a root, a table or a
-    variable is unavailable.
+    Facts are taken from the root. Those that the root lacks are taken from the state of the Dagster component. Those
+    that both lack are read from the table or its newest version, and stored in the root. This last step is left out
+    if the root cannot be read. A table whose facts remain unknown is missing in the result. Nothing is raised: a code
+    location must load even if a root, a table or a variable is unavailable.
 
     Args:
         configuration: The configuration that has the tables.

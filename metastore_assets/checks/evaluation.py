@@ -133,9 +133,10 @@ def _recording_misfit(check: NamedCheck, misfits: dict[str, Finding]) -> Iterato
 
 
 def _finding_of_all_partitions(check: NamedCheck, table: Table, context: CheckContext) -> Finding | None:
-    """Evaluate a check for the whole table, and return the finding if it holds for each partition, too.
+    """Return the finding for the whole table, if it shows that the check passes for each partition, too.
 
-    The result is None if the check did not pass, or if partitions may fail although the table passes.
+    The result is None if the check does not pass for the table. It is also None for a check that can fail for a
+    partition although it passes for the table.
     """
     if not check.check.holds_for_subsets:
         return None

@@ -95,7 +95,11 @@ def short_snapshot(snapshot: str) -> str:
 
 
 def format_time(iso: str | None) -> str:
-    """Format an ISO 8601 text in UTC as `2024-01-31 08:00:00Z`, without fractions of seconds; `–` for None."""
+    """Format a time as `2024-01-31 08:00:00Z`, without fractions of seconds; `–` for None.
+
+    Args:
+        iso: An ISO 8601 text, whose time must be in UTC.
+    """
     return text.ABSENT if iso is None else iso[:19].replace("T", " ") + "Z"
 
 

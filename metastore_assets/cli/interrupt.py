@@ -18,7 +18,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def install_signal_handlers() -> None:
-    """Make SIGTERM and SIGHUP raise SystemExit. End the process if it still runs three seconds after a signal."""
+    """Make SIGTERM and SIGHUP raise SystemExit. Ctrl-C still raises KeyboardInterrupt.
+
+    If the process still runs three seconds after one of these signals, a thread ends it.
+    """
     for number in _SIGNALS[1:]:
         signal.signal(number, _terminate)
     sys.unraisablehook = _raise_again

@@ -178,11 +178,11 @@ def _truncate(part: Part, limit: int | None) -> Part:
 
 
 def _minimal_width(columns: Sequence[GridColumn], widths: Sequence[int], shown: Sequence[int]) -> int:
-    """Return the width in cells of a grid whose texts are truncated as far as possible.
+    """Return the width of a grid whose texts are truncated as far as possible, in terminal cells.
 
     Args:
         columns: All columns.
-        widths: The width of each column without truncation.
+        widths: The width of each column without truncation, in terminal cells.
         shown: The indices of the columns in the grid.
     """
     cells = sum(_minimal_cells(columns, widths, shown, index) for index in shown)

@@ -31,13 +31,13 @@ def read_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
 
 
 def parse_config(raw: dict[Any, Any], file: Path) -> MetastoreConfig:
-    """Return the configuration in the mapping of a configuration file, validated except its checks.
+    """Return the configuration that is in the mapping of a configuration file. All but its checks is validated.
 
     Relative paths are not replaced, nor are variables in the fields that `MetastoreConfig.resolve` replaces later.
 
     Args:
         raw: The mapping, as `read_mapping` returns it.
-        file: The file that has the mapping. `resolve` takes relative paths from its folder. Errors name it.
+        file: The file that has the mapping. Errors name it. Relative paths in the mapping refer to its folder.
 
     Raises:
         ConfigError: A key or value is invalid.

@@ -42,9 +42,9 @@ def expand_databases(
         listings: The listings of its databases.
 
     Returns:
-        (configuration, skipped). The configuration also has the `dropped` tables of the listings: those with a version
-        that their catalog no longer lists. `skipped` has the tables that were left out, and the databases whose
-        catalog did not answer.
+        (configuration, skipped). The configuration also has the `dropped` tables of the listings: published tables that
+        the catalog no longer lists. `skipped` has the tables that were left out, and the databases whose catalog did
+        not answer.
     """
     listing_by_key = _merge_listings(listings)
     configured = {_source(table) for table in config.tables}

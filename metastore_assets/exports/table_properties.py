@@ -58,7 +58,7 @@ class WrittenColumns:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], key: str) -> WrittenColumns:
-        """Decode the property `key` of a table; no columns without the property."""
+        """Decode the property `key` of a table. If the table lacks it, the result has no columns."""
         return cls(json.loads(join_property(properties, key) or "{}"))
 
     def to_properties(self, key: str) -> dict[str, str]:

@@ -127,7 +127,7 @@ def matches_value_patterns(value: str | None, patterns: Iterable[str]) -> bool:
 def _resolve_name(name: str, columns: Collection[str]) -> str | None:
     """Return the column with a name; None if there is none.
 
-    If no column has exactly this name, case is ignored. Then the result is also None for several columns.
+    If no column has exactly this name, case is ignored. If several columns match then, the result is None, too.
     """
     if name in columns:
         return name

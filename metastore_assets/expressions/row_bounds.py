@@ -40,9 +40,9 @@ class RowBounds:
 
 @dataclass(frozen=True)
 class ColumnBounds:
-    """Bounds on nulls, NaNs and values of one column in each of several sets of rows. Each array has one item per set.
+    """Bounds on the null count, the NaN count and the values of one column, for each of several sets of rows.
 
-    A number that is unknown has the widest possible bounds: 0 and the number of rows.
+    Each array has one item per set. A count that is unknown has the bounds 0 and the number of rows.
     """
 
     rows: RowCounts

@@ -331,8 +331,8 @@ class UnboundOr(_UnboundJunction):
 class _UnboundLeaf(UnboundPredicate, abstract=True):
     """A condition on one column.
 
-    For a null value, the condition is null (neither true nor false), except in `UnboundIsNull` and in `UnboundIsNaN` on
-    a column of a type without NaN.
+    For a null value, the condition is null (neither true nor false). There are two exceptions: `UnboundIsNull`, and
+    `UnboundIsNaN` if the column's type has no NaN. They are true or false for every row.
     """
 
     name: ColumnName

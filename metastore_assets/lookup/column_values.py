@@ -161,7 +161,9 @@ class ColumnValues:
     def quantiles(self, fractions: Sequence[Fraction], method: Method) -> list[Quantile]:
         """Return the quantile of each fraction.
 
-        Raises NotStoredError, and LiteralError if the values cannot be interpolated.
+        Raises:
+            NotStoredError: The version has neither value counts nor a quantile sketch of the column.
+            LiteralError: The method is `continuous`, and values of the type cannot be interpolated.
         """
         cls = self._type_class()
         if method == "continuous" and not cls.is_ordinal and cls.kind != "null":

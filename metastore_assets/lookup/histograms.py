@@ -122,8 +122,8 @@ def select_bins(histogram: Histogram, lower: pa.Scalar | None, upper: pa.Scalar 
 def _bin_number(histogram: Histogram, value: pa.Scalar) -> int:
     """Return the number of a value's bin, counted from 0.
 
-    The number of a value below the first bin is negative. The number of a value above the last bin, of +inf and of NaN
-    is at least the number of bins.
+    Values below the first bin and -inf have a negative number. Values above the last bin, +inf and NaN have a number
+    from `len(histogram)` on.
     """
     physical = physical_value(value)
     if isinstance(physical, float) and not math.isfinite(physical):

@@ -296,11 +296,12 @@ class PruningCost:
 class Pruning:
     """The fragments of a version that may match a predicate, with an explanation of the others.
 
-    In a large index, zones (groups of fragments) are tested first. The bounds of fragments are then read only in the
-    zones that may match. The *selected* fragments are those that remain; in a small index, all fragments remain. Not
-    all selected fragments must be read, see `must_read`.
+    The first step tests zones (groups of fragments in the version's index). The bounds of fragments are then read only
+    in zones that may match. The fragments that remain are the *selected* fragments. If the index is too small for
+    zones, all fragments are selected. The second step decides which selected fragments must be read, see `must_read`.
 
-    Paths and explanations are read when they are first accessed. An explanation needs the bounds of all fragments.
+    Paths and explanations are read from the index when they are first accessed. An explanation needs the bounds of all
+    fragments.
     """
 
     def __init__(

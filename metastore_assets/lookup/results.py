@@ -285,10 +285,10 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
 
 
 def _build_table(rows: Sequence[object], schema: pa.Schema) -> pa.Table:
-    """Return a table whose columns have the values of the attributes of the same names, one row per object.
+    """Return a table with a row for each object, and with the columns of the schema.
 
-    Columns have the names and types of the schema. If values are Arrow scalars, the column has the scalars' type
-    instead.
+    The values of a column are those of the attribute with its name. If they are Arrow scalars, the column has their
+    type instead of the schema's.
     """
     from metastore_assets.statistics.typed_union import scalars_array
 

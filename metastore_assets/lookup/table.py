@@ -120,8 +120,8 @@ class Scanner(Protocol):
             lookup: The table as of a version.
             table: The table's configuration, with the location to read.
             where: The predicate, as SQL text or an Arrow expression.
-            spark: Returns a Spark session, which reads if there is much to read. If it is None, only child processes of
-                this process read.
+            spark: Returns the Spark session that reads if there is much to read. With `spark=None`, only child
+                processes of this process read.
             snapshot: The snapshot whose rows are counted.
         """
 

@@ -71,7 +71,7 @@ class ValueCounts:
     ) -> None:
         """Prepare to answer queries. Nothing is read yet.
 
-        Queries are answered from profiles. If they cover all rows of the table, its value counts are used, too.
+        Queries are answered from profiles. A query of all rows of the table also uses the table's value counts.
 
         Args:
             version: The version that the answers are about.

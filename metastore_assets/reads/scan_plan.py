@@ -219,7 +219,7 @@ def resolve_fragments(
 ) -> tuple[list[Fragment], pa.Schema]:
     """Return the fragments of a version that have the given ids, all from one snapshot.
 
-    It is the table's current snapshot. If that lacks one of the fragments, it is the snapshot of the version.
+    They are taken from the table's current snapshot if it has all of them, and otherwise from the version's snapshot.
 
     Args:
         lookup: The version.

@@ -48,8 +48,8 @@ def scan(lookup: Table, table: TableConfig, spark: SparkSession, request: ScanRe
         table: The location of the table.
         spark: The session.
         request: The requested columns, predicate and limit. With a limit, only the fewest fragments that together
-            certainly have that many matching rows are read. If all of them do not certainly have so many, any fragment
-            that may have matching rows can be read.
+            certainly have that many matching rows are read. If it is uncertain whether the whole table has so many,
+            any fragment that may have matching rows can be read.
 
     Raises:
         UnsupportedTypeError: Spark has no type for a column.

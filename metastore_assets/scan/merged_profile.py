@@ -88,7 +88,7 @@ class MergedProfile:
             context: The columns and policies of the version.
             profiles: The stored profiles of partitions and fragments that match entirely.
             partial: The fragments that match partly; None if there are none.
-            fingerprinted: Finds the values of fingerprinted columns that occur at least twice.
+            fingerprinted: Finds the repeated values of a fingerprinted column: those that occur at least twice.
         """
         self._context = context
         self._store = context.store

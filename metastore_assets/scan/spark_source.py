@@ -1,9 +1,9 @@
 """Spark's data source `metastore`, which reads only files that may have matching rows.
 
-The predicate is an option of the source, and Spark evaluates all filters of a query itself. Filters are not pushed down
-to the source, because Spark 4.3 would apply those that the source rejects to other queries of the same frame, too.
+The predicate is an option of the source. Filters of a query are not pushed down to the source: Spark evaluates them
+itself. With pushdown, Spark 4.3 would apply a filter that the source rejects to other queries of the same frame, too.
 
-The root is the folder with all stored state.
+The root, which is the argument of `load`, is the folder with all stored state.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def finalize_statistics(row: ColumnStatistics) -> ColumnStatistics:
-    """Return the row completed by statistics that are computed from its mergeable states: sum, mean, percentiles, …."""
+    """Return the row with sum, mean, percentiles and other statistics, computed from its mergeable states."""
     fields: dict[str, Any] = {}
     for statistic in BUILTIN_STATISTICS:
         fields |= statistic.finalize(row)

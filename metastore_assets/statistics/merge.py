@@ -161,9 +161,9 @@ def _choose_representatives(
 ) -> npt.NDArray[np.intp]:
     """Return for each column the index of the table whose row becomes the merged row.
 
-    If one table has values of the column, it is this table. If none has, it is the table with the most specific row: a
-    row with a type class, if possible not `null`. So the order of tables does not matter. If several tables have
-    values, the index has no meaning.
+    If exactly one table has values of the column, its row is chosen. If several have values, the index has no meaning.
+    If none has values, the most specific row is chosen, so that the order of the tables does not matter. A row with a
+    type class other than `null` is most specific, then one with `null`, then one without a type class.
     """
     # The most specific row is the first by type class (`null` and none are last), then by `frequencies`.
     rank = {name: at for at, name in enumerate(class_names)} | {"null": len(class_names)}

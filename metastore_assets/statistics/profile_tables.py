@@ -156,12 +156,12 @@ _STATES = {field.name: field.default for field in fields(ColumnStatistics) if fi
 
 
 def pack_columns(rows: Sequence[ColumnStatistics], names: Sequence[str], union: pa.StructType) -> pa.Table:
-    """Return some statistics of rows as a table with one column per statistic.
+    """Return a table with one column for each name in `names`, and one row for each item of `rows`.
 
     Args:
-        rows: The rows.
-        names: Keys of `STATISTICS`.
-        union: The typed union of the type classes of all values.
+        rows: The statistics of columns.
+        names: The statistics to return, as keys of `STATISTICS`.
+        union: The result of `union_type` for the type classes of the columns.
     """
     arrays = []
     for name in names:

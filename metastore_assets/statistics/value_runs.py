@@ -123,7 +123,7 @@ def sum_counts(values: pl.Series, counts: Counts) -> CountedRun:
 
 
 def _sort_order(values: pl.Series) -> npt.NDArray[np.intp]:
-    """Return the positions by which to sort values: first that of the least value, last those of NaN."""
+    """Return the positions of the values in ascending order, NaN last: `[1, 2, 0]` for the values 9, 3, 5."""
     if len(values) <= _SHORT:
         if _is_words(values):
             return values.to_numpy().argsort(kind="stable")

@@ -139,9 +139,9 @@ class Location:
             yield from (name for name, _ in self._objects(folder, after, before))
 
     def files(self, folder: str, after: str = "", before: str = "") -> Iterator[StoredFile]:
-        """Yield the files directly in a folder with their sizes and versions. The arguments are those of `names`.
+        """Yield the files directly in a folder, with the fields of `StoredFile`. The arguments are those of `names`.
 
-        Raises FileNotFoundError for a link on disk that leads nowhere.
+        Raises FileNotFoundError for a symbolic link whose target does not exist.
         """
         prefix = f"{folder}/" if folder else ""
         if self.is_local:
@@ -309,9 +309,13 @@ class Location:
             yield self.stat("")
 
     def _list_remote(self, filters: PathFilters, by_folder: bool) -> Iterator[StoredFile]:
-        """Yield the selected objects below the location.
+        """Yield the objects below the location that the filters select.
 
-        If there is no object below it, selected or not, yield the object at the location itself, if it exists.
+        If there are no objects below the location at all, yield the object at the location itself, if it exists.
+
+        Args:
+            filters: Select objects and folders.
+            by_folder: As for `list`.
         """
         store, prefix = self._store()
         listing = objects_by_folder if by_folder else objects_at_once

@@ -325,9 +325,9 @@ def _is_ours(file: PartitionStatisticsFile) -> bool:
 
 
 def _change_properties(table: Table) -> dict[str, str]:
-    """Return blob properties that name the current metadata file and the time of the last commit.
+    """Return the current metadata file and the time of the table's last change, as properties for exported blobs.
 
-    With them, the registration of a statistics file does not count as a change of the table's data.
+    By these properties, `last_changed_ms` ignores the commit that registers the blobs.
     """
     metadata = table.metadata.model_dump(
         mode="json", by_alias=True, include={"last_updated_ms", "metadata_log", "statistics"}

@@ -364,8 +364,8 @@ class _Table:
     ) -> None:
         """Check the protocol and the metadata.
 
-        Raises TableFormatError for an unsupported feature, for an invalid schema, and for a filter with a name that is
-        not that of a partition column.
+        Raises TableFormatError for an unsupported feature or an invalid schema. Also raises it if the filter
+        `partitions` names a column that is no partition column.
         """
         location = location_policy.table_root
         check_readable(location.uri, protocol, metadata)

@@ -196,7 +196,10 @@ def _read_parquet_bounds(source: pa.NativeFile, path: Sequence[pa.Field]) -> _Fi
 
 
 def _parquet_extremes(statistics: pq.Statistics, stored: pa.DataType) -> tuple[Any, Any]:
-    """Return the stored minimum and maximum of a row group; (None, None) if their order is uncertain."""
+    """Return (minimum, maximum) of a row group as the file stores them.
+
+    Return (None, None) if one of them is NaN, or if writers order the values of the type in different ways.
+    """
     pair = statistics.min_raw, statistics.max_raw
     kind = statistics.physical_type
     if kind in ("INT32", "INT64", "BOOLEAN") and not pa.types.is_unsigned_integer(stored):

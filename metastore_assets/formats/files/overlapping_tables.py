@@ -76,8 +76,8 @@ class OverlappingTables:
     def add_data_file(self, path: str) -> None:
         """Record a data file below the location, if it may belong to another table.
 
-        That is so if its name and folders are those of an unsupported format, or if it is a symbolic link.
-        Call `add_file` for the data file, too. An empty path stands for a location that is itself the data file.
+        Two kinds of files are recorded: symbolic links, and files with the name and folders of an unsupported format.
+        The caller must also pass the path to `add_file`. An empty path means that the location itself is the data file.
         """
         self.add_link(path)
         if self._table_file is None:

@@ -58,8 +58,8 @@ class Partitioning(Protocol):
     def items(self, folders: Sequence[str]) -> Items:
         """Return (column, value) for each partition value that the folders of a path determine.
 
-        For a path that ends above the folders of the files, some partition columns may be missing. Raises ValueError if
-        the name of a folder contradicts the partitioning.
+        If the path does not lead all the way to a folder of files, some partition columns may be missing. For example,
+        `year=2024` determines no month. Raises ValueError if the name of a folder contradicts the partitioning.
         """
 
     def check(self, folders: Sequence[str]) -> None:

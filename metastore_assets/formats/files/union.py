@@ -24,8 +24,9 @@ def union_fields(
         schemas: path and fields of each file.
 
     Returns:
-        The nullable columns of all files, in the order of first occurrence; and a reason for each type that does not
-            hold all values of its column.
+        (columns, reasons). `columns` has the nullable columns of all files, in the order of first occurrence. `reasons`
+            says why a column does not have the type that it has in some file. For example, it is not int32, because
+            another file has int64.
 
     Raises:
         TableFormatError: no type holds the values of two files without loss. The message has both files and types.

@@ -100,13 +100,13 @@ def _kinds_of_folder(folder: str) -> tuple[bool, bool, bool]:
 
 
 def kind_of_file(name: str) -> tuple[str, str] | None:
-    """Return what a file is if its suffix shows that it cannot be read as a plain file, with advice for the user.
+    """Describe a file whose suffix shows that it cannot be read as a plain file.
 
     Args:
         name: name or path of the file.
 
     Returns:
-        A description, such as "an Excel file, which is not supported", and what the user can do; None for other
+        (description, advice for the user), such as ("an Excel file, which is not supported", advice). None for other
             suffixes.
     """
     suffix = name.rpartition(".")[2].lower()

@@ -40,9 +40,10 @@ class HudiColumns:
         self.row_count = columns.row_count
 
     def read(self, index: int) -> Iterator[pa.Array]:
-        """Yield all values of the column at an index, in chunks. Texts of a column in `numbers` are parsed.
+        """Yield all values of the column `fields[index]`, in chunks.
 
-        Raises ArrowInvalid if such a text is not a number.
+        Texts are parsed as numbers if the constructor's `numbers` names the column. Raises ArrowInvalid if such a text
+        is not a number.
         """
         for chunk in self._columns.read(self._indices[index]):
             if index in self._parsed:

@@ -92,8 +92,8 @@ class MergePlanner:
         """Select those log files of a slice that have changes of the state.
 
         Returns:
-            (slice, instants, log ranges): the slice with only these log files, the instants of the writes in them, and
-            the blocks of each to read, as in `PlannedSlice.log_ranges`.
+            (slice, instants, log ranges): the slice with only the selected log files, the instants of the writes that
+            apply to it, and its `PlannedSlice.log_ranges`.
         """
         if self._timeline.layout == 1:
             blocks = {stored: self._read_blocks(stored) for stored in file_slice.logs}

@@ -124,7 +124,7 @@ def plan_group_slices(
     Args:
         timeline: the timeline of the table.
         state: the state to read.
-        commits: the metadata of instants on the timeline in order, without the writes to other file groups.
+        commits: the metadata of commits, by ascending instant. They must contain only writes to these file groups.
         files: all files of these file groups.
 
     Raises:

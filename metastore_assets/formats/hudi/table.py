@@ -257,7 +257,7 @@ class HudiFormat(TableFormat):
     def _recorded_schema(
         self, timeline: Timeline, commits: Sequence[Commit], paths: PartitionPaths
     ) -> HudiSchema | None:
-        """Return the schema that commits or properties record; None if they record none."""
+        """Return the schema that the commits record, else that of the table's properties; None if neither has one."""
         dropped = self._dropped(timeline, paths)
         return table_schema(self._location, timeline.properties, commits, dropped, paths.dated)
 
@@ -331,9 +331,10 @@ class HudiFormat(TableFormat):
         return digest_json(settings)
 
     def _derived(self, properties: Mapping[str, str], partition_columns: Sequence[str]) -> tuple[DerivedColumn, ...]:
-        """Return the columns whose values are computed from other columns, and may therefore reveal these.
+        """Return the columns that are computed from other columns, and may therefore reveal the values of those.
 
-        They are `_hoodie_record_key` and the column with the partition path, if the table is read with them.
+        `_hoodie_record_key` is returned if the table is read with Hudi's own columns. `_hoodie_partition_path` is
+        returned if it is a partition column.
         """
         derived = []
         if self._meta_columns:

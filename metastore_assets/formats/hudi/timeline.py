@@ -174,8 +174,9 @@ class HudiState:
     def includes(self, instant: str) -> bool:
         """Return True if the write of an instant belongs to this state.
 
-        All instants in `requested` belong to the state. So do archived instants, which are before `start`, up to and
-        including `until`. If `instants` is empty, all archived instants belong to it.
+        All instants in `requested` belong to it. Other instants belong to it only if they are archived, which means
+        that they are before `start`. Of the archived instants, those after `until` do not belong to the state, unless
+        `instants` is empty.
 
         `until` may itself be before `start`, because a savepoint can retain an instant while later ones are archived.
         """

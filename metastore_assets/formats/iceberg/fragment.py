@@ -67,8 +67,8 @@ class IcebergFragmentSource:
     ) -> FileFragmentReader:
         """Return a reader of the file's rows.
 
-        The values of a column are read from the file if it has field ids and stores the column. Otherwise, a partition
-        column takes its value from `self.constants`.
+        A partition column in `self.constants` has its value from there, unless the file has field ids and stores the
+        column. All other columns are read from the file.
         """
         constants = dict(self.constants)
         if has_ids(columns.fields):

@@ -148,10 +148,12 @@ class IcebergFragmentPlanner:
                 raise UnstreamableError(f"{self.files.name}: the snapshot lists a data file several times")
 
     def manifests(self, snapshot: IcebergSnapshot | None) -> list[Manifest]:
-        """Return the manifests of a snapshot that may have live files in selected partitions.
+        """Return the manifests that may have live delete files, or live data files in the selected partitions.
 
-        Raises TableFormatError if the manifest list or a manifest is encrypted, or if the metadata file lacks the spec
-        of a manifest.
+        The result is empty if there is no snapshot.
+
+        Raises TableFormatError if the manifest list or a manifest is encrypted. It is also raised if the metadata file
+        does not define the partition spec of a manifest.
         """
         manifests = [] if snapshot is None else self._listed_manifests(snapshot)
         for manifest in manifests:

@@ -1,6 +1,7 @@
-"""Selection of the manifests that may contain touched files, by partition summaries and sequence numbers.
+"""Selection of the manifests that may contain files that given files touch.
 
-Both are in the manifest list. A delete file touches the data files that it applies to, and they touch it.
+A delete file and a data file touch each other if the delete file applies to the data file. Manifests are selected by
+their partition summaries and sequence numbers, which are in the manifest list.
 """
 
 from __future__ import annotations
@@ -47,9 +48,11 @@ class TouchedManifests:
                 self._everywhere = _widen(self._everywhere, file)
 
     def select(self, manifests: Sequence[Manifest]) -> list[Manifest]:
-        """Return the manifests that may contain a file that one of the constructor's `files` touches.
+        """Return the manifests that may contain touched files.
 
-        If `files` was empty, the result is empty. Otherwise, it includes all manifests without a spec id.
+        Touched are data files to which the constructor's delete files apply, or delete files that apply to its data
+        files. If the constructor got no files, the result is empty. Otherwise, it includes all manifests without a
+        spec id.
         """
         return [manifest for manifest in manifests if self._may_contain_touched_files(manifest)]
 

@@ -37,7 +37,7 @@ def is_blob(field: pa.Field) -> bool:
 
 
 def has_nested_blob(type_: pa.DataType) -> bool:
-    """Return True if a stored type contains a blob."""
+    """Return True if a stored type has a field, at any depth, that is a blob."""
     children = [type_.field(index) for index in range(type_.num_fields)]
     return any(is_blob(child) or has_nested_blob(child.type) for child in children)
 

@@ -189,7 +189,8 @@ class LanceFormat(TableFormat):
     def _resolve(self, version: LanceVersion, file: BaseFile) -> tuple[Location, str]:
         """Return (location, path below the location) of a file.
 
-        Raises TableFormatError if the location policy forbids the file, or pylance would look for it elsewhere.
+        Raises TableFormatError if the location policy forbids the file. It is also raised if a file of another table
+        needs other storage options or a path mapping, because pylance would then look for it at another place.
         """
         if file.base is None:
             return self._location_policy.resolve_relative(version.location, file.path)

@@ -65,10 +65,10 @@ class AvroLimits:
         self._empty_rows = 0
 
     def check(self, data: bytes, rows: int) -> None:
-        """Check the next block of the file. Raises LimitError if it exceeds a limit.
+        """Check the next block of the file. Raises LimitError if a limit is exceeded.
 
-        One limit is for the total of the rows in those blocks of the file that have more rows than bytes, for example
-        because all values are null. The other limit is for the items of arrays and maps in one row.
+        There are two limits. The first is for blocks with more rows than bytes, for example because all values are
+        null: their rows are added up over the file. The second is for the items of arrays and maps in one row.
 
         Args:
             data: decompressed content of the block.
@@ -137,7 +137,10 @@ class _SchemaCompiler:
         return encoded
 
     def _reference(self, name: str, namespace: str) -> _EncodedType:
-        """Return a primitive type, or a type that the schema has defined, by its name."""
+        """Return the type of this name: a primitive type, or one that the schema has already defined.
+
+        Raises ArrowInvalid for an unknown name, and UnsupportedError inside of the definition of the named type.
+        """
         if name in _FIXED_BYTES:
             return _encoded_type(name, [], _FIXED_BYTES[name], _FIXED_BYTES[name])
         if name in _VARINTS or name in _LENGTHS:

@@ -118,7 +118,10 @@ class _Resolver:
         return self._reference(kind, namespace)
 
     def _reference(self, name: str, namespace: str) -> AvroType:
-        """Return a primitive type, or a type that the schema has defined, by its name."""
+        """Return the type of this name: a primitive type, or one that the schema has already defined.
+
+        Raises ArrowInvalid for an unknown name, and UnsupportedError inside of the definition of the named type.
+        """
         if name in _PRIMITIVES:
             return AvroType(name, _PRIMITIVES[name], _PRIMITIVES[name])
         type_name = full_name(name, namespace)

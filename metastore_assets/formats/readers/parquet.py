@@ -188,18 +188,20 @@ class ParquetColumns:
             yield from self._read_long_nulls(group, self._leaves.index(leaves), position, error)
 
     def _read_long_nulls(self, group: int, index: int, position: int, error: Exception) -> Iterator[pa.Array]:
-        """Yield rows of a list column that Arrow cannot read, because a null takes several values.
+        """Yield rows of a list column whose null lists Arrow cannot read.
 
-        DuckDB writes such nulls. Polars reads the whole column, which is retained until another column is read.
+        DuckDB stores a null among arrays of fixed size as several child values, and Arrow refuses that. Polars reads
+        the whole column instead. The column stays in memory until another such column is read.
 
         Args:
             group: The number of the row group.
             index: The number of the top-level column.
             position: The number, within the row group, of the first row to yield.
-            error: The error of Arrow.
+            error: The error of Arrow, which becomes the cause of errors.
 
-        Raises UnsupportedError if the column has other values than lists of numbers, and ArrowInvalid if Polars reads
-        another number of rows.
+        Raises:
+            UnsupportedError: The type of the column is not a list of numbers.
+            ArrowInvalid: Polars reads a number of rows that differs from the file's row count.
         """
         type_ = self.fields[index].type
         if not pa.types.is_list(type_) or not _is_number(type_.value_type):

@@ -195,7 +195,7 @@ def list_state_keys(data: bytes | None) -> frozenset[str]:
 
 
 def list_required_keys(policy: ResolvedPolicy, type_class: str | None) -> frozenset[str]:
-    """Return the keys of the states that a policy requests for a column of a type class; an empty set for None."""
+    """Return the keys of the states that a column's policy requests; empty if the column has no type class."""
     if not policy.statistics:
         return frozenset()
     return frozenset(

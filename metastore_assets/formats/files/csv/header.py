@@ -202,7 +202,7 @@ class HeaderDetector:
         return not any(map(_is_number, names)) or _counts_from_zero(names)
 
     def _counts_below(self, column: int) -> bool:
-        """Return whether the values of a column below the first row are integers that begin with 0, 1, 2, …."""
+        """Return whether a column counts up from 0 below the first row: 0, 1, 2, …. Only a sample is compared."""
         if pa.int64() not in self._other_types[column] or not len(self._other_values[column]):
             return False
         return _counts_from_zero(self._other_values[column].slice(0, _SAMPLE).to_pylist())

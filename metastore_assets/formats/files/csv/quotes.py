@@ -87,8 +87,7 @@ class Backslashes:
     def are_ambiguous(self) -> bool:
         """Whether the backslashes may be escapes, but may also stand for themselves.
 
-        They are ambiguous if `are_paired` is true. If no backslash is inside of quotes, they are ambiguous if
-        `are_escapes` is true.
+        If there are backslashes in quotes, this is `are_paired`. Otherwise, it is `are_escapes`.
         """
         return self.are_paired is True or (self.are_escapes is True and self.are_paired is None)
 
@@ -215,10 +214,10 @@ class _QuoteScanner:
         return offset
 
     def _byte_after_blanks(self, offset: int) -> int:
-        """Return the byte that follows a closing quote; -1 at the end of the text.
+        """Return the byte that follows a closing quote and skipped blanks; -1 at the end of the text.
 
-        Blanks after the quote are skipped if two conditions hold: `skip_initial_space` is true, and after the blanks
-        the value or the text ends. The offset of the first skipped blank is then recorded.
+        Blanks are skipped only if `skip_initial_space` is true. They must also be followed by a delimiter, a line break
+        or the end of the text. The offset of the first skipped blank is added to `skipped_blanks` of the result.
 
         Args:
             offset: the offset of the closing quote.

@@ -111,10 +111,10 @@ def merge(total: Shape, part: Shape, path: str) -> None:
 
 
 def without_extremes(shape: Shape) -> Shape:
-    """Return a copy of a shape with other minima and maxima, because the true ones are values of rows.
+    """Return a copy of a shape that does not reveal its minima and maxima, which are values of rows.
 
-    Each is moved away from 0, to the end of the range of integers for which the same type is inferred. For example, a
-    maximum of 5 becomes 2^53.
+    Each is replaced by the integer farthest from 0 for which the same type is inferred. For example, a maximum of 5
+    becomes 2^53.
     """
     return replace(
         shape,
