@@ -96,8 +96,8 @@ class Configuration:
     def with_databases(self) -> "Configuration":
         """Return a copy with the tables that are now in its databases; this object if its `listings` are already set.
 
-        If a catalog does not answer, its databases have the tables of their last listing, and a warning is logged.
-        Raises ConfigError if the configuration is invalid.
+        Writes the listings to the record of databases in the root. If a catalog does not answer, its databases have the
+        tables of their last listing, and a warning is logged. Raises ConfigError if the configuration is invalid.
         """
         return self._with_listings(lambda config: list_databases(config, LOAD_TIMEOUT))
 

@@ -470,7 +470,7 @@ class CheckedPartition(Document):
 
 
 class CheckedPartitions(Document):
-    """The numbers of partitions by the status of a check, and the first ones that did not pass."""
+    """The number of partitions for each status of a check, and up to 20 that did not pass, failed ones first."""
 
     passed: int
     failed: int

@@ -198,7 +198,10 @@ class ProfileReader:
         return parse_frequencies(pa.concat_tables(tables).combine_chunks()) if tables else None
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
-        """Return (quantile sketch, (number of -inf, number of +inf)) of a column; None if no sketch is stored."""
+        """Return (quantile sketch, (number of -inf, number of +inf)) of a column; None if no sketch is stored.
+
+        The quantile sketch is None if all values are infinite.
+        """
         if not self._files.states:
             return None
         with self._reading(self._files.states):

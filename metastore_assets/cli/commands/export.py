@@ -62,8 +62,9 @@ def export(
 ) -> int:
     """Write the newest version of a table to the targets that the configuration has under `exports`.
 
-    Targets that have the version already are not written again. The last step of a refresh does the same. Reads only
-    stored statistics: a target that needs more is complete after the next refresh.
+    A refresh does the same as its last step. Targets that already have the version are skipped. The command reads only
+    stored statistics. If a target needs others, the next refresh computes and exports them. With --status or --dry-run
+    it writes nothing.
     """
     from metastore_assets.exports.writing import read_export_states, remove_exports, write_exports
 
