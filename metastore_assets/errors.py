@@ -81,7 +81,7 @@ class PartitionKeyError(MetastoreError):
 
 
 class UnsupportedTypeError(MetastoreError):
-    """Raised when a column's type cannot be profiled. The column then has counts only."""
+    """Raised when a type, or a value of a column, cannot be represented. A profile of the column has counts only."""
 
 
 class ProfileError(MetastoreError):

@@ -40,7 +40,7 @@ class CheckResult:
     finding: Finding
     """The outcome for the table, or the combined outcome of all partitions for a check that has `partitions`."""
     partitions: Sequence[PartitionFinding] | None = None
-    """The outcomes of single partitions. A check that has `partitions` has all of them, in the order of the version. A
+    """The outcomes of single partitions. A check that has `partitions` has all of them, in ascending order of keys. A
     failed check of the table has only the failing partitions, if these were searched. None for other results, and for a
     check that does not fit the table."""
 

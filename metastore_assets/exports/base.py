@@ -161,7 +161,7 @@ class ExportedVersion:
         ]
 
     def partitions(self) -> Iterator[tuple[PartitionEntry, list[ExportedColumn]]]:
-        """Yield each partition's entry with its selected columns, in the order of the version's entries."""
+        """Yield each partition's entry with its selected columns, in ascending order of keys."""
         for entries in batched(self.version.partitions, _PARTITIONS_AT_ONCE):
             rows: dict[str, list[ColumnStatistics]] = {entry.key: [] for entry in entries}
             for row in self.lookup.statistics(partition=list(rows)):

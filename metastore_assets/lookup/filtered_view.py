@@ -42,13 +42,13 @@ class FilterMatch:
     """
 
     full_partitions: tuple[PartitionEntry, ...]
-    """Partitions whose rows all match, in the order of the version."""
+    """Partitions whose rows all match, in ascending order of keys."""
     full_fragments: tuple[FragmentEntry, ...]
-    """Fragments in `partial_partitions` whose rows all match, in the order of the version."""
+    """Fragments in `partial_partitions` whose rows all match, in ascending order of keys."""
     partial_fragments: tuple[FragmentEntry, ...]
     """Fragments in `partial_partitions` with rows that may match. Stored statistics do not show which rows."""
     partial_partitions: tuple[PartitionEntry, ...]
-    """Partitions that match partly, in the order of the version."""
+    """Partitions that match partly, in ascending order of keys."""
     row_bounds: tuple[int, int]
     """The least and the greatest possible number of matching rows, both inclusive."""
     is_table: bool
@@ -236,7 +236,7 @@ class FilteredView(Relation):
         return ReadCost(fragments, size, self.match.fragments_total)
 
     def partitions(self) -> ResultSet[PartitionEntry]:
-        """Return the partitions that may have matching rows, in the order of the version.
+        """Return the partitions that may have matching rows, in ascending order of keys.
 
         Row counts and bytes are those of the complete partitions.
         """

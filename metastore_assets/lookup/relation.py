@@ -100,7 +100,7 @@ class Relation(ABC):
 
     @abstractmethod
     def partitions(self) -> ResultSet[PartitionEntry]:
-        """Return the partitions that may have rows, in the order of the version."""
+        """Return the partitions that may have rows, in ascending order of keys."""
 
     @abstractmethod
     def resolve_partition(self, partition: str) -> str:

@@ -140,9 +140,10 @@ class Scanner(Protocol):
     def recorded_table(
         self, version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
     ) -> TableConfig:
-        """Return a table configuration with the location that a version records.
+        """Return a table configuration with the location `uri` and the further locations that a version records.
 
-        Raises ConfigError unless the location equals one of the locations in `confirmed`, or lies below one.
+        Raises ConfigError if one of them neither equals nor lies below a location in `confirmed`. Raises
+        CorruptionError if the version records an invalid location or an unexpected setting.
         """
 
 
@@ -240,7 +241,7 @@ class Table(Relation):
         return newest if newest > self._version.number else None
 
     def partitions(self) -> ResultSet[PartitionEntry]:
-        """Return the table's partitions, in the order of the version. A table without rows has none."""
+        """Return the table's partitions, in ascending order of keys. A table without rows has none."""
         return ResultSet(self._version.partitions, self.as_of, PARTITION_SCHEMA)
 
     def find_partition(self, key: str) -> PartitionEntry | None:

@@ -56,7 +56,7 @@ class RelationProfiles(Protocol):
         """
 
     def partitions(self) -> Sequence[PartitionEntry]:
-        """Return the partitions that may have rows of the table or filtered view, in the order of the version."""
+        """Return the partitions that may have rows of the table or filtered view, in ascending order of keys."""
 
 
 class ValueCounts:

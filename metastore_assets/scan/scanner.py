@@ -65,9 +65,10 @@ class TableScanner:
     def recorded_table(
         self, version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
     ) -> TableConfig:
-        """Return a table configuration with the location that a version records.
+        """Return a table configuration with the location `uri` and the further locations that a version records.
 
-        Raises ConfigError unless the location equals one of the locations in `confirmed`, or lies below one.
+        Raises ConfigError if one of them neither equals nor lies below a location in `confirmed`. Raises
+        CorruptionError if the version records an invalid location or an unexpected setting.
         """
         return parse_recorded_location(version, uri, confirmed, storage_options)
 

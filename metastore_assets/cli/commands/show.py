@@ -87,7 +87,7 @@ def show(
 
 
 def _list_partitions(table: Table | FilteredView) -> list[dict[str, Any]]:
-    """Return a JSON object for each partition, in the order of the version's entries."""
+    """Return a JSON object for each partition, in ascending order of keys."""
     from metastore_assets.values.json import integer_json
 
     return [
