@@ -31,7 +31,7 @@ def temporal_text(ticks: int, type: pa.DataType, separator: str = "T", decimals:
         ticks: The integer that Arrow stores.
         type: The Arrow type.
         separator: The text between date and time.
-        decimals: The allowed numbers of decimal places of seconds, ascending.
+        decimals: The allowed numbers of decimal places of seconds; see `time_text`.
     """
     if t.is_date32(type):
         return date_text(ticks)

@@ -79,10 +79,13 @@ def profile_query(
 
 
 def _profile(locate: Callable[[Path], str], spark: SparkSession | None, settings: Mapping[str, Any]) -> Table:
-    """Profile a table in a temporary root.
+    """Profile a table, and return it with its statistics.
+
+    They are stored in a temporary folder, which is deleted when the result and all its answers are garbage-collected.
 
     Args:
-        locate: Returns the location of the table. It gets the path of a folder to which it can write the table.
+        locate: Returns the location of the table. Its argument is the path of a temporary folder that does not exist
+            yet. `locate` can create this folder, and write the table to it.
         spark: The session to read large tables with; None for a new one, if it is needed.
         settings: Keys of the table in the configuration.
     """
@@ -264,9 +267,9 @@ def _parquet_field(field: pa.Field) -> pa.Field:
 
 
 def _parquet_array(array: pa.Array) -> pa.Array:
-    """Return an array with the same values that Arrow can cast to `_parquet_type(array.type)`.
+    """Convert an array, if necessary, to one that Arrow can cast to `_parquet_type(array.type)`.
 
-    An array is returned unchanged unless it has run ends, date64, or a dictionary with a null.
+    The values stay the same. An array is returned unchanged unless it has run ends, date64, or a dictionary with nulls.
     """
     if t.is_run_end_encoded(array.type):
         array = plain_array(array)

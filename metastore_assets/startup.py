@@ -1,7 +1,7 @@
-"""Functions for the start of a process. They keep code of the working folder from being imported, and save time.
+"""Functions for the start of a process. Some keep code of the working folder from being imported; others save time.
 
-METASTORE_PLAIN_STARTUP=1 turns off those that save time, and also the class-data archive of `spark.jvm`. Comments give
-the measured gains: medians of 9 or 15 pairs of starts on two cores.
+METASTORE_PLAIN_STARTUP=1 turns off everything that saves time, here and in `spark.jvm`. Comments give the measured
+gains: medians of 9 or 15 pairs of starts on two cores.
 """
 
 from __future__ import annotations

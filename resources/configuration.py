@@ -37,7 +37,10 @@ ConfigLike = Union["Configuration", MetastoreConfig, str, os.PathLike[str], None
 
 @dataclass(frozen=True)
 class StoredState:
-    """What the state file of a Dagster component says about databases and tables. Facts in the root have priority."""
+    """The content of a Dagster component's state file: facts about databases and tables.
+
+    A fact that the root of the Metastore also records is taken from the root.
+    """
 
     databases: Mapping[str, Collection[str]] = field(default_factory=dict)
     """The table names of each database, by `<catalog>.<database>`."""
@@ -102,9 +105,11 @@ class Configuration:
         return self._with_listings(lambda config: list_databases(config, LOAD_TIMEOUT))
 
     def with_loaded_listings(self) -> "Configuration":
-        """Return a copy with the tables of its databases' last listings; this object if its `listings` are already set.
+        """Return a copy with the tables that its databases had when they were last listed.
 
-        Only a database that was never listed is listed now. Raises ConfigError if the configuration is invalid.
+        Catalogs are asked only for databases that were never listed. Their tables are then recorded in the root. If the
+        `listings` of this object are already set, it is returned unchanged. Raises ConfigError if the configuration is
+        invalid.
         """
         return self._with_listings(lambda config: load_listings(config, LOAD_TIMEOUT, self.state.databases))
 

@@ -285,7 +285,10 @@ def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:
 
 
 def _is_running(instance: DagsterInstance, run: DagsterRun) -> bool:
-    """Return whether the run launcher reports that the worker of a run is running. Not every launcher can tell."""
+    """Return True if the run launcher reports that the worker of a run is running.
+
+    The result is also False if the launcher cannot tell, or if asking it fails.
+    """
     try:
         launcher = instance.run_launcher
         if not launcher.supports_check_run_worker_health:

@@ -225,10 +225,12 @@ def column_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics] = ()) -> T
 
 
 def picture_markdown(kind: Kind, summary: ProfileSummary, title: str) -> str:
-    """Return a picture of one kind of file as Markdown. Statistics also have tables below the picture.
+    """Return Markdown with a picture of the columns, which shows the data that files of one kind have.
+
+    For the kind `statistics`, tables of statistics follow below the picture.
 
     Args:
-        kind: The kind of file.
+        kind: The kind of file, such as `histograms`.
         summary: The summary of the table or partition.
         title: The title in the picture.
     """

@@ -103,7 +103,7 @@ class TableNames:
 
     @property
     def partitions_def(self) -> PartitionsDefinition:
-        """The partitions definition in Dagster: that of `mapping`, or a dynamic one if there is no `mapping`."""
+        """The partitions definition of the assets: the project's in `mapping`; a dynamic one if `mapping` is None."""
         return (
             self.mapping.partitions_def if self.mapping else DynamicPartitionsDefinition(name=self.dynamic_partitions)
         )

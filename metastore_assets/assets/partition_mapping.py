@@ -237,9 +237,13 @@ the dimension's windows, and None if no such key can exist."""
 
 
 def _key_mapper(definition: PartitionsDefinition) -> _KeyMapper:
-    """Return the function that converts values of the table to a key of one dimension.
+    """Return the function that converts the values of partition columns to a partition key of the definition.
 
-    For time windows, it parses times. For other definitions, the value itself must be a key.
+    For time windows, the function parses the values as one time. For other definitions, it takes one value, and returns
+    None if the value is no key of the definition.
+
+    Args:
+        definition: The definition in Dagster, or one dimension of a definition with several.
     """
     if isinstance(definition, TimeWindowPartitionsDefinition):
         return partial(_map_time, definition)

@@ -19,7 +19,7 @@ from metastore_assets.store.version import PartitionEntry, ProfileFiles, Version
 
 @dataclass(frozen=True)
 class PendingEvents:
-    """The parts of a version that need an event in Dagster."""
+    """The partitions and the kinds of table-level files for which a run has to send an event to Dagster."""
 
     partitions: tuple[PartitionEntry, ...]
     """The partitions, or groups of them, whose files or content differ from what Dagster shows, by ascending key."""
@@ -40,14 +40,14 @@ def find_pending_events(
     key_map: PartitionKeyMap | None = None,
     contents: Mapping[str, str] | None = None,
 ) -> PendingEvents:
-    """Return the parts of a version that Dagster does not show yet.
+    """Return what needs an event so that Dagster shows a version: partitions, and kinds of table-level files.
 
     Args:
         state: The state that Dagster shows.
         version: The version to report.
-        kinds: The kinds of table-level files that have an asset.
-        key_map: The partition keys in Dagster; partitions without a key there have no event. None if Dagster's keys are
-            those of the table.
+        kinds: The kinds of table-level files that have an asset in Dagster. Other kinds are omitted.
+        key_map: Dagster's keys of the table's partitions, or of groups of them. Partitions and groups without a key
+            have no event. None if Dagster uses the table's keys.
         contents: The result of `reportable_contents` for the version; None to compute it.
     """
     grouping = UNGROUPED if key_map is None else key_map.grouping

@@ -30,14 +30,14 @@ def build_metastore_assets(
 ) -> Sequence[AssetSpec | AssetsDefinition]:
     """Return the assets of the tables of a configuration. They need no resources in the project's definitions.
 
-    Format and partitioning of each table are read from the root of the Metastore. A table that is unknown there is read
-    itself, for five seconds at most.
+    Format and partitioning of each table are read from the root of the Metastore. If the root lacks those of a table,
+    they are read from the table and stored in the root. Reading takes five seconds at most.
 
     Args:
         config: A `MetastoreConfig`, or the path of a `metastore.yaml`, which each run reads again. None is
             $METASTORE_CONFIG, else ./metastore.yaml. Environment variables in it are needed only in runs.
         tables: The names of the tables, or one name; None for all.
-        translator: The translator from tables to assets of the project.
+        translator: Decides the keys and other attributes of the tables' assets; None for `MetastoreTranslator()`.
         s3: The `S3Resource` of dagster-aws, for S3 access that the configuration does not set.
         spark: A resource of dagster-pyspark that provides the session. The settings under `spark` are then not used.
 

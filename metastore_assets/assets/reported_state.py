@@ -164,7 +164,10 @@ def _versions_reported_since(instance: DagsterInstance, names: TableNames, last:
 
 
 def _written_partitions(instance: DagsterInstance, names: TableNames, last: int) -> set[str]:
-    """Return Dagster's keys of the partitions that the project's asset wrote after the event with id `last`."""
+    """Return the keys of partitions in materializations of the table's own asset (`names.source`).
+
+    They are Dagster's keys. Only materializations after the event with id `last` count.
+    """
     return {event.partition for event in _events(instance, names.source, last) if event.partition}
 
 

@@ -61,14 +61,15 @@ def refresh_and_report(
     A run for partitions reads these partitions again, changed or not. A run for table-level assets reads only what
     changed.
 
-    The events are, in this order: an observation if the snapshot is new, materializations of partitions,
-    materializations of table-level files, and check results. Events of partitions are stored directly and not yielded.
+    The events are, in this order: an observation if the snapshot is new, materializations of table-level files, and
+    check results. Materializations of partitions are not yielded. They are stored in Dagster directly, before those of
+    table-level files.
 
     Args:
         context: The context of the run.
         configuration: The configuration that has the table.
         names: The table's names in Dagster.
-        partitions: Further partitions to read again: keys or patterns such as `day=2024-01-*`.
+        partitions: Partitions to read again besides those of the run: keys or patterns such as `day=2024-01-*`.
         full: Whether to read every file again.
 
     Raises:
@@ -175,7 +176,10 @@ class _TableRun:
         )
 
     def refresh_unless_done(self, partitions: tuple[str, ...], *, full: bool) -> "_Refreshed":
-        """Refresh the table unless an earlier run of the same backfill has done so.
+        """Refresh the table, and return the outcome.
+
+        If the run belongs to a backfill whose partitions were all refreshed since its launch, nothing is refreshed. The
+        outcome is then `_Refreshed()`.
 
         Args:
             partitions: Partitions to read again besides those of the run: keys or patterns.
@@ -270,9 +274,11 @@ class _TableRun:
     def _partitions_to_read(self, runner: TaskRunner | None) -> tuple[str, ...]:
         """Return the table's keys of the partitions to read again.
 
-        - For a run with partitions: its partitions.
-        - For the oldest active run of a backfill: the partitions of all runs of the backfill.
-        - For a run without partitions, and for a run that also writes the table: none.
+        The first case that applies decides:
+
+        - The run has no partitions, or also writes the table: none.
+        - The run is the oldest active run of a backfill: the partitions of all runs of the backfill.
+        - Any other run: its own partitions.
 
         Args:
             runner: Runs the tasks that read the table's metadata; None reads it in this process.

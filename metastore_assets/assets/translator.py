@@ -87,8 +87,10 @@ class MetastoreTranslator:
         An override can change the default with `super().get_asset_spec(asset).replace_attributes(…)` or
         `merge_attributes(…)`. The assets of a table must have different keys.
 
-        Dependencies in the spec are kept. The Metastore adds a dependency on the table, or on another of the table's
-        assets, and sets the partitions.
+        The Metastore keeps the dependencies in the spec, and adds one for every asset except `source`. The asset
+        `partitions` depends on the table. Table-level assets depend on `partitions`; without it, on the table.
+
+        The Metastore also sets the partitions of the asset with the profiles of partitions.
         """
         # The last part of the key names the table, because Dagster's graph shows only the last part.
         key = AssetKey([*self.prefix, asset.table.name, f"{asset.table.name}_{asset.kind}"])

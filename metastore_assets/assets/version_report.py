@@ -237,7 +237,9 @@ class VersionReport:
 
 
 def _group_metadata(entry: PartitionEntry, events: PendingEvents) -> Metadata:
-    """Return metadata of a group of partitions: its counts, and the keys of changed partitions.
+    """Return metadata of a group of partitions: how many partitions, fragments and bytes it has, and what changed.
+
+    The changes are the number of changed partitions and the first of their keys.
 
     The result is empty if `entry` is a single partition.
     """

@@ -53,7 +53,7 @@ def status_of(is_satisfied: bool) -> Status:
 
 
 def nothing_to_check(what: str) -> Finding:
-    """Return the finding of a check of something that does not exist: `rows`, `values` or `partitions`. It passes."""
+    """Return a passed finding with the text `no rows, so nothing was checked`, where `rows` stands for `what`."""
     return Finding("passed", f"no {what}, so nothing was checked")
 
 
@@ -186,7 +186,7 @@ def describe_bounds(low: Any, high: Any) -> str:
 
 
 def describe_value(value: Any) -> str:
-    """Format a setting for a description."""
+    """Return a value from a check's settings as text for messages: `1,000`, `true` or `2024-01-01 00:00:00`."""
     if isinstance(value, datetime):
         return value.isoformat(sep=" ")
     if isinstance(value, bool):

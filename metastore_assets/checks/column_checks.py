@@ -468,7 +468,7 @@ def _matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
 
 @dataclass(frozen=True)
 class MatchCount:
-    """The numbers of values of a column that satisfy a condition or not. Every occurrence of a value is counted."""
+    """How many values of a column were tested by a condition, and how many satisfy it. Repeated values count again."""
 
     matching: int
     """The number of values that satisfy the condition."""
@@ -541,9 +541,9 @@ class Drift(Check):
     Other values are grouped by the most frequent values of the earlier version, with one group for all the rest."""
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Measure the distance to the earlier version. If it cannot be measured, the finding is unknown.
+        """Measure the distance to the earlier version. If it cannot be measured, the finding is `unknown`.
 
-        New partitions pass, and so do columns without values in both versions.
+        A new partition passes. So does a column that has no values in either version.
         """
         earlier = subject.earlier(self.against)
         if earlier is None:

@@ -130,9 +130,10 @@ class Subject:
         return self.table.literal(self.column, self._untyped(value))
 
     def _untyped(self, value: ColumnValue) -> object:
-        """Return a configured value as `Table.literal` takes it: as text to parse, or a boolean unchanged.
+        """Convert a configured value to an argument of `Table.literal`.
 
-        In a column of texts, binary values or UUIDs, a number is also unchanged. `Table.literal` then rejects it.
+        Booleans are unchanged. Other values become a `TextValue`, which `Table.literal` parses as the column's type.
+        There is one exception: for a column of texts, binary values or UUIDs, a number is unchanged, and so rejected.
         """
         is_text = self.row.type_class in _TEXT_CLASSES
         if isinstance(value, str):

@@ -196,7 +196,10 @@ class RowCountChange(BoundedCheck):
         return {**{key: item for key, item in value.items() if key != "within"}, "lower": -limit, "upper": limit}
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Compare the row counts of this version and the earlier one. A partition that is new since then passes."""
+        """Compare the row count with that of the earlier version that `against` selects.
+
+        A partition that the earlier version does not have passes.
+        """
         earlier = subject.earlier(self.against)
         rows = subject.row_count
         if earlier is None:

@@ -125,7 +125,10 @@ def sparkline(counts: Sequence[int]) -> str:
 
 
 def chart(counts: Sequence[int], height: int) -> list[str]:
-    """Return vertical bars, one terminal cell wide, as `height` lines from top to bottom. Only zero is blank."""
+    """Return a chart with a vertical bar for each count, as `height` lines from top to bottom.
+
+    Each bar is one terminal cell wide. Even the least count above zero is visible.
+    """
     maximum = max(counts, default=0)
     levels = [_bar_height(count, maximum, 8 * height) for count in counts]
     return ["".join(_BLOCKS[min(8, max(0, level - 8 * row))] for level in levels) for row in range(height - 1, -1, -1)]

@@ -263,10 +263,11 @@ def _format_part(done: int, total: int, noun: str) -> str:
 
 
 def _finished_share(event: Event | None, done: int, total: int) -> float:
-    """Return how much of the work is finished: from 0, also if that is unknown, to 1.
+    """Return the finished share of the work, from 0 to 1. The result is 0 if the share is unknown.
 
-    If the event names a part and has bytes, the work is all bytes of the backfill or of the lot. Otherwise, it is the
-    fragments or partitions of the stage. The result is then 0 in the stage `reduce`.
+    If the event has bytes, and names a chunk of a backfill or a lot of a first version, bytes are counted: those of
+    the whole backfill, or of the lot. Otherwise, the fragments or partitions of the stage are counted. The result is
+    then 0 in the stage `reduce`.
 
     Args:
         event: The last event; None before the first.

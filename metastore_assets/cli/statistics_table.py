@@ -160,7 +160,7 @@ def draw_statistics(
     Args:
         page: The page to draw on.
         rows: The statistics of the columns.
-        shapes: The frequencies of the histogram's bins, by column name, which are drawn as sparklines.
+        shapes: By column name, the frequencies of the histogram's bins. They are drawn as sparklines.
         complete: Whether to show all fields, in as many grids as necessary.
         complete_options: The command-line options that show all fields, for the note on hidden fields.
     """

@@ -103,7 +103,7 @@ def emr_obstacle(config: MetastoreConfig) -> str | None:
     """Return why a configuration with `engine: emr-serverless` cannot work, with advice; None if it can.
 
     The result is None for any other `engine`. Locations that begin with a variable, such as `${ROOT}/orders`, count as
-    valid. So do secrets that contain one.
+    valid. A secret counts as valid if it contains a variable.
     """
     if config.engine != EMR_SERVERLESS:
         return None

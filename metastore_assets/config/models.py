@@ -674,9 +674,11 @@ def _locate(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
     catalogs = _located_catalogs(config, root, folder)
 
     def located_entry(entry: SharedTableConfigT) -> SharedTableConfigT:
-        """Return a copy of an entry with absolute paths and with the settings for all tables.
+        """Return a copy of a table or database entry that also has the settings for all tables.
 
-        The name of its catalog is replaced by the catalog's settings.
+        These settings are `path_mapping`, `allow` and `statistics` at the top of the configuration. Local paths in
+        `path_mapping` and `allow` become absolute. The name of the entry's catalog is replaced by that catalog's
+        settings.
         """
         catalog: str | CatalogConfig | None = getattr(entry, "catalog", None)
         return entry.model_copy(

@@ -94,7 +94,7 @@ class JobAnswer:
     def from_message(cls, message: Any) -> JobAnswer | None:
         """Return the answer that a message of Dagster Pipes contains; None for other messages.
 
-        Unknown fields are ignored: a job with another version of the package answers that it has another version.
+        Unknown fields are ignored, so an answer can be parsed even if the job has another version of the package.
         """
         fields = message.get(REQUEST) if isinstance(message, Mapping) else None
         if not isinstance(fields, Mapping):

@@ -264,8 +264,8 @@ class ExportTarget(ABC):
     def statistics_for(cls, type: pa.DataType) -> tuple[str, ...]:
         """Return the extra statistics that a refresh has to compute for this target, for columns of a type.
 
-        Each is a class of mergeable statistics, as `module:Class`. Enumerated and hidden columns do not get them.
-        Fragments whose profiles lack them are read again.
+        Each is the name of a class of mergeable statistics, as `module:Class`. A refresh does not compute them for
+        hidden columns, nor for columns with value counts. Fragments whose profiles lack them are read again.
         """
         return ()
 

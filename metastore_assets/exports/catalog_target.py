@@ -377,9 +377,10 @@ class _PropertyNames:
 
 
 def _stored_counts(table: RegisteredTable, columns: WrittenColumns) -> dict[str, list[int | None]]:
-    """Return {column: the stored values of the statistics `count_names`, in this order}; None for a missing value.
+    """Return the statistics of each column that the catalog stores under the names `table.count_names`.
 
-    These statistics are integers, which catalogs neither round nor convert.
+    They are in the order of these names; None stands for a missing value. All are integers, which catalogs neither
+    round nor convert.
     """
     stored = table.statistics(columns.names)
     return {column: [numbers.get(name) for name in table.count_names] for column, numbers in stored.items()}

@@ -88,10 +88,13 @@ class DeclaredColumns:
         return result
 
     def notes(self) -> list[str]:
-        """Return a sentence for each reason for which `declare` has omitted columns: those with the reason are named.
+        """Return a sentence for each reason why `declare` omitted columns. It names them: `left out, because …: a, b`.
 
-        The reasons are: the metastore does not declare the column; it has no statistics that could be written; several
-        names differ only in case.
+        The reasons are:
+
+        - The metastore does not declare the column.
+        - The column has no statistics that the metastore can store.
+        - The column's name differs from another one only in case.
         """
         unsupported = [name for name in self._unsupported.values() if name not in self.written]
         undeclared_reason = "left out, because the metastore does not declare them: "

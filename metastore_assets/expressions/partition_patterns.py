@@ -111,9 +111,10 @@ def resolve_partition(table: str, text: str, keys: Collection[str]) -> str:
 def _match_text(table: str, text: str, keys: Sequence[str]) -> Collection[str]:
     """Return the keys that a text selects.
 
-    The text is read as a key, with or without percent-encoding. If no partition has this key, it is read as patterns.
+    The text is first read as a key, with or without percent-encoding. If no partition has this key, the text is read as
+    one pattern per column, such as `day=2024-*/country=FR`.
 
-    Raises PartitionNotFoundError if the text selects none.
+    Raises PartitionNotFoundError if the text selects no key.
     """
     items = {key: decode_partition_key(key) for key in keys}
     for readable_key in (text, unquote(text)):

@@ -86,7 +86,7 @@ class BoundColumn:
 
     @property
     def type_class(self) -> TypeClass:
-        """The type class `cls`, which must not be None: callers ensure that the column's values can be compared."""
+        """The type class `cls`. The caller makes sure that values can be compared, so that `cls` is not None."""
         assert self.cls is not None
         return self.cls
 
@@ -338,9 +338,9 @@ class _ValueLeaf(Leaf, abstract=True):
     @property
     @abstractmethod
     def matching_range(self) -> tuple[pa.Array, pa.Array] | None:
-        """(least, greatest) value that the leaf names, as arrays of length one.
+        """(least, greatest) value in the text of the leaf, as arrays of length one.
 
-        For `=`, both are the literal; for `in`, the ends of the set; for `like`, both are the prefix of the pattern.
+        `x = 5` has (5, 5), and `x in (1, 4, 9)` has (1, 9). `x like 'ab%'` has the prefix twice: ('ab', 'ab').
         The result is None for negated leaves, and for comparisons other than `=`.
         """
 

@@ -430,9 +430,9 @@ class UnboundIn(_UnboundLeaf):
     do not."""
 
     def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
-        """Return the typed `in` or `not in`. Literals that the column cannot have, such as 1.5, are dropped.
+        """Return the typed `in` or `not in`. Numbers that cannot be in the column are dropped: 1.5 for integers.
 
-        With a null among the literals, `not in` is true of no row.
+        If one of the literals is null, `not in` is true of no row.
         """
         target = binder.target(column)
         literals = self.literals

@@ -36,9 +36,10 @@ def cache_key(kind: str, *identity: object) -> bytes:
 
 
 class MetadataCache:
-    """The cached values of one table.
+    """The cache of one table.
 
-    They come from the table's last version, from other tables of this process, or from `put`.
+    It has the values that `put` added, those that the caches of this process share, and those that the table's last
+    version stores.
     """
 
     def __init__(self, load: Callable[[], Mapping[bytes, bytes]] = dict, *, ignore_process: bool = False) -> None:

@@ -47,9 +47,9 @@ def set_default(field: pa.Field, value: pa.Scalar) -> pa.Field:
 
 
 def withhold_default_values(field: pa.Field) -> pa.Field:
-    """Replace the defaults of a field and of its nested fields by markers.
+    """Return a copy of a field with a fixed text, `withheld`, in place of its default and those of nested fields.
 
-    The stored schema of a hidden column must not reveal its values.
+    A stored schema has such copies of hidden columns, because their defaults would reveal values.
     """
     metadata = field.metadata or {}
     if INITIAL_DEFAULT in metadata:
@@ -392,7 +392,10 @@ def type_kind(type_: pa.DataType) -> str:
 
 
 def _is_list_of_entries(type_: pa.DataType) -> bool:
-    """Return True for a list of the entries of maps, which some Parquet files have in place of a map."""
+    """Return True if a type is a list of structs (key, value) that stands for a map.
+
+    Some Parquet files annotate a map so that Arrow reads it as such a list.
+    """
     if not pa.types.is_list(type_) or not pa.types.is_struct(type_.value_type):
         return False
     names = [field.name for field in type_.value_type]

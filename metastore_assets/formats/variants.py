@@ -1,8 +1,8 @@
 """Variants, which are semi-structured values, and the assembly of shredded variants.
 
-A variant has two binary fields: `value`, and `metadata` with the names of all object fields in the value. A file may
-also store values of one type, or single fields of objects, as a third field `typed_value`: the variant is shredded. To
-assemble a variant, these parts are encoded in `value` again. Both encodings are those of Parquet's specification
+A variant has two binary fields: `value`, and `metadata` with the names of all object fields in the value. A shredded
+variant has a third field, `typed_value`. It stores values of one type, or some fields of objects, outside of `value`.
+Assembly encodes the content of `typed_value` into `value` again. Parquet's specification defines both forms
 (https://github.com/apache/parquet-format, VariantEncoding.md and VariantShredding.md).
 """
 

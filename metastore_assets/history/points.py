@@ -90,11 +90,11 @@ def distinct_versions(rows: pa.Table) -> pa.Table:
 
 
 def points_table(points: Sequence[HistoryPoint]) -> pa.Table:
-    """Return points as a table.
+    """Return points as a table, with one type for the values of all points.
 
-    All values get one type. If any value is a list or dict, all become JSON texts. Integers mixed with floats become
-    doubles. Values of other mixed types become texts. So do numbers if an integer among them is too large: 2**63 or
-    more, or beside floats, 2**53 or more.
+    - If any value is a list or dict, all values become JSON texts.
+    - Integers and floats together become doubles. Values of other different types become texts.
+    - If an integer is too large, all values become texts. The limit is 2**63, or 2**53 if there are floats.
     """
     values = [point.value for point in points]
     types = {type(value) for value in values if value is not None}

@@ -196,7 +196,10 @@ class ColumnValues:
         return Count(values.count_below(value, inclusive=inclusive), values.guarantee, self._as_of)
 
     def count_between(self, low: pa.Scalar, high: pa.Scalar) -> Count:
-        """Return the number of values from `low` to `high`, both inclusive. Raises NotStoredError."""
+        """Return the number of values from `low` to `high`, both inclusive.
+
+        Raises NotStoredError if the version has neither value counts nor a quantile sketch of the column.
+        """
         values = self._ranked_values
         return Count(
             max(0, values.count_below(high, inclusive=True) - values.count_below(low)), values.guarantee, self._as_of

@@ -104,7 +104,12 @@ def _names(row: Any) -> list[str]:
 
 
 def _cells(rows: ResultSet[Any], shown: Sequence[str] | None) -> tuple[list[str], list[list[str]]]:
-    """Return (names of the columns, texts of each of the first rows)."""
+    """Return (column names, rows of texts) for display: at most `MAX_ROWS` rows. Both are empty if `rows` is empty.
+
+    Args:
+        rows: The rows.
+        shown: The names of the attributes to show; None for those that `_names` returns.
+    """
     if not rows:
         return [], []
     names = _names(rows[0]) if shown is None else list(shown)

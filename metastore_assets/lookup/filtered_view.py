@@ -248,7 +248,15 @@ class FilteredView(Relation):
 
     @explain_missing_files
     def count(self, *, partition: str | None = None) -> Count:
-        """Return the exact number of matching rows. Raises NotStoredError, PartitionNotFoundError."""
+        """Return the exact number of matching rows, in all partitions or in one.
+
+        Reads data files that match partly, unless stored statistics give the number.
+
+        Raises:
+            NotStoredError: Data files would have to be read, but this view may not read them.
+            PartitionNotFoundError: `partition` selects no partition, or several.
+            FragmentError: A data file cannot be read.
+        """
         partition = self._partition_key(partition)
         match = self._profiles.within(partition)
         if not match.partial_fragments:

@@ -1,4 +1,4 @@
-"""The JSON documents that the command `metastore` prints. `values.json` describes the values in the documents."""
+"""The JSON documents that the command `metastore` prints. The module `values.json` describes their values."""
 
 from __future__ import annotations
 

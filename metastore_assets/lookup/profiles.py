@@ -89,7 +89,7 @@ class Profile(Protocol):
         """
 
     def histogram(self, column: str) -> Histogram | None:
-        """Return the histogram of a column; None if there is none. Raises KeyError for an unknown path."""
+        """Return the histogram of a column; None if none is stored. Raises KeyError for an unknown column."""
 
 
 def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Digest | None, tuple[int, int]] | None:

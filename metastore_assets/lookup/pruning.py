@@ -112,9 +112,9 @@ class Pruner:
             predicate: A predicate that is bound to columns and types.
             unknown_columns: Field ids of columns that were added since the version, or have another type now. Their
                 statistics in this version are ignored.
-            limit: The number of matching rows that are needed, at least 0. The result is then the fewest fragments
-                that together certainly have this number. If all of them do not certainly have it, or if the limit is
-                None, the result is all fragments that may match.
+            limit: The number of matching rows that are needed, at least 0; None for all. With a limit, the result is
+                the fewest fragments that together certainly have so many matching rows. If even all fragments
+                together might have fewer, the result is all fragments that may match.
 
         Raises:
             ValueError: The limit is negative.
@@ -315,16 +315,17 @@ class Pruning:
     ) -> None:
         """Prune the fragments.
 
-        Of the index, only the predicate's columns are read, and only zones (groups of fragments) that may match.
+        Only the predicate's columns of the index are read, and by default only in zones (groups of fragments) that may
+        match.
 
         Args:
             pruner: The version with its index, value counts and value filters.
             predicate: A bound predicate.
             unknown_columns: Field ids of columns whose statistics in this version are ignored.
-            limit: The number of matching rows that are needed, at least 0. Only the fewest fragments that together
-                certainly have this number must then be read. If all of them do not certainly have it, or if the limit
-                is None, all fragments that may match must be read.
-            selects_all: Whether to select all fragments, whatever their bounds are.
+            limit: The number of matching rows that are needed, at least 0; None for all. Only the fewest fragments
+                that certainly have this number must then be read. If it is uncertain whether all fragments together
+                have it, all that may match must be read.
+            selects_all: Whether to select all fragments, whatever their bounds are. Zones are then not tested.
         """
         self.version = pruner.version
         self.predicate = predicate
@@ -548,9 +549,11 @@ class Pruning:
                 yield conjunct, positions, statistics[positions]
 
     def _cap(self, leaf: Leaf, pruner: Pruner) -> RowCounts | None:
-        """Return for each fragment the greatest possible number of rows that match a leaf, given its partition.
+        """Return for each selected fragment an upper bound on its rows that match a leaf.
 
-        The result is None if partitions do not limit these rows, or if at most one fragment may match anyway.
+        The bound is the number of matching rows in the fragment's whole partition, but at most the fragment's number of
+        rows. It is 0 if no matching value belongs to the bucket of the partition. The result is None if partitions
+        do not limit the matching rows. It is also None if at most one fragment may match anyway.
         """
         if not leaf.equal_values():
             return None

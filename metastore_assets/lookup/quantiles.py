@@ -127,7 +127,10 @@ class TableValues:
         return rank + self._ranks.count_between(key, key) if inclusive else rank
 
     def frequencies(self, values: pa.Array) -> list[int]:
-        """Return the number of rows with each value. One value is answered by the row groups that ranks have cached."""
+        """Return the number of rows with each value.
+
+        A single value is looked up by its ranks, because row groups that were read for ranks are cached.
+        """
         if len(values) == 1:
             key = self._column.append_column("value", values)
             return [self._ranks.count_between(key, key)]

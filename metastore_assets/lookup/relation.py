@@ -100,7 +100,7 @@ class Relation(ABC):
 
     @abstractmethod
     def partitions(self) -> ResultSet[PartitionEntry]:
-        """Return the partitions that may have rows, in ascending order of keys."""
+        """Return the partitions that may have rows, by ascending key."""
 
     @abstractmethod
     def resolve_partition(self, partition: str) -> str:
@@ -354,11 +354,11 @@ class Relation(ABC):
             column: The dotted path of a leaf column.
             bins: The maximum number of bins to return, at least 1. Neighbouring bins are merged. None for all bins.
             partition: The key of a partition, or a pattern that selects one; None for all rows.
-            lower: Bins whose values are all less than this one are omitted.
-            upper: Bins whose values are all greater than this one are omitted.
+            lower: A value of the column's type. Bins that lie entirely below it are omitted. None for no limit.
+            upper: A value of the column's type. Bins that lie entirely above it are omitted. None for no limit.
 
         Returns:
-            The bins; an empty result for a column without finite values.
+            The bins. There are none if the column has no finite values, or if `lower` and `upper` omit all bins.
 
         Raises:
             NotStoredError: The version has no histogram of the column.

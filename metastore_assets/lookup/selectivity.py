@@ -180,7 +180,7 @@ def _split_comparisons(children: Sequence[Predicate]) -> tuple[dict[BoundColumn,
 def _estimate_interval(comparisons: Sequence[Comparison], distribution: ColumnDistribution) -> _RowEstimate:
     """Estimate the rows for which several comparisons of one column are true, such as `x > 1` and `x <= 5`.
 
-    None of the comparisons is `!=`.
+    The caller passes no comparison with `!=`.
     """
     lows = [
         (order_key(comparison.value), comparison.operator == ">", comparison)

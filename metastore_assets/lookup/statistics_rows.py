@@ -38,7 +38,7 @@ def statistics_rows(
 
 
 def stored_statistics_rows(table: pa.Table, partitions: Sequence[str], as_of: AsOf) -> ResultSet[ColumnStatistics]:
-    """Return stored statistics of many partitions as an answer. Rows are parsed when one of them is first accessed.
+    """Return stored statistics of many partitions as an answer. The first access to any row parses all rows.
 
     Args:
         table: The rows, with the columns of `build_statistics_table`.

@@ -574,10 +574,10 @@ class Table(Relation):
     def table_config(
         self, table: str | TableConfig | None = None, storage_options: Mapping[str, str] | None = None
     ) -> TableConfig:
-        """Return a configuration with the table's location, from the caller or from the version.
+        """Return a configuration with the table's location: `table` or, if it is None, the location in the version.
 
-        A user who can write the root can forge the locations that a version records. So each of them must equal, or lie
-        below, the `table` that the caller passes or one of the `table_locations` of `open_table`.
+        A user who can write the root can forge the locations that a version records. So the caller must confirm them:
+        each must equal, or lie below, `table` or one of the `table_locations` of `open_table`.
 
         Args:
             table: The table's URI; None for the URI that the version records. A configuration is returned unchanged.
@@ -585,8 +585,8 @@ class Table(Relation):
 
         Raises:
             ConfigError: The version does not record the location, the table is in a catalog, or the caller does not
-                confirm the location.
-            CorruptionError: The location that the version records is no valid configuration.
+                confirm a location.
+            CorruptionError: The version records an invalid location, or a setting that versions never record.
         """
         from metastore_assets.config import TableConfig  # lookups that read no table do not need it
 

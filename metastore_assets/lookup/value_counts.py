@@ -154,7 +154,7 @@ class ValueCounts:
         return values.count_between(values.literal(low), values.literal(high))
 
     def frequency(self, column: str, value: object, partition: str | None = None) -> Count:
-        """Return the number of rows with a value. Raises as `Relation.frequency`."""
+        """Return the number of rows that have the value `value`. Raises as `Relation.frequency`."""
         values = self.column(column, partition)
         return values.frequency(values.literal(value))
 

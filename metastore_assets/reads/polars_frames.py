@@ -115,7 +115,10 @@ def _to_frame(batch: pa.RecordBatch) -> pl.DataFrame:
 
 
 def _to_polars_schema(table: str, schema: pa.Schema) -> pl.Schema:
-    """Return the schema in Polars' types. Raises UnsupportedTypeError."""
+    """Return the schema in Polars' types.
+
+    Raises UnsupportedTypeError if a column is or contains a decimal of 256 bits, for which Polars has no type.
+    """
     for field in schema:
         if _has_wide_decimal(field.type):
             raise UnsupportedTypeError(

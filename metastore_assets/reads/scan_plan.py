@@ -252,7 +252,8 @@ def bound_by_format(
     Args:
         table_format: The table.
         snapshot: The snapshot that has the fragments.
-        fragments: Fragments that the version does not have. Those without a row count are ignored.
+        fragments: Fragments of the snapshot for which the Metastore has no statistics. Fragments without a row count
+            are ignored.
         predicate: A predicate that is bound to the snapshot's columns.
 
     Returns:

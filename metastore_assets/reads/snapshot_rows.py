@@ -155,7 +155,7 @@ class SnapshotRows:
         return "a commit may have replaced the file meanwhile: read again"
 
     def _read_batches(self, tasks: Sequence[ScanTask], request: _RowRequest) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of fragments. Raises FragmentError."""
+        """Read fragments in child processes, and yield their rows. Raises FragmentError if a file cannot be read."""
         if not tasks:
             return
         groups = list(_group_tasks(tasks))

@@ -104,8 +104,8 @@ class FilteredProfileReader:
         Raises NotStoredError if this view may not read data files.
 
         Args:
-            match: The fragments that match. If `partition` is given, only those of this partition.
-            partition: The key of the partition; None for all partitions.
+            match: The fragments that match. If `partition` is given, the caller passes only those of this partition.
+            partition: The key of a partition; None for all partitions.
         """
         return self._partial_fragments(match, partition).row_count
 

@@ -69,7 +69,8 @@ class FingerprintedValues:
             filtered: The fingerprints of the matching rows in each fragment that matches partly.
 
         Returns:
-            The values; None if they are unknown, because there are too many rows or values share a fingerprint.
+            The values. None if the matching rows have more than `MAX_FINGERPRINTED_ROWS` values, or the table has no
+            value counts of the column. Also None if values share a fingerprint, so that a frequency is unknown.
 
         Raises:
             CorruptionError: Stored fingerprints, states and value counts contradict each other.

@@ -131,7 +131,10 @@ class MergedProfile:
         return self._column(field_id).repeated
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
-        """Return (quantile sketch, (number of -inf, number of +inf)); None if no sketch is stored."""
+        """Return (quantile sketch, (number of -inf, number of +inf)); None if no sketch is stored.
+
+        The quantile sketch is None if all values are infinite.
+        """
         row = self._column(field_id).row
         digest = None if row.quantile_sketch is None else decode_digest(row.quantile_sketch)
         return with_infinities(digest, row.moments)

@@ -58,7 +58,9 @@ def foreign_socket_message(pid: int, port: int) -> str:
 
 
 def is_listening(pid: int, port: int) -> bool:
-    """Return whether it is certain that a process of this user, and no other, listens on a loopback port.
+    """Return True if the given process, and no other, listens on a loopback port. False if this is uncertain.
+
+    It is uncertain, for example, if another user runs the process.
 
     Args:
         pid: The id of the process.

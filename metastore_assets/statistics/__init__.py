@@ -6,7 +6,7 @@ counted but hashed and sketched. The modules:
 
     profile            profiling one top-level column
     column_profiler    all statistics of one leaf column, block by block
-    counting, runs     value counts of a column that arrives in chunks
+    counting           value counts of a column that arrives in chunks (value_runs: counts and merges its parts)
     frequencies        exact frequencies: sums, summaries, and derivation from other statistics
     blocks             values with their counts, as statistics receive them
     registry           the built-in statistics
@@ -25,10 +25,11 @@ counted but hashed and sketched. The modules:
     finalize           reported statistics from states
     current_schema     older statistics with the path and type of the current schema
     column             one row of statistics, and its JSON (declaration: how each is stored, merged and reported)
-    tables, union      the Arrow tables of the files, with the typed union of values
+    profile_tables     the Arrow tables of the files (typed_union: values of all type classes in one column)
     hashing            stable hashes of values (keyed_hashing: under a secret key)
     fingerprints       48 bits of each value's hash
     value_filter       compact sets of hashes that exclude values
+    theta              theta sketches of Apache DataSketches (murmur3: their hash function)
     distances          distances of two distributions
 
 Each module defines its numbers and names the sources of its formulas. Import names from the modules; importing this

@@ -1,10 +1,12 @@
 """The number of distinct values: counted exactly from sorted values, otherwise estimated from a sketch.
 
 The sketch is a HyperLogLog of 4096 registers (Flajolet, Fusy, Gandouet, Meunier, AofA 2007). The first 12 bits of a
-value's hash select a register. The register stores the greatest position of the first 1 in the other bits of these
-hashes. The sketch depends only on the set of values. The estimate is the improved raw estimator of Ertl ("New
-cardinality estimation algorithms for HyperLogLog sketches", 2017, algorithm 6): relative standard error 1.04 / 64 = 1.6
-%, no bias tables, near exact for small sets.
+value's hash select a register, and the position of the first 1 in the other 52 bits is a candidate for it. A register
+stores its greatest candidate. The sketch depends only on the set of values.
+
+The estimate is the improved raw estimator of Ertl ("New cardinality estimation algorithms for HyperLogLog sketches",
+2017, algorithm 6). Its relative standard error is 1.04 / 64 = 1.6 %. It needs no bias tables, and is nearly exact for
+small sets.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class FrequencySummary:
 
 
 def run_to_frequencies(run: CountedRun, cls: TypeClass) -> Frequencies:
-    """Return the frequencies of a run of counted values."""
+    """Convert a run (ascending distinct values with their counts) to frequencies of the type class `cls`."""
     return Frequencies(canonical_array(run.values, cls), pa.array(run.counts))
 
 
@@ -173,7 +173,10 @@ def count_nan(frequencies: Frequencies) -> int:
 
 
 def exact_percentiles(frequencies: Frequencies) -> pa.Array:
-    """Return the value of each percentile by nearest rank, without NaN; an empty array if all values are NaN."""
+    """Return the values at the percentiles `PERCENTS`, by nearest rank among all values but NaN.
+
+    The result is empty if there are no such values.
+    """
     counts = frequencies.counts.to_numpy()
     if count_nan(frequencies):
         counts = counts[:-1]

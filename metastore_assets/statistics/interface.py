@@ -98,11 +98,11 @@ class BuiltinStatistic(ABC, Generic[State]):
     def encode_states(
         self, rows: Sequence[ColumnStatistics], histograms: Sequence[Histogram | None]
     ) -> Sequence[pa.Array]:
-        """Return the columns of `state_schema` for a table of states.
+        """Return one array for each field of `state_schema`, with one element per column of the data table.
 
         Args:
-            rows: The statistics of the columns of the data table.
-            histograms: The histogram of each row. It is not a field of the row.
+            rows: The statistics of each column of the data table.
+            histograms: The histogram of each column of the data table, in the same order.
         """
         return [
             pa.array([getattr(row, name) for row in rows], type_)

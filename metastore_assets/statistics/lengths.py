@@ -83,7 +83,7 @@ class LengthStatistics(BuiltinStatistic[LengthState]):
 
 
 def is_byte_string(cls: TypeClass) -> bool:
-    """Return whether values of a type class are strings or binary of any length."""
+    """Return whether a type class is that of strings, or that of binary values (also those of fixed size)."""
     return cls.name in ("string", "binary")
 
 

@@ -61,16 +61,20 @@ def profile_field(
 ) -> list[ColumnProfile]:
     """Profile one top-level column that arrives in chunks.
 
-    Whether values are enumerated (sorted, and stored with their counts) depends on the policy's `frequencies`:
+    The policy's `frequencies` says whether values are enumerated, which means sorted, and stored with their counts:
 
-    - `auto`: values are enumerated unless they hardly repeat, or too many are distinct.
-    - `enumerated`, which an earlier refresh chose for `auto`: values are enumerated unless too many are distinct.
-    - `repeated` with `algorithm: auto`: values are enumerated unless they hardly repeat. If they hardly repeat,
-      fingerprints of them (hashes) are stored instead.
-    - `repeated` with another `algorithm`: `enumeration` always enumerates values, `fingerprints` never does.
+    - `all` and `top(n)`: always.
+    - `off` and `estimated`: never.
+    - `auto`: unless they hardly repeat, or too many are distinct.
+    - `enumerated` (the earlier decision for a column with `auto`): unless too many are distinct.
+    - `repeated` with `algorithm: auto`: unless they hardly repeat. If they hardly repeat,
+      fingerprints (hashes) are stored instead.
+    - `repeated` with `algorithm: fingerprints`: never. Fingerprints are stored.
+    - `repeated` with another `algorithm`: always.
 
-    A column has only counts, lengths and a reason in three cases: its type is not profiled, a value does not fit its
-    type class, or its values are hidden. A text that is not UTF-8 does not fit. No content of a column raises an error.
+    A column has only counts, lengths, and the reason why the rest is missing, in three cases: its type is not profiled,
+    a value does not fit its type class, or its values are hidden. A text that is not UTF-8 does not fit. No content of
+    a column raises an error.
 
     Args:
         field: The column.
@@ -109,8 +113,8 @@ class _LeafProfiler:
     def __init__(self, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
         """Start with no values.
 
-        `reason` says why statistics of the column are missing. It is set at once if the column's type is not profiled,
-        or if the policy hides the values.
+        The attribute `reason` says why statistics of the column are missing; None if they are not. It is set here if
+        the column's type is not profiled, or if the policy hides the values.
         """
         self.leaf = leaf
         self._policy = policy
@@ -231,11 +235,16 @@ class _LeafProfiler:
         return True
 
     def _add_unsorted(self, run: ValueRun) -> bool:
-        """Pass a batch to the profiler of unsorted values, unless the values of the batch are to be counted.
+        """Pass a batch to the profiler of unsorted values, or leave it to the caller, which counts its values.
 
-        If the policy leaves the choice open, it is made once, by the first batch whose values are not counted yet among
-        those that end after `NEAR_UNIQUE_FROM` values. If more than half of its values are distinct, or too many to be
-        stored, this batch and all later ones are passed on. Otherwise, the values of all batches are counted.
+        If the policy leaves the choice open, one batch decides for itself and all later ones. It is the first batch
+        that meets two conditions:
+
+        - More than `NEAR_UNIQUE_FROM` values have been added so far.
+        - The values of the batch are not counted yet: `run.counts` is None.
+
+        It is passed on if it has too many distinct values: more than half of its values, or more than can be stored.
+        Earlier batches are left to the caller.
 
         Returns:
             True if the batch was passed on; False if its values are to be counted.

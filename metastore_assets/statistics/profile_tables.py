@@ -71,13 +71,14 @@ def parse_statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
 
 
 def with_partition(row: ColumnStatistics, partition: str) -> ColumnStatistics:
-    """Return a copy of the row that names `partition`, a partition key, as the partition that the row describes."""
+    """Return a copy of a row, with its field `partition` set to the given partition key."""
     return _build_row({**vars(row), "partition": partition})
 
 
 def normalize_statistics_table(table: pa.Table) -> pa.Table:
-    """Return a table `statistics` without what no row uses: type classes in unions, and user-defined statistics.
+    """Return a table `statistics` without the type classes of unions that no row uses.
 
+    Columns of user-defined statistics are removed, too, if they have only nulls.
     The schema of the result is that of `build_statistics_table` for the same rows.
     """
     names = pc.unique(table["type_class"]).drop_null().to_pylist()
@@ -215,7 +216,7 @@ def build_value_counts_table(path: str, values: pa.Array, counts: pa.Array, unio
         path: The column's path.
         values: Values of one type class.
         counts: How often each value occurs.
-        union: The typed union of the table.
+        union: The type of the column `value` of the table: a struct with one field per type class.
     """
     paths = [pa.repeat(pa.scalar(path), min(_REPEATS, len(values) - at)) for at in range(0, len(values), _REPEATS)]
     value = pack_values(values, type_class(values.type), union)

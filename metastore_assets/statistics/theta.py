@@ -72,7 +72,8 @@ def decode_sketch(sketch: bytes) -> tuple[Hashes, int]:
 def _encode(hashes: Hashes, theta: int) -> bytes:
     """Return the sketch of hashes, in any order and with or without repeats. The caller passes only hashes < `theta`.
 
-    The sketch has at most the `NOMINAL_ENTRIES` least hashes. If hashes are left out, its theta is the least of those.
+    The sketch has at most the `NOMINAL_ENTRIES` least hashes. If it leaves out some, its theta is the least hash that
+    it leaves out. Otherwise, its theta is the argument.
     """
     hashes = _distinct_least(hashes)
     if len(hashes) > NOMINAL_ENTRIES:

@@ -259,7 +259,10 @@ def decompress_block(codec: str, data: bytes) -> bytes:
 
 
 def _join_within_limit(pieces: Iterator[bytes], data: bytes) -> bytes:
-    """Join pieces of the decompressed content of `data`. Raises LimitError for too large content."""
+    """Return the decompressed content of `data`, joined from its pieces.
+
+    Raises LimitError if the content is larger than `max_decompressed_size` allows for the size of `data`.
+    """
     limit = max_decompressed_size(len(data))
     parts: list[bytes] = []
     size = 0

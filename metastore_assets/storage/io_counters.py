@@ -184,9 +184,10 @@ def add_io_counts(counts: IoCounts) -> None:
 
 
 def read_recorder(location: str) -> Callable[[int], None]:
-    """Return a thread-safe function that counts a read of some bytes of one file.
+    """Return a thread-safe function that counts one read of the file at `location`. Its argument is the read bytes.
 
-    The reads count for the step in which `read_recorder` is called.
+    The reads count for the `io_step` or `count_io` block in which `read_recorder` is called. Outside of such blocks,
+    the function does nothing.
     """
     if (current := _current.get()) is None:
         return lambda size: None

@@ -24,7 +24,7 @@ class StoredFile(NamedTuple):
 
 
 def object_key(prefix: str, path: str) -> str:
-    """Return the key of a file below a prefix of an object store. Raises OSError for a path with `..`."""
+    """Return an object's key: the prefix, and the path below it. Raises OSError if the path has a segment `..`."""
     return f"{prefix}/{checked_path(path)}".strip("/")
 
 

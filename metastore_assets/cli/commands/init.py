@@ -124,7 +124,9 @@ def _parse_catalog(text: str) -> tuple[str, Any]:
 
 
 def _entry(uri: str, catalogs: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
-    """Return the entry for a table or database in the configuration. Add the name of a table to `names`.
+    """Return the entry for a table or database in the configuration.
+
+    For a table, this function also adds the table's name to `names`.
 
     Args:
         uri: The location, as the user wrote it.
@@ -132,7 +134,8 @@ def _entry(uri: str, catalogs: Mapping[str, Any], names: set[str]) -> dict[str, 
         names: The names of earlier tables, in lower case with `_` for `-`. A second `orders` is named `orders_2`.
 
     Raises:
-        UsageError: The location names no table. Or its catalog has no settings, and is not `default`.
+        UsageError: A location `catalog://…` lacks the catalog or the table, or its catalog has no settings. Only the
+            catalog `default` needs none.
     """
     from metastore_assets.config.file import table_name_for
     from metastore_assets.profiling import table_name

@@ -82,7 +82,10 @@ def distinct_keys(names: Sequence[str]) -> list[str]:
 
 
 def _find_table(config: MetastoreConfig, name: str) -> TableConfig:
-    """Return the configuration of a table, ignoring case as SQL does. Raises ConfigError."""
+    """Return the configuration of a table by its name. Raises ConfigError if there is no such table.
+
+    Case is ignored, as in SQL, if exactly one table under `tables` then has the name.
+    """
     matches = [table.name for table in config.tables if table.name.lower() == name.lower()]
     return find_table_config(config, matches[0] if len(matches) == 1 else name)
 

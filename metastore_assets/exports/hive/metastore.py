@@ -118,9 +118,10 @@ class HiveTable(RegisteredTable):
     def write_partition_statistics(
         self, partitions: Mapping[PartitionName, Sequence[DeclaredStatistics]], analyzed: datetime
     ) -> int:
-        """Write the statistics of all partitions with one request for each batch of columns.
+        """Write the statistics of partitions, and return the number of bytes that were sent.
 
-        Stored bounds that the new statistics lack are deleted. See `RegisteredTable.write_partition_statistics`.
+        Each batch of columns is written with one request for all partitions. Before that, stored bounds that the new
+        statistics lack are deleted. See `RegisteredTable.write_partition_statistics`.
         """
 
         def without_accuracy(name: PartitionName, properties: dict[str, str]) -> dict[str, str]:

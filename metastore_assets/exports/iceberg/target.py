@@ -365,8 +365,9 @@ def _read_metadata(table: Table, location: str) -> TableMetadata:
 def _commit(table: Table, updates: Sequence[Any]) -> TableMetadata:
     """Commit updates to a table, and return the metadata that this commit replaced.
 
-    Other processes may have committed after `table` was loaded. Their commits are in the returned metadata, too, unless
-    its file has been removed. Catalogs accept the updates even if another process has registered statistics.
+    The replaced metadata contains commits that other processes made after `table` was loaded. If the file of the
+    replaced metadata is gone, the metadata of `table` is returned instead. Catalogs accept the updates even if another
+    process has registered statistics meanwhile.
     """
     from pyiceberg.table.update import AssertTableUUID
 

@@ -101,7 +101,7 @@ def catalog_properties(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def storage_options(properties: Mapping[str, Any]) -> dict[str, str]:
-    """Return the storage options of tables for the properties of their catalog, such as `aws_region` for `s3.region`.
+    """Translate properties of a catalog to storage options of its tables: `s3.region` becomes `aws_region`.
 
     Properties that apply only to files (`s3.region`) take precedence over those that also apply to the catalog
     (`client.region`). An endpoint with `http://` adds the option `aws_allow_http`.

@@ -228,7 +228,10 @@ def _spark_partition_columns(table: DeclaredTable) -> set[str]:
 
 
 def _count(table: DeclaredTable, key: str) -> int:
-    """Return the number in a parameter of the table; 0 without the parameter. Raises TableFormatError."""
+    """Return the number in a parameter of the table; 0 without the parameter.
+
+    Raises TableFormatError if the parameter is no number of columns or parts.
+    """
     text = table.parameters.get(key) or "0"
     if not _COUNT.fullmatch(text):
         raise TableFormatError(f"{table.name!r} has {key} = {text!r}, which is no number of columns or parts")

@@ -267,9 +267,9 @@ def _checkpoint_actions(location: Location, name: str, columns: Sequence[str]) -
 
 
 def _file_columns(with_statistics: bool) -> list[str]:
-    """Return the checkpoint columns that describe data files, with or without parsed statistics of their columns.
+    """Return the columns of a checkpoint that describe data files.
 
-    Without these, the parsed row count is still among the columns.
+    `with_statistics` includes all of `stats_parsed`. Otherwise, only the row count in `stats_parsed` is included.
     """
     parsed = "stats_parsed" if with_statistics else _PARSED_COUNT
     return ["sidecar.path", *(f"add.{name}" for name in (*_ADD_FIELDS, "stats", parsed))]

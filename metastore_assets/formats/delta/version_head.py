@@ -52,9 +52,9 @@ class HeadCache:
         return self._cache.get(key, _decode)
 
     def put(self, head: VersionHead) -> None:
-        """Cache the head of a version.
+        """Cache the head of a version, and remove the heads of other versions.
 
-        The heads of other versions that were passed to `put`, or requested with `get`, are removed from the cache.
+        Only versions that were given to `get` or `put` of this object before are removed.
         """
         key = self._key(head.version)
         self._cache.discard(self._used_keys - {key})

@@ -83,8 +83,8 @@ class TableFolder:
             formats: detectors of tables of other formats.
 
         Returns:
-            (files, overlapping). `overlapping` has recorded signs of tables of other formats. The caller must call its
-            `check`.
+            (files, overlapping). The listing only notes signs of tables of other formats in `overlapping`. The caller
+            must call `overlapping.check`, which raises an error if there is such a table.
 
         Raises:
             OSError: the location cannot be listed.

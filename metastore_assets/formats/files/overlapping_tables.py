@@ -60,9 +60,10 @@ class OverlappingTables:
                 self._suspects[above, kind] = None
 
     def add_file(self, path: str) -> None:
-        """Record a file below the location if its name shows that a folder above it may belong to another table.
+        """Record a folder that may belong to another table, if the path of a file below the location shows one.
 
-        Call this also for files that are no data.
+        For example, `a/metadata/v1.metadata.json` shows that `a` may be an Iceberg table. Call this also for files that
+        are no data.
         """
         above, _, name = path.rpartition("/")
         for kind, detector in self._formats.items():

@@ -273,9 +273,19 @@ class CatalogPartitioning:
 
 
 def _catalog_value(table: str, path: str, name: str, type_: pa.DataType, value: str | None) -> Value:
-    """Parse a partition value that a catalog records.
+    """Return a partition value that a catalog records as text, converted to the column's type. None stays None.
 
-    Raises TableFormatError if it is not of the column's type.
+    Only integers and dates are converted; other values are returned as text.
+
+    Args:
+        table: The table's name, for messages.
+        path: The partition's folder, for messages.
+        name: The column's name, for messages.
+        type_: The type of the column.
+        value: The recorded text; None for null.
+
+    Raises:
+        TableFormatError: The text is no value of the type.
     """
     if value is None:
         return None

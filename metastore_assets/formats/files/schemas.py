@@ -143,9 +143,9 @@ class TextSchemaReader:
     def read(
         self, tasks: Sequence[TextTask], partition_types: Mapping[str, pa.DataType]
     ) -> tuple[TableSchema, list[FileDescription], int]:
-        """Return the schema of the table, the description of each file, and the total size of all files that were read.
+        """Return the schema of the table, the description of each file, and the number of bytes that were read.
 
-        The size is in bytes. Files in the cache are not read.
+        Only files that are not in the cache are read. The number is their total size.
 
         Args:
             tasks: all data files of the table, at least one, with their readers.
@@ -357,7 +357,10 @@ def _refuse_delete_file(is_delete_file: bool) -> None:
 
 
 def _serialize_schema(fields: Sequence[pa.Field]) -> bytes:
-    """Serialize the schema of a file in canonical types. Raises UnsupportedError, ArrowInvalid or LimitError."""
+    """Convert the columns of a file to their canonical types, and return the serialized Arrow schema.
+
+    Raises UnsupportedError, ArrowInvalid or LimitError.
+    """
     check_types(fields)
     _refuse_delete_file(any((field.metadata or {}).get(PARQUET_FIELD_ID) == _DELETE_POSITION for field in fields))
     schema = pa.schema([pa.field(field.name, canonical_type(field.type)) for field in fields])

@@ -24,7 +24,10 @@ class TextReader(Protocol):
     def __hash__(self) -> int: ...
 
     def summarize(self, open_stream: OpenStream) -> Any:
-        """Read a whole file, and return a summary of it: which types its values fit. Raises ArrowInvalid."""
+        """Read a whole file, and return a summary of it: its row count, and which types its values fit.
+
+        Raises ArrowInvalid if the file is malformed, or does not fit the reader's options.
+        """
 
     @staticmethod
     def encode(summary: Any, /) -> bytes:

@@ -89,9 +89,10 @@ def table_of_file(folder: str, name: str) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=1024)
 def _kinds_of_folder(folder: str) -> tuple[bool, bool, bool]:
-    """Return whether any folder in a path has a name as in tables of other formats.
+    """Return three flags: whether a path has a folder named like those of Paimon or of transactional Hive tables.
 
-    The flags are (bucket of Paimon, certainly transactional Hive, possibly transactional Hive).
+    The first one is for a bucket of Paimon. The second one is for a name that only transactional Hive uses, the third
+    one for a name that it may share with other folders.
     """
     parts = folder.split("/")
     patterns = (_PAIMON_BUCKET, _ACID_PADDED, _ACID_FOLDER)

@@ -104,7 +104,8 @@ def further_instants(timeline: Timeline, state: HudiState, writes: WritesBetween
 class TouchedGroups:
     """The file groups that the writes between two states touched, and the files of these groups.
 
-    The files of a group are all that the store still has, including files that the later state no longer uses.
+    The constructor lists all files of these groups that still exist, including those that the later state no longer
+    uses.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class TouchedGroups:
         self._listed = _list_groups(timeline.location, self._groups)
 
     def add_commits(self, commits: Iterable[Commit]) -> None:
-        """Add the metadata of further commits. Their writes to groups that were not touched are dropped."""
+        """Add the metadata of further commits, without what they did to groups other than the touched ones."""
         for commit in commits:
             writes = tuple(write for write in commit.writes if write.group in self._groups)
             replaced = tuple(group for group in commit.replaced if group in self._groups)

@@ -111,7 +111,10 @@ class MergePlanner:
         return self._rules
 
     def _unmerged_rules(self) -> MergeRules:
-        """Return the rules for slices without log files: those of the table, without merge rules that are unsupported.
+        """Return the rules for slices without log files.
+
+        These are the merge rules of the table. If one of them is unsupported, the result is that of
+        `MergeRules.without_merging`.
 
         Raises ValueError if the table has neither meta fields nor record key fields.
         """

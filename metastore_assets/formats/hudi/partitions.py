@@ -76,10 +76,11 @@ class PartitionPaths:
     def names(self, partitions: Collection[str]) -> tuple[str, ...]:
         """Return the names of the partition columns.
 
-        If the table records no columns, the only name is `PATH_COLUMN`; without partition folders, there is none.
+        For a layout without columns, the only name is `PATH_COLUMN`. The result is empty if there are no partition
+        folders either.
 
         Args:
-            partitions: The paths of all partitions. The path of the table's folder is empty.
+            partitions: The paths of all partitions below the table's folder. The path of this folder itself is empty.
         """
         return self.columns or ((PATH_COLUMN,) if any(partitions) else ())
 

@@ -245,9 +245,9 @@ class HudiFormat(TableFormat):
         return timeline
 
     def _partition_paths(self, timeline: Timeline) -> PartitionPaths:
-        """Return the recorded layout of partition paths.
+        """Return the layout of partition paths that the table's properties record.
 
-        Raises TableFormatError if the table records partition columns, and the configuration filters by another column.
+        Raises TableFormatError if the properties name partition columns, but not one that the configuration filters by.
         """
         paths = PartitionPaths.of(self._location.uri, timeline.properties)
         if paths.columns:

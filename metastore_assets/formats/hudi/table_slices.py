@@ -35,7 +35,7 @@ class TableSlices:
     def __init__(
         self, timeline: Timeline, state: HudiState, commits: Sequence[Commit], is_selected: Callable[[str], bool]
     ) -> None:
-        """List the table.
+        """List the data files in all folders of the table. The slices are planned during iteration.
 
         Args:
             timeline: the timeline of the table.

@@ -192,16 +192,17 @@ class _RowSet:
         present: npt.NDArray[np.bool_],
         compress: Callable[[int, Codes, npt.NDArray[np.bool_]], Codes],
     ) -> None:
-        """Encode rows as integers, so that equal rows get equal codes.
+        """Encode rows as integers column by column, and pass the codes to `compress`. Equal rows get equal codes.
 
-        The codes are not returned: they are passed to `compress`.
+        Nothing is returned. The results are the changes of `present`, and what `compress` does with the codes.
 
         Args:
             columns: The columns of the rows, in the order of the set's columns.
             present: A mask of the rows, changed in place. It becomes False for a row if one of its values does not
                 occur in the same column of the set.
-            compress: Called after each column with the column's index, the codes of the columns so far, and `present`.
-                Returns smaller codes, from which the codes with the next column are computed.
+            compress: Called after each column, with the column's index, one code per row and `present`. A code stands
+                for the values of the row in all columns so far. The function returns smaller codes in place of these;
+                they are combined with the next column.
         """
         codes = np.zeros(len(columns[0]), np.int64)
         for index, (column, values) in enumerate(zip(columns, self._values, strict=True)):

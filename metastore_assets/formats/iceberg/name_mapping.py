@@ -132,9 +132,14 @@ class FallbackIds:
 def _ids_and_names(
     fields: Sequence[pa.Field], nodes: _Tree, find_node: Callable[[pa.Field, int, _Tree], Node | None]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (field id, name in the file) of each field of a file that has an id, including nested fields.
+    """Yield (field id, name in the file) of the fields of a file, including nested fields.
 
-    Where `find_node` returns None, the field and all fields inside it are left out.
+    A field whose node has no id is left out. A field without a node is left out with all fields inside it.
+
+    Args:
+        fields: The fields of the file, which have no ids in the file.
+        nodes: The nodes of the table among which `find_node` searches.
+        find_node: Returns the node of a field, or None, given the field, its index in `fields`, and `nodes`.
     """
     for index, field in enumerate(fields):
         node = find_node(field, index, nodes)
@@ -213,11 +218,10 @@ def _parse_mapping(fields: Any, what: str) -> _Tree:
 
 
 def _position_nodes(columns: _Tree, count: int) -> _Tree:
-    """Return the table's columns that belong to the `count` columns of a file by position, in file order.
+    """Return the table's column for each of the `count` columns of a file, matched by position, in file order.
 
-    The first column of the file belongs to the table's column with the id 1, the second one to the id 2. If the table
-    has a column with the id 0, the first one belongs to the id 0. If no column of the table has the id, the result has
-    a node without names and id in its place.
+    The file's columns have the ids 1, 2, 3 and so on, or 0, 1, 2 and so on if the table has a column with the id 0. For
+    an id that no column of the table has, the result has a node without names and id.
     """
     by_id = {node.id: node for node in columns}
     first = 0 if 0 in by_id else 1

@@ -144,7 +144,10 @@ class Partitions:
         )
 
     def constant_columns(self) -> tuple[int, ...]:
-        """Return the field ids of the top-level columns with an identity transform."""
+        """Return the ids of the top-level columns that any of the partition specs has with the transform `identity`.
+
+        They are ascending.
+        """
         fields = (field for spec in self.specs.values() for field in spec if field.transform == "identity")
         return tuple(sorted(self._top_level & {field.source_id for field in fields}))
 

@@ -1,4 +1,7 @@
-"""A record of the table's state that was planned last. It shows whether a later state differs only in its files."""
+"""A record of the state of an Iceberg table whose fragments were planned last.
+
+A later state is compared with the record. Changes are planned only if the two states differ in nothing but files.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,8 @@ class PlannedState:
     def of(cls, table: TableConfig, planner: IcebergFragmentPlanner) -> PlannedState:
         """Return the record of a planner's state.
 
-        `crosses_partitions` and `repeats_files` are those of the fragments that the planner has planned so far.
+        `crosses_partitions` and `repeats_files` are copied from the planner. They are False until it has planned the
+        fragments of the snapshot.
         """
         files, partitions, metadata = planner.files, planner.partitions, planner.metadata
         specs = [metadata.default_spec_id, *sorted(metadata.specs.items())]

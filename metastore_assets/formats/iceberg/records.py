@@ -44,11 +44,12 @@ class _Naming:
     spec: tuple[PartitionField, ...]
 
     def of(self, fields: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Return the new name of each field.
+        """Return the new name of each field, by the first of these rules that applies:
 
-        A field with an id gets the name that `names` has for the id. A field without an id keeps its name if the name
-        is among the values of `names`, and no field with an id gets it. Of the other fields, `key` and `value`, the
-        fields of a map, keep their names. The rest get names such as `unwanted_2`, which mark them for removal.
+        1. A field with an id gets the name that `names` has for the id.
+        2. A field without an id keeps its name if that is a value of `names` which no field with an id gets.
+        3. `key` and `value`, the fields of a map, keep their names.
+        4. Any other field gets a name such as `unwanted_2`, which marks it for removal.
         """
         by_id = [self._by_id(field["field-id"]) if "field-id" in field else None for field in fields]
         names = []

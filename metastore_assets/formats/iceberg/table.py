@@ -204,7 +204,7 @@ class IcebergFormat(TableFormat):
     def _load(self, location: Location | None = None, file: StoredFile | None = None) -> _LoadedTable:
         """Read a metadata file, and return the table with the state that the configuration selects.
 
-        If `location` or `file` is None, the current metadata file is read.
+        The arguments are a result of `_file`. If one of them is None, `_file` is called, and its result is used.
         """
         if location is None or file is None:
             location, file = self._file()

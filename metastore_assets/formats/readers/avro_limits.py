@@ -97,7 +97,10 @@ class _SchemaCompiler:
     def compile(self, schema: Any, namespace: str, depth: int) -> _EncodedType:
         """Return the encoded type of a schema. `namespace` is that of the enclosing type.
 
-        Raises LimitError, or UnsupportedError for a type that contains itself.
+        Raises:
+            LimitError: The schema has too many types, or is nested too deeply.
+            UnsupportedError: A type contains itself.
+            ArrowInvalid: A name is not defined, or the size of a `fixed` is invalid.
         """
         check_limit(NESTING, depth, "types inside of each other in an Avro schema")
         if isinstance(schema, list):
@@ -154,9 +157,16 @@ class _SchemaCompiler:
 
 
 def _encoded_type(kind: str, children: list[_EncodedType], fixed_bytes: int | None, min_bytes: int) -> _EncodedType:
-    """Return a type with the counts and flags that follow from its children.
+    """Create an `_EncodedType`. Its number of types, depth and flags are computed from its children.
 
-    Raises LimitError if the type has too many fields, or is nested too deeply.
+    Args:
+        kind: The kind of the type in Avro, such as `record`.
+        children: The types of fields, branches, items or values.
+        fixed_bytes: Size of every value; None if sizes differ.
+        min_bytes: Minimum size of a value.
+
+    Raises:
+        LimitError: The type has too many types in it, or is nested too deeply.
     """
     type_count = 1 + sum(child.type_count for child in children)
     check_limit(FIELDS, type_count, "fields in an Avro schema")

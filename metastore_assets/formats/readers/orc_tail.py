@@ -190,9 +190,11 @@ def _encode_varint(value: int) -> bytes:
 
 
 def decode_message(data: bytes) -> dict[int, list[Value]]:
-    """Return the values of a protobuf message by field number, in stored order. Raises ArrowInvalid.
+    """Return the values of each field of a protobuf message, by field number, in stored order.
 
     Each value is an unsigned integer, or the bytes of a text, a message or a number of fixed size.
+
+    Raises ArrowInvalid if the message is corrupt.
     """
     fields: dict[int, list[Value]] = {}
     try:

@@ -307,7 +307,14 @@ def _decompress_footer(compression: int, data: bytes) -> bytes:
 
 
 def _encode_chunks(compression: int, data: bytes) -> bytes:
-    """Encode the footer of a stripe in uncompressed chunks, which are valid in a file of any compression."""
+    """Encode a footer or other metadata for an ORC file, without compressing it.
+
+    In a file without compression, the bytes stay as they are. Otherwise they become chunks marked as not compressed.
+
+    Args:
+        compression: The number of the file's compression in the ORC format.
+        data: The bytes to encode.
+    """
     if compression == _NONE:
         return data
     chunks = [data[start : start + _MAX_CHUNK_BYTES] for start in range(0, len(data), _MAX_CHUNK_BYTES)]

@@ -93,7 +93,14 @@ class ParquetColumns:
     def __init__(self, source: pa.NativeFile, *, rebases: bool = True) -> None:
         """Open the file without reading rows.
 
-        `rebases` converts Spark's Julian days to Gregorian days. Raises ArrowInvalid, UnsupportedError or LimitError.
+        Args:
+            source: content of the file.
+            rebases: whether to convert Spark's Julian days to Gregorian days.
+
+        Raises:
+            UnsupportedError: the file is encrypted.
+            OSError, ArrowException: the file is corrupt.
+            LimitError: the file has too many rows, or a too large schema.
         """
         self._source = source
         self._file = file = open_parquet(source)
@@ -168,8 +175,8 @@ class ParquetColumns:
             file: The file, opened so that it returns the wanted types, such as timestamps in nanoseconds.
             group: The number of the row group.
             leaves: The numbers of the column's leaf columns.
-            encoded: Whether `file` returns strings and bytes as dictionary arrays. It affects only the lengths of
-                arrays.
+            encoded: Whether `file` was opened to return strings and bytes as dictionary arrays. The lengths of the
+                yielded arrays depend on this.
         """
         position = 0
         try:

@@ -65,13 +65,14 @@ def list_tested_classes(statistic: UserStatistic) -> list[TypeClass]:
 
 
 def find_counterexample(statistic: UserStatistic, tries: int = TRIES, seed: int = 0) -> Counterexample | None:
-    """Return the first violation of a law, or None if no data set violates one.
+    """Test a statistic on random data, and return the first violation of a law; None if there is none.
 
     An error of the statistic's own code is a violation, too.
 
     Args:
         statistic: The statistic to test.
-        tries: Number of data sets per type class, of increasing size.
+        tries: Number of tests for each type class of values that the statistic accepts. Later tests may have
+            more rows.
         seed: Seed of the random data.
     """
     for cls in list_tested_classes(statistic):
@@ -176,9 +177,9 @@ def _merge_laws(statistic: MergeableStatistic, draw: random.Random, sets: Sequen
 
 
 def _frequency_laws(statistic: FrequencyStatistic, cls: TypeClass, rows: pa.Array) -> Iterator[_Law]:
-    """Yield (law, expected, actual, tested sets) for each law of `compute`, also for those that hold.
+    """Test `compute` on the frequencies of the values in `rows`.
 
-    They are tested on the frequencies of the values in `rows`.
+    Yield (law, expected value, actual value, `[rows]`) for each law, also for those that hold.
     """
     run = count_values(physical_series(rows, cls))
     values = canonical_array(run.values, cls) if len(run) else pa.nulls(0, cls.arrow)

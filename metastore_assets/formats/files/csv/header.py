@@ -154,13 +154,15 @@ class HeaderDetector:
     def _may_have_numeric_names(self) -> bool:
         """Return whether the first row may be a header although its cells look like values.
 
-        This is so in four cases:
+        This is so in five cases:
 
         - The first cell is empty, and the numbers 0, 1, 2, … of a pandas index are below it.
         - The cells are 0, 1, 2, …, as pandas names columns; the first cell may be empty.
         - Two adjacent cells are consecutive years, as in `2020,2021`.
-        - The first cell is a text. The only numbers are years, as in `city,2020`, and the values below are not all
-          years. Or the only numbers are adjacent and have equal steps, as in `city,10,20,30`.
+        - The first cell is a text, and all numbers are years, as in `city,2020`. The values below the numbers are not
+          all years.
+        - The first cell is a text, and all numbers are adjacent and have equal steps, as in `city,10,20,30`. If there
+          are only two numbers, the step must be 1 or -1.
         """
         cells = self._cells
         if len(cells) < 2:

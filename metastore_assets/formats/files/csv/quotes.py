@@ -294,13 +294,15 @@ class _QuoteScanner:
         return offset
 
     def _check_not_null(self, offset: int) -> None:
-        r"""Raise MalformedError if a whole value is written `\\N`, and options.null_values contains `\N`.
+        r"""Raise MalformedError if a value is written `\\N`, and `\N` is one of `options.null_values`.
 
-        The written value stands for the text `\N`, but would be read as null once the escape is resolved. With another
-        escape character, such as `!`, this concerns `!!N` and `!N`.
+        Such a value is the text `\N` and no null. When its escape is resolved, it could not be told from a null.
+
+        With the escape character `!` instead of a backslash, the value is written `!!N`, and the null is `!N`.
 
         Args:
-            offset: The position of an escape character before another one. Nothing is raised inside a longer value.
+            offset: The position of the first of two escape characters. If they are a part of a longer value, nothing
+                is raised.
         """
         null = f"{self._options.escape}{chr(_LITERAL_LETTER)}"
         is_start = not offset or (self._at(offset - 1) in self._ends and offset - 1 != self._last_escaped)

@@ -215,9 +215,9 @@ class CsvReader:
         """Parse rows of texts as the types of the schema.
 
         Args:
-            columns: the texts of each column of the file.
-            block: the block that contains the rows. It gives the line numbers for messages.
-            first: row number of the first row in the block, from 0.
+            columns: the texts of the rows, one array for each column of the file.
+            block: the block from which the rows are. Messages have its line numbers.
+            first: the index in `block.rows` of the first of the rows.
             names: names of the columns in the file.
             schema: the columns to return.
         """

@@ -40,7 +40,7 @@ class ColumnSummary:
         Args:
             texts: the values.
             block: the block that contains the values. It gives the line numbers for messages.
-            first: row number of the first value in the block, from 0.
+            first: index of the first value's row among the rows of the block: 1 if the block's first row is left out.
             options: how the file is written.
         """
         texts = replace_null_texts(texts, options)

@@ -80,7 +80,9 @@ def replace_literals(value: Any, path: str, declared: Set[str]) -> Any:
 
 
 def text_types(type_: pa.DataType, path: str, declared: Set[str]) -> pa.DataType:
-    """Return `type_` with strings in place of declared types, because the values there are still texts.
+    """Return `type_` with the type string at each path in `declared`.
+
+    Rows have this type before `cast_rows` parses the texts.
 
     Args:
         type_: The type of a row, or of a part of a row.
