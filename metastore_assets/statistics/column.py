@@ -36,9 +36,9 @@ class ColumnStatistics(ScalarFieldsRepr):
     """
 
     position: int = field(metadata=declare_statistic("position", "position", "schema", reported=False))
-    """0-based position in table order, over all leaf columns; set by the caller."""
+    """0-based position in table order, over all leaf columns."""
     column: str = field(metadata=declare_statistic("text", "column", "schema"))
-    """Dotted path of the leaf column."""
+    """Dotted path of the leaf column: `address.city`, `tags.element`. A struct, list or map precedes its children."""
     field_id: str = field(metadata=declare_statistic("text", "field id", "statistic", reported=False))
     """Dotted field ids, which identify the column across renames."""
     type: str = field(metadata=declare_statistic("text", "type", "schema"))
@@ -48,6 +48,7 @@ class ColumnStatistics(ScalarFieldsRepr):
     value_count: int = field(metadata=declare_statistic("count", "values", "statistic"))
     """The number of values that are not null, NaN included."""
     null_count: int = field(metadata=declare_statistic("count", "nulls", "statistic"))
+    """The number of nulls."""
     nan_count: int | None = field(default=None, metadata=declare_statistic("count", "NaN", "sum"))
     """Number of NaN values; None for types other than floats."""
     minimum: pa.Scalar | None = field(default=None, metadata=declare_statistic("value", "minimum", "statistic"))
@@ -57,24 +58,29 @@ class ColumnStatistics(ScalarFieldsRepr):
     """The greatest value other than NaN, or an upper bound if `maximum_exact` is false. None means no values if
     `maximum_exact` is true, and unknown if it is false."""
     minimum_exact: bool = field(default=False, metadata=declare_statistic("flag", "minimum is exact", "statistic"))
+    """False if `minimum` is a lower bound, as for texts and bytes over 4,096 bytes."""
     maximum_exact: bool = field(default=False, metadata=declare_statistic("flag", "maximum is exact", "statistic"))
+    """False if `maximum` is an upper bound, as for texts and bytes over 4,096 bytes."""
     distinct_count: int | None = field(default=None, metadata=declare_statistic("count", "distinct", "statistic"))
     """Number of distinct values. NaN counts as one value, null does not count."""
     distinct_count_guarantee: Guarantee = field(
         default="absent", metadata=declare_statistic("text", "distinct guarantee", "statistic")
     )
+    """`exact`, or `estimate`: a HyperLogLog with a standard error of 1.6 %. After a merge, the estimate is never below
+    that of the largest part, and never above the sum of all parts."""
     duplicate_count: int | None = field(default=None, metadata=declare_statistic("count", "duplicates", "statistic"))
     """Exact number of distinct values that occur more than once; None if `distinct_count` is an estimate."""
     sum: int | Decimal | float | None = field(default=None, metadata=declare_statistic("sum", "sum", "derived"))
     """The exact sum; for floats, without NaN and rounded once. Files store it as text."""
     mean: float | None = field(default=None, metadata=declare_statistic("measure", "mean", "derived"))
+    """The mean, without NaN."""
     standard_deviation: float | None = field(default=None, metadata=declare_statistic("measure", "std dev", "derived"))
     """The standard deviation of the sample (divisor n - 1), as SQL's stddev; None for fewer than two numbers or if a
     value is infinite."""
     skewness: float | None = field(default=None, metadata=declare_statistic("measure", "skewness", "derived"))
-    """The skewness of the population, as in Spark SQL; None for constants."""
+    """The skewness of the population, as in Spark SQL; None for constants or if a value is infinite."""
     kurtosis: float | None = field(default=None, metadata=declare_statistic("measure", "kurtosis", "derived"))
-    """The excess kurtosis of the population, as in Spark SQL; None for constants."""
+    """The excess kurtosis of the population, as in Spark SQL; None for constants or if a value is infinite."""
     minimum_length: int | None = field(
         default=None, metadata=declare_statistic("count", "minimum length", "length_minimum")
     )
@@ -83,7 +89,9 @@ class ColumnStatistics(ScalarFieldsRepr):
     maximum_length: int | None = field(
         default=None, metadata=declare_statistic("count", "maximum length", "length_maximum")
     )
+    """The length of the longest value."""
     mean_length: float | None = field(default=None, metadata=declare_statistic("measure", "mean length", "derived"))
+    """The mean of the lengths."""
     total_length: int | None = field(
         default=None, metadata=declare_statistic("count", "total length", "length_sum", reported=False)
     )
@@ -96,12 +104,18 @@ class ColumnStatistics(ScalarFieldsRepr):
     percentiles: Percentiles | None = field(
         default=None, metadata=declare_statistic("percentiles", "percentiles", "statistic")
     )
+    """A list of (fraction, value) at .01 .05 .1 .25 .5 .75 .9 .95 .99. The value is the smallest *v* for which at least
+    this fraction of the values is ≤ *v*."""
     percentiles_guarantee: Guarantee = field(
         default="absent", metadata=declare_statistic("text", "percentiles guarantee", "statistic")
     )
+    """`exact` for enumerated columns; otherwise `estimate` for numbers and times, `absent` for texts."""
     frequencies: FrequencyState = field(
         default="absent", metadata=declare_statistic("text", "frequencies", "statistic")
     )
+    """Which values are stored with their frequencies: `enumerated` (all), `repeated` (those that occur at least twice
+    in the table), `estimated` (none, as the policy `auto` decided), `off` (none, by policy), or `absent` (none, because
+    values of the type are not profiled, or are hidden)."""
     reason: str | None = field(default=None, metadata=declare_statistic("text", "reason", "statistic"))
     """Why the column has no statistics besides counts and lengths, as text for users; None if it has them."""
     moments: bytes | None = field(default=None, repr=False)
@@ -113,7 +127,8 @@ class ColumnStatistics(ScalarFieldsRepr):
     multiset_hash: bytes | None = field(
         default=None, repr=False, metadata=declare_statistic("bytes", "multiset hash", "statistic", reported=False)
     )
-    """A hash of 16 bytes of all values and nulls, which does not depend on the order of rows: see multiset_hash.py."""
+    """A hash of 16 bytes of all values and nulls, which does not depend on the order of rows. A key enters the hash of
+    hidden values."""
 
     user_defined: Mapping[str, UserResult] = field(default_factory=dict)
     """Results of the user-defined statistics that the policy requests and that apply to the column's type, by name."""

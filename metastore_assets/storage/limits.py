@@ -1,14 +1,14 @@
 """Limits on the content, the declared sizes, and the decompressed size of a table's files.
 
 Each limit is far above what writers produce and real tables contain, and far below what exhausts a process. A file
-that exceeds a limit is corrupt or malicious. docs/reference/limits.md lists the limits.
+that exceeds a limit is corrupt or malicious. `make reference` writes the limits into docs/reference/limits.md.
 """
 
 from __future__ import annotations
 
 METADATA_BYTES = 1 << 30
-"""Maximum size in bytes of a metadata file, compressed or decompressed, and of a block of an Avro file. An Iceberg
-metadata file with 500,000 snapshots has half this size."""
+"""Maximum size in bytes of a metadata file (`metadata.json`, manifest, commit, …), compressed or decompressed, and of a
+block of an Avro file. An Iceberg metadata file with 500,000 snapshots has half this size."""
 HEADER_BYTES = 64 << 20
 """Maximum size in bytes of the header of an Avro file, with its schema. A schema of 100,000 fields has a tenth of this
 size."""
@@ -35,7 +35,8 @@ ROW_BYTES = 16 << 20
 NESTING = 100
 """Maximum depth of nested types, and of nested values in JSON data. Arrow cannot read deeper Parquet files."""
 FIELDS = 100_000
-"""Maximum number of fields of a schema, at all depths together. The widest known tables have about 20,000."""
+"""Maximum number of fields of a schema, at all depths together, and of columns of CSV. The widest known tables have
+about 20,000."""
 KEYS = 10_000
 """Maximum number of distinct keys of the objects at one path of JSON data. More keys are data rather than field names.
 """

@@ -15,6 +15,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from metastore_assets.config import MetastoreConfig
+from scripts.reference.source_texts import read_texts
 
 _TITLES = {
     "MetastoreConfig": "Top level",
@@ -96,11 +97,7 @@ def _field_documents(model: type[BaseModel]) -> dict[str, str]:
             continue
         body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
         assert isinstance(body, ast.ClassDef)
-        for statement, after in zip(body.body, body.body[1:], strict=False):
-            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-                value = after.value if isinstance(after, ast.Expr) else None
-                if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                    documents[statement.target.id] = " ".join(value.value.split())
+        documents |= read_texts(body.body)
     return documents
 
 

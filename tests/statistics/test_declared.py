@@ -1,8 +1,7 @@
-"""The statistics file, its documentation and the JSON output have exactly the statistics that the code declares."""
+"""The statistics file and the JSON output have exactly the statistics that the code declares."""
 
 import re
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
@@ -12,19 +11,11 @@ from metastore_assets.statistics.profile_tables import build_statistics_table
 from metastore_assets.statistics.states import SKETCH_COLUMNS, build_states_table
 from metastore_assets.statistics.typed_union import union_type
 
-FILES = Path(__file__).parents[2] / "docs" / "reference" / "files.md"
 STATES = {"moments", "quantile_sketch", "distinct_sketch", "user_states"}
 """Fields of a row that are no statistics: they lie apart, in forms that merge."""
 DERIVED = {"sum", "mean", "standard_deviation", "skewness", "kurtosis", "mean_length"}
 OF_THE_SCHEMA = {"position", "column", "type"}
 NOT_IN_JSON = {"position", "field_id", "type_class", "total_length", "multiset_hash"}
-
-
-def documented() -> list[str]:
-    """Return the names in the first column of the table below `## statistics`."""
-    section = FILES.read_text().partition("## `statistics`")[2].partition("\n## ")[0]
-    cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
-    return [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
 
 
 def test_every_field_of_a_row_is_a_statistic_or_a_state() -> None:
@@ -37,10 +28,6 @@ def test_every_field_of_a_row_is_a_statistic_or_a_state() -> None:
 
 def test_the_file_has_exactly_the_declared_columns() -> None:
     assert build_statistics_table([]).column_names == list(STATISTICS)
-
-
-def test_the_docs_describe_the_columns_of_the_file_in_its_order() -> None:
-    assert documented() == list(STATISTICS)
 
 
 def test_json_has_all_statistics_except_states() -> None:

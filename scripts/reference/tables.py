@@ -1,0 +1,44 @@
+"""Generated tables within pages that are otherwise written by hand: the columns of `statistics`, and the limits."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+
+from scripts.reference.source_texts import read_texts
+
+_BEGIN, _END = "<!-- written by make reference -->", "<!-- end -->"
+
+
+def render_page(page: Path, table: list[str]) -> str:
+    """Return the text of a page, in which a table replaces the lines between the two comments."""
+    before, begin, rest = page.read_text(encoding="utf-8").partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    return "\n".join([before + begin, "", *table, "", end + after])
+
+
+def render_statistics() -> list[str]:
+    """Return the table of all columns of the file `statistics`."""
+    from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
+
+    (definition,) = ast.parse(inspect.getsource(ColumnStatistics)).body
+    assert isinstance(definition, ast.ClassDef)
+    texts = read_texts(definition.body)
+    return ["| column | content |", "|---|---|", *(f"| `{name}` | {texts[name]} |" for name in STATISTICS)]
+
+
+def render_limits() -> list[str]:
+    """Return the table of all limits of `metastore_assets.storage.limits`."""
+    from metastore_assets.storage import limits
+
+    texts = read_texts(ast.parse(inspect.getsource(limits)).body)
+    rows = [(name, value) for name, value in vars(limits).items() if name.isupper()]
+    cells = [f"| `{name}` | {_format_limit(name, value)} | {texts[name]} |" for name, value in rows]
+    return ["| limit | value | meaning |", "|---|---|---|", *cells]
+
+
+def _format_limit(name: str, number: int) -> str:
+    if not name.endswith("_BYTES") and name != "XZ_MEMORY":
+        return f"{number:,}"
+    return f"{number >> 30} GiB" if number >= 1 << 30 else f"{number >> 20} MiB"
