@@ -116,14 +116,14 @@ def add_selected_events(
 def remove_events_of_other_runs(
     others: Collection[str], events: PendingEvents, key_map: PartitionKeyMap | None = None
 ) -> PendingEvents:
-    """Remove the partitions that other runs of the same backfill report.
+    """Return the events without those of partitions that other runs of the same backfill report.
 
-    If a partition is removed, all table-level events are removed too, because only the last run reports them.
+    If an event is left out, the result has no table-level events either: only the last run reports them.
 
     Args:
         others: Dagster's keys of the partitions that other runs report.
-        events: All events of the version.
-        key_map: The keys of the partitions in Dagster; None if they are those of the table.
+        events: All events of the version. They are not changed.
+        key_map: Dagster's keys of the table's partitions; None if Dagster uses the table's keys.
     """
     dagster_keys = {entry.key: key_map.dagster_keys[entry.key] if key_map else entry.key for entry in events.partitions}
     partitions = tuple(entry for entry in events.partitions if dagster_keys[entry.key] not in others)

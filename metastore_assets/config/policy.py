@@ -134,11 +134,13 @@ class ResolvedPolicy(ConfigModel):
         return 2 if self.frequencies == "repeated" else 1
 
     def resolve(self, mode: CardinalityMode) -> ResolvedPolicy:
-        """Return a copy that states how profiling decided to store the values.
+        """Return a copy of the policy in which it is decided whether values are enumerated.
+
+        With `frequencies: repeated`, the copy has the algorithm `enumeration` or `fingerprints`. Otherwise, its
+        `frequencies` are `enumerated` or `estimated`.
 
         Args:
-            mode: The decision. The modes `estimated` and `fingerprinted` have the same effect: fingerprints if the
-                policy is `frequencies: repeated`, and estimates otherwise.
+            mode: The decision. `estimated` and `fingerprinted` both mean that values are not enumerated.
         """
         if self.frequencies == "repeated":
             decision = {"algorithm": "enumeration" if mode == "enumerated" else "fingerprints"}

@@ -43,15 +43,15 @@ class VariableResolver:
     def resolve(self, model: Model, path: Keys = ()) -> Model:
         """Return a copy of a model in which references are replaced, also inside mappings, lists and models.
 
-        Texts of fields that may not have references are retained. These are all fields outside of `references` of the
-        model's class, except for extra fields.
+        They are replaced in the fields that `references` of the model's class names, and in extra fields: keys that the
+        class does not declare. Other fields may not have references, so `${` in their texts is not interpreted.
 
         Args:
             model: The model.
             path: The keys that lead to the model, for messages.
 
         Raises:
-            ConfigError: A variable is not set, or a `${` begins no reference, in a field that may have references.
+            ConfigError: In a field that may have references, a variable is not set or a `${` begins no reference.
         """
         references = getattr(type(model), "references", frozenset[str]())
 

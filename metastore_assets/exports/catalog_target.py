@@ -179,11 +179,13 @@ class CatalogTarget(ExportTarget):
         return {self.accuracy_property} if self.accuracy_property else set()
 
     def _claims(self, columns: WrittenColumns) -> set[str]:
-        """Return the names of the table's claims: the properties that describe the exported statistics.
+        """Return the names of the table properties by which the table claims to have exported statistics.
+
+        They are the mark, the row count, the list of exported columns, and the property that declares accuracy.
 
         Args:
-            columns: The columns that the table records as written. A long record is split into several properties;
-                the result names all of them.
+            columns: The columns in the table's list. A long list is split into several properties, and the result names
+                all of them.
         """
         names = self._names
         marks = ExportMark.property_names(self.kind)

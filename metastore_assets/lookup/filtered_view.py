@@ -137,7 +137,14 @@ class MatchReader(Protocol):
         """
 
     def count_partial_rows(self, match: FilterMatch, partition: str | None) -> int:
-        """Return the number of matching rows in `match.partial_fragments`. Raises NotStoredError."""
+        """Read the fragments that match partly, and return the number of their matching rows.
+
+        Raises NotStoredError if this reader may not read files.
+
+        Args:
+            match: The fragments that match. If `partition` is given, the caller passes only those of this partition.
+            partition: The key of a partition; None for all.
+        """
 
     def cost(self) -> tuple[int, int]:
         """Return (number of fragments read, bytes read) so far."""

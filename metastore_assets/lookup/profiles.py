@@ -95,7 +95,8 @@ class Profile(Protocol):
 def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Digest | None, tuple[int, int]] | None:
     """Return (quantile sketch, (number of -inf, number of +inf)).
 
-    The result is None if no sketch is stored, unless the moments show that all numbers are infinite.
+    Without a sketch, the result is (None, numbers of infinities) if the moments show that all numbers are infinite. If
+    they do not, the result is None.
 
     Args:
         digest: The quantile sketch of the finite values; None if none is stored.

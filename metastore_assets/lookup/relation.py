@@ -55,9 +55,10 @@ class MissingFileError(ObjectNotFoundError):
 
 
 def explain_missing_files(method: F) -> F:
-    """Decorate a method of an object with a `version`. If a file of the version is missing, it raises MissingFileError.
+    """Decorate a method so that it raises MissingFileError if a file of a version is missing.
 
-    The undecorated method raises other errors for it, such as ObjectNotFoundError.
+    Without the decorator, the method raises other errors, such as ObjectNotFoundError. The method's object must
+    have the attribute `version`.
     """
 
     @wraps(method)

@@ -27,7 +27,8 @@ def statistics_rows(
     Args:
         rows: The rows. If they describe partitions, each has the key of its partition.
         as_of: The version of the statistics.
-        shapes: Returns the heights of the bars of a small chart for each of the first rows; None for no charts.
+        shapes: Returns the heights of the bars of one small chart per row, in the order of `rows`. If there are fewer
+            charts than rows, the last rows have none. None for no charts.
     """
 
     def table() -> pa.Table:

@@ -76,9 +76,10 @@ class FilteredProfileReader:
         """Return the profile of the matching rows. Nothing is read before a column of the profile is requested.
 
         Args:
-            match: The partitions and fragments that match. If `partition` is given, only those of this partition.
-            partition: The key of the partition; None for all partitions. Calls with the same value share what is read
-                from the fragments that match partly.
+            match: The partitions and fragments that match. If `partition` is given, the caller passes only those of
+                this partition.
+            partition: The key of a partition; None for all. Calls with the same partition share what is read from
+                fragments that match partly.
 
         Raises:
             NotStoredError: Fragments match partly, and this reader may not read files.

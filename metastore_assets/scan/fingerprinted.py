@@ -55,7 +55,8 @@ class FingerprintedValues:
         Args:
             store: The table's folder.
             value_counts: Returns the table's value counts.
-            fragments: Returns the fragments in which every row matches the filter. Their fingerprints are stored.
+            fragments: Returns the fragments in which every row matches the filter. Their fingerprints come from their
+                stored profiles.
         """
         self._store = store
         self._value_counts = value_counts

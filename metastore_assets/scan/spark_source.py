@@ -138,7 +138,11 @@ class _RequestedTable:
         return plan_snapshot_scan(self._lookup, self.config, self._loaded, where)
 
     def positions(self, columns: Sequence[str] | None) -> list[int]:
-        """Return the positions of top-level columns in the schema. Raises ColumnNotFoundError."""
+        """Return the positions of top-level columns in the schema. Raises ColumnNotFoundError.
+
+        Args:
+            columns: The names of the columns; None for all.
+        """
         return find_column_positions(self.config, self.schema, columns)
 
     def spark_schema(self, positions: Sequence[int]) -> StructType:

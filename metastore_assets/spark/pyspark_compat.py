@@ -26,9 +26,10 @@ def collect_blobs(frame: DataFrame) -> pa.Table:
 
 
 def repartition_by_id(frame: DataFrame, partitions: int, column: str) -> DataFrame:
-    """Repartition a frame by a column with the number of each row's partition.
+    """Return the frame with each row in the partition whose number the column has.
 
-    Before PySpark 4.1, a partition may have rows with several numbers.
+    Before PySpark 4.1, only rows with the same number are certain to be together. A partition may then have rows with
+    several numbers.
     """
     if hasattr(frame, "repartitionById"):
         return frame.repartitionById(partitions, column)

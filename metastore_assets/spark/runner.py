@@ -169,12 +169,12 @@ def _run_isolated(function: Callable[[T], Any], task: tuple[T, str]) -> Any:
 def _run_job(
     spark: SparkSession, function: Callable[[T], R], tasks: Sequence[T], costs: Sequence[float] | None
 ) -> list[R]:
-    """Return `[function(task) for task in tasks]`, computed in one Spark job, for at least one task.
+    """Return `[function(task) for task in tasks]`, computed in one Spark job.
 
     Args:
         spark: The session.
         function: The function, which runs in Python workers.
-        tasks: The tasks.
+        tasks: The tasks. The caller passes at least one.
         costs: The relative cost of each task; None for equal costs.
     """
     weights = [cost + 1 for cost in costs] if costs is not None else [1.0] * len(tasks)

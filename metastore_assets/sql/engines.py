@@ -124,16 +124,18 @@ def _define_table(connection: duckdb.DuckDBPyConnection, rows: RowSource, name: 
 def _define(
     connection: duckdb.DuckDBPyConnection, metastore: Metastore, tables: Sequence[str], schema: str, name: str
 ) -> None:
-    """Load a view that a query names into DuckDB, if there is such a view.
-
-    Raises QueryError if the schema of the view is not the name of a published table.
+    """Copy the rows of a view in `VIEWS` to a table of DuckDB. Do nothing if `name` is not that of a view.
 
     Args:
         connection: The connection.
         metastore: The root with the tables.
         tables: The names of the published tables.
-        schema: The name of a table in lower case; empty for the view of all tables.
-        name: The name of the view in the query, in lower case.
+        schema: The schema that the query names, in lower case. It is the name of a table, or empty for the view of all
+            tables.
+        name: The name in the query, in lower case.
+
+    Raises:
+        QueryError: `name` is that of a view, but `schema` is not that of a published table.
     """
     matches = [table for table in tables if table.lower() == schema]
     if schema and not matches and name in VIEWS:

@@ -372,7 +372,7 @@ class QuantileStatistics(BuiltinStatistic[QuantileState]):
 
 
 def decode_digests(table: pa.Table) -> list[Digest | None]:
-    """Return the digest of each row of a table of states, or None. The table has one chunk per column."""
+    """Return the digest of each row of a table of states; None for a row without a digest."""
     offsets, means = split_lists(table["quantile_means"])
     _, weights = split_lists(table["quantile_weights"])
     bounds = zip(table["quantile_minimum"].to_pylist(), table["quantile_maximum"].to_pylist(), strict=True)

@@ -25,9 +25,9 @@ class ThriftCursor:
         return self._data[self.position]
 
     def fields(self) -> Iterator[tuple[int, int, int]]:
-        """Yield id, type code and start of each field of a struct.
+        """Yield (id, type code, position of the field's header) for each field of a struct.
 
-        The caller must read or skip each value before the next field.
+        The cursor is then at the field's value. The caller must read or skip the value before the next field.
         """
         field = 0
         while True:

@@ -197,9 +197,13 @@ def _find_proposals(
 
 
 def _distinct_name(name: str, names: set[str]) -> str:
-    """Return the name. If it is taken, append a number: `orders_2`.
+    """Return the name or, if it is taken, the name with a number: `orders_2`.
 
-    `names` has the taken names as `_fold_name` returns them. Names that it makes equal count as one.
+    Names that `_fold_name` makes equal count as the same name: `my-orders` and `My_Orders`.
+
+    Args:
+        name: The wanted name.
+        names: The taken names, as `_fold_name` returns them.
     """
     numbered = (f"{name[:95]}_{number}" for number in range(2, len(names) + 3))
     return next(other for other in (name, *numbered) if _fold_name(other) not in names)

@@ -118,8 +118,8 @@ class IcebergTarget(ExportTarget):
     def remove(self) -> bool:
         """Remove our statistics files of all snapshots from the catalog and from the storage.
 
-        Files that only earlier metadata registers are deleted too. pyiceberg leaves such files when it expires a
-        snapshot.
+        This includes files that the table's current metadata no longer lists, because pyiceberg leaves them when it
+        expires a snapshot. Earlier metadata files show which they are.
 
         Returns:
             Whether there was anything to remove.

@@ -106,9 +106,10 @@ class HudiFragmentPlanner:
         return fragments
 
     def fragment_paths(self, slices: Collection[FileSlice]) -> dict[Group, FragmentPath]:
-        """Return (partition key, path of the first file) of each fragment that `fragments` would return, by file group.
+        """Return (partition key, path) of each fragment that `fragments` would return, by file group.
 
-        The first file of a slice with a base file is the base file. The log files of such a slice are ignored.
+        The path is that of the base file. If a slice has none, its log files are read, and the path is that of the
+        first one that applies to the state.
         """
         planned_slices = self._plan(
             [replace(file_slice, logs=()) if file_slice.base else file_slice for file_slice in slices]

@@ -162,7 +162,10 @@ class SlicePlanner:
         """File groups that started after the state."""
 
     def plan(self, commits: Sequence[Commit], files: Iterable[GroupFile]) -> dict[Group, FileSlice]:
-        """Return the file slice of each file group in the state; see `plan_group_slices`."""
+        """Return the file slices of the planner's table state, by file group, in selected partitions only.
+
+        For arguments and errors, see `plan_group_slices`.
+        """
         self._groups, self._row_counts, self._later_groups = {}, {}, set()
         state_commits, later_commits = self._split(commits)
         self._add_files(files, state_commits)

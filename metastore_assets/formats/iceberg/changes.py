@@ -68,9 +68,11 @@ def _manifest_identity(manifest: Manifest) -> tuple[str, int]:
 
 @contextmanager
 def _no_diff_errors(snapshot: IcebergSnapshot | None) -> Iterator[None]:
-    """In a `with` block that reads manifests of an earlier snapshot, convert its errors to NoDiffError.
+    """Convert FileNotFoundError and TableFormatError in the `with` block to NoDiffError.
 
-    FileNotFoundError and TableFormatError are converted. `snapshot` is the earlier snapshot, for the message.
+    Args:
+        snapshot: the earlier snapshot, whose manifests the block reads. The message names it. None if the table had no
+            snapshot: then the block reads nothing.
     """
     try:
         yield

@@ -52,7 +52,11 @@ def _check_fields(fields: Any, ids: list[int], depth: int) -> None:
 
 
 def _check_type(field_id: Any, type_: Any, ids: list[int], depth: int) -> None:
-    """Check the type of a field, and append the ids of the field and its nested fields to `ids`."""
+    """Append the ids of a field and of its nested fields to `ids`.
+
+    Raises ValueError for an invalid id or nested type, or if the schema exceeds a limit. The names of primitive types
+    are not checked.
+    """
     ids.append(as_integer(field_id, "the id of a field"))
     check_limit(FIELDS, len(ids), "fields in a schema")
     if isinstance(type_, str):

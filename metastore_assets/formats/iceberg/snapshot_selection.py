@@ -111,7 +111,7 @@ def _schema(name: str, metadata: TableMetadata, schema_id: int | None) -> Mappin
 
 
 def _history(metadata: TableMetadata) -> Sequence[tuple[int, int]]:
-    """Return (milliseconds, snapshot id) of each change of the current snapshot, oldest first."""
+    """Return (milliseconds, snapshot id) for each time that a snapshot became the current one, oldest first."""
     if metadata.snapshot_log:
         return metadata.snapshot_log
     # The snapshot log is optional. The ancestors of the current snapshot are the same.

@@ -78,9 +78,10 @@ class LanceFormat(TableFormat):
         return SnapshotReference(version.id, committed_at)
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return "recreated", "rolled back" or None, judged by version numbers and commit times.
+        """Return "recreated" or "rolled back"; None if there were only ordinary commits, or if that is unknown.
 
-        For versions of different branches, only the commit times are compared.
+        On one branch, version numbers and commit times decide. Between branches, only the commit times decide, and the
+        result is never "recreated".
         """
         (branch, number), (current_branch, current_number) = map(_branch_and_number, (previous.id, current.id))
         if number is None or current_number is None or branch != current_branch:

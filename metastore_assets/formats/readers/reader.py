@@ -86,9 +86,15 @@ class FileFragmentReader:
     def read(self, field: pa.Field, *, encoded: bool = False) -> Iterator[pa.Array]:
         """Yield the values of a column of the table in the live rows of the file.
 
-        If the mapping has a constant for the column, such as a partition value, every value is this constant. If the
-        file lacks the column, every value is the default of `field`. With `encoded`, chunks may be dictionary arrays.
-        Raises FragmentError.
+        If the `mapping` of the reader has a constant for the column, such as a partition value, every value is this
+        constant. Otherwise, if the file lacks the column, every value is the default of `field`.
+
+        Args:
+            field: the column in the table's schema. The values have its type.
+            encoded: whether the yielded arrays may be dictionary arrays.
+
+        Raises:
+            FragmentError: the column cannot be read.
         """
         key = identity(field)
         if key in self._constants:

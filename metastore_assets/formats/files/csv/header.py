@@ -212,7 +212,8 @@ class HeaderDetector:
     def _has_default_names(self) -> bool:
         """Return whether the first row has numbered names, such as `c1` and `c2`, unlike the values below.
 
-        The values of each column below must have a common shape, such as `user-#`, that the names do not have.
+        The result is False if the values of a column have no common shape, such as `user-#`. It is also False if a
+        column's shape is that of the first name, such as `c#`.
         """
         columns = range(len(self._cells))
         if not self._are_numbered(columns):
@@ -233,10 +234,10 @@ class HeaderDetector:
         return numbers[0] in (0, 1) and all(b - a == 1 for a, b in pairwise(numbers))
 
     def _has_frequent_values(self) -> bool:
-        """Return whether the cells of the first row are frequent values of their columns, and the row occurs only once.
+        """Return whether each cell of the first row occurs often among the values below it.
 
-        Cells that mean null are ignored. The result is False if fewer than two other cells remain, or if the block has
-        no other rows.
+        Cells that mean null need not. The result is False if fewer than two cells have values. It is also False if the
+        first block has no other rows, or contains the whole first row again.
         """
         columns = [column for column, cell in enumerate(self._cells) if cell.lower() not in _NULLS]
         if len(columns) < 2 or not len(self._other_values[0]):
