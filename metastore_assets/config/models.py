@@ -374,10 +374,10 @@ class TableConfig(SharedTableConfig):
         return [] if self._database else sorted(set(self.columns) - columns - {"default"})
 
     def dropped_columns_warning(self, dropped: Collection[str]) -> str | None:
-        """Return a warning if there are policies for columns that the table no longer has; otherwise None.
+        """Return a warning if some of the dropped columns have a policy, else None. None for a table of a database.
 
         Args:
-            dropped: The dotted paths of the dropped columns.
+            dropped: The dotted paths of all dropped columns.
         """
         names = self.unknown_policy_columns(set(self.columns) - set(dropped))
         if not names:

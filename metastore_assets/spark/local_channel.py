@@ -70,7 +70,7 @@ def is_listening(pid: int, port: int) -> bool:
         inodes = _listening_inodes(port)
         return bool(inodes) and inodes <= _socket_inodes(pid)
     try:
-        command = ["lsof", "-nP", "-a", "-p", str(pid), f"-iTCP@{HOST}:{port}", "-sTCP:LISTEN", "-t"]
+        command = ["lsof", "-nP", f"-iTCP@{HOST}:{port}", "-sTCP:LISTEN", "-t"]
         lsof = subprocess.run(command, capture_output=True, text=True, timeout=_LSOF_SECONDS, check=False)
     except (OSError, subprocess.SubprocessError):
         return False
