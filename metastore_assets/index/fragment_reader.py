@@ -227,7 +227,7 @@ class IndexSelection:
 
     @property
     def is_sorted(self) -> bool:
-        """Whether all fragments are sorted by their keys. If not, only the fragments of each segment are sorted."""
+        """Whether all fragments are in the order of their keys. If not, they are so only within each segment."""
         return sum(part.row_count > 0 for part in self._ranges) < 2
 
     @lock_free_cached_property

@@ -152,7 +152,7 @@ class _IndexMerge:
         Args:
             store: The table's folder.
             merge: What is merged: parts of segments, and a batch of new rows. A part comes from a segment in `base`, or
-                from one that the same commit wrote before. `merge.removed` applies only to parts of the former kind.
+                from one that the same commit wrote before. `merge.removed` applies only to parts from `base`.
             base: The files of the index before the commit.
             written: {path of a range file: its directory}, for files of this commit whose directory is not stored yet.
                 `write` adds the files that it writes.

@@ -162,8 +162,8 @@ def planned_resolutions(
 def _published_column_specs(base: Version, table: TableConfig) -> Mapping[str, str]:
     """Return {identity of a column: column spec as text} of the published version.
 
-    The specs are computed from the table's policies if the result has the version's spec id. This saves a read.
-    Otherwise the specs stored with the version are read.
+    To save a read, the specs are first computed from the table's policies. If these specs have another spec id than the
+    version, the version's stored specs are read instead.
     """
     expected = table_profile_spec(base.schema, table, recorded_resolutions(base, table))
     return expected.column_specs if expected.id == base.spec_id else base.specs[base.spec_id]

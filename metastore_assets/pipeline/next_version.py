@@ -173,7 +173,7 @@ class VersionBuilder:
         self._nodes = EntryChanges.changed(NODES, _stored(base, NODES), self._put_nodes.values(), self._dropped_nodes)
 
     def update_value_counts(self) -> None:
-        """Update the value counts of the table by the changed fragments, and write their files."""
+        """Write the value counts of the next version. If no count changed, the published files are kept."""
 
         def profiles() -> list[tuple[str, ProfileFiles]]:
             """Return (key, files) of the profiles whose value counts add up to those of the table.

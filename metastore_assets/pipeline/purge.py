@@ -348,7 +348,7 @@ def _copy_lot(engine: Engine, objects: ObjectStore, version: Version, base: Vers
 
 
 def _added(kind: EntryKind[Entry], base: Version | None, entries: Sequence[Entry]) -> EntryChanges[Entry]:
-    """Return the entries of one kind in `base`, with `entries` added."""
+    """Return the entries of `base` of one kind, plus `entries`. If `base` is None, return only `entries`."""
     stored = None if base is None else version_entries(base, kind)
     assert stored is None or isinstance(stored, StoredEntries), "the version was read from a store"
     return EntryChanges(kind, stored, {kind.key(entry): entry for entry in entries}, {})

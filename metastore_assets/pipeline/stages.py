@@ -31,10 +31,9 @@ class PlanStage(ABC):
         """Return a short text that names the work of the stage, such as `2 columns ('a', 'b')`."""
 
     def joined(self, next_lot: Self) -> Self:
-        """Return one stage that does the work of this stage and of `next_lot`, the same kind of stage for the next lot.
+        """Return one stage in place of this one and `next_lot`, the stage of the same kind for the next lot.
 
-        The default implementation returns this stage itself, because most stages describe the work of all lots.
-        Stages that list or count the work of a single lot override it.
+        The default is this stage itself. Stages that list or count the work of a single lot override the method.
         """
         return self
 

@@ -147,7 +147,7 @@ class Dataflow:
             self._clean_up(env)
 
     def loader(self, stage: str) -> Loader:
-        """Return a writer of runs for a stage. `load` accepts the runs as content.
+        """Return a writer of runs for a root or a sum stage. Pass the written runs to `load` as its content.
 
         The writer can be pickled, so that tasks can write in other processes.
         """

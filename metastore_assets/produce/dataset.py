@@ -61,11 +61,11 @@ class DatasetState:
         return [KeyRange(after, until) for after, until in pairwise(bounds)]
 
     def split(self, frame: pl.DataFrame, group: Order) -> list[pl.DataFrame]:
-        """Split a frame at the boundaries of the shards. Return one frame per shard, possibly empty.
+        """Return one frame per shard: the rows of `frame` in the key range of the shard, possibly none.
 
         Args:
             frame: The frame, sorted by `group`.
-            group: The order of the keys in `splitters`.
+            group: The key columns and their order.
         """
         if not self.splitters.height:
             return [frame]

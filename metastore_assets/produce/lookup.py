@@ -79,7 +79,7 @@ class _Search:
         self._is_exact = True
 
     def candidates(self, table: pa.Table, lead: str | None) -> pa.Table:
-        """Return the rows that may have one of the searched keys; `exact` removes the others.
+        """Return all rows that have one of the searched keys, and perhaps others, which `exact` removes.
 
         Args:
             table: Sorted rows.

@@ -58,9 +58,9 @@ class Ranks:
         return stop - start
 
     def rank(self, keys: pa.Table) -> list[int]:
-        """Return the first rank of the key in each row of a table.
+        """Return the first rank of each of the given keys, in the order of the rows of `keys`.
 
-        The keys need not exist. A missing key has the rank that it would have if it were added.
+        A key that does not exist gets the rank that it would have if it were added.
         """
         frame = self._frame(keys, self._order)
         rows = (frame[row] for row in range(frame.height))

@@ -231,7 +231,7 @@ def add_amounts(
 
 
 def _check_totals(stage: str, run_schema: RunSchema, content: pl.DataFrame) -> None:
-    """Raise CorruptionError if an unsigned total is negative."""
+    """Raise CorruptionError if a total in `RunSchema.unsigned` is negative."""
     if any((content[name] < 0).any() for name in run_schema.unsigned):
         below = content.filter(pl.any_horizontal(pl.col(name) < 0 for name in run_schema.unsigned))
         key = key_text(below.select(run_schema.group.columns)[0])
@@ -271,9 +271,9 @@ def _drop_zeros(totals: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
 
 
 def _cast_amounts(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
-    """Return the columns of keys and totals, with amounts cast to the types of the totals.
+    """Return the columns of `run_schema` from a frame, each cast to its type there. Other columns are dropped.
 
-    Raises UpdateError if an amount or its negation does not fit.
+    Raises UpdateError if an amount or its negation does not fit the type.
     """
     beyond = []
     for name in run_schema.amounts:

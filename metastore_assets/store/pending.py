@@ -68,9 +68,13 @@ class PendingFiles:
         return [info.path for info in self.files if info.path not in without]
 
     def marker_paths(self, paths: Iterable[str]) -> list[str]:
-        """Return the path of each file's marker, given the paths of cleared files.
+        """Return the paths of the markers of some cleared files, in the order of `paths`.
 
-        Raises KeyError for a file without a marker.
+        Args:
+            paths: The paths of the cleared files.
+
+        Raises:
+            KeyError: A file has no marker.
         """
         return [self.markers[path].path for path in paths]
 

@@ -284,9 +284,9 @@ def _store_error(verb: str, uri: str, error: Exception) -> StoreError:
 
 
 def _refuses_suffix(error: exceptions.BaseError) -> bool:
-    """Return whether an error means that the store refuses to read the last bytes of an object without its size.
+    """Return whether an error means that the store refuses a request for the last bytes of an object (a suffix range).
 
-    Azure always refuses it. Other stores refuse it if the object is empty.
+    Azure refuses all such requests. Other stores refuse them for empty objects.
     """
     text = str(error)
     return isinstance(error, exceptions.NotSupportedError) or "416" in text or "non-partial response" in text

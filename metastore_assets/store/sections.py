@@ -229,7 +229,7 @@ class SectionWriter:
         self._section_begun = False
 
     def _share(self, table: pa.Table) -> None:
-        """Append rows of small sections, which share row groups."""
+        """Collect rows of small sections. Write all collected rows as soon as they are enough for a large section."""
         if table.num_rows:
             self._shared_tables.append(table)
             self._shared_rows += table.num_rows

@@ -5,8 +5,8 @@ merged into it at once. A larger segment is absorbed by the next older one in *s
 of the newer segment into the older one. Later commits do the next steps. After the last step, the newer segment is
 dropped.
 
-Between two steps, the first file of the newer segment may still have absorbed rows. The older segment has them, too, so
-a reader may use or skip them. The `first` key of the newer segment shows where the next step begins.
+Between two steps, the first file of the newer segment may still contain rows that a step has merged into the older one.
+A reader may use or skip these copies. The `first` key of the newer segment shows where the next step begins.
 """
 
 from __future__ import annotations

@@ -63,7 +63,10 @@ class ProfileFiles:
         return cls(statistics, "", tuple(frequencies), states)
 
     def encode_merge_files(self) -> str:
-        """Return the paths of the files that a merge reads, as one text; empty if the profile shares a file."""
+        """Return the paths of the files that a merge reads, as one text.
+
+        The text is empty if the profile is a section of a file of states.
+        """
         return "" if self.section else "\n".join((self.statistics, self.states, *self.frequencies))
 
     def paths(self) -> Iterator[str]:

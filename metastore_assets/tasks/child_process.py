@@ -167,7 +167,10 @@ class ChildProcess:
         self._process.kill()
 
     def disown(self) -> None:
-        """Close the pipes to the child in a forked process, without ending the child."""
+        """Close this process's ends of the pipes. The child continues.
+
+        This is for a process that was forked from the one that started the child.
+        """
         self._process.returncode = 0
         self._close()
 

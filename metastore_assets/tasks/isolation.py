@@ -48,7 +48,7 @@ class IsolatedRunner(TaskRunner):
         return self._threads
 
     def _run(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
-        """Run the tasks in a child process.
+        """Run the tasks in a child process. Return their outcomes, in the order of the tasks.
 
         After a crash, the tasks that were running are repeated first, each one alone. The other tasks follow.
         """

@@ -186,9 +186,10 @@ def compact_changes(
 ) -> SegmentChanges:
     """Compact sparse files as `compact_segments` does, in the groups that a commit affects.
 
-    A group is the fragments of a partition, or the nodes of one merge tree. Only files with several profiles count. A
-    group is affected if the commit removed or replaced one of its profiles in such a file. It is also affected if it
-    has a profile in a sparse file of which the commit added or removed profiles.
+    A group is the fragments of a partition, or the nodes of one merge tree. It is affected in two cases:
+
+    - The commit removed or replaced one of its profiles in a file with several profiles.
+    - It has a profile in a sparse file, and the commit added or removed any profile in this file.
 
     Args:
         context: The table, its store and engine.
@@ -490,14 +491,16 @@ def _replace_value_counts(
     union: pa.StructType,
     not_enumerated: Mapping[str, list[str]],
 ) -> pa.Table:
-    """Replace the value counts of columns by states, such as sketches. Columns with few values keep theirs.
+    """Return the rows of a states file with value counts replaced by other states, such as sketches.
+
+    Columns with at most `_FEW_VALUES` distinct values keep their value counts.
 
     Args:
         table: Rows of a states file.
         dropped: The columns whose value counts are replaced, by field id, with their policies.
         union: The union type of values.
-        not_enumerated: A list for each profile, by its section. The field ids of replaced columns are appended to
-            it.
+        not_enumerated: {section name of a profile: list}. The field id of each column whose value counts are
+            replaced is appended to the list of its profile.
     """
     replacements: list[tuple[ColumnStatistics, Histogram | None]] = []
     fingerprints: list[FingerprintCounts | None] = []

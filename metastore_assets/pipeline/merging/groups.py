@@ -47,7 +47,7 @@ class StoredChildren(Protocol):
     """The children that a group has in the published version."""
 
     def find_all(self, keys: Collection[str]) -> Mapping[str, Child]:
-        """Return the children with these keys, by key."""
+        """Return the children with these keys, by key. Keys without a child are omitted."""
 
     def read_all(self) -> Mapping[str, Child]:
         """Return all children, by key."""
@@ -61,7 +61,7 @@ class LoadedChildren:
     """The children by key."""
 
     def find_all(self, keys: Collection[str]) -> Mapping[str, Child]:
-        """Return the children with these keys, by key."""
+        """Return the children with these keys, by key. Keys without a child are omitted."""
         return {key: self.children[key] for key in keys if key in self.children}
 
     def read_all(self) -> Mapping[str, Child]:

@@ -1,4 +1,7 @@
-"""Execution of the merges of a tree. The stored results are the nodes of the tree."""
+"""Execution of planned merges of profiles (see `merge_plan`), and storage of their results.
+
+A group of profiles is merged as a tree. The stored result of a merge below the root is a node.
+"""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ def bundle_small_files(
 
     One commit copies a limited number of bytes, so a partition may have to wait for a later commit.
 
-    Profiles that the commit adds are not copied. If the refresh is interrupted, the next attempt looks for them in the
-    files in which they were saved.
+    Profiles that the commit adds stay in their files: if the refresh is interrupted, the next attempt looks for them
+    there.
 
     Args:
         context: The table, its store and engine.

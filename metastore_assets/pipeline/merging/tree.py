@@ -103,7 +103,7 @@ class TreeShape:
     def ordered_parts(self, branch: Branch) -> list[tuple[str, bool]]:
         """Return (child's key, True) for each child of a branch, and (name, False) for each branch directly below it.
 
-        They are sorted by position. The name of a branch has the first digits of the positions of its children.
+        They are sorted by digits: those of the hash of a child's key, or those in the name of a branch.
         """
         parts = [(self.digits(key), key, True) for key in branch.children]
         parts += [(name, name, False) for name in branch.branches]

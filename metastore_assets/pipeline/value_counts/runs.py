@@ -64,7 +64,9 @@ def write_runs(
 
 
 def stage_tables(type_class: str, columns: Sequence[tuple[str, Frequencies]]) -> dict[str, pa.Table]:
-    """Return {kind of stage: its rows in key order} for one type class. Without columns, only `VALUES` is in it.
+    """Return the rows of the stages of one type class, in key order, by kind of stage.
+
+    Without columns, the only kind in the result is `VALUES`, without rows.
 
     Args:
         type_class: The type class of all columns.
