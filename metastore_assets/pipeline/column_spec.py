@@ -251,12 +251,12 @@ def check_sources(table: str, stored: Iterable[Mapping[str, str]], wanted: Mappi
         stored: The specs of stored profiles, each as {identity of a column: text of its column spec}.
         wanted: The wanted spec in the same form.
     """
-    sources = dict(_sources(wanted))
-    if not sources:
+    digests = dict(_source_digests(wanted))
+    if not digests:
         return
     for column_specs in stored:
-        for key, source in _sources(column_specs):
-            if sources.get(key, source) != source:
+        for key, digest in _source_digests(column_specs):
+            if digests.get(key, digest) != digest:
                 reference, _, revision = key.removeprefix(DERIVED).rpartition("@")
                 raise ConfigError(
                     f"table {table!r}: statistics: the source of {reference!r} has changed since numbers were computed "
@@ -265,15 +265,15 @@ def check_sources(table: str, stored: Iterable[Mapping[str, str]], wanted: Mappi
                 )
 
 
-def _sources(column_specs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _source_digests(column_specs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield (key of the statistic, digest of its source code) of each user-defined statistic in some column specs.
 
     The keys are those of `ColumnSpec.user_defined`, such as `module:Class@revision`.
     """
     for text in column_specs.values():
         spec = parse_column_spec(text)
-        for sources in spec.user_defined.values() if spec is not None else ():
-            yield from sources.items()
+        for digests in spec.user_defined.values() if spec is not None else ():
+            yield from digests.items()
 
 
 def _user_defined(leaf: LeafColumn, policy: ResolvedPolicy) -> dict[str, str]:

@@ -173,7 +173,7 @@ def _typed(task: ProduceTask, table: pa.Table, keys: int) -> pl.DataFrame:
 
     Raises:
         KeyError: A column is missing.
-        IndexError: A row has a `_source` that is no number of a source key.
+        IndexError: The `_source` of a row is not the position of a source key: an integer from 0 to `keys` - 1.
         ArrowException: A value cannot be cast to the declared type.
     """
     schema = pa.schema([pa.field(SOURCE, pa.int64()), *task.stage.rows.schema])
@@ -231,8 +231,8 @@ def _mappings(
     For each of these source keys, all of its new pairs are returned. A source key without new pairs has one tombstone.
     """
     assert task.stage.mappings is not None
-    sources = task.stage.mappings.unit
-    changed = pl.concat([removed_pairs, added_pairs]).select(sources.columns).unique()
-    sets = sources.semi(new, changed).with_columns(pl.lit(False).alias(TOMBSTONE))
-    tombstones = sources.anti(changed, new).with_columns(pl.lit(True).alias(TOMBSTONE))
+    source_key = task.stage.mappings.unit
+    changed_sources = pl.concat([removed_pairs, added_pairs]).select(source_key.columns).unique()
+    sets = source_key.semi(new, changed_sources).with_columns(pl.lit(False).alias(TOMBSTONE))
+    tombstones = source_key.anti(changed_sources, new).with_columns(pl.lit(True).alias(TOMBSTONE))
     return pl.concat([sets, with_nulls(tombstones, task.stage.mappings.empty)])

@@ -69,9 +69,10 @@ Request = SetEnvironment | SetThreads | RunTasks | StreamTask
 
 @dataclass(frozen=True)
 class StreamItem:
-    """One item of a StreamTask."""
+    """Message to the parent: an item that a StreamTask yielded."""
 
     number: int
+    """`StreamTask.number`."""
     value: Any
 
 

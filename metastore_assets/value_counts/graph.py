@@ -71,7 +71,9 @@ def rows_of(type_class: str, *, by_partition: bool = False) -> Rows:
 def value_count_dataflow(
     store: ObjectStore, classes: Iterable[str], by_partition: Iterable[str] = (), *, runner: TaskRunner | None = None
 ) -> Dataflow:
-    """Return the dataflow of a table's enumerated columns. Its files are in `FOLDER` below the table's folder.
+    """Return the dataflow that reads and updates the value counts of enumerated columns (see `produce.dataflow`).
+
+    Its files are in `FOLDER` below the table's folder.
 
     Args:
         store: The folder of the table.

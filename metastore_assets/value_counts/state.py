@@ -99,7 +99,7 @@ class TableValueCounts:
         return {*self.flow.paths(), *self.fingerprinted.flow.paths()}
 
     def dataflow(self, store: ObjectStore) -> Dataflow:
-        """Return the dataflow of the enumerated columns."""
+        """Return a dataflow that reads and updates the value counts of enumerated columns."""
         return value_count_dataflow(store, set(self.columns.values()), set(self.by_partition.values()))
 
 
