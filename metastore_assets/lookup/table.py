@@ -258,7 +258,7 @@ class Table(Relation):
     ) -> ResultSet[ColumnStatistics]:
         """Return the statistics of columns: one row per leaf column, or per partition and leaf column.
 
-        Mergeable states are None. The statistics of one column in all partitions are read at once.
+        Mergeable states are None. For one column in all partitions, one read serves all partitions.
 
         Args:
             columns: Dotted paths of leaf columns, in the order of the result; None for all, in table order.

@@ -169,7 +169,7 @@ def compare_stream(
     reason: str,
     requested: Callable[[SnapshotChanges], Collection[str]] | None = None,
 ) -> SnapshotChanges:
-    """Compare all fragments of a snapshot with the published ones. Only differing fragments are in memory.
+    """Compare all fragments of a snapshot with the published ones. Only fragments of the result are in memory.
 
     Args:
         stream: The snapshot.
