@@ -1,6 +1,6 @@
-"""Bounds of columns in fragments, or in zones, which are runs of consecutive fragments.
+"""Bounds of columns in fragments or zones, in the form in which predicates are evaluated.
 
-They have the form in which predicates are evaluated.
+A zone is a run of consecutive fragments.
 """
 
 from __future__ import annotations

@@ -91,10 +91,10 @@ class Zones:
 
 
 class Segments:
-    """The segments of an index, and which of their rows are live. Threads can share the object.
+    """Readers of the segments of an index, which know which rows are live. Threads can share the object.
 
-    `all` has a reader for each small file, and one for all range files that the same directory describes (see
-    `index.fragment_directories`). The readers of the oldest segment come first.
+    `all` has the readers, those of the oldest segment first. Each small file has its own reader. Range files that one
+    directory describes have one reader together (see `index.fragment_directories`).
     """
 
     def __init__(self, store: ObjectStore, files: SegmentFiles) -> None:
@@ -119,12 +119,14 @@ class Segments:
         return parallel_map(lambda item: read(*item), list(enumerate(self.all)), is_parallel=self.store.is_remote)
 
     def removed_keys(self, ranges: Sequence[RowRanges]) -> list[pa.Array]:
-        """Return for each segment the sorted keys that newer segments removed or replaced.
+        """Return, for each reader in `all`, the sorted keys that newer segments removed or replaced.
 
-        A row in `ranges` is live if its key is not among them. Some of the keys may not occur in the segment.
+        A row of the reader in `ranges` is live if its key is not in the result. The result may also have keys that the
+        reader does not have.
 
         Args:
-            ranges: The rows of each segment to decide about. Only files with tombstones for such rows are read.
+            ranges: For each reader, the positions of the rows to decide about. Only files with tombstones for such
+                rows are read.
         """
         if len(set(self._ages)) < 2:  # No segment is newer than another.
             return [NO_KEYS] * len(self.all)
@@ -595,6 +597,11 @@ class LargeSegment(FragmentSegment):
         """Return (columns to read from files of fragments, columns to read from files of columns).
 
         A range of fragments has one file of each kind. Only `row_count` and `bytes` are in both.
+
+        Args:
+            names: The columns to read.
+            ranges: The rows to read. If they are few, and no columns but `row_count` and `bytes` are read, these are
+                read from files of fragments.
         """
         from_fragments = [name for name in names if name in FRAGMENTS.names]
         from_columns = [name for name in names if name not in FRAGMENTS.names]

@@ -72,7 +72,7 @@ class ColumnSpec:
 
         Args:
             leaf: The field id.
-            not_enumerated: Leaves for which the fragment has no value counts, because values hardly repeat.
+            not_enumerated: Leaves for which the stored profile has no value counts, because values hardly repeat.
 
         Returns:
             `enumerated`, `fingerprinted`, `estimated` or `off`; `auto` or `repeated` if it is not decided yet.

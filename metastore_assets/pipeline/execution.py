@@ -281,7 +281,10 @@ _EXECUTORS: Mapping[type[PlanStage], Callable[[Execution, Any], None]] = {
 
 @contextmanager
 def _explain_missing(table: TableConfig, stage: PlanStage) -> Iterator[None]:
-    """Convert the error of a missing file to CorruptionError, if the stage reads files of the last version."""
+    """Convert the error that the block raises for a missing file to CorruptionError.
+
+    If the stage reads no files of the last published version, the error is raised unchanged.
+    """
     try:
         yield
     except (ObjectNotFoundError, VersionNotFoundError) as error:

@@ -51,7 +51,11 @@ class Ranks:
         self._indices: OrderedDict[int, RankIndex] = OrderedDict()
 
     def total(self, prefix: pa.Table | None = None) -> int:
-        """Return the sum of the amounts of all keys with a prefix (a table with one row); by default of all keys."""
+        """Return the sum of the amounts of all keys with the same prefix, or of all keys.
+
+        Args:
+            prefix: The values of all key columns except the last one, as a table with one row; None for all keys.
+        """
         if prefix is None:
             return self._before(pl.DataFrame(), self._prefix.first(0), inclusive=True)
         start, stop = self._bounds(self._one_row(prefix, self._prefix))

@@ -87,10 +87,7 @@ class SegmentEntries:
 
 @dataclass(frozen=True)
 class SegmentChanges:
-    """The changes of a new version to the entries of the version before.
-
-    It has only the kinds of entries whose profiles may share files.
-    """
+    """The changes of entries from one version to the next, of the three kinds whose profiles may share files."""
 
     fragments: EntryChanges[FragmentEntry]
     nodes: EntryChanges[NodeEntry]
