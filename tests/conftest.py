@@ -15,7 +15,7 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")  # threads do not speed up fram
 
 import boto3
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from scripts.s3_server import s3_server
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).parents[1]
 
-# No time limits per example: the machine may be busy with other tests, or with a starting Spark session.
-settings.register_profile("default", deadline=None, max_examples=12)
+# No time limits: the machine may be busy with other tests, or with a starting Spark session.
+settings.register_profile("default", deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 # Continuous integration draws the same examples each time, so a new failure is caused by the commit.
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
 # For development: few examples of each property, the same each time.
