@@ -62,7 +62,11 @@ class VariableResolver:
         return _with_values(model, replace)
 
     def _resolve_value(self, value: Any, path: Keys, convert: Callable[[str, Keys], str]) -> Any:
-        """Return a copy of a value in which `convert(text, path)` replaces each text, at any depth."""
+        """Return a copy of a value in which `convert(text, path)` replaces each text, at any depth.
+
+        Two kinds of text are exceptions: keys of mappings stay, and a model that declares its fields with references is
+        resolved by `resolve`.
+        """
         if isinstance(value, str):
             return convert(value, path)
         if isinstance(value, SecretStr):

@@ -59,7 +59,13 @@ def _concatenate_counts(parts: Sequence[RowCounts]) -> RowCounts:
 
 
 def column_bounds(table: pa.Table, column: BoundColumn) -> ColumnBounds:
-    """Return a column's bounds in each row of a table with flat columns."""
+    """Return the bounds of a column in each fragment or zone.
+
+    Args:
+        table: Rows of a fragment index, one per fragment or zone. It has a flat column, such as `column
+            3.null_count`, for each bound and count (see `index.flat_columns`).
+        column: A column of the table that the index describes.
+    """
     row_counts, cls, field_id = table["row_count"].to_numpy(), column.cls, column.field_id
     sides = [side_values(table, field_id, side, cls) for side in SIDES]
     zeros = np.zeros_like(row_counts)

@@ -167,8 +167,8 @@ def _read_profiles(store: ObjectStore, path: str, positions: Mapping[str, int]) 
     Args:
         store: The folder of the profiles.
         path: The path of the file.
-        positions: {section with a profile to read: value of the column `at` in the profile's rows}. The section is ""
-            if the file has no sections.
+        positions: {section: position of the fragment} for each section to read. Rows from the section have this
+            position in the column `at`. The section is "" if the file has no sections.
     """
     if "" in positions:
         table = store.read_parquet(path, list(_PROFILE_COLUMNS)).combine_chunks()

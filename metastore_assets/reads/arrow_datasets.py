@@ -220,7 +220,10 @@ def _is_widened(stored: pa.DataType, expected: pa.DataType) -> bool:
 
 
 def _are_same(stored: pa.Field, expected: pa.Field) -> bool:
-    """Return whether two fields have the same type, with the same names and ids of nested fields."""
+    """Return whether two fields have the same type, and each id of the expected field or its nested fields.
+
+    Fields of structs must also have the same names. Extension types never count as the same.
+    """
     one, other = stored.type, expected.type
     if isinstance(other, pa.BaseExtensionType):
         return False

@@ -96,7 +96,11 @@ def build_quantile_sketch(values: npt.NDArray[np.float64], counts: npt.NDArray[n
 
 
 def merge_quantile_sketches(sketches: Sequence[bytes]) -> bytes:
-    """Merge one or more encoded digests. The result depends on the grouping of merges, but not on their order."""
+    """Merge one or more encoded digests.
+
+    The order of `sketches` does not matter. Several merges that follow each other may give slightly other quantiles
+    than one merge of all.
+    """
     return encode_digest(merge_digests([decode_digest(sketch) for sketch in sketches]))
 
 

@@ -390,9 +390,10 @@ class _Table:
 
     @property
     def derived(self) -> tuple[DerivedColumn, ...]:
-        """The generated columns.
+        """The generated columns, with the columns that each is computed from, its `sources`.
 
-        A generated partition column counts as a source of itself, because partition keys contain its values.
+        If a generated column is also a partition column, its sources include the column itself: partition keys reveal
+        its values.
         """
         result = []
         for generated, sources in derived_columns(self.fields, self.schema):

@@ -38,7 +38,8 @@ def is_metadata_file(path: str) -> bool:
 def is_iceberg_table(location: Location) -> bool:
     """Return True if a location is a metadata file, or a folder with metadata files.
 
-    Files whose names have a version, such as `v3.metadata.json`, count without a look at their content.
+    A location is only judged by its name. In a folder, the name is enough if it has a version, such as
+    `v3.metadata.json`; other metadata files are read.
     """
     if is_metadata_file(location.uri):
         return True
