@@ -109,7 +109,7 @@ class IndexRows:
 
     @property
     def union(self) -> pa.StructType:
-        """The union type with the type classes of all bounds."""
+        """The type that can store the bounds of every column: a union of the types in `columns`."""
         return merge_unions(table.schema.field("minimum").type for table in self.columns.values())
 
     def keys(self) -> list[str]:
@@ -147,7 +147,10 @@ def cast_bounds(table: pa.Table, union: pa.StructType) -> pa.Table:
 
     Args:
         table: Bounds and counts of the column, with the schema `column_schema`.
-        union: The new type, which must have all type classes of the bounds.
+        union: The new type.
+
+    Raises:
+        ValueError: `union` lacks a type class of the bounds.
     """
     schema = column_schema(union)
     if table.schema.equals(schema):

@@ -439,12 +439,12 @@ class LargeSegment(FragmentSegment):
 
     @lock_free_cached_property
     def _fragments(self) -> list[RangeFiles]:
-        """Readers of the fragments, by ascending key. Each reads the files of several consecutive ranges as one."""
+        """Readers of the range files with fragments, by ascending key. Each joins the files of consecutive ranges."""
         return self._join_files("fragments")
 
     @lock_free_cached_property
     def _columns(self) -> list[RangeFiles]:
-        """Readers of the flat columns, by ascending key. Each reads the files of several consecutive ranges as one."""
+        """Readers of the range files with flat columns, by ascending key. Each joins files of consecutive ranges."""
         return self._join_files("columns")
 
     def _join_files(self, kind: str) -> list[RangeFiles]:

@@ -246,11 +246,11 @@ def cast_statistics(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def set_positions(rows: pa.Table, positions: npt.NDArray[np.integer]) -> pa.Table:
-    """Return rows of statistics with a replaced column POSITION.
+    """Return rows of statistics with new values in POSITION, the column that says to which partition a row belongs.
 
     Args:
-        rows: The rows.
-        positions: The new position of the partition of each row.
+        rows: The rows. Their first column is POSITION.
+        positions: For each row, the new position of its partition in the list of partitions.
     """
     return rows.set_column(0, POSITION, pa.array(positions.astype(np.int32, copy=False)))
 

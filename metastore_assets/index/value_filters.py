@@ -212,7 +212,10 @@ class _FilterFile:
         return table if keys is None else keys.filter(table)
 
     def tombstones(self, keys: SegmentKeyRange | None) -> pa.Table:
-        """Return a table of the file's tombstones in a range of keys, sorted; of all tombstones for None."""
+        """Return the tombstones in a range of keys, sorted by key; all tombstones of the file if `keys` is None.
+
+        The only column is `key`.
+        """
         table = self._sections.read_section(TOMBSTONES, columns=["key"])
         return table if keys is None else keys.filter(table)
 

@@ -276,10 +276,10 @@ def _save_chunk_profiles(
 
 
 def _without_profiled(backfill_plan: BackfillPlan, plan: Plan, versions: VersionStore) -> BackfillPlan:
-    """Return the backfill plan with lower totals: the numbers of fragments and bytes to read in the first chunk.
+    """Return the backfill plan, with fewer fragments and bytes to read in the first chunk.
 
-    They no longer count fragments whose profiles an interrupted attempt has saved. The chunks cover the same
-    partitions as before.
+    Fragments whose profiles an interrupted attempt has saved are subtracted. The chunks have the same partitions as
+    before.
     """
     # An interrupted attempt has saved profiles of the first unfinished chunk only.
     first = backfill_plan.chunks[0]

@@ -111,10 +111,10 @@ class AttemptProfiles:
 
 
 def with_lots(plan: Plan, request: RefreshRequest, table: TableConfig, staged: Version | None) -> Plan:
-    """Return the plan as it is displayed. If a refresh would execute it in lots, its first stage is `DivideIntoLots`.
+    """Return the plan as it is displayed: with a first stage `DivideIntoLots` if a refresh would execute it in lots.
 
-    This stage has the number of lots that an interrupted refresh has not stored yet. Without lots, the plan is returned
-    unchanged.
+    This stage has the number of lots that are still to do. Lots that an interrupted refresh has stored are not counted.
+    If a refresh would not use lots, the plan is returned unchanged.
 
     Args:
         plan: A plan of all fragments, not of one lot.
@@ -534,10 +534,11 @@ def _unknown_columns(schema: pa.Schema, table: TableConfig) -> list[str]:
 def _dropped_columns(
     versions: VersionStore, base: Version | None, schema: pa.Schema, table: TableConfig
 ) -> tuple[str, ...]:
-    """Return the columns that a policy names and that only earlier versions of the table had.
+    """Return the columns that have a policy, but are missing in the schema. Each was a column of an earlier version.
 
     Raises:
-        ConfigError: No version had a column with this name, or a hidden column may have been renamed.
+        ConfigError: A missing column was in no readable version. Or the table lacks a hidden column and has a new
+            column, which may be the same one, renamed.
     """
     unknown = _unknown_columns(schema, table)
     unexplained = set(unknown)

@@ -115,9 +115,10 @@ class SpecCompatibility:
     def missing_outputs(self, spec_id: str, not_enumerated: tuple[str, ...] = ()) -> list[tuple[str, str]]:
         """Return (field id, output) for each wanted output that a profile neither stores nor can derive.
 
-        The field id is that of a leaf or, for a column without shown values, that of the column.
-        Wanted columns that the profile does not have are omitted (see `missing_columns`). A column whose spec cannot be
-        parsed stores nothing, nor does any column if the profile's spec is unknown.
+        The field id is usually that of a leaf. For a column without shown values, it is that of the column.
+        Wanted columns that the profile does not have are omitted (see `missing_columns`). If the profile's spec of a
+        column cannot be parsed, all outputs of the column are missing. If its whole spec is unknown, those of all
+        columns are missing.
 
         Args:
             spec_id: The id of the profile's spec.

@@ -86,7 +86,10 @@ class Dataset:
     state: DatasetState
 
     def scan(self, key_range: KeyRange = EVERYTHING) -> Stream:
-        """Return a sorted stream of all rows of a key range. All rows of a unit are in one frame."""
+        """Return a sorted stream of all rows of a key range.
+
+        Rows that are replaced together (a unit, see `RunSchema`) are in one frame.
+        """
         return Stream(self._scan(key_range), self._empty)
 
     def lookup(

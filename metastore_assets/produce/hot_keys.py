@@ -52,11 +52,13 @@ class HotKey:
         return self._will_exist and not self._existed
 
     def step(self, instructions: pl.DataFrame, previous: pl.DataFrame) -> Step:
-        """Apply the instructions of the next few source keys. Return the result for their rows of the hot key.
+        """Apply the instructions of the next few source keys to the hot key.
+
+        The result covers only the rows of the hot key that come from these source keys.
 
         Args:
-            instructions: All instructions of these source keys.
-            previous: The rows that the source keys had before.
+            instructions: All instructions of these source keys for the hot key.
+            previous: The rows of the hot key that came from these source keys before.
         """
         task = self._task
         assert task.rows is not None

@@ -110,7 +110,10 @@ class Loader:
         return self.write(batch for table in rows for batch in table.to_batches())
 
     def state(self, runs: Sequence[Run]) -> DatasetState:
-        """Return the state of a dataset of these runs. Raises UpdateError if they are not in key order."""
+        """Return the state of a dataset of these runs.
+
+        Raises UpdateError if a run does not begin after the last key of the run before it.
+        """
         group = self.run_schema.group
         splitters = self.run_schema.empty_keys
         last: pl.DataFrame | None = None

@@ -375,7 +375,7 @@ class StoredEntries(Entries[Entry]):
             yield from self._decode(rows)
 
     def open_files(self, files: Sequence[SegmentFile]) -> list[Segment]:
-        """Return a reader of each file. Files of this version already have one."""
+        """Return a reader of each of `files`, in the same order. A file of this version gets the reader that it has."""
         numbers = {file.path: number for number, file in enumerate(self.files.files)}
         others = SegmentReader(self._objects, self.kind.segments, SegmentFiles(0, tuple(files)))
         return [

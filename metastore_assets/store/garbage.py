@@ -50,8 +50,9 @@ def garbage_paths(garbage: Iterable[str], entries: Mapping[str, SegmentFiles], b
     """Return the sorted paths of the files that `base` references and the new version does not.
 
     Args:
-        garbage: The files of profiles, value counts and indexes that `base` references and the new version does not.
+        garbage: Those of the files that have profiles, value counts or indexes. They are included in the result.
         entries: The files that store the entries of the new version, by name of the kind (see `store.entries`).
+            The files of `base` that store entries are compared with them.
         base: The version that the new one follows.
     """
     paths: set[str] = set()
@@ -116,8 +117,9 @@ def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Col
 def _drop_portion(documents: Documents, state: _Progress, spared: Collection[str]) -> _Progress:
     """Delete the document of the version `state.oldest` if it still exists, then one portion of the version's files.
 
-    The document or the garbage manifest of the next version lists the files to delete. Files in `spared` are retained.
-    If the list cannot be read, only the document of `state.oldest` is deleted. `expire` deletes the files later.
+    The next version lists the files to delete, in its document or in its garbage manifest. Files in `spared` are
+    retained. If the list cannot be read, only the document of `state.oldest` is deleted. `expire` deletes the files
+    later.
 
     Returns:
         The progress after this portion. After the last portion, it is the start of the next version.

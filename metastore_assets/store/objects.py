@@ -208,7 +208,8 @@ def _backend(uri: str, options: tuple[tuple[str, str], ...], depth: int, process
     Args:
         uri: The root.
         options: (name, value) of each storage option, sorted.
-        depth: Number of last folders of a local root in which deletions follow no symbolic link.
+        depth: How many folders at the end of a local root must not be symbolic links when something is deleted.
+            1 for `/data/sales` if the user configured `/data`.
         process: The id of this process. Forked children therefore get other backends.
     """
     if "://" not in uri:

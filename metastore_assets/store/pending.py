@@ -46,7 +46,10 @@ class PendingFiles:
         return cls(tuple(files), markers)
 
     def current(self, attempt: str = "") -> list[str]:
-        """Return the paths of the files that are not cleared, oldest first: all, or those of one attempt."""
+        """Return the paths of the files that are not cleared, oldest first.
+
+        `attempt` is the name of the attempt that saved the files. If it is empty, all attempts are meant.
+        """
         return [
             info.path for info in self.files if info.path not in self.markers and _is_of_attempt(info.path, attempt)
         ]

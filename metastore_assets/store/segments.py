@@ -322,7 +322,7 @@ class SegmentReader:
         return [self.segment(number) for number in range(len(self._files.files))]
 
     def segment(self, number: int) -> Segment:
-        """Return the reader of a file, given its number among all files."""
+        """Return the reader of one file. `number` is its position in the segment set's list of files, from 0."""
         segment = self._opened.get(number)
         if segment is None:
             segment = self._opened.setdefault(number, Segment(self, number, self._files.files[number]))

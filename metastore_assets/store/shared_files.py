@@ -104,14 +104,14 @@ def _count(
 ) -> dict[str, SharedFileEntry]:
     """Return {path: entry with the number of references after the changes} for each file in `references`.
 
-    A file without a stored count had at most one reference before. If the changes remove none, it is the one in
-    `unchanged`. A file that is missing there, too, had none.
+    The number before the changes is the stored count. A file without a stored count had at most one reference: the one
+    that the changes drop. If they drop none, it is the one in `unchanged`, or none if `unchanged` lacks the file.
 
     Args:
         references: The changes of the references, by path.
         stored: The stored counts, by path.
-        unchanged: {path: {group: number of references from unchanged entries of this group}} of files that have no
-            stored count and lose no reference.
+        unchanged: References from unchanged entries, as {path: {group: number}}. Has only files without a stored count
+            that lose no reference.
         table: Name of the table, for messages.
 
     Raises:

@@ -135,7 +135,10 @@ def fragment_key(partition_key: str, path: str) -> str:
 
 
 def split_fragment_key(key: str) -> tuple[str, str]:
-    """Return (partition key, path) of a fragment, given the key of its entry. Raises ValueError for another text."""
+    """Return (partition key, path) of a fragment, given the key of its entry.
+
+    Raises ValueError if `key` contains no null character, so that `fragment_key` cannot have made it.
+    """
     partition_key, separator, path = key.partition(_KEY_SEPARATOR)
     if not separator:
         raise ValueError(f"{key!r} is no key of a fragment")
@@ -206,7 +209,7 @@ class RetiredFragment:
 
 
 def retired_prefix(number: int) -> str:
-    """Return the prefix of the keys of all fragments that a version removed."""
+    """Return the start of the key (see `RetiredFragment.key`) of each fragment that version `number` removed."""
     return f"{number:010d}{_KEY_SEPARATOR}"
 
 

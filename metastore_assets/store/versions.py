@@ -153,7 +153,7 @@ class VersionStore:
             raise VersionNotFoundError(f"table {self.table!r} has no version {number}; {existing}") from None
 
     def metadata_cache(self) -> Mapping[bytes, bytes]:
-        """Return the metadata cache of the newest version; empty if there is no version, or if it is corrupt.
+        """Return the metadata cache of the newest version; empty if this version is corrupt, or if there is none.
 
         The result of an earlier call of `latest` is used, so it may be the cache of a version that is no longer the
         newest.

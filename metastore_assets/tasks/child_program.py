@@ -162,7 +162,7 @@ class _Worker:
         self._slots = count()
 
     def assign_slot(self) -> None:
-        """Assign the next slot of the in-flight record to the calling thread. Only this thread writes it."""
+        """Give the calling thread the next slot of the in-flight record. No other thread writes to this slot."""
         self._thread.slot = next(self._slots)
 
     def answer(self, request: RunTasks | StreamTask) -> None:

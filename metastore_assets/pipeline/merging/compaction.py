@@ -308,9 +308,10 @@ def table_node_window(group: str, count: int, number: int) -> tuple[str, ...]:
 def drop_value_counts(
     context: RefreshContext, before: ProfileSpec, resolved: ProfileSpec, fragments: Mapping[str, FragmentEntry]
 ) -> dict[str, FragmentEntry]:
-    """Remove the value counts of columns that are no longer enumerated from fragment profiles in shared states files.
+    """Copy fragment profiles without the value counts of columns that are no longer enumerated.
 
-    The profiles are copied to new files. The old files are not deleted.
+    Only profiles that have just a states file (`is_states_only`) are copied, to new states files. The old files are not
+    deleted.
 
     A column with few distinct values in a profile keeps its value counts there. A column that has fingerprints under
     `before` keeps its value counts, too, because the fingerprints are derived from the value counts.

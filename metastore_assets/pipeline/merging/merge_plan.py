@@ -181,7 +181,9 @@ class _StoredNodes:
         return self._groups.get(group_key, {})
 
     def child_files(self, group_key: str) -> dict[str, ProfileFiles]:
-        """Return {child: files} of the children below the loaded nodes of a group.
+        """Return {key of a child: files of its profile} from the nodes of a group that are already in the cache.
+
+        Children whose profile the nodes do not name are omitted.
 
         Raises:
             StoredTreeError: The nodes are corrupt.

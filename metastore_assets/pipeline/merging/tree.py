@@ -65,8 +65,8 @@ def key_position(key: str) -> int:
 class TreeShape:
     """The rule by which children are divided into branches: `build` applies it to all keys, `update` to a change.
 
-    A branch has at most `fan_in` parts: the children and the branches directly below it. Only children
-    with the same position (a hash of the key) can make it larger, because no digit separates them.
+    A branch has at most `fan_in` parts: the children and the branches directly below it. Exception: children with
+    equal positions (hashes of their keys) are never divided, however many they are.
     """
 
     fan_in: int
@@ -166,8 +166,8 @@ def _build(shape: TreeShape, name: str, children: Sequence[tuple[str, str]]) -> 
 
     Args:
         shape: The shape, which has the maximum number of parts of a branch.
-        name: Digits with which the positions of all children begin. They become the name of the top branch if it has
-            at most `fan_in` children. Otherwise its name is all first digits that these positions share.
+        name: Digits with which the positions of all children begin. With at most `fan_in` children, the top branch gets
+            this name. With more, its name has all first digits that the positions share: `7b` for `7b0` and `7bf`.
         children: (digits, key) of each child, sorted.
     """
     if len(children) < 2:
@@ -239,7 +239,7 @@ class _Update:
     def _open(self, node: _Node) -> dict[str, _Node | str]:
         """Return the parts of the branch `node` as {first digits: branch or key of a child}.
 
-        The first digits are one more than the branch's name has: the parts of the branch `7` have `7b`, for example.
+        The first digits are the name of `node` and one more digit. For example, a part of the branch `7` has `7b`.
         Branches directly below `node` are loaded. If `node` itself is a stored branch, it is recorded as opened.
 
         Raises:

@@ -69,9 +69,9 @@ def read_states_together(
 ) -> tuple[int, list[pa.Table]]:
     """Return (total row count of the profiles, a table of states for each profile, in the order of `parts`).
 
-    The caller merges all tables, because one table alone may not describe its profile. Several profiles may store only
-    value counts of a column. If these are few, and of one type class, they are summed. The states of the sum are in
-    the table of the first of these profiles. The tables of the others have only the column's null count.
+    The caller merges all tables, because one table alone may not describe its profile. Say several profiles store value
+    counts of a column and no states. If the value counts are few, and of one type class, they are summed. The states of
+    the sum are in the table of the first of these profiles. The tables of the others have only the column's null count.
 
     Args:
         states_reader: Reads the states files of the store.
@@ -96,7 +96,7 @@ def read_states_together(
 
 
 def _shared_derivations(profiles: Sequence[_StoredProfile], spec: ProfileSpec) -> dict[str, list[int]]:
-    """Choose the columns whose states are derived from value counts that are first summed over several profiles.
+    """Choose the columns whose value counts are summed over several profiles, before states are derived from the sums.
 
     A column is chosen if at least two profiles store only its value counts, and no states. In all of these profiles,
     its values must have the same type class. The distinct counts of these profiles must add up to at most

@@ -129,7 +129,7 @@ def sum_column_frequencies(
 
 
 def _sum_locally(store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]) -> list[R]:
-    """Sum frequencies in this process. Return the results of `write`, one per profile."""
+    """Sum frequencies in this process. Call `write` once for each merged profile, by number. Return its results."""
     results = []
     by_profile = attrgetter("profile_number")
     for number, group in groupby(sorted(sums, key=by_profile), key=by_profile):

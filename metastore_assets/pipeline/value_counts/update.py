@@ -184,7 +184,8 @@ class ValueCountUpdate:
 
         Args:
             profiles: The profiles of the partitions.
-            distinct_counts: As for `summaries`.
+            distinct_counts: {position in the spec: approximate number of distinct values}. A missing column counts as
+                0. Only used to build the value counts from scratch.
             find_absent: Returns the field ids of columns that get no value counts. The reason is that a fragment has
                 values that cannot be profiled, such as a text that is not UTF-8.
         """
