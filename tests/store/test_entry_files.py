@@ -405,6 +405,16 @@ def test_streams_close_files(local_store: ObjectStore, monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
+def test_streams_forget_the_footers_of_files(local_store: ObjectStore) -> None:
+    """Those of a table of ten million files would take 300 MB."""
+    stored = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(200)])
+    assert len(stored.files.files) > 10
+    stored = StoredEntries(NODES, local_store, stored.files)
+    counts = [sum("sections" in vars(segment) for segment in stored._reader.segments) for _ in stored.stream()]
+    assert max(counts) <= 2
+
+
+@pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_errors_name_damaged_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_levels, "_MIN_ABSORBED", 10)  # The tombstone stays in a separate file.
     objects = ObjectStore(str(tmp_path))

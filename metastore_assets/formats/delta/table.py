@@ -65,6 +65,8 @@ from metastore_assets.storage.location_policy import LocationPolicy, table_locat
 if TYPE_CHECKING:
     from metastore_assets.formats.delta.changes import RemovedFile
 
+_STREAMED_PARTITIONS = 10_000
+"""Maximum number of partitions that are in memory while files are streamed. One takes 1.7 kB, and 20 µs to create."""
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
@@ -134,7 +136,7 @@ class DeltaFormat(TableFormat):
 
             with _delta_errors(self._location), DistinctTexts() as paths:
                 try:
-                    for _, fragment, _ in table.files(state.adds):
+                    for _, fragment, _ in table.files(state.adds, _STREAMED_PARTITIONS):
                         paths.add(fragment.path)
                         yield fragment
                 except FileNotFoundError as error:
@@ -421,12 +423,21 @@ class _Table:
             return
         raise NoDiffError(f"{changed} changed since version {version}")
 
-    def files(self, adds: Iterable[AddedFile]) -> Iterator[tuple[AddedFile, Fragment, dict[str, Constant]]]:
+    def files(
+        self, adds: Iterable[AddedFile], max_partitions: int | None = None
+    ) -> Iterator[tuple[AddedFile, Fragment, dict[str, Constant]]]:
         """Yield each file in the selected partitions, with its fragment and its partition values.
 
         The partition values are a dict by column identity.
+
+        Args:
+            adds: the files.
+            max_partitions: maximum number of partitions in memory; None for all. Files of one partition then share
+                its values.
         """
         for add in adds:
+            if len(self._partitions) == max_partitions:
+                self._partitions.clear()
             partition = self._partition(self._partition_texts(add.partition_values, add.path))
             if partition.key is not None:
                 yield add, self._fragment(add, partition, partition.key), partition.values

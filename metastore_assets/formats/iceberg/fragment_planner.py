@@ -42,7 +42,13 @@ _References = tuple[tuple[PositionDeletes, ...], tuple[EqualityDeletes, ...]]
 _READ_AT_ONCE = 8
 """Number of manifests that are fetched at the same time."""
 _MANIFESTS = 64
-"""Number of manifests in one batch of requests."""
+"""Maximum number of manifests in one batch of requests."""
+_FILES_AT_ONCE = 40_000
+"""Maximum number of files in the manifests of a batch, unless it has only one. All of them are in memory."""
+_UNRECORDED_FILES = 5_000
+"""Number of files that a manifest is assumed to have if the manifest list does not record it."""
+_STREAMED_PARTITIONS = 10_000
+"""Maximum number of partitions that are in memory while fragments are streamed. One takes 2 kB."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +146,7 @@ class IcebergFragmentPlanner:
             for entry in self.entries([manifest for manifest in manifests if manifest.content == DATA]):
                 if entry.content != DATA or entry.spec_id not in self.specs_in_use:
                     raise UnstreamableError(expected)
+                self.partitions.limit_cache(_STREAMED_PARTITIONS)
                 fragment = self.fragment(entry, index.deletes_of(entry))
                 keys.add(f"{fragment.partition_key}{chr(0)}{fragment.path}")
                 yield fragment
@@ -159,9 +166,9 @@ class IcebergFragmentPlanner:
         for manifest in manifests:
             if manifest.is_encrypted:
                 raise TableFormatError(f"{self.files.name}: {manifest.path} is encrypted, which has no reader")
-            if manifest.has_live_files and manifest.spec_id is not None:
+            if manifest.file_count != 0 and manifest.spec_id is not None:
                 check_spec(manifest.spec_id, self.partitions.specs, manifest.path)
-        return [manifest for manifest in manifests if manifest.has_live_files and self._may_match(manifest)]
+        return [manifest for manifest in manifests if manifest.file_count != 0 and self._may_match(manifest)]
 
     def entries(self, manifests: Sequence[Manifest], *, with_statistics: bool = False) -> Iterator[FileEntry]:
         """Yield the live files in manifests: the delete files of all partitions, the data files of selected ones only.
@@ -169,19 +176,22 @@ class IcebergFragmentPlanner:
         Raises TableFormatError for an encrypted file, or a file format that is not supported.
         """
         reader = ManifestReader(self.partitions.specs, self.metadata.default_spec_id, with_statistics)
-        for start in range(0, len(manifests), _MANIFESTS):
-            batch = manifests[start : start + _MANIFESTS]
-            locations = [self.files.locate(manifest.path) for manifest in batch]
-            outcomes = IsolatedRunner(threads=_READ_AT_ONCE).outcomes(
-                with_arguments(reader.read),
-                [(manifest, *location) for manifest, location in zip(batch, locations, strict=True)],
-                paths=[location.full_path(path) for location, path in locations],
-            )
-            for manifest, outcome in zip(batch, outcomes, strict=True):
-                with metadata_errors(manifest.path, f"{self.files.name}: the manifest"):
-                    for entry in self._selected(metadata_result(outcome)):
-                        self._check_readable(entry)
-                        yield entry
+        for batch in _batches(manifests):
+            yield from self._read(reader, batch)
+
+    def _read(self, reader: ManifestReader, manifests: Sequence[Manifest]) -> Iterator[FileEntry]:
+        """Read manifests at the same time, and yield their entries as `entries` does."""
+        locations = [self.files.locate(manifest.path) for manifest in manifests]
+        outcomes = IsolatedRunner(threads=_READ_AT_ONCE).outcomes(
+            with_arguments(reader.read),
+            [(manifest, *location) for manifest, location in zip(manifests, locations, strict=True)],
+            paths=[location.full_path(path) for location, path in locations],
+        )
+        for manifest, outcome in zip(manifests, outcomes, strict=True):
+            with metadata_errors(manifest.path, f"{self.files.name}: the manifest"):
+                for entry in self._selected(metadata_result(outcome)):
+                    self._check_readable(entry)
+                    yield entry
 
     def _selected(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
         """Yield all delete files, but only data files of selected partitions. All get normalized partition values."""
@@ -297,6 +307,21 @@ class IcebergFragmentPlanner:
         raise TableFormatError(
             f"{self.files.name}: {entry.path} deletes by the field {field_id}, which is in no schema of the table"
         )
+
+
+def _batches(manifests: Sequence[Manifest]) -> Iterator[list[Manifest]]:
+    """Yield the manifests in batches that are read at once."""
+    batch: list[Manifest] = []
+    files = 0
+    for manifest in manifests:
+        count = _UNRECORDED_FILES if manifest.file_count is None else manifest.file_count
+        if batch and (len(batch) == _MANIFESTS or files + count > _FILES_AT_ONCE):
+            yield batch
+            batch, files = [], 0
+        batch.append(manifest)
+        files += count
+    if batch:
+        yield batch
 
 
 def _repeat(copies: Sequence[PlannedFragment]) -> PlannedFragment:

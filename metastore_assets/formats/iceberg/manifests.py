@@ -75,8 +75,8 @@ class Manifest(NamedTuple):
     is_encrypted: bool = False
     min_sequence_number: int = 0
     """A lower bound of the sequence numbers of the live files."""
-    has_live_files: bool = True
-    """False if the manifest list records no added and no existing files."""
+    file_count: int | None = None
+    """Number of added and existing files that the manifest list records; None if it does not record them."""
 
 
 class FileStatistics(NamedTuple):
@@ -128,12 +128,16 @@ def read_manifest_list(location: Location, path: str) -> list[Manifest]:
                 partitions=None if summaries is None else tuple(map(_summary, summaries)),
                 is_encrypted=bool(record.get("key_metadata")),
                 min_sequence_number=as_integer(record.get("min_sequence_number") or 0, "min_sequence_number"),
-                has_live_files=(record.get("added_files_count"), record.get("existing_files_count")) != (0, 0),
+                file_count=_file_count(record.get("added_files_count"), record.get("existing_files_count")),
             )
         )
         check_limit(MANIFESTS, len(manifests), "manifests")
     check_distinct((manifest.path for manifest in manifests), "the manifest")
     return manifests
+
+
+def _file_count(*counts: Any) -> int | None:
+    return sum(counts) if all(isinstance(count, int) and count >= 0 for count in counts) else None
 
 
 @dataclass(frozen=True)

@@ -162,6 +162,11 @@ class Partitions:
             partition = self._partitions_by_values[spec_id, raw] = self._create_partition(self.specs[spec_id], raw)
         return partition
 
+    def limit_cache(self, max_partitions: int) -> None:
+        """Forget all partitions that `partition` has created if they are more than `max_partitions`."""
+        if len(self._partitions_by_values) > max_partitions:
+            self._partitions_by_values.clear()
+
     def normalize(self, spec_id: int, raw: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return stored values in a form that is equal for all files of a partition.
 

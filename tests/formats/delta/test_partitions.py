@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, TableFormatError
 from metastore_assets.formats import Snapshot, decode_partition_key, open_table_format
+from metastore_assets.formats.delta import table as table_module
 from tests.formats.delta.log_writer import add_file, commit, field, mapped, metadata, protocol
 from tests.formats.oracle import read_columns
 
@@ -206,3 +207,22 @@ def test_values_written_by_deltalake_are_read_unchanged(rows: list[tuple[Any, An
 
 
 _TYPES = (pa.string(), pa.timestamp("us"), pa.float64())
+
+
+def test_a_stream_has_few_partitions_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_module, "_STREAMED_PARTITIONS", 3)
+    write_deltalake(str(tmp_path), pa.table({"a": range(20), "day": [at % 10 for at in range(20)]}), partition_by="day")
+    write_deltalake(str(tmp_path), pa.table({"a": range(10), "day": range(10)}), mode="append")
+    counts = []
+    create = table_module._Table._fragment
+
+    def fragment(table: Any, *arguments: Any) -> Any:
+        counts.append(len(table._partitions))
+        return create(table, *arguments)
+
+    monkeypatch.setattr(table_module._Table, "_fragment", fragment)
+    table_format = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
+    fragments = sorted(table_format.stream().fragments, key=lambda fragment: (fragment.partition_key, fragment.id))
+    assert len(fragments) == 20
+    assert max(counts) == 3
+    assert fragments == list(table_format.snapshot().fragments)

@@ -19,6 +19,8 @@ from pyiceberg.catalog.memory import InMemoryCatalog
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats import open_table_format
+from metastore_assets.formats.iceberg import fragment_planner
+from metastore_assets.formats.iceberg.partitions import Partitions
 from tests.formats.iceberg.writer import IcebergWriter, column
 from tests.formats.oracle import read_rows
 from tests.formats.readers.avro_container import CODECS, OTHER_NAMES, container, recode
@@ -253,3 +255,38 @@ def test_the_error_names_a_manifest_of_an_unknown_spec(writer: IcebergWriter, is
     table_format = open_table_format(TableConfig(name="t", uri=str(writer.folder)))
     with pytest.raises(TableFormatError, match=r"m0\.avro.*\bspec 0\b"):
         table_format.stream() if is_streamed else table_format.snapshot()
+
+
+@pytest.mark.parametrize("limit", [1, 7])
+def test_a_stream_has_few_entries_and_partitions_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """A batch has manifests with at most `limit` files, or one larger manifest."""
+    monkeypatch.setattr(fragment_planner, "_FILES_AT_ONCE", limit)
+    monkeypatch.setattr(fragment_planner, "_STREAMED_PARTITIONS", limit)
+    table = InMemoryCatalog("test", warehouse=str(tmp_path))
+    table.create_namespace("db")
+    iceberg = table.create_table("db.t", pa.schema([("id", pa.int64())]), properties={"format-version": "2"})
+    with iceberg.update_spec() as update:
+        update.add_identity("id")
+    for count in (3, 3, 12):
+        iceberg.append(pa.table({"id": pa.array(range(count), pa.int64())}))
+    batches, partitions = [], []
+    read, limit_cache = fragment_planner.IcebergFragmentPlanner._read, Partitions.limit_cache
+
+    def read_batch(planner: Any, reader: Any, manifests: list[Any]) -> Any:
+        batches.append([manifest.file_count for manifest in manifests])
+        return read(planner, reader, manifests)
+
+    def count_partitions(all_partitions: Partitions, max_partitions: int) -> None:
+        limit_cache(all_partitions, max_partitions)
+        partitions.append(len(all_partitions._partitions_by_values))
+
+    monkeypatch.setattr(fragment_planner.IcebergFragmentPlanner, "_read", read_batch)
+    monkeypatch.setattr(Partitions, "limit_cache", count_partitions)
+    table_format = open_table_format(TableConfig(name="t", uri=iceberg.location()))
+    fragments = sorted(table_format.stream().fragments, key=lambda fragment: (fragment.partition_key, fragment.id))
+    assert len(fragments) == 18
+    assert [len(batch) for batch in batches] == ([1, 1, 1] if limit == 1 else [1, 2])
+    assert max(partitions) <= limit
+    assert fragments == list(table_format.snapshot().fragments)
