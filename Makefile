@@ -69,7 +69,7 @@ test-soak: $(INSTALLED) ## Commit at random to tables of four formats, and kill 
 docs: $(INSTALLED) reference ## Build the documentation as a site in build/site
 	@$(BIN)/zensical build --strict
 
-reference: $(INSTALLED) ## Write the generated pages of docs/reference
+reference: $(INSTALLED) ## Write the generated pages and tables of the docs
 	@$(BIN)/python -m scripts.reference
 
 lint: $(INSTALLED) ## Check style, types, which package imports which, and the links of the docs

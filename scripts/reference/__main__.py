@@ -1,4 +1,4 @@
-"""`make reference`: write the generated pages of docs/reference."""
+"""`make reference`: write the generated pages and tables of the docs."""
 
 from __future__ import annotations
 

@@ -1,13 +1,17 @@
-"""Generated tables within pages that are otherwise written by hand: the columns of `statistics`, and the limits."""
+"""Generated tables within pages that are otherwise written by hand: packages, columns of `statistics`, limits."""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import re
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 from scripts.reference.source_texts import read_texts
 
+_REPOSITORY = Path(__file__).parents[2]
 _BEGIN, _END = "<!-- written by make reference -->", "<!-- end -->"
 
 
@@ -16,6 +20,29 @@ def render_page(page: Path, table: list[str]) -> str:
     before, begin, rest = page.read_text(encoding="utf-8").partition(_BEGIN)
     _, end, after = rest.partition(_END)
     return "\n".join([before + begin, "", *table, "", end + after])
+
+
+def render_packages() -> list[str]:
+    """Return the table of all packages and single modules, the layers of import-linter from top to bottom."""
+    rows = [f"| `{name}` | {_package_text(name)} |" for layer in _layers() for name in layer]
+    return ["| package | content |", "|---|---|", *rows]
+
+
+def _layers() -> Iterator[list[str]]:
+    contracts = tomllib.loads((_REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    for layer in contracts[0]["layers"]:
+        yield [name for name in re.findall(r"\w+", layer) if name != "__main__"]
+
+
+def _package_text(name: str) -> str:
+    """Return the first sentence of the docstring of a package or module."""
+    path = _REPOSITORY / "metastore_assets" / name
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    assert text, f"{path} has no docstring"
+    return " ".join(re.split(r"(?<=\.)\s", text)[0].split())
 
 
 def render_statistics() -> list[str]:
