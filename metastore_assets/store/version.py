@@ -394,7 +394,9 @@ class Version:
     number: int
     """Number of the version: 1, 2, 3, …"""
     table: str
+    """Name of the table in the configuration."""
     format: str
+    """Format of the table: `delta`, `files`, `hudi`, `iceberg`, `lance`, or the name of a registered format."""
     snapshot: str
     """The snapshot's id, as the table's format names it."""
     committed_at: datetime | None
@@ -405,11 +407,15 @@ class Version:
     """The table's columns, with the metadata of their fields."""
     partition_columns: tuple[str, ...]
     row_count: int
+    """Number of live rows in all fragments."""
     bytes: int
+    """Stored size of all fragments in bytes."""
     content_id: str
+    """Digest of what determines the statistics: equal ids mean equal statistics."""
     files: ProfileFiles
     """The files of the table's profile."""
     code_version: str
+    """Release of this package that published the version."""
     spec_id: str
     """Key into `specs`: the spec under which the partitions and the table were merged."""
     specs: Mapping[str, Mapping[str, str]]

@@ -22,11 +22,14 @@ def render_command_line() -> str:
     """Return the page of all commands: usage, description and options of each."""
     from metastore_assets.cli.commands import cli
 
-    lines = [_NOTE, "# Command line\n", _paragraphs(cli), "", "Every command has `--help`.", ""]
-    lines += _options_table(cli, click.Context(cli, info_name="metastore"))
-    for name, command, context in _commands(cli, click.Context(cli, info_name="metastore")):
+    root = click.Context(cli, info_name="metastore")
+    common = _option_rows(cli, root)
+    lines = [_NOTE, "# Command line\n", _paragraphs(cli), ""]
+    lines += ["Every command has `--help`, `--config` and `--debug`.", "", *_options_table(common)]
+    for name, command, context in _commands(cli, root):
         lines += [f"## {name}", "", "```text", " ".join(context.get_usage().split()).removeprefix("Usage: "), "```", ""]
-        lines += [_paragraphs(command), "", *_options_table(command, context)]
+        rows = [row for row in _option_rows(command, context) if row not in common]
+        lines += [_paragraphs(command), "", *_options_table(rows)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -96,9 +99,13 @@ def _paragraphs(command: click.Command) -> str:
     return "\n\n".join(paragraphs)
 
 
-def _options_table(command: click.Command, context: click.Context) -> list[str]:
+def _option_rows(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
+    """Return (names, text) of each argument and option except `--help`."""
     rows = [record for parameter in command.get_params(context) if (record := parameter.get_help_record(context))]
-    rows = [record for record in rows if not record[0].endswith("--help")]
+    return [record for record in rows if not record[0].endswith("--help")]
+
+
+def _options_table(rows: list[tuple[str, str]]) -> list[str]:
     if not rows:
         return []
     cells = [f"| `{_cell(names)}` | {_cell(text)} |" for names, text in rows]

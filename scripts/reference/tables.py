@@ -37,12 +37,12 @@ def _layers() -> Iterator[list[str]]:
 
 
 def _package_text(name: str) -> str:
-    """Return the first sentence of the docstring of a package or module."""
+    """Return the first paragraph of the docstring of a package or module."""
     path = _REPOSITORY / "metastore_assets" / name
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     assert text, f"{path} has no docstring"
-    return " ".join(re.split(r"(?<=\.)\s", text)[0].split())
+    return " ".join(text.partition("\n\n")[0].split())
 
 
 def render_statistics() -> list[str]:
