@@ -189,9 +189,10 @@ class Target:
         return replace(self, partitions=tuple(partitions))
 
     def with_spec(self, spec: ProfileSpec, fragments: Mapping[str, FragmentEntry]) -> Target:
-        """Return the target with another profile spec. A partition whose profile does not fit the spec is not reused.
+        """Return the target with the given profile spec. Profiles of partitions that do not fit it are not reused.
 
-        The caller makes sure that `partitions` has all partitions if the spec differs, see `with_all_partitions`.
+        If it is another spec than the target's, the caller has called `with_all_partitions` before, because only
+        partitions in `partitions` are checked.
 
         Args:
             spec: The profile spec.

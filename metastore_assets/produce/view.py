@@ -1,8 +1,8 @@
 """Reads of a version or state of a dataflow: content, key-mappings and updates of stages, as tables or in batches.
 
-The keys of a stage's input are its source keys. From them, the stage computes its content: rows of target keys.
-Key-mappings are the pairs (source key, target key). An update is the changes of the content since the version
-before.
+A stage computes its content from its input. The keys of the input's rows are the source keys, and the keys of the
+content's rows are the target keys. A key-mapping is a pair (source key, target key): rows with this target key were
+computed from rows with this source key. An update is the changes of the content since the version before.
 """
 
 from __future__ import annotations
@@ -188,9 +188,10 @@ class View:
         return table_of(pl.concat([typed.content.empty, *frames]), typed.rows.schema)
 
     def ranks(self, stage: str, amount: str) -> Ranks:
-        """Return a reader of the ranks of a sum stage's keys. `amount` is the total that determines the ranks.
+        """Return a reader of the ranks of a sum stage's keys.
 
-        Raises GraphError unless `amount` is an integer total that is never negative.
+        Ranks follow the order of keys. A key has as many ranks as its value in the column `amount`. Raises GraphError
+        unless `amount` is an integer total that is never negative.
         """
         typed = self._typed(stage)
         datasets = self._dataset(stage, typed.content, "content")

@@ -98,7 +98,7 @@ def canonical(array: pa.Array, cls: TypeClass) -> pa.Array:
 def canonical_array(series: pl.Series, cls: TypeClass) -> pa.Array:
     """Return a polars series of physical values as an array of the canonical type: the inverse of `physical_series`.
 
-    The caller passes floats in ascending order; this is not checked. In another order, a -0.0 may not become 0.0.
+    Floats must be in ascending order; this is not checked. Each -0.0 becomes 0.0. In another order, some may remain.
     """
     if cls.kind == "null":
         return pa.nulls(len(series))
