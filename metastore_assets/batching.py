@@ -10,7 +10,10 @@ Item = TypeVar("Item")
 
 
 def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Yield the items in lists of `size` items. The last list may be shorter. A batch is taken when it is needed."""
+    """Yield the items in lists of `size` items. The last list may be shorter.
+
+    `items` is iterated only as far as the lists that the caller has requested.
+    """
     remaining = iter(items)
     while batch := list(islice(remaining, size)):
         yield batch

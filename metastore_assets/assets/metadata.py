@@ -117,10 +117,10 @@ def profile_metadata(kind: Kind, table: TableDescription, uris: Sequence[str]) -
 
 
 def other_kinds_metadata(table: TableDescription) -> Metadata:
-    """Return the guarantees of frequencies and, if the table has them, of ranks.
+    """Return the guarantees of frequencies and, if the table has ranks, of ranks.
 
-    With `outputs: table`, one asset has all profiles, and gets these guarantees. With `outputs: kinds`, frequencies and
-    ranks are assets of their own, each with its guarantee.
+    They are metadata of the asset that has all profiles, with `outputs: table`. They are not needed with
+    `outputs: kinds`: `profile_metadata` gives each kind's asset its own guarantee.
     """
     metadata = {"frequencies": MetadataValue.text(guarantee("frequencies", table.summary.rows))}
     if table.ranked:

@@ -99,10 +99,10 @@ class PartitionGrouping:
 
     @cached_property
     def _pattern(self) -> str:
-        """A regular expression, for Python and Arrow, that matches a partition key if it begins with `columns`.
+        """A regular expression, for Python and Arrow, that matches partition keys whose first columns are `columns`.
 
-        The named group `group` of a match is the key of the group of partitions. For the columns `("day",)`, it is
-        `day=1` in the key `day=1/hour=6`.
+        The part of the key that it captures as `group` is the key of the group of partitions. For the columns
+        `("day",)`, that is `day=1` of the key `day=1/hour=6`.
         """
         names = [encode_partition_key([(column, "")]) for column in self.columns]
         return f"^(?P<group>{'/'.join(f'{re.escape(name)}[^/]*' for name in names)})(?:/|$)"

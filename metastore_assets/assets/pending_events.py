@@ -161,7 +161,10 @@ def changed_kinds(before: ProfileFiles | None, after: ProfileFiles) -> tuple[Kin
 
 
 def paths_of(files: ProfileFiles | None, kind: Kind) -> tuple[str, ...]:
-    """Return the paths of the files of one kind; none if `files` is None. Ranks are stored in the frequency files."""
+    """Return the paths of the files of one kind; none if `files` is None.
+
+    The kind `ranks` has the same files as `frequencies`.
+    """
     if files is None:
         return ()
     paths = files.frequencies if kind == "ranks" else getattr(files, kind)

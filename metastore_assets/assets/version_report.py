@@ -239,7 +239,7 @@ class VersionReport:
 def _group_metadata(entry: PartitionEntry, events: PendingEvents) -> Metadata:
     """Return metadata of a group of partitions: how many partitions, fragments and bytes it has, and what changed.
 
-    The changes are the number of changed partitions and the first of their keys.
+    What changed is the number of changed partitions, and up to `_CHANGED_KEYS` of their keys.
 
     The result is empty if `entry` is a single partition.
     """

@@ -98,7 +98,7 @@ def format_time(iso: str | None) -> str:
     """Format a time as `2024-01-31 08:00:00Z`, without fractions of seconds; `–` for None.
 
     Args:
-        iso: An ISO 8601 text, whose time must be in UTC.
+        iso: An ISO 8601 text. The caller passes times in UTC only.
     """
     return text.ABSENT if iso is None else iso[:19].replace("T", " ") + "Z"
 

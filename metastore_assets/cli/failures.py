@@ -79,7 +79,10 @@ class MetastoreGroup(click.Group):
 
 
 def run_to_status(run: Callable[[], object], invocation: Invocation) -> int:
-    """Call `run`, and return the exit status: the int that `run` returns, or else 0. Report an error on stderr."""
+    """Call `run`, and return the exit status: the int that `run` returns; 0 if it returns something else.
+
+    If `run` raises an error, report it on stderr, and return the status for its kind, such as `BAD_USAGE`.
+    """
     try:
         status = run()
         return status if isinstance(status, int) else SUCCESS

@@ -263,11 +263,11 @@ def _format_part(done: int, total: int, noun: str) -> str:
 
 
 def _finished_share(event: Event | None, done: int, total: int) -> float:
-    """Return the finished share of the work, from 0 to 1. The result is 0 if the share is unknown.
+    """Return the finished share of the work, from 0 to 1; 0 if it is unknown.
 
-    If the event has bytes, and names a chunk of a backfill or a lot of a first version, bytes are counted: those of
-    the whole backfill, or of the lot. Otherwise, the fragments or partitions of the stage are counted. The result is
-    then 0 in the stage `reduce`.
+    - If the event names a part and has bytes, it is the share of the bytes that are read. The bytes are those of the
+      whole backfill (if the part is a chunk), or of the lot of a first version.
+    - Otherwise, it is the share of the stage's fragments or partitions. It is unknown in the stage `reduce`.
 
     Args:
         event: The last event; None before the first.

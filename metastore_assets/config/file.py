@@ -87,7 +87,10 @@ def table_name_for(identifier: str) -> str:
 
 
 def _without_null_keys(entries: Any) -> Any:
-    """Drop the keys without a value in each mapping of a list. Anything but a list is returned unchanged."""
+    """Return a copy of a list whose mappings lack the keys with the value null.
+
+    Anything but a list is returned as it is.
+    """
     if not isinstance(entries, list):
         return entries
     return [_without_nulls(entry) if isinstance(entry, dict) else entry for entry in entries]

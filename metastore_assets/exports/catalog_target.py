@@ -379,10 +379,10 @@ class _PropertyNames:
 
 
 def _stored_counts(table: RegisteredTable, columns: WrittenColumns) -> dict[str, list[int | None]]:
-    """Return the statistics of each column that the catalog stores under the names `table.count_names`.
+    """Return the numbers that the catalog stores of each written column, such as `{"id": [0, None]}`.
 
-    They are in the order of these names; None stands for a missing value. All are integers, which catalogs neither
-    round nor convert.
+    Each list has one item per name in `table.count_names`, in this order; None if the catalog lacks the number.
+    Columns without statistics are omitted. All numbers are integers, which catalogs neither round nor convert.
     """
     stored = table.statistics(columns.names)
     return {column: [numbers.get(name) for name in table.count_names] for column, numbers in stored.items()}

@@ -43,7 +43,7 @@ class WrittenColumns:
 
     @classmethod
     def of_statistics(cls, counts: Mapping[str, Any]) -> WrittenColumns:
-        """Compute the digests of columns.
+        """Return the columns with a digest of the statistics of each.
 
         Args:
             counts: {name of a column: its statistics}. The caller leaves out numbers that the metastore rounds or

@@ -103,7 +103,7 @@ class UnboundLiteral(CompleteClass, abstract=True):
         """
 
     def replacement(self, cls: TypeClass) -> str:
-        """Return how to write a literal for columns of a type class, for messages."""
+        """Return what a message suggests instead of this literal for a type class, such as `an integer`."""
         return expected_form(cls)
 
 
@@ -561,15 +561,16 @@ def _number_value(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
 
 
 def _compare_integer(column: BoundColumn, operator: Operator, value: Fraction) -> Predicate:
-    """Return the comparison of an integer column with a number that may have a fraction: `x < 1.5` becomes `x < 2`.
+    """Return the comparison of a column that is stored as integers with a number: `x < 1.5` becomes `x < 2`.
 
     If no value can satisfy the comparison, as `x = 1.5`, the result is false. If every value except null satisfies it,
     as `x != 1.5`, the result is `x is not null`.
 
     Args:
-        column: A column of a class of integers, dates, times or decimals.
+        column: A column of integers, dates, times, timestamps or decimals.
         operator: The operator.
-        value: The exact number: an integer, days, units of time, or an unscaled decimal.
+        value: The exact number, in the unit of the stored integers: days for a date column, for example. For a
+            decimal column, it is unscaled: 150 for 1.5 if the scale is 2.
     """
     cls = column.type_class
     least, greatest = cls.physical_range

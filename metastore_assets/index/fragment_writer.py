@@ -294,8 +294,9 @@ def _write_directories(
 ) -> tuple[SegmentFile, ...]:
     """Write the directories that describe new range files. Return the directories of all range files of the index.
 
-    One directory describes up to 64 range files of a segment. It is replaced when it has to describe another file.
-    Until then, it also describes files that the index no longer has.
+    A range file has the fragments of one range of keys. A directory is a file with what lookups need to know about up
+    to 64 range files of a segment. It is replaced when it has to describe another range file. Until then, it also
+    describes range files that the index no longer has.
 
     Args:
         store: The table's folder.

@@ -465,7 +465,7 @@ def _search(keys: pa.Array, key: str | None, side: Literal["left", "right"], def
 
 
 def _concat_sorted(pairs: Sequence[tuple[FilterIndices, Words]]) -> tuple[FilterIndices, Words]:
-    """Concatenate the (positions of fragments, prefixes of hashes) of several slices, and sort them by position."""
+    """Concatenate pairs of arrays: (positions of fragments, prefixes of hashes). Sort both results by position."""
     positions, prefixes = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
     order = np.argsort(positions, kind="stable")
     return positions[order], prefixes[order]

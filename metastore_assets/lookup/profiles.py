@@ -152,7 +152,10 @@ class ProfileReader:
         ]
 
     def repeated(self, field_id: str) -> Frequencies | None:
-        """Return None: a stored profile has all values of a column or none."""
+        """Return None. The values that occur at least twice are read from the value counts of the table instead.
+
+        For a single partition, only all values of a column are stored, or none.
+        """
         return None
 
     def _rows(self, rows: Sequence[int]) -> list[ColumnStatistics]:

@@ -127,9 +127,9 @@ class TableValues:
         return rank + self._ranks.count_between(key, key) if inclusive else rank
 
     def frequencies(self, values: pa.Array) -> list[int]:
-        """Return the number of rows with each value.
+        """Return the number of rows with each of the given values.
 
-        A single value is looked up by its ranks, because row groups that were read for ranks are cached.
+        If only one value is given, its ranks are looked up, because row groups that were read for ranks are cached.
         """
         if len(values) == 1:
             key = self._column.append_column("value", values)

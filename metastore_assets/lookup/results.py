@@ -195,7 +195,8 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
             table: A function that returns the rows as a table, or a schema whose columns have the names of the rows'
                 fields.
             guarantee: The guarantee of all rows; None if each row has its own.
-            shapes: Returns the frequencies of a small bar chart for each of the first rows, which notebooks show.
+            shapes: Returns a list of frequencies for each of the first rows. Notebooks show each list as a small bar
+                chart. None for no charts.
         """
         self._rows = rows
         self._to_table = table

@@ -129,10 +129,12 @@ def planned_resolutions(
         schema: The schema of the snapshot.
         table: The configured policies.
         store: The table's folder.
-        has_new_snapshot: Whether the table has changed since `base`. Otherwise no column becomes enumerated again.
+        has_new_snapshot: Whether the table has changed since `base`. If it has not, a column that was decided not to
+            be enumerated in `base` is not enumerated now either.
 
     Returns:
-        {field id: mode}. Columns that `base` does not have are omitted.
+        {field id: mode} of the `auto` and `repeated` columns that `base` has. The mode of a column that is not
+        enumerated is `estimated` for `auto`, and `fingerprinted` for `repeated`.
     """
     spec = table_profile_spec(schema, table)
     if not spec.unresolved:

@@ -67,7 +67,7 @@ class BackfillSelection:
         return bool(self.partitions) or any(criterion is not None for criterion in criteria)
 
     def select_keys(self, table: str, snapshot: SnapshotMetadata, all_keys: Collection[str]) -> tuple[str, ...]:
-        """Return the keys of the partitions that satisfy all criteria except the mode, ordered by value.
+        """Return the keys of the partitions that satisfy all criteria except `mode`, ordered by value.
 
         Args:
             table: Name of the table.

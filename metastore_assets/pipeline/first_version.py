@@ -67,10 +67,10 @@ class FirstVersion:
         """The stages of each lot that was computed."""
 
     def publish(self, attempt: AttemptProfiles, started: float, cached: Mapping[bytes, bytes]) -> RefreshResult | None:
-        """Compute the missing lots and publish the version. Return its result, with a duration of 0.
+        """Compute the missing lots and publish the version. Return the result without its duration.
 
-        If the version cannot be computed in lots, None is returned. Finished profiles are then saved, and
-        `attempt.makes_lots` is set to false.
+        `seconds` of the result is 0, because the caller sets it. If the version cannot be computed in lots, None is
+        returned. Finished profiles are then saved, and `attempt.makes_lots` is set to false.
 
         Args:
             attempt: The profiles of this refresh.

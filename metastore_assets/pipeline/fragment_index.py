@@ -197,7 +197,7 @@ def _index_rows(table: pa.Table, at: pa.Array, read_value_counts: Callable[[], p
 
     Args:
         table: Rows of profiles, with `_PROFILE_COLUMNS`.
-        at: The position of the fragment for each row.
+        at: For each row of `table`, the position of its fragment among the fragments given to `read_rows`.
         read_value_counts: Reads the `VALUE_COUNT_COLUMNS` of the same rows.
     """
     for name in ("minimum", "maximum"):

@@ -102,9 +102,16 @@ class FragmentProfiler:
         )
 
     def _share_files(self, bundles: Sequence[Bundle], results: Results) -> Results:
-        """Copy the separate files of profiles to one shared file per bundle, and delete the separate files.
+        """Copy profiles to one shared file per bundle, and delete the files they were copied from.
 
-        Returns the results with the new files. A bundle with a single profile keeps its file.
+        If a bundle has only one profile, this profile is not copied, and its file stays.
+
+        Args:
+            bundles: The bundles, for each of which a shared file is written.
+            results: The results of their fragments. Each profile is in a file of its own.
+
+        Returns:
+            The results. Entries of copied profiles refer to the shared files.
         """
         # Imported here, because few refreshes need it.
         from metastore_assets.pipeline.merging.compaction import CopyTask, run_copies

@@ -86,7 +86,8 @@ class AttemptProfiles:
     def resume(cls, versions: VersionStore, request: RefreshRequest) -> AttemptProfiles:
         """Load the profiles that interrupted refreshes saved for the same request and the same newest version.
 
-        If the request does not force reading, none are loaded, because planning uses all saved profiles anyway.
+        If the request reads no fragments again (see `forces_reading`), none are loaded. Planning then uses all saved
+        profiles anyway.
         """
         name = attempt_name(versions, request)
         entries = versions.pending(name) if name else []

@@ -56,11 +56,11 @@ class Profiled:
         self.unsaved = []
 
     def save_rewritten(self, versions: VersionStore, fragments: Mapping[str, FragmentEntry]) -> None:
-        """Save the profiles in `unsaved` as pending, and empty the list. Delete their files that became unused.
+        """Save the profiles in `unsaved` as pending, and empty the list. Delete the files that copies replaced.
 
-        `drop_value_counts` may have copied profiles to new files, so that the entries in `unsaved` and `entries` are
-        outdated. The current entries are saved instead, and those in `entries` are replaced. Then the old files of
-        the saved profiles are deleted.
+        `drop_value_counts` may have copied profiles to new files. The entries in `unsaved` and `entries` still name the
+        old files. So the current entries from `fragments` are saved instead, and replace those in `entries`. Then the
+        old files that no saved entry names are deleted.
 
         Args:
             versions: The store of the table.

@@ -286,9 +286,16 @@ class Dataflow:
         *,
         sort: bool,
     ) -> StepInput:
-        """Return the validated input of a step, without updates that were applied before.
+        """Return the validated input of a step. Updates that were applied before are left out.
 
-        `applied` has the last applied version of each root's source.
+        Args:
+            env: The environment of the step.
+            updates: The update of each root, by name.
+            versions: The version of a root's source after its update, by name of the root. A root without a version
+                never counts as applied before.
+            applied: The version of each root's source that was applied last, by name of the root.
+            sort: Whether to sort updates by key first. If false, an update of a `Root` that is not
+                sorted raises UpdateError. Deltas need no order.
         """
         self._check_roots({*updates, *versions})
         parts: dict[str, Part] = {}

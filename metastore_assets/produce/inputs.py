@@ -141,7 +141,7 @@ def even_ranges(sample: pl.DataFrame, order: Order, count: int) -> list[KeyRange
 
 
 def changed_keys(feeders: Sequence[Feeder], key_range: KeyRange) -> pl.DataFrame:
-    """Return the distinct keys of all updates within a range, ascending."""
+    """Return the distinct keys in `key_range` that the updates of the feeders change, ascending."""
     order = source_order(feeders[0])
     names = feeders[0].rows.key.names
     frames = [feeders[0].content.run_schema.empty[:, names]]

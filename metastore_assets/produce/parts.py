@@ -99,7 +99,7 @@ class Sorter:
         """Sort the buffered rows, append them to `_parts` as one part, and empty the buffer.
 
         Args:
-            spool: Where the part is written. It may stay in memory if `spool.in_memory` is True (see `Sink`).
+            spool: Where the part is written. If `spool.in_memory` is True, a small part stays in memory (see `Sink`).
         """
         if self._waiting:
             # Hundreds of parts may be merged at once, with one row group of each in memory.
@@ -131,7 +131,7 @@ def sample_part_keys(storage: ObjectStore, run_schema: RunSchema, parts: Sequenc
 def merge_parts(
     storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Part], key_range: KeyRange = EVERYTHING
 ) -> Iterator[pl.DataFrame]:
-    """Yield the rows of all parts in a key range, sorted.
+    """Merge parts: yield frames with those rows of all parts whose keys are in a range, sorted.
 
     Rows of the same unit are in one frame. A unit is a group of rows that are replaced together (see `RunSchema`).
 

@@ -165,7 +165,7 @@ def plan_tasks(plan: ScanPlan, limit: int | None) -> list[ScanTask]:
     Args:
         plan: The plan.
         limit: The number of matching rows that are needed; None for all. With a limit, the result has the fewest
-            fragments that together certainly have so many. If not even all fragments do, the result has all.
+            fragments that together certainly have this number. It has all fragments if their rows may not suffice.
     """
     tasks = [ScanTask(None, fragment) for fragment in plan.full_fragments]
     tasks += [ScanTask(plan.filter, fragment) for fragment in plan.partial_fragments]

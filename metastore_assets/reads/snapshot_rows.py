@@ -134,7 +134,10 @@ class SnapshotRows:
         return lazy_frame(self)
 
     def dataset(self, where: str | pc.Expression | None = None) -> ds.Dataset:
-        """Return a pyarrow dataset of the data files that may have matching rows. Its fragments have guarantees.
+        """Return a pyarrow dataset of the data files that may have matching rows.
+
+        The partition expression of each file has the known bounds and constants of its columns. By it, Arrow skips
+        files in queries.
 
         Raises MetastoreError if Arrow alone cannot read the rows of a file, and the errors of `read` for the predicate.
         """

@@ -65,10 +65,10 @@ class TableScanner:
     def recorded_table(
         self, version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
     ) -> TableConfig:
-        """Return a table configuration with the location `uri` and the further locations that a version records.
+        """Return a table configuration with the location `uri`. Its further locations are those that a version records.
 
-        Raises ConfigError if one of them neither equals nor lies below a location in `confirmed`. Raises
-        CorruptionError if the version records an invalid location or an unexpected setting.
+        Raises ConfigError if any location, including `uri`, neither equals nor lies below a location in `confirmed`.
+        Raises CorruptionError if a location is invalid, or if the version records an unexpected setting.
         """
         return parse_recorded_location(version, uri, confirmed, storage_options)
 

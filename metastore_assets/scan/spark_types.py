@@ -29,7 +29,10 @@ def to_spark_type(table: TableConfig, field: pa.Field) -> pa.DataType:
 
 
 def _sent_type(type: pa.DataType) -> pa.DataType:
-    """Return the Arrow type in which values of a type are sent. Raises UnsupportedTypeError."""
+    """Return the Arrow type in which values of a type are sent to Spark.
+
+    Raises UnsupportedTypeError if Spark has no such type.
+    """
     plain = plain_type(type)
     for matches, sent in _SENT:
         if matches(plain):

@@ -143,7 +143,8 @@ class ValueCounter:
     def _flush(self) -> None:
         """Pass the buffered values to `consume`. If it returns False, store them.
 
-        They are stored as counts if each occurs at least twice on average, otherwise as a sorted run.
+        They are stored as distinct values with counts if the distinct values are at most half as many. Otherwise, all
+        of them are stored, sorted.
         """
         values = concatenate_series(self._take_pending())
         if self._offer(ValueRun(values, None)):

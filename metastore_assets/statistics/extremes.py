@@ -87,7 +87,7 @@ class Extremes(BuiltinStatistic[ExtremesState]):
 
 @dataclass(frozen=True)
 class MergedBounds:
-    """The minimum and the maximum of each of several columns, merged from all parts.
+    """The minimum and the maximum of each of several columns, after a merge of their statistics.
 
     Each array has one element per column, in a typed union (a struct with a field per type class). An element is null
     if its column has no value, or if the bound is unknown.

@@ -125,7 +125,7 @@ class FingerprintCounter:
         """Add values with their counts.
 
         Args:
-            hashes: The first 64-bit hash of each value.
+            hashes: One hash of each value: the first array that `hash_values` returns.
             counts: How often each value occurs.
         """
         self._fingerprints.append(fingerprint_hashes(hashes))

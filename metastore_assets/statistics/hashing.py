@@ -108,7 +108,7 @@ def _hash_bytes(values: pa.LargeBinaryArray) -> tuple[Words, Words]:
 
 
 def _hash_short(values: pa.LargeBinaryArray) -> Words:
-    """Return a 64-bit number for each byte string, which `_hash_pair` turns into the two hashes of the string.
+    """Return the hash state of each byte string: 64 bits from which `_hash_pair` computes the string's two hashes.
 
     The caller ensures that no string is longer than 128 bytes.
     """

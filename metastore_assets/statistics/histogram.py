@@ -210,9 +210,9 @@ def merge_histograms(histograms: Sequence[Histogram]) -> Histogram:
 
 
 def _merged_exponent(histograms: Sequence[Histogram], capacity: int) -> int:
-    """Return the exponent of merged histograms: the least for which at most `capacity` bins cover all of them.
+    """Return the exponent k of the histogram that results from merging histograms.
 
-    It is at least the greatest exponent of the histograms.
+    It is the least k, not below any histogram's exponent, for which `capacity` bins of width 2**k cover all of them.
     """
     exponent = max(histogram.exponent for histogram in histograms)
     firsts = [histogram.first >> (exponent - histogram.exponent) for histogram in histograms]

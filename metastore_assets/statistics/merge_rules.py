@@ -46,7 +46,7 @@ class MergeParts:
 
     @property
     def typed(self) -> Flags:
-        """Matrix of parts by columns: true where a part has values of a column whose merged column has a type class."""
+        """Matrix of parts by columns: whether the part has values of the column, and the column is not `untyped`."""
         return self.non_empty & ~self.untyped
 
     @property

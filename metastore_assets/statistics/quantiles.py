@@ -218,7 +218,7 @@ def _count_steps(ends: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> 
 def _cluster_values(
     values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Group values to clusters. Return (mean of each cluster, number of values in each cluster).
+    """Group values into clusters. Return (mean of each cluster, number of values in each cluster).
 
     Args:
         values: Finite values in ascending order.

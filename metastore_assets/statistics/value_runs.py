@@ -201,7 +201,7 @@ def _count_run(run: ValueRun) -> CountedRun:
 
 
 def _choose_splitters(runs: Sequence[ValueRun]) -> pl.Series:
-    """Return ascending values that divide all runs into ranges of about one block each."""
+    """Return ascending values at which all runs are divided into ranges of about BLOCK values each."""
     step = BLOCK // _SAMPLES
     sample = concatenate_series([run.values.gather_every(step, offset=step - 1) for run in runs]).sort()
     return sample.gather_every(_SAMPLES, offset=_SAMPLES - 1).unique().sort()

@@ -152,12 +152,16 @@ def detect_compression(head: bytes, name: str = "") -> str | None:
 
 
 def check_text(head: bytes, hint: str, wide: bool = False) -> None:
-    """Raise ArrowInvalid if decompressed content is not text, because it has zero bytes or is compressed again.
+    """Raise an error if decompressed content is not text.
 
     Args:
-        head: The first bytes of the content.
-        hint: Advice to the user, for the message.
-        wide: Whether zero bytes are allowed, because the text has an encoding such as UTF-16.
+        head: The first bytes of the content. Only these are checked.
+        hint: Advice to the user, for the message about NUL bytes.
+        wide: Whether NUL bytes (0x00) are allowed, because the text has an encoding such as UTF-16.
+
+    Raises:
+        UnsupportedError: The content is itself compressed. This error is a subclass of ArrowInvalid.
+        ArrowInvalid: `head` has a NUL byte, and `wide` is False.
     """
     kind = detect_compression(head)
     if kind is not None:

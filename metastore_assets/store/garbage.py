@@ -160,14 +160,15 @@ def _read_portion(objects: ObjectStore, path: str | None, number: int) -> tuple[
 
 
 def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _Progress:
-    """Skip a gap in the numbers: no document has the number `state.oldest + 1`. Return the new progress.
+    """Return the progress after a gap in the numbers of versions. May delete the document of `state.oldest`.
 
-    There are three cases; the last one deletes a document:
+    The caller has found that version `state.oldest + 1` does not exist. There are three cases:
 
-    - `state.oldest` is missing, or is the only version. The progress starts at the oldest existing version.
-    - The next existing version was published at `before` or later. The progress is `state`.
-    - Otherwise, the document of `state.oldest` is deleted. The progress starts at the next existing version. The files
-      of the deleted version stay: `expire` deletes those that no version references any more.
+    - `state.oldest` is not the oldest existing version, or it is the only one. The new progress starts at the oldest
+      existing version.
+    - The next existing version was published at `before` or later. The progress remains `state`.
+    - Otherwise, the document of `state.oldest` is deleted. The new progress starts at the next existing version. The
+      files of the deleted version stay: `expire` deletes those that no version references any more.
     """
     oldest, *newer = documents.numbers() or [state.oldest]  # None if a user has removed the table's folder.
     if oldest != state.oldest or not newer:

@@ -171,8 +171,8 @@ class ObjectStore:
         Args:
             path: Path of the object.
             schema: Columns of all tables.
-            encodings: {column: Parquet encoding}, such as `DELTA_BINARY_PACKED` for sorted numbers. Each column that is
-                missing here gets a dictionary, unless it is nested. None: all columns get one.
+            encodings: {column: Parquet encoding}, such as `DELTA_BINARY_PACKED` for sorted numbers. A column that is
+                missing here gets a dictionary, unless it is nested. None: all columns get one, even nested columns.
             bounded: Columns with a minimum and maximum per row group. None: all columns with short values.
             minimal: Options of a file with minimal size, which replace `encodings` and `bounded`.
         """

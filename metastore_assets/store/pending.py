@@ -129,7 +129,10 @@ def save_pending(objects: ObjectStore, entries: Sequence[FragmentEntry], attempt
 
 
 def clear_pending(objects: ObjectStore, paths: Iterable[str]) -> None:
-    """Mark pending files as no longer needed: write an empty marker file beside each. They are deleted later."""
+    """Mark pending files as no longer needed: write an empty marker file beside each.
+
+    No pending file is deleted here. `remove_cleared` deletes the marked files and their markers later.
+    """
     for path in paths:
         objects.write(f"{path}{_CLEARED}", b"")
 

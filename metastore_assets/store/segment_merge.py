@@ -68,7 +68,14 @@ class MergeSource:
 
     @classmethod
     def of_range(cls, files: Sequence[Segment], keys: SegmentKeyRange) -> MergeSource:
-        """Read the rows and tombstones of a stored segment in a range of keys. Return them as a source."""
+        """Return a source of the rows and tombstones of one stored segment whose keys lie in a range.
+
+        They are read at once, and remain in memory.
+
+        Args:
+            files: The files of the segment.
+            keys: The range of keys.
+        """
         removed, rows = zip(*(file.find(keys) for file in files), strict=True)
         return cls.of_table(pa.concat_tables(rows), pa.concat_arrays(removed))
 

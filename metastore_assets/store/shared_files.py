@@ -191,14 +191,14 @@ def _unchanged_references(
     stored: Mapping[str, SharedFileEntry],
     changes: Mapping[str, EntryChanges[Any]],
 ) -> dict[str, Counter[str]]:
-    """Return {path: {group: number of references from unchanged entries}}. A group is a partition, or the table (`*`).
+    """Count references from unchanged entries. Return {path: {group: number}}; a group is a partition, or `*` (table).
 
-    Only files are counted that gain references, lose none, and have no stored count.
+    A file in `references` is counted only if it gains references, loses none, and has no stored count.
 
     Args:
         version: The new version.
         references: The changes of the number of references to each file, by path.
-        stored: The stored counts of these files.
+        stored: The stored counts of files in `references`, by path. Files without a stored count are missing.
         changes: The changes of the entries, by name of the kind.
     """
     uncounted = {path for path, changed in references.items() if path not in stored and not changed.dropped}

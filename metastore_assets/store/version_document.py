@@ -196,7 +196,10 @@ def _decode_fields(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
 
 
 def stored_entries(version: Version) -> list[StoredEntries[Any]]:
-    """Return the stored entries of a version, one object per kind; none if it was not read from a store."""
+    """Return the stored entries of a version, as one object per kind of entries.
+
+    Kinds with entries in memory are omitted. So the list is empty for a version that was not read from a store.
+    """
     entries = [getattr(version, kind.name) for kind in KINDS]
     entries = [
         stored.entries if isinstance(stored, StoredProfileSpecs | StoredMetadataCache) else stored for stored in entries

@@ -2,8 +2,8 @@
 
     <root>/<table>/versions/<n>.json                     names all files of the version
     <root>/<table>/entries/<unique>.fragments.parquet    entries of fragments; other kinds of entries have similar files
-    <root>/<table>/entries/<unique>.garbage.parquet      lists many files of the previous version that this one does
-                                                         not use
+    <root>/<table>/entries/<unique>.garbage.parquet      lists the files of the previous version that this one does
+                                                         not use, if they are too many for the JSON document
     <root>/<table>/pending/<unique>.parquet              lists profiles of attempts that have not published
     <root>/<table>/history/                              a Delta table that outlives the versions
 

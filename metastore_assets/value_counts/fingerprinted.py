@@ -116,7 +116,8 @@ def _graph(classes: tuple[str, ...]) -> Mapping[str, Typed]:
 def add_singletons(counts: list[tuple[int, int]], values: int) -> list[tuple[int, int]]:
     """Return how many distinct values of a fingerprinted column have each frequency, including values that occur once.
 
-    For 100 rows, [(1, 2), (3, 10)] becomes [(1, 70), (3, 10)]: ten values have 30 rows, so 70 values occur once.
+    For 100 rows, [(1, 2), (3, 10)] becomes [(1, 70), (3, 10)]. The ten values with frequency 3 have 30 rows together.
+    So 70 values occur once, of which only two are stored.
 
     Args:
         counts: (frequency, number of stored distinct values with this frequency).

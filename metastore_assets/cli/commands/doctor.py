@@ -83,11 +83,14 @@ def _diagnose(invocation: Invocation, names: Sequence[str], watcher: Watcher, *,
 
 
 def _read_config(invocation: Invocation, names: Sequence[str]) -> tuple[MetastoreConfig | None, DoctorFinding]:
-    """Return the configuration with the tables in its databases (None if it is invalid), and the finding about it.
+    """Return the configuration with the tables in its databases, and the finding about it.
+
+    The configuration is None if its file is missing or invalid, or if it lacks one of `names`. The finding is then
+    `failed`.
 
     Args:
         invocation: The global options.
-        names: The names of tables, which the configuration must contain.
+        names: The names of tables to find in the configuration.
     """
     from metastore_assets.cli.diagnosis.finding import DoctorFinding
     from metastore_assets.config.file import config_path

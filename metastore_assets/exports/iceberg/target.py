@@ -325,9 +325,10 @@ def _is_ours(file: PartitionStatisticsFile) -> bool:
 
 
 def _change_properties(table: Table) -> dict[str, str]:
-    """Return the current metadata file and the time of the table's last change, as properties for exported blobs.
+    """Return properties for exported blobs: the table's current metadata file and the time of its last change.
 
-    By these properties, `last_changed_ms` ignores the commit that registers the blobs.
+    The commit that registers the blobs updates the table's time. With these properties, `last_changed_ms` returns the
+    earlier time.
     """
     metadata = table.metadata.model_dump(
         mode="json", by_alias=True, include={"last_updated_ms", "metadata_log", "statistics"}

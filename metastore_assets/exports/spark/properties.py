@@ -36,8 +36,8 @@ def column_properties(
     """Return the properties with the statistics of a column.
 
     The result is empty if Spark would misread the statistics, or if a key is too long for a Hive metastore. For
-    example, Spark takes a number, date or boolean column for a column of nulls if bounds or the distinct count are
-    missing.
+    example, if bounds or the distinct count are missing, Spark assumes that a number, date or boolean column has only
+    nulls.
 
     Args:
         column: The column in Spark's catalog.

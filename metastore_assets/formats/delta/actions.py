@@ -237,9 +237,9 @@ def _json_actions(read: Callable[[], bytes]) -> Iterator[Action]:
 
 
 def _checkpoint_actions(location: Location, name: str, columns: Sequence[str]) -> Iterator[Action]:
-    """Yield the actions in one file of a checkpoint, except removals, then the `add` actions in its sidecars.
+    """Yield the actions in one file of a checkpoint. After them, yield the `add` actions in the file's sidecars.
 
-    The actions that name the sidecars are not yielded.
+    Actions that remove files or name sidecars are not yielded.
 
     Args:
         location: the table's folder.

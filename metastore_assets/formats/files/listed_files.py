@@ -23,7 +23,8 @@ _DATA = pa.schema([*_LISTED, ("kind", pa.string()), ("suffix", pa.string()), ("i
 class ListedFiles:
     """The files of a listing. Iteration yields them ordered by path.
 
-    If there are many files, they are in a temporary file. The paths of their folders are in memory.
+    If there are many files, a temporary file has their paths, sizes and versions. The paths of folders and of empty
+    files are always in memory.
     """
 
     def __init__(self) -> None:

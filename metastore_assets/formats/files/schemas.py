@@ -166,8 +166,7 @@ class TextSchemaReader:
         """Infer the columns of CSV or JSON files from their summaries, and decide how each file is read.
 
         Returns:
-            A description of each file, the columns of all files, and a reason for each type that a value of a column
-                ruled out.
+            A description of each file, the columns of all files, and the reasons why columns do not have other types.
         """
         readable = [index for index, content in enumerate(contents) if not isinstance(content, FragmentError)]
         inputs = [

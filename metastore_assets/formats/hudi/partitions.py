@@ -149,9 +149,10 @@ def value_type(paths: PartitionPaths, column: str, schema: pa.Schema) -> pa.Data
 def partition_types(
     paths: PartitionPaths, columns: Sequence[str], partitions: Collection[str], schema: pa.Schema
 ) -> dict[str, pa.DataType]:
-    """Return the type of each partition column: text unless all values in its paths can be parsed as the schema's type.
+    """Return the type of each partition column: the schema's type if all values in the paths can be parsed as it.
 
-    Some key generators write a date as a number of days, for example.
+    Otherwise, the type is text: for a date column whose values a key generator has written as numbers of days, for
+    example.
 
     Args:
         paths: the layout of partition paths.

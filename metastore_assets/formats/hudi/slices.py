@@ -56,7 +56,7 @@ def parse_data_file_name(name: str) -> BaseName | LogName | None:
         The parsed name of a base file or log file; None for a file without rows of the table.
 
     Raises:
-        ValueError: it is the name of a data file, but not as Hudi names data files.
+        ValueError: the name looks like that of a data file, such as `x.parquet`, but Hudi does not write such names.
     """
     if match := _BASE.fullmatch(name):
         return BaseName(match["id"], match["instant"], match["kind"])

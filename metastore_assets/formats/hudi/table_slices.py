@@ -137,7 +137,7 @@ class TableSlices:
 
 
 def _is_data_file(name: str) -> bool:
-    """Return whether a name is that of a data file, valid or not."""
+    """Return whether a name is that of a data file. A name such as `x.parquet`, which Hudi never gives, counts too."""
     try:
         return parse_data_file_name(name) is not None
     except ValueError:

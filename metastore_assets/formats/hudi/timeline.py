@@ -172,11 +172,10 @@ class HudiState:
     """The first instant of the active timeline. Earlier instants are archived, except those that savepoints retain."""
 
     def includes(self, instant: str) -> bool:
-        """Return True if the write of an instant belongs to this state.
+        """Return True if the write of an instant belongs to this state. Two kinds of instants do:
 
-        All instants in `requested` belong to it. Other instants belong to it only if they are archived, which means
-        that they are before `start`. Of the archived instants, those after `until` do not belong to the state, unless
-        `instants` is empty.
+        - the instants in `requested`;
+        - archived instants, which are before `start`: those up to `until`, or all if `instants` is empty.
 
         `until` may itself be before `start`, because a savepoint can retain an instant while later ones are archived.
         """

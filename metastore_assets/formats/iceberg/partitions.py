@@ -58,7 +58,7 @@ class Partition:
 
     @cached_property
     def constant_texts(self) -> tuple[tuple[str, str | None], ...]:
-        """The constants as (field id, text). Distinct values have distinct texts."""
+        """The constants as (field id, text); the text is None for null. Distinct values have distinct texts."""
         return tuple((field_id, value_text(value)) for field_id, value in self.constants)
 
 

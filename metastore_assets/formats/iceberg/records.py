@@ -32,7 +32,7 @@ def records_by_id(
 
 
 def partition_name(index: int) -> str:
-    """Return the name of a partition field in records, by its position in the spec."""
+    """Return the name of a partition field in records: `partition_0` for the first field of the spec."""
     return f"partition_{index}"
 
 

@@ -139,8 +139,13 @@ class IcebergFormat(TableFormat):
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
         """Return the changes from the state `since` to the current one, or a NoDiff.
 
-        The result is a NoDiff if `since` is not the last planned state or has expired. It is also a NoDiff if something
-        other than files may have changed, such as the schema.
+        The result is a NoDiff in these cases, among others:
+
+        - The cache does not record `since` as the state that was planned last.
+        - The snapshot of `since` has expired.
+        - Something other than files may have changed, such as the schema.
+
+        After any other result, the cache records the current state as the one that was planned last.
         """
         with self._iceberg_errors():
             try:

@@ -118,9 +118,14 @@ def read_avro_records(
 
 
 def read_header(stream: io.BufferedReader) -> AvroHeader:
-    """Read the header at the start of a stream, up to the first block.
+    """Read the header at the start of a stream, and return it. The stream is then at the first block.
 
-    Raises ArrowInvalid, UnsupportedError, LimitError, or an error that `_decoder_errors` converts.
+    Call it in a `_decoder_errors` block, because corrupt bytes also raise other errors, such as EOFError.
+
+    Raises:
+        ArrowInvalid: the file is no Avro file, or is corrupt.
+        UnsupportedError: the codec has no reader, or a type contains itself.
+        LimitError: a limit is exceeded.
     """
     if stream.read(len(_MAGIC)) != _MAGIC:
         raise pa.ArrowInvalid("it is no Avro file: it does not start with `Obj`")

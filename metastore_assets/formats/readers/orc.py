@@ -128,7 +128,12 @@ def _to_local(clock: Clock, leaf: pa.Array) -> pa.Array:
 
 
 def _field(stored: pa.Field, name: str | None = None) -> pa.Field:
-    """Return a field of an ORC file with its field id, and with the type in which the reader returns it."""
+    """Return a field of an ORC file with its field id, and with the type in which the reader returns it.
+
+    Args:
+        stored: The field in the file.
+        name: The name of the returned field; None for the name in the file.
+    """
     metadata = None
     attributes = stored.metadata or {}
     if _FIELD_ID in attributes:

@@ -388,9 +388,10 @@ def _copy_tasks(
     used_sections: Mapping[str, int],
     limits: CompactionLimits,
 ) -> Iterable[CopyTask]:
-    """Yield the tasks that copy the used profiles out of sparse files.
+    """Yield the tasks that copy the used profiles out of sparse files: those with too few used profiles.
 
-    A group (see `compact_changes`) is skipped if its sparse files have few unused profiles.
+    A group is the fragments of a partition, or the nodes of one merge tree. It is skipped if its sparse files have few
+    unused profiles, compared with the used profiles of the group.
 
     Args:
         folder: The folder of the new files.

@@ -80,7 +80,7 @@ class MergePlan:
 
 
 def tree_shape() -> TreeShape:
-    """Return the shape of all trees of merges."""
+    """Return the rule by which every merge tree divides its children into branches."""
     return TreeShape(FAN_IN)
 
 
@@ -170,7 +170,10 @@ class _StoredNodes:
         ])  # fmt: skip
 
     def load_groups(self, group_keys: Collection[str]) -> None:
-        """Load all nodes of these groups."""
+        """Load all nodes of the merge trees of these groups.
+
+        A group is a partition or the table (see the module). Afterwards, `group` returns its nodes.
+        """
         self._groups |= {key: {} for key in group_keys}
         prefixes = [node_key_prefix(key) for key in group_keys]
         for node in self._lookup.find_prefixes(prefixes) if prefixes else ():

@@ -124,7 +124,7 @@ class TreeShape:
         return _format_digits(self.position(key), self.fan_in.bit_length() - 1)
 
     def sort(self, keys: Iterable[str]) -> list[tuple[str, str]]:
-        """Return (digits of the position, key) of each child, by increasing position.
+        """Return (digits, key) of each child, sorted. The digits are the hash of the key as text, see `digits`.
 
         `keys` are the keys of the children, in any order.
         """

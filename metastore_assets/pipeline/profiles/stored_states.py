@@ -163,7 +163,7 @@ class _StoredProfile:
             spec: The profile spec.
             sources: {field id: profiles}, this profile first. The column's states are derived from the sum of the value
                 counts of these profiles. For other columns, only this profile is used.
-            emptied: Field ids of columns whose value counts are part of a sum in the table of another profile. In the
+            emptied: Field ids of columns whose value counts another profile adds to its own (see `sources`). In the
                 returned table, the row of such a column has only the number of nulls.
         """
         # Rows that cannot be used unchanged are appended to the table; `order` then selects one row for each column.

@@ -190,7 +190,7 @@ def _user_defined_differences(
 def _is_equal(left: Any, right: Any, near_zero: float = 0.0) -> bool:
     """Return whether two statistics are equal, except for rounding. NaN equals NaN.
 
-    `near_zero` is the absolute difference of floats that is ignored, besides the relative one.
+    Two floats are equal if they differ relatively by at most `_ROUNDING`, or absolutely by at most `near_zero`.
     """
     if isinstance(left, float) and isinstance(right, float):
         is_close = math.isclose(left, right, rel_tol=_ROUNDING, abs_tol=near_zero)

@@ -214,7 +214,7 @@ def _wrong_parts(group: str, name: str, stored: NodeEntry | None, branch: Branch
 
 
 def _nodes_by_group(nodes: Iterable[NodeEntry]) -> dict[str, dict[str, NodeEntry]]:
-    """Return {key of a group: {name of a branch of its merge tree: node of this branch}}."""
+    """Return {partition key, or `TABLE` for the tree over all partitions: {name of a branch: its node}}."""
     groups: dict[str, dict[str, NodeEntry]] = {}
     for node in nodes:
         groups.setdefault(node.group, {})[node.name] = node

@@ -1,8 +1,8 @@
 """States of user-defined statistics. All states of a table's column are one binary value: an Arrow stream of one row.
 
 The row has a field struct(`state`, `reason`) for each statistic. The name of the field is the key of the statistic: its
-reference and revision, such as `my_module:Median@1`. If the user's code raised an error or returned a value of another
-type, there is a reason instead of a state. Other statistics are not affected.
+reference and revision, such as `my_module:Median@1`. There is a reason instead of a state if the user's code raised an
+error, or returned a value that is not of the declared type. Other statistics are not affected.
 """
 
 from __future__ import annotations

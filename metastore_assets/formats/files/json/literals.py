@@ -80,7 +80,7 @@ def replace_literals(value: Any, path: str, declared: Set[str]) -> Any:
 
 
 def text_types(type_: pa.DataType, path: str, declared: Set[str]) -> pa.DataType:
-    """Return `type_` with the type string at each path in `declared`.
+    """Return `type_`, but with Arrow's type `string` for each part whose path is in `declared`.
 
     Rows have this type before `cast_rows` parses the texts.
 
