@@ -11,10 +11,12 @@ from typing import NoReturn
 from metastore_assets.cli.interrupt import install_signal_handlers
 from metastore_assets.startup import (
     FastExit,
+    call_with_frame_memory,
     collect_garbage_seldom,
     disable_pydantic_plugins,
     hide_pandas,
     limit_blas_threads,
+    share_dataclass_methods,
 )
 
 
@@ -22,7 +24,7 @@ def main() -> NoReturn:
     """Run the command line of this process, and exit with its status."""
     fast_exit = FastExit()
     try:
-        run()
+        call_with_frame_memory(run)
     except SystemExit as request:
         if isinstance(request.code, int):
             fast_exit.status = request.code
@@ -47,6 +49,7 @@ def run() -> NoReturn:
     disable_pydantic_plugins()
     limit_blas_threads()
     collect_garbage_seldom()
+    share_dataclass_methods()
     # Warnings of libraries address programmers; a user of the command cannot act on them.
     if not sys.warnoptions:
         warnings.simplefilter("ignore")

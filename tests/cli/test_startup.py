@@ -132,9 +132,21 @@ def test_numpy_starts_threads_only_on_request() -> None:
 
 
 _TRICKS = """
-import gc, json, os, sys, types
+import dataclasses, gc, json, os, resource, sys, types
 from metastore_assets import startup
 
+def called(a, b, c, d, e, f, g, h, i, j, k, l):
+    pass
+
+def page_faults(depth):
+    if depth:
+        return page_faults(depth - 1)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(1000):
+        called(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+startup.share_dataclass_methods()
 startup.hide_pandas()
 startup.disable_pydantic_plugins()
 startup.limit_blas_threads()
@@ -145,6 +157,8 @@ print(json.dumps({
     "variables": sorted({"PYDANTIC_DISABLE_PLUGINS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"} & set(os.environ)),
     "lazy": type(startup.pc) is not types.ModuleType,
     "gc": gc.get_threshold()[0] > 10_000,
+    "dataclasses": dataclasses.dataclass.__module__ != "dataclasses",
+    "frames": startup.call_with_frame_memory(lambda: max(map(page_faults, range(400)))) < 500,
 }))
 end = startup.FastExit()
 sys.modules["held"] = held = types.SimpleNamespace()
@@ -167,6 +181,8 @@ def test_one_variable_turns_off_all_start_up_tricks(tmp_path: Path, value: str |
         "variables": sorted(variables[:3]) if is_fast else [],
         "lazy": is_fast,
         "gc": is_fast,
+        "dataclasses": is_fast,
+        "frames": is_fast,
     }
     assert ((tmp_path / "output").read_text() == "") == is_fast
 
