@@ -1,6 +1,7 @@
-"""The configuration in Dagster. Runs and sensors replace `${VAR}` by its value; loading definitions does not.
+"""The configuration as Dagster uses it.
 
-The root is the folder with all stored state.
+Runs and sensors replace each `${VAR}` in it by the value of the environment variable `VAR`. Loading the code location
+does not. The root of the Metastore is the folder with all stored state.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""S3 access for the root, tables and catalogs of a configuration, taken from the S3 resource of dagster-aws."""
+"""Settings for access to S3, copied from the S3 resource of dagster-aws into a configuration.
+
+They apply to the configuration's root (the folder with all stored state), tables, databases and catalogs.
+"""
 
 import re
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
-"""Metadata that describes a commit: the differences between two versions that were reported to Dagster in succession.
+"""Metadata that describes a commit: the differences between the version that a run reports and the one reported before.
 
-A version is the published statistics of a table at one snapshot.
+A version is the published statistics of a table at one snapshot. Runs report versions to Dagster.
 """
 
 from collections.abc import Collection, Iterator

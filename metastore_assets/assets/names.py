@@ -1,10 +1,10 @@
-"""The names of a table's assets, op, pool, job, sensor and partitions in Dagster.
+"""The names of a table's objects in Dagster: its assets, op, pool, job, sensor and partitions.
 
 The names are unique: the configuration rejects table names that differ only in punctuation or case, and each kind of
 object has its own suffix.
 
-A table-level file contains one kind of data about the whole table: its statistics, value frequencies, histograms or
-ranks.
+Some assets stand for table-level files. Each such file has one kind of data about the whole table: statistics, value
+frequencies, histograms or ranks.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
 """The state of a table that the events in Dagster show.
 
 A version is the published statistics of a table at one snapshot. The report of a version is the series of events about
-it, of which the materialization of the table's statistics is the last. A report without this event is incomplete. Equal
-content ids mean equal statistics.
+it, of which the materialization of the table's statistics is the last. A report without this event is incomplete. A
+content id is a digest: equal content ids of a table or partition mean equal statistics.
 """
 
 from collections.abc import Iterator, Mapping

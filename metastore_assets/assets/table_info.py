@@ -1,7 +1,7 @@
 """What Dagster must know of each table to load a code location: its format, and whether it has partition columns.
 
-The root has one file with these facts for all tables. Definitions read this file, so they do not wait for tables or
-catalogs. Sensors and runs keep it up to date.
+One file in the root (the folder with all stored state) has these facts for all tables. Definitions read this file, so
+they do not wait for tables or catalogs. Sensors and runs keep it up to date.
 """
 
 import json

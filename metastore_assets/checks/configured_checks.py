@@ -1,6 +1,6 @@
-"""The checks of a configuration: parsing of entries, validation when a configuration is loaded, and names.
+"""The checks in a configuration: functions that parse them, validate them when it is loaded, and give them names.
 
-An entry has one of these forms:
+An entry, which declares one check, has one of these forms:
 
 - the name of a check: `not_null`;
 - a mapping of the name to settings: `range: {minimum: 0}`;

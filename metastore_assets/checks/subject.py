@@ -1,6 +1,6 @@
 """The subject that a check is evaluated for: a table, partition or column at a version.
 
-A version is the published statistics of a table at one snapshot. Some checks compare it with an earlier version.
+A version is the published statistics of a table at one snapshot. Some checks compare two versions of a subject.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Models of the JSON documents that queries, comparisons and checks print with `--json`.
 
-`work_documents` has those of the other commands. `output_schemas` has their JSON schemas.
+`work_documents` has the models of the other commands. `output_schemas` generates JSON schemas from all models.
 
 Commands do not use the models. Tests validate the output of every command with them.
 """

@@ -1,4 +1,4 @@
-"""Pydantic models of `metastore.yaml`: the whole configuration, catalogs, tables and databases."""
+"""Pydantic models of `metastore.yaml`: a model of the whole file, and models of its catalogs, tables and databases."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """The export of statistics to a table in a catalog: to its columns, its properties, and its partitions.
 
-A Hive metastore and Glue change a table with several requests. Claims are properties that describe the exported
-statistics. They are removed before the statistics change and stored last, so an interrupted export claims nothing
-wrong:
+An export changes a table in Glue or a Hive metastore with several requests, and may be interrupted between them. Claims
+are properties that describe the exported statistics. They are removed before the statistics change and stored last, so
+an interrupted export claims nothing wrong:
 
 - The property `writing` of the table has a token of the export. Its presence means that the export is incomplete.
 - The property `content` of a partition ends in `:writing` while its statistics are changed.
-- The mark, properties of the table that name the exported version, is removed first and written last.
+- The mark is a set of table properties that name the exported version. It is removed first and written last.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The partitions that a metastore registers, matched with the partitions of a version by their values."""
+"""The partitions that a Hive metastore or Glue registers, matched by their values with the partitions of a version."""
 
 from __future__ import annotations
 

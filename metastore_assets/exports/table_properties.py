@@ -1,4 +1,7 @@
-"""Properties of a table in a metastore: long texts, split into several properties, and a record of written columns."""
+"""Text properties of a table in Glue or a Hive metastore. Long texts are split into several properties.
+
+One property records the columns whose statistics an export wrote.
+"""
 
 from __future__ import annotations
 

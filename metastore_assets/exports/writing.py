@@ -1,6 +1,7 @@
 """Functions that write, inspect and remove the exports of a table.
 
-A target that fails changes neither the version nor the other targets: its result has the state `failed`.
+A target is a place to which statistics are exported, such as a Hive metastore. If a target fails, its result has the
+state `failed`. The version and the other targets are not affected.
 """
 
 from __future__ import annotations

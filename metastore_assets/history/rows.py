@@ -1,4 +1,4 @@
-"""The rows of a history as objects."""
+"""`HistoryRow`: the statistics of one column in one version of a table, as a Python object."""
 
 from __future__ import annotations
 

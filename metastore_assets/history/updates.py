@@ -1,8 +1,8 @@
-"""Updates of a history: appending versions, reading, and removal of values.
+"""A history of statistics: appending of versions, reading, and removal of column values.
 
 A history has a row for each version and column. While a version exists, its rows can be computed from it, so not every
-publish appends to the history. A publish appends the rows of all missing versions after a pause of 10 minutes, at every
-16th version, and before versions expire. Readers compute the rows of versions that are not appended yet.
+publish appends to the history. A publish appends all missing versions at every 16th version, before versions expire,
+and if the publish before it was at least 10 minutes earlier. Readers compute the rows of versions that are missing.
 
 Each commit of the Delta table records the last appended version. So an interrupted append is repeated, and concurrent
 appends do not duplicate rows.

@@ -1,7 +1,9 @@
-"""The directories of a fragment index: what lookups need to know about its range files, so that they open few files.
+"""The directories of a fragment index: each describes many files of the index, so that a lookup opens few of them.
 
-A large segment has two files for each range of keys: one of fragments and tombstones, one of flat columns. A directory
-has the zones and the Parquet footers of up to 64 ranges. The files that it describes are read as if they were one file.
+A large segment of the index has two files for each range of keys. One has the fragments and the tombstones (keys of
+removed fragments). The other has flat columns: bounds and counts. A zone is a run of fragments, with bounds that cover
+all of them. A directory has the zones and the Parquet footers of up to 64 ranges. So lookups read the files of these
+ranges as if they were one file.
 """
 
 from __future__ import annotations

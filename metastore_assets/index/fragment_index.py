@@ -1,9 +1,9 @@
-"""The fragment index: bounds and null counts of each column in each fragment.
+"""The fragment index: bounds and null counts of each column in each fragment. It consists of segments.
 
     index/<unique>.index.parquet              a small segment (see `store.segments`)
-    index/<unique>.fragments.index.parquet    the fragments of a range of keys of a large segment, and tombstones
-    index/<unique>.columns.index.parquet      row counts, sizes, and bounds of all columns, of the same fragments
-    index/<unique>.directory.index.parquet    zones and footers of up to 64 ranges
+    index/<unique>.fragments.index.parquet    a key range of a large segment: its fragments and tombstones
+    index/<unique>.columns.index.parquet      the same range: row counts, sizes, and bounds of columns, by fragment
+    index/<unique>.directory.index.parquet    up to 64 ranges: their zones, and the footers of their files
 
 The fragments of a segment are sorted by key: partition key, then path. A small segment is one file, with the sections
 `tombstones`, `rows` (the fragments) and `column <field id>` (bounds and counts of a column). A large segment has two

@@ -1,8 +1,8 @@
-"""A writer of the fragment index. A commit adds one segment, and does a bounded part of the due merges.
+"""A writer of the fragment index. A commit adds one segment, and merges older segments a bounded part at a time.
 
 A segment has rows of fragments, sorted by key, and tombstones: keys of fragments that it removes from older segments. A
-large segment has several files, which also have zones: runs of fragments with common bounds. `index.fragment_index`
-describes the files.
+large segment has several files, and zones: runs of fragments with common bounds. `index.fragment_index` describes the
+files.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
 """Estimates of the number of rows that match a predicate, with bounds that always hold.
 
-Value counts and histograms give bounds for each condition on one column, over the whole table; quantile sketches give
-estimates. The index gives bounds for the whole predicate, fragment by fragment. Both pairs of bounds are valid. So the
-result has the greater lower bound and the smaller upper bound.
+The bounds are computed in two ways:
+
+- Value counts and histograms of the whole table give bounds for each condition on one column. The bounds of the
+  predicate follow from these. Quantile sketches give only estimates.
+- The fragment index gives bounds for the whole predicate in each fragment, which are added up.
+
+Both are valid, so the result has the greater lower bound and the smaller upper bound.
 """
 
 from __future__ import annotations

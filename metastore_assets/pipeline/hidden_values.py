@@ -1,4 +1,7 @@
-"""Hidden columns: the key for hashing their values, and functions that check that nothing else reveals the values."""
+"""Hidden columns: the key for hashing their values, and checks that the values are not revealed elsewhere.
+
+A renamed column, a partition key or a derived column could reveal them.
+"""
 
 from __future__ import annotations
 

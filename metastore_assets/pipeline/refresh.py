@@ -1,4 +1,8 @@
-"""The refresh of one table's Metastore: plan, run the stages, and plan again if the plan was outdated."""
+"""The refresh of one table: publishing a version, which is the table's statistics at its current snapshot.
+
+A refresh makes a plan and runs its stages. If the plan is outdated by then, for example because another refresh has
+published a version, it plans again.
+"""
 
 from __future__ import annotations
 

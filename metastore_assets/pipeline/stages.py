@@ -1,6 +1,6 @@
-"""The stages of a refresh as data, with text and JSON about their work.
+"""The stages of a refresh, such as profiling fragments: objects that describe their work as text and JSON.
 
-A plan consists of stages. A dry run prints them, and a refresh executes the same objects.
+The plan of a refresh is a list of stages. A dry run prints the stages that a refresh would execute.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The next value filters of a table's fragments, updated from the published version.
+"""Update of the published value filters of a table's fragments to those of the next version.
 
 A value filter is a set of hash prefixes of a column's values in one fragment. It shows which values the fragment does
 not contain.

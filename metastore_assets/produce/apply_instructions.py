@@ -3,8 +3,8 @@
 A stage computes rows for target keys (the keys of its output) from rows of source keys (the keys of its input). An
 instruction is a row that replaces older rows of a target key, deletes them (a tombstone), or adds to its total. An
 update lists the changed target keys for the next stages. A task applies instructions to one key range: it rewrites the
-range (`bulk`), or writes the changes to a new sorted file (a run). A step is the part of a task for some target keys. A
-Preserve hook copies values such as ids from previous rows to new rows of a key.
+range (`bulk`), or writes the changes to a new sorted file (a run). A step is the effect of a task on a few target keys.
+A Preserve hook copies values such as ids from previous rows to new rows of a key.
 """
 
 from __future__ import annotations

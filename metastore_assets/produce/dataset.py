@@ -1,8 +1,8 @@
 """A dataset of one version: several sorted files (runs) that are read like one.
 
-A shard is a key range with its runs. Runs of level 0 are newer than the runs of shards, and contain keys of all
-shards. A unit is a group of rows that are replaced together; a tombstone is a row that deletes a unit. A sum dataset
-contains totals by key: each run has amounts to add, and the total of a key is the sum over all runs.
+A shard is a key range with its own runs. Further runs, those of level 0, may contain keys of all shards. They are newer
+than the runs of shards. A unit is a group of rows that are replaced together; a tombstone is a row that deletes a unit.
+A sum dataset contains totals by key: each run has amounts to add, and the total of a key is the sum over all runs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""One step of one dataset: instructions lead from its previous state to its new state and an update.
+"""One step of one dataset: applying instructions to it, which results in its new state and an update.
 
-A dataset belongs to a node (a root or a stage of a dataflow), and consists of sorted files (runs). A shard is a key
-range with its runs. Level 0 has the newest runs, which span all shards. Instructions are rows that replace or delete
-rows of the dataset, or add to its totals. An update lists the changed keys. The credit of a dataset is the number of
-rows that merges of its runs may write.
+A dataset has the content or the key-mappings of a node (a root or a stage of a dataflow). Instructions are rows that
+replace or delete rows of the dataset, or amounts to add to its totals. An update lists the changed keys.
+
+A dataset consists of sorted files, called runs. The newest runs are at level 0, and span all keys. Every older run
+belongs to a shard, which is a key range with its runs. The credit of a dataset is the number of rows that merges of its
+runs may write.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The context of one step of a dataflow: its settings, the destination of sorted rows, and data shared by its nodes.
+"""The context of one step of a dataflow: settings, the destination of sorted rows, and data that nodes share.
 
-A node is a root or a stage of the dataflow.
+A step computes the next state of the dataflow from its last state. A node is a root or a stage of the dataflow.
 """
 
 from __future__ import annotations

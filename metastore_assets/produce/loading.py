@@ -1,6 +1,8 @@
-"""Loading of complete content: sorted rows become the files (runs) of a root or a sum stage, without an update.
+"""Loading of complete content: sorted rows are written as the files (runs) of a root or a sum stage.
 
-Several processes may write runs, each for one key range. One process combines all runs into one dataset.
+A root is an external source of rows. A sum stage has totals by key. Loading replaces all rows, so no list of changed
+keys (update) is written. Several processes may write runs, each for one key range. One process combines all runs into
+one dataset.
 """
 
 from __future__ import annotations

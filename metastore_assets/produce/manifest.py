@@ -1,10 +1,10 @@
-"""Manifests of the versions of a dataflow. A manifest is written once, after all files of its version.
+"""Manifests of the versions of a dataflow. A manifest is a JSON document that names all files of one version.
 
-    <storage>/versions/<document>.json     names all files of a version
-    <storage>/data/<unique>.parquet        runs and updates; `expire` deletes unreferenced files
+    <storage>/versions/<document>.json     a manifest, which is written once, after all files of its version
+    <storage>/data/<unique>.parquet        a run (sorted rows) or an update (changes)
 
-A compaction replaces runs by equivalent ones, and writes another document for the same version. Document numbers are
-consecutive. Version numbers never decrease.
+A compaction replaces runs by equivalent ones, and writes another manifest for the same version. Manifests have
+consecutive document numbers. Their version numbers never decrease. `expire` deletes data files that no manifest names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Calls of a stage's Preserve hook, which copies values such as ids from previous rows to new rows of a target key."""
+"""Calls of a stage's Preserve hook, which copies values, such as ids, from previous rows to new rows with the same key.
+
+A stage is a step of a dataflow that computes rows. The keys of these rows are its target keys.
+"""
 
 from __future__ import annotations
 

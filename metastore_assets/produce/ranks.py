@@ -1,8 +1,8 @@
 """Ranks in a sum stage: the sum of the amounts before a key, and the key at a rank.
 
-The totals of a stage are in several sorted files (runs). The sum before a key is added up over all runs. Each run
-contributes complete row groups, whose sums are in the file's footer, and a part of one row group, which must be
-read.
+A sum stage has totals by key. Several sorted files (runs) contain amounts, and the total of a key is the sum over all
+runs. The sum before a key is added up over all runs, too. Each run contributes complete row groups, whose sums are in
+the file's footer, and a part of one row group, which must be read.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Calls of a stage's Produce function on changed source keys, and conversion of its output to instructions.
 
-A feeder is a node whose output the stage reads. Its keys are the source keys of the stage; the stage's output has
-target keys. The function is called for each source key that a feeder's update has, with all current values of the key.
-Its output replaces the rows that the source key contributed before. Instructions are the rows that carry out this
-replacement. Key-mappings are the stored pairs (source key, target key).
+A feeder is a node whose output the stage reads. The keys of feeders are the source keys of the stage; the stage's
+output has target keys. The function is called for each source key that changed in a feeder, with all current values of
+the key. Its output replaces the rows that the source key contributed before. Instructions are the rows that carry out
+this replacement. Key-mappings are the stored pairs (source key, target key).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Runs: sorted, immutable Parquet files. An index of the keys of their row groups allows partial reads.
 
-Runs of a sum stage have amounts: columns whose values are added up over all runs. `RunSchema.counted` names the int64
-amounts, whose sums are also stored per row group. Runs of all other stages and of roots can have tombstones instead:
-rows that delete older rows.
+A sum stage has totals by key. Its runs have amounts: columns whose values are added up over all runs. The sums of int64
+amounts (`RunSchema.counted`) are stored per row group. Other runs can have tombstones: rows that delete older rows.
 """
 
 from __future__ import annotations

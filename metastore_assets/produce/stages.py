@@ -1,4 +1,8 @@
-"""The declarations of a dataflow graph: roots, stages with a Produce function, and sum stages."""
+"""The declarations of a dataflow graph: roots, stages with a Produce function, and sum stages.
+
+A root is an external source of rows. A Produce function maps source keys (the keys of a stage's input), with their
+values, to rows of target keys (the keys of its output). A sum stage adds up amounts by key.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The state of a dataflow: the files of all nodes and a few numbers, as an immutable value.
+"""The state of a dataflow: the files of each node (a root or a stage) and a few numbers. It is immutable.
 
-A state can be stored in any document as a JSON object. A file that no published document references is garbage.
+`to_json` converts the state to a JSON object, which can be stored in any document. A file of a dataflow is garbage if
+no published document names it.
 """
 
 from __future__ import annotations

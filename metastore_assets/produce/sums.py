@@ -1,9 +1,9 @@
 """Sum stages: the amounts that changed rows add or remove, and the totals that result.
 
-An amount is a number to add to a total. A source key is a key of the stage's input. If its rows change, the amounts of
-the previous rows are subtracted from the totals, and those of the current rows are added. Nothing else is read. The
-totals have target keys, the keys of the stage's output. A target key is removed when all of its totals are zero. The
-negation of every amount and total must fit its type, so that it can be subtracted again.
+An amount is a number to add to a total. Source keys are the keys of the stage's input. Target keys are the keys of its
+output, which is the totals. When rows of a source key change, the amounts of the key's previous rows are subtracted
+from the totals. Those of its current rows are added. No other rows are read. A target key is removed when all of its
+totals are zero. The negation of every amount and total must fit its type, too, so that it can be subtracted again.
 
 The rows come from two kinds of feeders (nodes that a stage reads). A feeder that stores its rows has an update with the
 changed keys. A delta root stores nothing, and passes deltas: batches of rows that were added or removed.

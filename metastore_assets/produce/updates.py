@@ -1,4 +1,4 @@
-"""Updates: changes by key. Their schema, and the validation of updates from sources."""
+"""The schema of updates, which are changes by key, and the validation of updates that roots (external sources) get."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Spark's data source `metastore`, which reads only files that may have matching rows.
+"""Spark's data source `metastore`: the rows of a table that match a predicate.
 
-The predicate is an option of the source. Filters of a query are not pushed down to the source: Spark evaluates them
-itself. With pushdown, Spark 4.3 would apply a filter that the source rejects to other queries of the same frame, too.
+The predicate is the option `where` of the source. Only files that may have matching rows are read.
+
+Filters of a query are not pushed down to the source: Spark evaluates them itself. With pushdown in Spark 4.3, a filter
+that the source rejects would also be applied to other queries of the same frame.
 
 The root, which is the argument of `load`, is the folder with all stored state.
 """

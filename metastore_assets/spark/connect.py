@@ -1,4 +1,4 @@
-"""Spark Connect: sessions on a server, its number of parallel tasks, and the interruption of its jobs."""
+"""Spark Connect: opening sessions on a server, counting the tasks that it runs in parallel, and interrupting jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Spark session of this process: classic, on any master, or of a Spark Connect server."""
+"""The Spark session of this process: a classic session on any master, or a session of a Spark Connect server."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """A shuffle of encoded data on Spark: tasks yield rows, Spark moves them to partitions, and each group is reduced.
 
-A row is a blob with integer keys. For Spark, blobs are opaque, so values of tables need no conversion to Spark's types.
+A row is a blob with three integers: its partition, its group in the partition, and its position in the group. The
+caller's function reduces the rows of a group to one result. For Spark, blobs are opaque, so values of tables need no
+conversion to Spark's types.
 """
 
 from __future__ import annotations

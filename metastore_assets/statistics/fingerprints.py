@@ -1,8 +1,8 @@
 """Fingerprints: 48-bit hashes of values, which are stored where the values would take too much space.
 
-Equal values have equal fingerprints; different values rarely have equal ones. A fingerprint consists of the upper bits
-of a value's first 64-bit hash. Fingerprints of fewer than 48 bits can be computed, too. They are the upper bits of the
-48, so their order is the same.
+Equal values have equal fingerprints; different values rarely have equal ones. A value has two 64-bit hashes (see
+`statistics.hashing`). Its fingerprint is the upper 48 bits of the first one. Shorter fingerprints can be computed, too.
+They are the upper bits of the 48, so their order is the same.
 """
 
 from __future__ import annotations

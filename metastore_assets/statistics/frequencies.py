@@ -1,4 +1,7 @@
-"""Frequencies: the distinct values of a column with the number of rows of each, their sums, and their statistics."""
+"""Frequencies: each distinct value of a column, with its number of rows.
+
+The functions add, subtract and split frequencies, and compute statistics from them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The progress of an unfinished backfill, from which the same request continues.
+"""The stored progress of an unfinished backfill. A later backfill with the same request continues from it.
 
     <root>/<table>/backfills/<digest of the request>.json
 

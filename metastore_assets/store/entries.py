@@ -1,4 +1,4 @@
-"""The entries of a version, such as one per fragment, partition, profile spec and cached piece of metadata.
+"""The entries of a version: one for each fragment, partition, profile spec, piece of cached metadata, and so on.
 
     entries/<unique>.<kind>.parquet    segments (see `store.segments`) with the entries of one kind, sorted by key
 

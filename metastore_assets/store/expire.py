@@ -1,9 +1,11 @@
-"""Deletion of old documents, then of unreferenced files. Other processes may read and publish at the same time.
+"""Deletion of the documents of old versions, then of the files that no remaining document references.
 
-Nothing younger than the grace period is deleted, because a running publisher may still reference it. The grace period
-must therefore be longer than the longest run. It also lets readers of a replaced version finish.
+Other processes may read and publish at the same time. Nothing younger than the grace period is deleted, because a
+running publisher may still reference it. Therefore the grace period must be longer than any publisher runs. It also
+lets readers of a replaced version finish.
 
-The listed files and the referenced ones are sorted and compared in bounded memory, see `store.sorted_runs`.
+The paths of all files and those of the referenced files are sorted, and then compared in bounded memory (see
+`store.sorted_runs`).
 """
 
 from __future__ import annotations

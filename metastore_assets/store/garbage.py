@@ -2,12 +2,12 @@
 
 The document of the next version lists them, or a garbage manifest does if there are many:
 
-    entries/<unique>.garbage.parquet     paths, in row groups of the size of one deletion (portions)
+    entries/<unique>.garbage.parquet     paths; each row group (portion) has the files of one deletion
     versions/oldest                      {"oldest": 7, "portion": 2}: the version to delete next, and the number of
                                          portions of its garbage that are deleted already
 
-A version references only new files and files of the version before it. So no later version references such a file,
-and the file is deleted together with the last version that references it.
+A version references only new files and files of the version before it. So no later version references garbage again.
+Each garbage file is deleted together with the last version that references it.
 
 Deletions can be repeated, so a process may die at any point, and two processes may work at the same time. If `oldest`
 is missing or too low, the versions are listed. If it is too high, the versions below it remain until `expire`.

@@ -1,4 +1,4 @@
-"""Selections of rows by key, from tables that are sorted by their first column, the key."""
+"""Selections of rows by key, from Arrow tables that are sorted by key. The key is the first column."""
 
 from __future__ import annotations
 

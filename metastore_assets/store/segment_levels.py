@@ -1,9 +1,9 @@
 """The merge policy of sorted segments: each commit merges a bounded number of keys, so no commit rewrites a large set.
 
-The segments of a set become larger with their age. A commit writes one more segment. Small segments at the new end are
-merged into it at once. A larger segment is absorbed by the next older one in *steps*: a step merges one range of keys
-of the newer segment into the older one. Later commits do the next steps. After the last step, the newer segment is
-dropped.
+The segments of a set become larger with their age. A commit writes one more segment. If the newest segments are small,
+the commit merges them into its own at once. A larger segment is absorbed by the next older one in *steps*: a step
+merges one range of keys of the newer segment into the older one. Later commits do the next steps. After the last step,
+the newer segment is dropped.
 
 Between two steps, the first file of the newer segment may still contain rows that a step has merged into the older one.
 A reader may use or skip these copies. The `first` key of the newer segment shows where the next step begins.

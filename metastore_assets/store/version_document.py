@@ -1,4 +1,7 @@
-"""The JSON document of a version. It contains everything except the entries, and names their files."""
+"""The JSON document of a version. It contains everything except the entries, and names the files with the entries.
+
+There is an entry for each fragment, partition, profile spec, and so on (see `store.entries`).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The program of a child process that runs isolated tasks, and the messages that it exchanges with its parent.
 
-Messages go through two pipes as length-prefixed pickles. The child notes the file that each thread reads in the
-in-flight record, which the parent reads after a crash.
+Messages go through two pipes as length-prefixed pickles. The *in-flight record* is memory that child and parent share.
+There, the child notes which file each of its threads is reading. The parent looks it up after a crash.
 """
 
 from __future__ import annotations

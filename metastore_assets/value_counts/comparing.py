@@ -1,7 +1,7 @@
 """Comparison of stored and recomputed value counts: the first row that differs in each derived stage.
 
-Derived stages are computed from the values: their order by frequency, the number of values with each frequency, and the
-fingerprints (hashes) of values.
+Each stage has the same counts in another order or grouping. The first stage is sorted by value, and is not compared.
+Derived stages are sorted by frequency, grouped by frequency, or grouped by fingerprint (a hash of the value).
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """The dataflow of fingerprinted columns: it counts a fingerprint (a hash) of every value, and stores repeated values.
 
-    fingerprints of the fragments that were added (+) and removed (−)
-      → fingerprints  sum, by (column, fingerprint): frequency         of every value; values may share a fingerprint
-    values that were read for the fingerprints that occur at least twice
-      → values        sum, by (column, fingerprint, value): frequency  feeds the same stages as in `value_counts.graph`
+It has two sum stages, which add up frequencies by key. `value_counts.graph` describes the stages that `values` feeds.
 
-In the keys of `values`, the fingerprint precedes the value, because removed values are found by fingerprint alone.
+    stage           key                             input
+    fingerprints    (column, fingerprint)           fingerprints of all values in added (+) and removed (−) fragments
+    values          (column, fingerprint, value)    values that were read for fingerprints that occur at least twice
+
+In the key of `values`, the fingerprint precedes the value, because removed values are found by fingerprint alone.
 
 The stage `values` has exactly the values whose fingerprint occurs at least twice in the table. These are all repeated
 values, and occasionally values that occur once but share a fingerprint. All values that are not stored occur once.

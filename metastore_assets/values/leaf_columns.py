@@ -1,6 +1,6 @@
-"""Leaf columns: every column of a table, and every field inside one, each with its own array of values and statistics.
+"""Leaf columns: the columns of a table and all fields nested in them. Each has its own values and statistics.
 
-Structs, lists and maps are leaf columns too, besides their fields and elements.
+Structs, lists and maps are leaf columns too, in addition to their fields and elements.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`metastore check-statistic`: test the laws of a user-defined statistic on random data."""
+"""`metastore check-statistic`: test the laws of a user-defined statistic, such as associativity, on random data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`metastore profile`: compute and show the statistics of tables without a configuration."""
+"""`metastore profile`: compute and show the statistics of tables. Needs no configuration."""
 
 from __future__ import annotations
 

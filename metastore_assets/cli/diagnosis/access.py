@@ -1,4 +1,7 @@
-"""Checks of access to the configuration, the root and the tables."""
+"""Checks of `metastore doctor`: whether the root and the tables can be accessed.
+
+The root is the folder with all stored state.
+"""
 
 from __future__ import annotations
 

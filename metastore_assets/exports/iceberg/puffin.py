@@ -1,6 +1,7 @@
 """Writer of Puffin files: blobs, and a footer that describes them (Iceberg's Puffin specification, version 1).
 
-pyiceberg can read Puffin files, and cannot write them. It reads only uncompressed footers, so this one is uncompressed.
+pyiceberg can read Puffin files, but cannot write them. It reads only uncompressed footers, so this writer compresses no
+footers.
 """
 
 from __future__ import annotations

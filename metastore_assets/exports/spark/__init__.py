@@ -1,4 +1,4 @@
-"""Exports to Spark: statistics in table properties of its session catalog.
+"""Exports to Spark: statistics as properties of tables in Spark's session catalog.
 
 target      the export target
 properties  statistics as the table properties that `ANALYZE TABLE` writes

@@ -1,7 +1,7 @@
 """Translation of the settings of text files in Glue and Hive metastores to options of the format `files`.
 
-Each function takes the settings and the columns of a declaration, without partition columns. It returns options of the
-format `files`, and Hive types by column. An unknown setting that may affect values is refused.
+Each function takes the settings of a table in the catalog, and its columns except partition columns. It returns options
+of the format `files`, and Hive types by column. An unknown setting that may affect values is refused.
 """
 
 from __future__ import annotations

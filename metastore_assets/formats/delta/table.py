@@ -1,6 +1,7 @@
 """Delta tables. Snapshots come from the log; fragments are Parquet files with deletion vectors.
 
-The head of a version is everything except its files. It is cached, to compute differences from the version later.
+The head of a version is everything about it except its files. It is cached, so that the changes since the version can
+be computed later.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The cached head of a version: everything except its files. The changes since the version are computed with it."""
+"""A cache of the heads of a Delta table's versions. The head is everything about a version except its files.
+
+The changes since a version are computed from its head and from the commits after it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A cache of the commit metadata, log block headers and recorded states (`StateRecord`) of a Hudi table."""
+"""A cache of metadata of a Hudi table: commits, the block headers of log files, and records of states.
+
+A record describes an earlier state of the table (see `StateRecord`). The changes since that state are computed from
+it.
+"""
 
 from __future__ import annotations
 

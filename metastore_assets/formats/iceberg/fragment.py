@@ -1,4 +1,7 @@
-"""The source of a fragment of an Iceberg table: a data file with the delete files that apply to it."""
+"""Sources of the fragments of an Iceberg table, with which any process can open a fragment.
+
+A fragment is a data file with the delete files that apply to it.
+"""
 
 from __future__ import annotations
 

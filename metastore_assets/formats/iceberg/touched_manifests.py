@@ -1,7 +1,8 @@
-"""Selection of the manifests that may contain files that given files touch.
+"""Selection of manifests by given files. For delete files: manifests that may list data files to which they apply.
 
-A delete file and a data file touch each other if the delete file applies to the data file. Manifests are selected by
-their partition summaries and sequence numbers, which are in the manifest list.
+For data files: manifests that may list delete files that apply to them. In both cases, the files that the manifests
+list are called touched. Manifests are selected by their partition summaries and sequence numbers, which are in the
+manifest list.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Timestamps of the legacy Parquet type INT96.
+"""Timestamps of the legacy Parquet type INT96: detection of overflows, and choice of the unit.
 
-INT96 stores a day and the nanosecond of that day. Arrow reads both as one 64-bit integer in a requested unit. Arrow
-truncates smaller units, and overflows silently.
+INT96 stores a day and the nanosecond of that day. Arrow converts both to one 64-bit integer in the unit that the reader
+requests. Without an error, it cuts off what is smaller than the unit, and returns wrong times after an overflow.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Compaction of files with several profiles (segments): removal of unused profiles and unneeded value counts.
+"""Compaction of files with several profiles: used profiles are copied to new files, without unneeded value counts.
 
-A profile is a section of such a file. It is used if an entry of the version references it. A file is sparse if most of
-its profiles are unused. A profile retains its name in the new file, so profiles that were merged from it stay valid.
+A profile is a section of such a file. It is used if an entry of the version references it. Only sparse files, in which
+too few profiles are used, are compacted. A copied profile retains its name, so profiles that were merged from it stay
+valid.
 """
 
 from __future__ import annotations

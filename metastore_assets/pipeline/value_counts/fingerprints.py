@@ -3,11 +3,11 @@
 A fingerprint is a short hash of a value. For a fingerprinted column, the number of rows with each fingerprint is
 stored. Values are stored only for fingerprints that occur at least twice.
 
-A refresh usually updates the published counts by the changed fragments, see `fingerprint_changes`. The counts are
-rebuilt from all fragments the first time, and when at least half of the table changed.
+A refresh usually adds the counts of added fragments to the published ones, and subtracts those of removed fragments
+(see `fingerprint_changes`). It rebuilds the counts from all fragments the first time, and when at least half of the
+table changed.
 
-The counts are stored as the state of a dataflow (see `produce.dataflow`): the files of its inputs, and of all tables
-that are computed from them.
+The counts are stored as the state of a dataflow (see `produce.dataflow`), which names the files of all stages.
 """
 
 from __future__ import annotations

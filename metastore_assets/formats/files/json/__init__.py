@@ -1,1 +1,1 @@
-"""Reading of JSON lines: the shapes of their objects, and their values."""
+"""Reading of JSON lines: types are inferred from all values, or declared; then the values are parsed."""
