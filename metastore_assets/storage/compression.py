@@ -167,7 +167,7 @@ def check_text(head: bytes, hint: str, wide: bool = False) -> None:
     if kind is not None:
         raise UnsupportedError(f"it is compressed twice, inside with {kind}; decompress it once")
     if not wide and b"\0" in head:
-        raise pa.ArrowInvalid(f"it begins with zero bytes: it is not text, or text in UTF-16; {hint}")
+        raise pa.ArrowInvalid(f"it contains NUL bytes: it is not text, or text in UTF-16; {hint}")
 
 
 class _Decompressed(io.RawIOBase):
