@@ -130,7 +130,7 @@ def _hadoop(data: bytes) -> bytes:
         ("x.json.br", b"\x0b\x05\x80", r"\bbrotli\b"),
         ("x.csv", b"\xff\x06\0\0sNaPpY", r"\bsnappy\b"),
         ("x.csv.gz", gzip.compress(gzip.compress(_CONTENTS["csv"])), r"\bgzip\b"),
-        ("x.csv", b"PAR1\x15\0\x15", "zero bytes"),
+        ("x.csv", b"PAR1\x15\0\x15", "NUL bytes"),
         ("x.json", '{"a": 1}'.encode("utf-16"), "UTF-8"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
