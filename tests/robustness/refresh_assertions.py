@@ -85,7 +85,7 @@ def copied(lake: Lake, folder: Path) -> Lake:
     return replace(lake, folder=folder)
 
 
-def find_stray_files(config: MetastoreConfig, timeout: float = 5.0, *, may_stay: tuple[str, ...] = ()) -> set[str]:
+def find_stray_files(config: MetastoreConfig, timeout: float = 60.0, *, may_stay: tuple[str, ...] = ()) -> set[str]:
     """Return files that remain after `expire` though the newest version does not reference them, except in some
     folders.
 
