@@ -75,7 +75,7 @@ class IsolatedRunner(TaskRunner):
                 crashes += 1
                 # A task is blamed if it was running alone. If another process killed the child, perhaps the kernel for
                 # lack of memory, the task gets one more attempt.
-                if list(ended.in_flight) == numbers and (suspect or not ended.was_killed):
+                if len(numbers) == 1 and list(ended.in_flight) == numbers and (suspect or not ended.was_killed):
                     (number,) = numbers
                     path = paths[number]
                     outcomes[number] = FatalFileError(crash_message(ended.in_flight[number] or path, ended), path=path)

@@ -99,6 +99,17 @@ def mark_and_wait(folder: str, number: int) -> Iterator[int]:
     time.sleep(0.2)
 
 
+def double_while_others_run(folder: str, members: int, number: int) -> int:
+    """Return twice the number. A negative number is a signal that ends the process while all other members run."""
+    with open(f"{folder}/{number}", "w"):
+        pass
+    while len(os.listdir(folder)) < members:
+        time.sleep(0.005)
+    if number > 0:
+        time.sleep(0.5)
+    return double(number)
+
+
 def endless(sink: str) -> Iterator[int]:
     """Yield numbers for ever, and write one byte per number to a file."""
     number = 0

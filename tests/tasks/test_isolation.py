@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from metastore_assets.errors import FatalFileError, MetastoreError, TableFormatError
 from metastore_assets.tasks import child_process, isolation
 from metastore_assets.tasks.isolation import IsolatedRunner, run_isolated
+from metastore_assets.tasks.runner import with_arguments
 from metastore_assets.tasks.streams import stream_isolated
 from tests.tasks import child_tasks as tasks
 
@@ -90,6 +91,15 @@ def test_two_crashing_files_among_thousands(no_idle_children: None) -> None:
     assert "signal 11, segmentation fault" in str(outcomes[1234])
     assert "more memory than there is" in str(outcomes[4321])
     assert all(outcome == 2 * number for number, outcome in zip(numbers, outcomes, strict=True) if number >= 0)
+
+
+def test_a_crash_while_all_tasks_run_fails_only_its_task(no_idle_children: None, tmp_path: Path) -> None:
+    requested = [(str(tmp_path), 3, number) for number in (1, tasks.SEGV, 2)]
+    runner = IsolatedRunner(threads=3)
+    outcomes = runner.outcomes(with_arguments(tasks.double_while_others_run), requested, paths=["/t/a", "/t/b", "/t/c"])
+    assert [outcomes[0], outcomes[2]] == [2, 4]
+    assert isinstance(outcomes[1], FatalFileError)
+    assert outcomes[1].path == "/t/b"
 
 
 def test_a_segmentation_fault_names_the_part_of_the_file() -> None:
