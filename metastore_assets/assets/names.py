@@ -151,6 +151,6 @@ def is_shortened_tag(tag: str) -> bool:
 def identifier(table: str, prefix: Sequence[str] = ()) -> str:
     """Join prefix and table name by `_`, and replace each `-` and `.` by `_`.
 
-    For the table `web.orders` with the prefix `prod`: `prod_web_orders`.
+    For the table `web-orders` with the prefix `prod`: `prod_web_orders`.
     """
     return "_".join([*prefix, table]).replace("-", "_").replace(".", "_")

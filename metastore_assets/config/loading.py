@@ -15,10 +15,10 @@ from metastore_assets.errors import ConfigError
 
 
 def read_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
-    """Read the configuration and validate it, except its checks.
+    """Read the configuration and validate it, except its checks and exports.
 
     Relative paths are not replaced, nor are variables in the fields that `MetastoreConfig.resolve` replaces later.
-    Checks are validated by `metastore_assets.checks.configured_checks.validate_checks_and_exports`.
+    These are validated by `metastore_assets.checks.configured_checks.validate_checks_and_exports`.
 
     Args:
         path: The file. Default: `$METASTORE_CONFIG`, else `./metastore.yaml`.
@@ -31,7 +31,7 @@ def read_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
 
 
 def parse_config(raw: dict[Any, Any], file: Path) -> MetastoreConfig:
-    """Return the configuration that is in the mapping of a configuration file. All but its checks is validated.
+    """Return the configuration that is in the mapping of a configuration file. Checks and exports are not validated.
 
     Relative paths are not replaced, nor are variables in the fields that `MetastoreConfig.resolve` replaces later.
 

@@ -206,7 +206,8 @@ def concat_partitions(parts: Sequence[PartitionRows]) -> PartitionRows:
 def statistics_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
     """Return a schema with POSITION, followed by all other columns of the given schemas.
 
-    The values of UNION_COLUMNS get one union type, with the type classes of all given schemas.
+    The columns in UNION_COLUMNS get the same type: a struct with a field for each type class that occurs in any of the
+    given schemas.
     """
     schemas = list(schemas)
     union = merge_unions(schema.field("minimum").type for schema in schemas if "minimum" in schema.names)

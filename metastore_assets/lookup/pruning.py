@@ -515,7 +515,10 @@ class Pruning:
     @lock_free_cached_property
     @explain_missing_files
     def _complete(self) -> Pruning:
-        """The same pruning with all fragments selected."""
+        """The pruning with the bounds of all fragments, including those in zones that cannot match.
+
+        This object itself, if it has them.
+        """
         if self._selection.fragment_count == self.fragments_total:
             return self
         return Pruning(self._pruner, self.predicate, self._unknown_columns, self.limit, selects_all=True)

@@ -492,8 +492,8 @@ class _Planner:
         """Return (wanted profile spec, columns that a policy names but the table no longer has).
 
         Raises:
-            ConfigError: A policy names a column that never existed, a hidden column would be revealed, or the source of
-                a user-defined statistic changed without its revision.
+            ConfigError: A policy names a column that never existed, or values of a hidden column would be revealed. Or
+                the source code of a user-defined statistic changed, and its declared revision did not.
         """
         base, table = self._base, self._table
         resolved: Mapping[str, CardinalityMode] = {}
