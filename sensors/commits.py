@@ -142,7 +142,10 @@ def _fits_loaded_assets(version: Version, names: TableNames, repository: Reposit
 
 
 def dagster_sensor_status(status: SensorStatus) -> DefaultSensorStatus:
-    """Convert a configured status to Dagster's. `absent` becomes stopped: a project may build the sensor itself."""
+    """Convert a configured status to Dagster's.
+
+    `absent` becomes STOPPED. It occurs here only if a project calls `build_commit_sensor`.
+    """
     return DefaultSensorStatus.RUNNING if status == "running" else DefaultSensorStatus.STOPPED
 
 
@@ -285,9 +288,9 @@ def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:
 
 
 def _is_running(instance: DagsterInstance, run: DagsterRun) -> bool:
-    """Return True if the run launcher reports that the worker of a run is running.
+    """Return whether the worker of a run is running, as the run launcher reports.
 
-    The result is also False if the launcher cannot tell, or if asking it fails.
+    The result is False if the launcher cannot tell, or if the request to it fails.
     """
     try:
         launcher = instance.run_launcher

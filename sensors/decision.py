@@ -82,7 +82,7 @@ class Missing:
     def is_too_early(self, configuration: str, interval: float, now: float) -> bool:
         """Return whether a probe has to be skipped: its time has not come, and the configuration has not changed.
 
-        If the recorded time is further away than the longest wait, because the clock was set back, the result is False.
+        The result is False if `next_probe` is later than the longest wait from now. Then the clock was set back.
 
         Args:
             configuration: The digest of the table's configuration.

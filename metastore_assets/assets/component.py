@@ -201,10 +201,10 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
         return Translator(self.prefix)
 
     def write_state_to_path(self, state_path: Path) -> None:
-        """Write the component's state as JSON: the tables of all databases, format and partitioning of all tables.
+        """Write the component's state as JSON: the tables of each database, and each table's format and partitioning.
 
-        Format and partitioning are also stored below the root. Catalogs and tables that do not answer within 30 seconds
-        are left out.
+        The formats and partitionings are also stored below the root. Catalogs and tables that do not answer within 30
+        seconds are left out.
         """
         configuration = self._configuration(self._folder)
         config = configuration.resolved()

@@ -42,12 +42,13 @@ def table_assets(
 ) -> list[AssetSpec | AssetsDefinition]:
     """Return the assets of a table: its profiles, and the table itself unless an asset of the project writes it.
 
-    One op materializes all profiles, because a refresh publishes one version with all partitions and kinds of files.
+    The profiles may be several assets, such as partitions, statistics and histograms. One op materializes them all,
+    because a refresh publishes them in one version.
 
     Args:
         configuration: The configuration of the Metastore. Each run reads it again.
         table: The configuration of the table.
-        translator: The translator from tables to assets of the project.
+        translator: The project's translator from tables to assets.
         info: What is known about the table without reading it.
     """
     names = names_of(table, translator)

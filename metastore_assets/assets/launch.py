@@ -126,12 +126,16 @@ def run_executor(
     """
 
     def execute(chunk: Chunk, part: str) -> ChunkResult:
-        """Execute a chunk. The version number in the result is None if the run published no version.
+        """Execute a chunk. The version number in the result is None if a newly launched run published no version.
 
-        `part` is the number of the chunk, such as `2 of 5`; empty for a single chunk.
+        Args:
+            chunk: The partitions to refresh.
+            part: The number of the chunk, such as `2 of 5`; empty for a single chunk.
 
-        Raises ConfigError if the run seems to use another root than `versions`. This is so if `versions` has no version
-        after the run, or lacks a new one although the run had partitions to read again.
+        Raises:
+            ConfigError: The run seems to publish below another root than that of this command. Either this root has no
+                version of the table after the run. Or the run had partitions to read again, and this root lacks the
+                version that the run had to publish.
         """
         before = versions.newest()
         run_id = _find_launched_run(instance, job, backfill, chunk)
@@ -279,11 +283,12 @@ def _error_text(instance: DagsterInstance, run_id: str) -> str:
 
 
 def _is_tag_of(tag: str, table: str, job: str) -> bool:
-    """Return whether a job refreshes a table, judged by the tag and the name of the job.
+    """Return whether a job refreshes a table, judged by the job's tag `TABLE_TAG` and the job's name.
 
-    The tag is the table's name, or `prefix.table` with the prefix of the assets. A long tag ends in a digest, which
-    hides the table's name. Then the prefix is guessed from the job's name, in which `_` may stand for `-` or `.`.
-    The job refreshes the table if one of the guesses gives the same tag.
+    A readable tag must name the table: `orders`, or `sales.orders` if the assets have the prefix `sales`.
+
+    A tag that would be too long is shortened, and ends in a digest. Then prefixes are guessed from the job's name, in
+    which `_` may stand for `-` or `.`. One of the guesses must give the same tag for the table.
 
     Args:
         tag: The value of `TABLE_TAG`, with or without a prefix.

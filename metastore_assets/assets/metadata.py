@@ -158,10 +158,10 @@ def fitting_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics]) -> Table
 
 
 def measured_metadata(rows: Sequence[ColumnStatistics]) -> Metadata:
-    """Return statistics that are numbers as metadata, by names such as `amount/null_share`.
+    """Return metadata with the numeric statistics of columns, by names such as `amount/null_share`.
 
-    Columns are taken in the order of `rows` until an event has no room for the next one. Dagster plots such numbers,
-    and its anomaly checks can read them.
+    Columns are added in the order of `rows`. The first column that does not fit into an event is omitted, and so are
+    all columns after it. Dagster plots such numbers, and its anomaly checks can read them.
     """
     metadata: dict[str, MetadataValue] = {}  # type: ignore[type-arg]
     remaining_bytes = _MEASURES_BYTES

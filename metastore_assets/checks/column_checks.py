@@ -269,7 +269,10 @@ def _count_outside(subject: Subject, low: pa.Scalar | None, high: pa.Scalar | No
 
 
 def _exact_numeric_bounds(row: ColumnStatistics) -> dict[str, int | float]:
-    """Return `minimum` and `maximum` of a numeric column as floats, by these names. Inexact bounds are missing."""
+    """Return the exact bounds of a numeric column as floats, such as `{"minimum": 1.0, "maximum": 9.0}`.
+
+    A bound that is inexact or unknown is left out. The result is empty for a column that is not numeric.
+    """
     bounds: dict[str, int | float] = {}
     for name, value, is_exact in (
         ("minimum", row.minimum, row.minimum_exact),

@@ -99,7 +99,7 @@ class Subject:
 
     @property
     def column(self) -> str:
-        """Name of the column. Only for checks of columns."""
+        """Name of the column. Only checks of columns may use it: other subjects raise AssertionError."""
         assert self.column_name is not None
         return self.column_name
 

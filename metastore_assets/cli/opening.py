@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def load_config(invocation: Invocation) -> MetastoreConfig:
-    """Load and validate the configuration file that the command line names, checks included. Raises ConfigError."""
+    """Return the configuration from the file that the command line names, or from the default file.
+
+    The checks and exports of its tables are validated, too. Raises ConfigError.
+    """
     from metastore_assets.checks.configured_checks import load_checked_config
 
     return load_checked_config(invocation.config)

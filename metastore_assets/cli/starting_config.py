@@ -383,7 +383,10 @@ def _flow(mapping: Mapping[str, Any]) -> str:
 
 
 def escape_references(value: Any) -> Any:
-    """Escape `${` as `$${` in all texts of a value except keys, so that they do not refer to variables."""
+    """Return a copy of a value with `$${` for each `${`, so that no text in it refers to a variable.
+
+    Texts inside lists and mappings are escaped, too, but not the keys of mappings.
+    """
     if isinstance(value, str):
         return value.replace("${", "$${")
     if isinstance(value, Mapping):

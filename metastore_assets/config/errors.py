@@ -141,7 +141,15 @@ def _subject_and_key(raw: Mapping[Any, Any], path: KeyPath) -> tuple[str, str]:
 
 
 def _reason(problems: list[Problem], path: KeyPath, model: type[BaseModel]) -> str:
-    """Return what is allowed instead of a value, or what is wrong with its key."""
+    """Return the last part of a message about one value: what is allowed instead, or what is wrong.
+
+    Examples are `must be true or false`, and for an unknown key `no such key; there are: …`.
+
+    Args:
+        problems: The problems of the value, at least one.
+        path: The keys and list indices that lead to the value.
+        model: The model that validated the configuration.
+    """
     first = problems[0]
     if first["type"] == "extra_forbidden":
         keys = _yaml_keys(_model_at(path[:-1], model))

@@ -63,9 +63,9 @@ def normalize_mapping(raw: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def separate_databases(raw: dict[Any, Any]) -> dict[Any, Any]:
-    """Return a configuration in which the entries of `tables` with a key `database` are at the end of `databases`.
+    """Return a configuration in which databases are moved from `tables` to the end of `databases`.
 
-    The argument is not changed.
+    An entry of `tables` is a database if it has a key `database`. The argument is not changed.
     """
     entries, others = raw.get("tables"), raw.get("databases") or ()
     if not isinstance(entries, list | tuple) or not isinstance(others, list | tuple):

@@ -50,9 +50,9 @@ def parse_config(raw: dict[Any, Any], file: Path) -> MetastoreConfig:
 
 
 def load_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
-    """Read the configuration with the values of variables and with absolute paths. Checks are not validated.
+    """Read the configuration, and replace variables by their values and relative paths by absolute ones.
 
-    Relative paths refer to the folder of the file.
+    Relative paths refer to the folder of the file. The entries `checks` and `exports` of tables are not validated.
 
     Args:
         path: The file. Default: `$METASTORE_CONFIG`, else `./metastore.yaml`.

@@ -134,13 +134,13 @@ class ResolvedPolicy(ConfigModel):
         return 2 if self.frequencies == "repeated" else 1
 
     def resolve(self, mode: CardinalityMode) -> ResolvedPolicy:
-        """Return a copy of the policy in which it is decided whether values are enumerated.
+        """Return a copy of the policy with the decision whether all values are enumerated.
 
-        With `frequencies: repeated`, the copy has the algorithm `enumeration` or `fingerprints`. Otherwise, its
-        `frequencies` are `enumerated` or `estimated`.
+        If `frequencies` is `repeated`, the decision sets `algorithm`: to `enumeration`, or else to `fingerprints`.
+        Otherwise, it sets `frequencies`: to `enumerated`, or else to `estimated`.
 
         Args:
-            mode: The decision. `estimated` and `fingerprinted` both mean that values are not enumerated.
+            mode: The decision: `enumerated`, or one of the two other words. Both mean that values are not enumerated.
         """
         if self.frequencies == "repeated":
             decision = {"algorithm": "enumeration" if mode == "enumerated" else "fingerprints"}

@@ -43,8 +43,8 @@ class VariableResolver:
     def resolve(self, model: Model, path: Keys = ()) -> Model:
         """Return a copy of a model in which references are replaced, also inside mappings, lists and models.
 
-        They are replaced in the fields that `references` of the model's class names, and in extra fields: keys that the
-        class does not declare. Other fields may not have references, so `${` in their texts is not interpreted.
+        The class attribute `references` is a set of field names. References are replaced in these fields, and in extra
+        fields: keys that the class does not declare. In the texts of all other fields, `${` is not interpreted.
 
         Args:
             model: The model.

@@ -113,9 +113,10 @@ def _merge_listings(listings: Sequence[DatabaseListing]) -> dict[str, DatabaseLi
 def _split_by_unique_name(
     config: MetastoreConfig, tables: list[TableConfig]
 ) -> tuple[list[TableConfig], list[SkippedTable]]:
-    """Separate the tables with unique names from all others, which become skipped tables.
+    """Return (tables with unique names, all other tables as skipped tables).
 
-    Names that differ only in case, or in `-` and `_`, are equal. They must also differ from the configured names.
+    A name is unique if no other table in `tables` or in the configuration has it. Names that differ only in case, or in
+    `-` and `_`, count as equal.
     """
     counts = Counter(_fold_name(table.name) for table in (*config.tables, *tables))
     unique, clashes = [], []

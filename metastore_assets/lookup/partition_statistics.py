@@ -60,12 +60,12 @@ class PartitionStatistics:
     def table(
         self, columns: Sequence[tuple[int, LeafColumn]], keys: Sequence[str] | None = None
     ) -> tuple[pa.Table, list[str]]:
-        """Return (statistics, partition keys): a table, and the key of the partition that each of its rows describes.
+        """Return (statistics, partition keys): an Arrow table, and a list with the partition key of each of its rows.
 
         There is a row per partition and column: all columns of the first partition, then those of the second.
 
         Args:
-            columns: (position in the table, column) pairs.
+            columns: (position, column) pairs. The position is 0-based, among all leaf columns of the profiled table.
             keys: Keys of existing partitions, in the order of the result; None for all partitions, sorted by key.
         """
         # Rows come from three sources: the shared files, separate files, and nulls for columns that were added later.

@@ -471,14 +471,17 @@ class TableProfiles:
         return self._statistics_at(columns, self.matching_keys(texts))
 
     def matching_keys(self, partitions: Iterable[str] | str) -> list[str]:
-        """Return the keys of the partitions that keys or patterns select, each key once.
+        """Return the keys of the partitions that the given texts select, each key once.
+
+        Keys are in the order of the texts that select them. The keys that one pattern selects are sorted. If any text
+        is `*`, the result is all keys of the version, sorted.
 
         Args:
-            partitions: One text or several, such as `day=2024-01-01` or `day=2024-*`; see `partition_patterns`. The
-                result is in the order of the texts, and sorted for each pattern. If one is `*`, all keys are sorted.
+            partitions: One text or several. Each is a key such as `day=2024-01-01`, or a pattern such as `day=2024-*`;
+                see `partition_patterns`.
 
         Raises:
-            PartitionNotFoundError: A text selects no partition.
+            PartitionNotFoundError: A text selects no partition, and none of the texts is `*`.
         """
         texts = [partitions] if isinstance(partitions, str) else list(partitions)
         if ALL_PARTITIONS in texts:

@@ -552,11 +552,14 @@ class Pruning:
                 yield conjunct, positions, statistics[positions]
 
     def _cap(self, leaf: Leaf, pruner: Pruner) -> RowCounts | None:
-        """Return for each selected fragment an upper bound on its rows that match a leaf.
+        """Return, for each selected fragment, an upper bound on the number of its rows that match a leaf.
 
         The bound is the number of matching rows in the fragment's whole partition, but at most the fragment's number of
-        rows. It is 0 if no matching value belongs to the bucket of the partition. The result is None if partitions
-        do not limit the matching rows. It is also None if at most one fragment may match anyway.
+        rows. If the column has a bucket transform, the bound is 0 in partitions whose bucket cannot have matching rows.
+
+        Returns:
+            The bounds. None if the leaf is neither `=` nor a short `in`, or if the column's bounds leave at most one
+            fragment that may match. Also None without value counts by partition and without a bucket transform.
         """
         if not leaf.equal_values():
             return None

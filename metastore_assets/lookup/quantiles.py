@@ -1,7 +1,7 @@
 """Ranks and quantiles of the values of a column in ascending order.
 
-Values come from a profile in memory, or from one or two row groups of the table's value counts. If neither has them,
-they are estimated from a sketch.
+They are exact if a profile in memory or the table's value counts have the values. A lookup in value counts reads only
+a few row groups. Without values, ranks and quantiles are estimated from a sketch.
 
 A type class is a group of column types whose values are stored as one Arrow type, the canonical one.
 """

@@ -296,7 +296,7 @@ def _estimate_equal(values: pa.Array, distribution: ColumnDistribution) -> list[
 
 
 def _estimate_by_ranks(value: pa.Scalar, distribution: ColumnDistribution) -> _RowEstimate:
-    """Estimate the rows with a value by bounds of its ranks, and by the distinct count."""
+    """Estimate the number of rows that have a value, from bounds on its ranks and from the distinct count."""
     row = distribution.row
     below, upto = (_bound_below(value, inclusive, distribution) for inclusive in (False, True))
     numbers = row.value_count - (row.nan_count or 0)
@@ -331,7 +331,10 @@ def _estimate_comparison(leaf: Comparison, rows: int, distributions: _Distributi
 
 
 def _estimate_in(leaf: In, rows: int, distributions: _Distributions) -> _RowEstimate:
-    """Estimate how many rows have a value of the set. If the leaf is negated, count other values, without nulls."""
+    """Estimate how many rows have one of the values of `in`.
+
+    If the leaf is negated, estimate how many have any other value. Rows with null count in neither case.
+    """
     column = distributions(leaf.column)
     value_count = column.row.value_count
     parts = _estimate_equal(leaf.values, column)

@@ -140,10 +140,10 @@ class Scanner(Protocol):
     def recorded_table(
         self, version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
     ) -> TableConfig:
-        """Return a table configuration with the location `uri` and the further locations that a version records.
+        """Return a table configuration with the location `uri`. Its further locations are those that a version records.
 
-        Raises ConfigError if one of them neither equals nor lies below a location in `confirmed`. Raises
-        CorruptionError if the version records an invalid location or an unexpected setting.
+        Raises ConfigError if any location, including `uri`, neither equals nor lies below a location in `confirmed`.
+        Raises CorruptionError if a location is invalid, or if the version records an unexpected setting.
         """
 
 
@@ -566,7 +566,10 @@ class Table(Relation):
         table: str | TableConfig | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> RowSource:
-        """Return the rows of a snapshot, for several reads. The arguments and errors are those of `lazy`."""
+        """Return an object that can read the rows of one snapshot any number of times.
+
+        The arguments and errors are those of `lazy`.
+        """
         lookup = self if version is None else self.at(version)
         config = lookup.table_config(table, storage_options)
         return self._scanner.open_rows(lookup, config, "now" if version is None else "version")

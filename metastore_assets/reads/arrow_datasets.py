@@ -111,7 +111,7 @@ def _validated_path(rows: SnapshotRows, file: ArrowFile) -> str:
 def _check_columns(rows: SnapshotRows, schema: pa.Schema, files: Sequence[ArrowFile], paths: Sequence[str]) -> None:
     """Raise MetastoreError if Arrow would read other columns or values of a file than the table's format does.
 
-    Only for some formats can the two differ. Child processes read the schemas of these files:
+    Two kinds of files are checked by their schemas, which child processes read:
 
     - files of a format that ignores the case of column names, or matches columns by field id;
     - files of a format that converts floats by their texts (`ArrowFile.widens_text`), if the table has doubles or

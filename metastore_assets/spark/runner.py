@@ -158,9 +158,9 @@ def _run_isolated(function: Callable[[T], Any], task: tuple[T, str]) -> Any:
     """Run a task in a child process of this worker. Return its result, or the exception that it raised.
 
     Args:
-        function: Called with the task.
-        task: The task, and the path of the file that it reads. If the child crashes, the result is a FatalFileError
-            with this path.
+        function: Called with the first item of `task`.
+        task: (argument of `function`, path of the file that the task reads). If the child crashes, the result is a
+            FatalFileError with this path.
     """
     (outcome,) = IsolatedRunner().outcomes(function, [task[0]], paths=[task[1]])
     return outcome

@@ -124,18 +124,18 @@ def _define_table(connection: duckdb.DuckDBPyConnection, rows: RowSource, name: 
 def _define(
     connection: duckdb.DuckDBPyConnection, metastore: Metastore, tables: Sequence[str], schema: str, name: str
 ) -> None:
-    """Copy the rows of a view in `VIEWS` to a table of DuckDB. Do nothing if `name` is not that of a view.
+    """Copy the rows of a view in `VIEWS` to a table of DuckDB. Do nothing if `VIEWS` does not contain `name`.
 
     Args:
         connection: The connection.
         metastore: The root with the tables.
         tables: The names of the published tables.
-        schema: The schema that the query names, in lower case. It is the name of a table, or empty for the view of all
-            tables.
+        schema: The schema in the query, in lower case: the name of a published table, whose rows are copied. If it is
+            empty, the rows of all tables are copied.
         name: The name in the query, in lower case.
 
     Raises:
-        QueryError: `name` is that of a view, but `schema` is not that of a published table.
+        QueryError: `VIEWS` contains `name`, but `schema` is neither empty nor the name of a published table.
     """
     matches = [table for table in tables if table.lower() == schema]
     if schema and not matches and name in VIEWS:

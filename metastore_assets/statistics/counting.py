@@ -129,9 +129,9 @@ class ValueCounter:
             self._push(CountedRun(copy_compact(run.values), run.counts))
 
     def _offer(self, run: ValueRun) -> bool:
-        """Pass a run to `consume`, and return the result: True if the caller need not store the run.
+        """Pass a run to `consume`. Return True if `consume` takes it, so that the caller need not store it.
 
-        If it is True, all stored runs are also passed to `consume`, and are no longer stored.
+        After such a run, all runs that are stored already are passed to `consume`, too, and are no longer stored.
         """
         if not self._consume(run):
             return False

@@ -332,7 +332,10 @@ class HistogramStatistic(BuiltinStatistic[HistogramState]):
     def encode_states(
         self, rows: Sequence[ColumnStatistics], histograms: Sequence[Histogram | None]
     ) -> Sequence[pa.Array]:
-        """Return the histograms as four arrays: exponents, numbers of first bins, capacities and counts."""
+        """Return the histograms as four arrays: exponents, values of `Histogram.first`, capacities and counts.
+
+        Each array has an item per histogram, which is null for None.
+        """
         return [
             pa.array([None if histogram is None else histogram.exponent for histogram in histograms], pa.int32()),
             pa.array([None if histogram is None else str(histogram.first) for histogram in histograms], pa.string()),

@@ -313,7 +313,10 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _hidden_lengths(array: pa.Array) -> np.ndarray:
-    """Return the length of each value that is not null: characters of strings, bytes of binary, elements of lists."""
+    """Return the lengths of a hidden column's values that are not null.
+
+    They are characters of strings, bytes of binary, and elements of lists and maps.
+    """
     kind = plain_type(array.type)
     if not _is_byte_string(kind):
         return _list_lengths(array)

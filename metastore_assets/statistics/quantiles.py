@@ -69,9 +69,9 @@ class Digest:
     def rank_curve(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """(ranks, values): points of a curve, between which ranks and values are interpolated.
 
-        A cluster has one point, its mean at the middle of its ranks. A frequent value has two, at its first and its
-        last rank. The first point is the minimum, and the last one the maximum. The values are multiplied by
-        `_shrink_factor`.
+        Ranks are from 0 to the number of values. The first point is the minimum, and the last one is the maximum.
+        A cluster has its mean at the middle of its ranks. A frequent value has two points: at its first and its last
+        rank. The values of all points are multiplied by `_shrink_factor`.
         """
         ends = np.cumsum(self.weights)
         single = _count_steps(ends, self.weights) >= 2

@@ -58,7 +58,10 @@ def run_with_memory_limit(function: Callable[..., R], *arguments: Any) -> R:
 
 
 def _set_limit(limit: int | None) -> None:
-    """Set the soft limit of this process in bytes, unless a limit is already lower. None changes nothing."""
+    """Set the soft memory limit of this process to `limit` bytes.
+
+    Nothing changes if `limit` is None, or greater than the current soft or hard limit.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     current_limits = [value for value in (soft, hard) if value != resource.RLIM_INFINITY]
     if limit is not None and all(limit <= value for value in current_limits):

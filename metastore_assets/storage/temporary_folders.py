@@ -65,9 +65,10 @@ class TemporaryFolder:
 
 @contextmanager
 def full_folder_errors() -> Iterator[None]:
-    """Raise a StoreError instead of an OSError of the block, if the disk is full or a quota is reached.
+    """Replace an OSError in the `with` block by a StoreError if the disk is full or a quota is reached.
 
-    Callers take an OSError for an error of the table's file that they read, and would report that file as corrupt.
+    Other errors are not changed. Callers report a table's file as corrupt if an OSError occurs while they read it. A
+    full disk must not lead to such a report.
     """
     try:
         yield

@@ -40,7 +40,7 @@ def encode_puffin(
     """Return a Puffin file with the given blobs, in memory.
 
     Args:
-        blobs: The blobs, which are not compressed.
+        blobs: The blobs. Their content is written without compression.
         snapshot_id: The snapshot that all blobs describe.
         sequence_number: The sequence number of that snapshot.
         properties: Properties of the file.

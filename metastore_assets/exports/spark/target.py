@@ -126,10 +126,11 @@ class SparkTarget(ExportTarget):
     def _statistics(
         self, version: ExportedVersion, columns: list[SparkColumn]
     ) -> tuple[dict[str, str], tuple[str, ...], int]:
-        """Convert the statistics of a version to properties.
+        """Convert the statistics of a version to table properties.
 
         Returns:
-            The properties, one sentence per reason why columns have none, and the number of columns that have some.
+            (The properties, the reasons why columns are left out, the number of columns that have properties). Each
+            reason is a text that names its columns.
         """
         properties = table_properties(version.version.row_count, version.version.bytes)
         names = top_level_columns(version)

@@ -239,7 +239,9 @@ def _count(table: DeclaredTable, key: str) -> int:
 
 
 def _spark_columns(table: DeclaredTable) -> Columns:
-    """Return (name, type) of each column of a Spark table, without partition columns. A nested type is an empty text.
+    """Return (name, type) of each column of a Spark table that is not a partition column.
+
+    The type is a text, such as `date`. For a nested type, it is empty.
 
     Raises ValueError or TableFormatError if the schema is invalid.
     """

@@ -132,7 +132,15 @@ def _check_fields(fields: Any, field_count: list[int], depth: int) -> None:
 
 
 def _check_type(type_: Any, field_count: list[int], depth: int) -> None:
-    """Raise ValueError if a type, or a type in it, is invalid."""
+    """Raise ValueError if a type, or a type nested in it, is malformed or exceeds a limit.
+
+    Names of primitive types are not checked.
+
+    Args:
+        type_: The type, as in JSON.
+        field_count: The number of types that were checked, as the only item of a list. It is increased.
+        depth: The number of structs, lists and maps around the type.
+    """
     field_count[0] += 1
     check_limit(FIELDS, field_count[0], "fields in a schema")
     check_limit(NESTING, depth, "types inside of each other in a schema")

@@ -244,8 +244,9 @@ class DeltaFormat(TableFormat):
             version: the version with which `since` is compared.
 
         Raises:
-            NoDiffError: `since` is newer than `version`, or its commit is not in the log, or its head is not cached. Or
-                the table was recreated, or configured differently, after `since`.
+            NoDiffError: `since` is newer than `version`, the commit of `since` is not in the log, or the head of
+                `since` is not cached. It is also raised if the table was recreated after `since`, or if other
+                partitions or locations were configured then.
         """
         older = int(since.id)
         if version < older:

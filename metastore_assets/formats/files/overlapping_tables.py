@@ -77,7 +77,7 @@ class OverlappingTables:
     def add_data_file(self, path: str) -> None:
         """Record a data file below the location, if it may belong to another table.
 
-        Two kinds of files are recorded: symbolic links, and files with the name and folders of an unsupported format.
+        Two kinds of files are recorded: symbolic links, and the first file whose path shows an unsupported format.
         The caller must also pass the path to `add_file`. An empty path means that the location itself is the data file.
         """
         self.add_link(path)

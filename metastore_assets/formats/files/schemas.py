@@ -358,7 +358,10 @@ def _refuse_delete_file(is_delete_file: bool) -> None:
 def _serialize_schema(fields: Sequence[pa.Field]) -> bytes:
     """Convert the columns of a file to their canonical types, and return the serialized Arrow schema.
 
-    Raises UnsupportedError, ArrowInvalid or LimitError.
+    Raises:
+        UnsupportedError: The file is a position delete file of an Iceberg table.
+        ArrowInvalid: Two columns have the same name.
+        LimitError: There are too many fields, or a type is nested too deeply or has too wide values.
     """
     check_types(fields)
     _refuse_delete_file(any((field.metadata or {}).get(PARQUET_FIELD_ID) == _DELETE_POSITION for field in fields))

@@ -34,10 +34,10 @@ def committed_paths(location: Location, location_policy: LocationPolicy) -> list
         location_policy: resolves the paths in the log.
 
     Returns:
-        The paths; None if the folder `_spark_metadata` has files but no batch of a log.
+        The paths; None if the folder `_spark_metadata` has files, but none of them is a batch of the log.
 
     Raises:
-        TableNotFoundError: no batch was committed yet.
+        TableNotFoundError: no batch was committed yet, so `_spark_metadata` is missing or has only hidden files.
         TableFormatError: the log is corrupt or incomplete.
         OSError: the log cannot be read.
     """

@@ -160,14 +160,17 @@ class TouchedGroups:
         return plan_group_slices(self._timeline, state, commits, self._listed)
 
     def earlier_slices(self, state: HudiState, cleans: Sequence[Instant]) -> dict[Group, FileSlice]:
-        """Return the file slice of each touched group in an earlier state. Some of the files may have been removed.
+        """Return the file slice of each touched group in an earlier state.
+
+        A slice with a base file may contain files that were removed since.
 
         Args:
             state: the earlier state.
             cleans: the cleans since that state was planned.
 
         Raises:
-            NoDiffError: it is uncertain which files a group had, or its log files were removed or rolled back.
+            NoDiffError: it is uncertain which files a group had. Or log files of a slice without a base file were
+                removed or rolled back.
         """
         files = {(group, stored.path): (group, parsed, stored) for group, parsed, stored in self._listed}
         written = [(write.group[0], write.name) for commit in self._commits.values() for write in commit.writes]

@@ -118,7 +118,10 @@ class HudiFileCache:
         return digest
 
     def _get_schema(self, digest: str | None) -> str | None:
-        """Return the schema with a digest. Raises LookupError if it is not cached."""
+        """Return the schema that `_put_schema` cached under a digest; None for None.
+
+        Raises LookupError if no schema is cached under the digest.
+        """
         if digest is None:
             return None
         schema = self._cache.get(cache_key("hudi schema", digest), _decode_schema)

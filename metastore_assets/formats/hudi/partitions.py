@@ -76,8 +76,7 @@ class PartitionPaths:
     def names(self, partitions: Collection[str]) -> tuple[str, ...]:
         """Return the names of the partition columns.
 
-        For a layout without columns, the only name is `PATH_COLUMN`. The result is empty if there are no partition
-        folders either.
+        A layout without columns has one name, `PATH_COLUMN`. It has none if every path in `partitions` is empty.
 
         Args:
             partitions: The paths of all partitions below the table's folder. The path of this folder itself is empty.

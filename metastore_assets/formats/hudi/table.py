@@ -247,7 +247,8 @@ class HudiFormat(TableFormat):
     def _partition_paths(self, timeline: Timeline) -> PartitionPaths:
         """Return the layout of partition paths that the table's properties record.
 
-        Raises TableFormatError if the properties name partition columns, but not one that the configuration filters by.
+        Raises TableFormatError if the configuration filters by a column that is not among the partition columns in the
+        properties. This is not checked if the properties name no partition columns.
         """
         paths = PartitionPaths.of(self._location.uri, timeline.properties)
         if paths.columns:

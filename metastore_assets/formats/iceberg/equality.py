@@ -36,7 +36,7 @@ class DeleteRowCache:
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, read: Callable[[], Columns]) -> Columns:
-        """Return the columns of a key from the cache, or from `read` if they are not cached."""
+        """Return the columns of a key. If they are not cached, call `read`, and cache its result if it fits."""
         with self._lock:
             if key in self._entries:
                 self._entries.move_to_end(key)

@@ -108,7 +108,10 @@ class RepeatedFragmentSource:
     """One source for each time that the file is listed."""
 
     def open(self) -> RepeatedFragmentReader:
-        """Open the data file once for each source, and return one reader of all rows. Raises FragmentError."""
+        """Open the data file once for each item of `sources`. Return one reader of all their rows.
+
+        Raises FragmentError.
+        """
         with ExitStack() as stack:
             readers = [stack.enter_context(source.open()) for source in self.sources]
             return RepeatedFragmentReader(readers, stack.pop_all())

@@ -267,7 +267,7 @@ class IcebergFragmentPlanner:
     def _references(self, deletes: Deletes) -> _References:
         """Return (position deletes, equality deletes): the delete files in the form that fragment sources read.
 
-        Equal delete files always give the same objects, which fragments share.
+        Each delete file becomes one object, which is shared by all fragments that the file applies to.
         """
         if deletes.digest not in self._shared:
             by_value = [file for file in deletes.files if file.content == EQUALITY_DELETES]

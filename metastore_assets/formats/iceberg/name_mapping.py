@@ -93,13 +93,16 @@ class FallbackIds:
         )
 
     def identity(self, kind: str) -> _Deviations:
-        """Return `reused_names` for ORC and Avro files of a table without a usable mapping, otherwise `deviations`.
+        """Return what decides from which column of a file each column of the table is read.
 
-        The result is empty for most tables. If it is equal for two states of a table, both states read each column from
-        the same column of a file.
+        If two states of a table have equal results, both read each column from the same column of a file.
 
         Args:
             kind: the format of the files, such as `parquet`.
+
+        Returns:
+            `reused_names` for ORC and Avro files of a table without a usable mapping, otherwise `deviations`. Empty
+            for most tables.
         """
         return self.reused_names if self.by_position and kind != "parquet" else self.deviations
 

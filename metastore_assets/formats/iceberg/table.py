@@ -194,9 +194,10 @@ class IcebergFormat(TableFormat):
         )
 
     def _file(self) -> tuple[Location, StoredFile]:
-        """Return (the table's location, its current metadata file).
+        """Return (the configured location, the table's current metadata file).
 
-        The location may itself be a metadata file, which then is the current one. Otherwise, it is the table's folder.
+        If the configured location is a metadata file, this file is the current one. Otherwise, the location is the
+        table's folder.
         """
         location = table_location(self._table)
         if not is_metadata_file(location.uri):

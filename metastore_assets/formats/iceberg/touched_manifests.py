@@ -51,9 +51,10 @@ class TouchedManifests:
     def select(self, manifests: Sequence[Manifest]) -> list[Manifest]:
         """Return the manifests that may contain touched files.
 
-        Touched are data files to which the constructor's delete files apply, or delete files that apply to its data
-        files. If the constructor got no files, the result is empty. Otherwise, it includes all manifests without a
-        spec id.
+        If the constructor got delete files, the data files to which they apply are touched. If it got data files, the
+        delete files that apply to them are touched.
+
+        If the constructor got no files, the result is empty. Otherwise, it includes all manifests without a spec id.
         """
         return [manifest for manifest in manifests if self._may_contain_touched_files(manifest)]
 
@@ -82,9 +83,11 @@ _Range = tuple[float, float]
 
 
 def _widen(range_: _Range | None, file: FileEntry) -> _Range:
-    """Extend a range, which is empty if None, by the sequence number of a file.
+    """Return the smallest range that contains a range and the sequence number of a file.
 
-    The result is the range of all numbers if the file has no sequence number.
+    Args:
+        range_: The range; None if it is empty.
+        file: The file. If it has no sequence number, the result is the range of all numbers.
     """
     if file.sequence_number is None:
         return -math.inf, math.inf
@@ -93,13 +96,14 @@ def _widen(range_: _Range | None, file: FileEntry) -> _Range:
 
 
 def _may_apply(manifest: Manifest, range_: _Range | None) -> bool:
-    """Return whether sequence numbers permit that a delete file applies to a data file.
+    """Return False if no deletes can apply between the files of a manifest and other files, by sequence numbers.
 
-    One of these two files is in the manifest, and the other one has a sequence number in the range.
+    For example, deletes with the sequence numbers 3 to 5 cannot apply to data files whose lowest number is 6.
 
     Args:
-        manifest: lists either data files or delete files.
-        range_: the sequence numbers of files of the other kind; None if there are no such files.
+        manifest: A manifest of data files or of delete files.
+        range_: The sequence numbers of the other files: delete files if the manifest lists data files, otherwise data
+            files. None if there are no other files; then the result is False.
     """
     if range_ is None:
         return False

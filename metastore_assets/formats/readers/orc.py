@@ -102,8 +102,8 @@ class OrcColumns:
     def _local_time_file(self) -> tuple[pyarrow_orc.ORCFile, list[Clock] | None]:
         """The file from which local timestamps are read, and a clock for each stripe that converts its timestamps.
 
-        The file is a copy with the zone GMT. If all stripes are in UTC, it is the original file, and instead of clocks
-        there is None.
+        If all stripes are in UTC, the result is (the original file, None). Otherwise, the file is a copy with the zone
+        GMT in every stripe.
         """
         zones = WriterZones(self._source, self.tail)
         return (self._file, None) if zones.are_utc else (pyarrow_orc.ORCFile(zones.without_zones()), zones.clocks())

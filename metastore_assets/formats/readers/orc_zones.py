@@ -116,10 +116,10 @@ class Clock:
             ) from error
 
     def to_local(self, array: pa.Array) -> pa.Array:
-        """Convert timestamps that Arrow read as GMT to the local time of the writer.
+        """Convert timestamps to the local time of the writer.
 
         Args:
-            array: timestamps in nanoseconds.
+            array: timestamps in nanoseconds, as Arrow reads them from a copy of the file with the zone GMT.
 
         Raises:
             UnsupportedError: the offset of the zone is uncertain, or the result is out of range.
@@ -235,7 +235,10 @@ class WriterZones:
 
 
 class _ConcatenatedFile(io.RawIOBase):
-    """A read-only file that concatenates ranges of another file with bytes in memory."""
+    """A read-only file whose content is the concatenation of `parts`.
+
+    A part is bytes in memory, or the (offset, size) of a range of the file `source`.
+    """
 
     def __init__(self, source: pa.NativeFile, parts: list[tuple[int, int] | bytes]) -> None:
         self._source = source

@@ -111,7 +111,7 @@ class MergeableStatistic(UserStatistic):
 
     @property
     def route(self) -> Route:
-        """The route `subtract` if the class has a method `retract`; otherwise `merge`."""
+        """How the statistic is computed after a commit: `subtract` with a method `retract`, `merge` without one."""
         return "subtract" if isinstance(self, SupportsRetract) else "merge"
 
 

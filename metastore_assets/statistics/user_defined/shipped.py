@@ -28,7 +28,7 @@ class _CaseCounts(MergeableStatistic):
     state = pa.list_(pa.int64())
 
     def merge(self, one: list[int], other: list[int]) -> list[int]:
-        """Return one + other for each case."""
+        """Return the sum of the two counts of each case."""
         return [a + b for a, b in zip(one, other, strict=True)]
 
     def retract(self, total: list[int], part: list[int]) -> list[int]:

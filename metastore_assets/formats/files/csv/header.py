@@ -297,10 +297,10 @@ def detect_headers(table: str, files: Sequence[tuple[str, bool | None, FirstRow 
 
 
 def _check_shared_names(table: str, files: Sequence[tuple[str, bool | None, FirstRow | None]]) -> None:
-    """Raise TableFormatError if the header of a file that has only text columns shares no name with other headers.
+    """Raise TableFormatError if a file has only text columns, and a header that shares no name with any other header.
 
-    Such a header may be a row of values. Only headers that were detected with certainty are compared. Nothing is raised
-    if there is only one.
+    Such a header may be a row of values. Only headers that were detected with certainty (`has_header` is True) are
+    compared. If there are fewer than two of them, nothing is raised.
 
     Args:
         table: URI of the table, for messages.
@@ -331,7 +331,8 @@ def _classify_text(cell: str) -> str:
     """Classify a text in the first row that is of another kind than the values below it.
 
     Returns:
-        `_NAME`, `_MAYBE_NAME`, or `_NEITHER` for a text that is no name, such as `12 kg` or `<5`.
+        `_NEITHER` for a text that is no name, such as `12 kg` or `<5`. `_MAYBE_NAME` for a text with digits that may
+        be a name or a value, such as `A5`. `_NAME` for other texts.
     """
     if not _NAME_BEGINNING.match(cell) or cell.lower() in _PLACEHOLDERS:
         return _NEITHER
@@ -344,9 +345,10 @@ def _text_kind(values: pa.StringArray) -> str | None:
 
 
 def _common_shape(values: pa.StringArray) -> str | None:
-    """Return the common shape of at least two values, such as `user-#`; None without one.
+    """Return the shape that all values share, such as `user-#` for `user-1` and `user-27`.
 
-    A shape is a text with `#` in place of each number. Values without numbers have no shape.
+    A shape is a text with `#` in place of each number. Returns None if shapes differ, if values have no number, or if
+    there are fewer than two values.
     """
     if len(values) < 2:
         return None

@@ -58,7 +58,10 @@ class ColumnSummary:
         return replace(self, types=types, ruled_out=(*self.ruled_out, *mismatch))
 
     def with_blank_lines(self, count: int, options: CsvOptions) -> ColumnSummary:
-        """Return a summary that includes `count` blank lines at the beginning of the file as values."""
+        """Return a summary that includes the `count` blank lines with which the file begins.
+
+        Each line is a value of the column: null or an empty text, depending on the options.
+        """
         if not count:
             return self
         first_line = np.zeros(1, np.int64)
