@@ -129,7 +129,7 @@ class LazyModule(ModuleType):
 def lazy_module(name: str) -> Any:
     """Return a module that is imported at its first use, for large modules that many processes never use.
 
-    With METASTORE_PLAIN_STARTUP, it is imported at once.
+    With METASTORE_PLAIN_STARTUP, it is imported immediately.
     """
     return import_module(name) if is_plain() else LazyModule(name)
 
@@ -256,7 +256,7 @@ class FastExit:
         atexit.register(self._exit)
 
     def _exit(self) -> None:
-        """End the process at once, if `status` is set and the standard streams can be flushed."""
+        """End the process immediately, if `status` is set and the standard streams can be flushed."""
         if self.status is None or is_plain():
             return
         try:

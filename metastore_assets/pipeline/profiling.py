@@ -56,11 +56,11 @@ class Profiled:
         self.unsaved = []
 
     def save_rewritten(self, versions: VersionStore, fragments: Mapping[str, FragmentEntry]) -> None:
-        """Save the profiles in `unsaved` as pending, and empty the list. Delete the files that copies replaced.
+        """Save the profiles in `unsaved` as pending with their current files, and empty the list.
 
-        `drop_value_counts` may have copied profiles to new files. The entries in `unsaved` and `entries` still name the
-        old files. So the current entries from `fragments` are saved instead, and replace those in `entries`. Then the
-        old files that no saved entry names are deleted.
+        `drop_value_counts` may have copied profiles to new files, while the entries in `unsaved` and `entries` still
+        name the old ones. So the entries from `fragments` are saved, and replace those in `entries`. Old files that no
+        saved entry names are then deleted.
 
         Args:
             versions: The store of the table.

@@ -1,4 +1,4 @@
-"""Purge: remove old versions and their files at once, so that deleted values are no longer stored.
+"""Purge: remove old versions and their files immediately, so that deleted values are no longer stored.
 
 The command `expire` retains young files for readers, and profiles of removed fragments for restores. A purge removes
 both. It first publishes a version. A refresh that runs at the same time then fails to publish, and starts again.

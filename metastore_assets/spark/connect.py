@@ -102,7 +102,7 @@ def _create_session(builder: Any, address: str, settings: Mapping[str, str]) -> 
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
     spark: Any = None
     try:
-        # Without settings: PySpark would send them at once, and retry for ten minutes where no server answers.
+        # Without settings: PySpark would send them immediately, and retry for ten minutes where no server answers.
         spark = builder.create()
         spark.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=1000)])
         spark.conf.get("spark.app.name", "")

@@ -25,8 +25,8 @@ LOCAL_SETTINGS = {
 """Default settings for a local master."""
 _MEMORY_LIMIT = "spark.executor.pyspark.memory"
 # That setting limits a worker's address space, which includes memory that an allocator retains. With these settings,
-# allocators return memory at once. Measured: a fragment of 2.2 GB in 52 columns needs 1.2 GB of address space instead
-# of 3.5 GB, and takes 8 % longer.
+# allocators return memory immediately. Measured: a fragment of 2.2 GB in 52 columns needs 1.2 GB of address space
+# instead of 3.5 GB, and takes 8 % longer.
 _NO_RETAINED_MEMORY = {
     "spark.executorEnv._RJEM_MALLOC_CONF": "retain:false,dirty_decay_ms:0,muzzy_decay_ms:0,narenas:1",
     "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",

@@ -42,8 +42,8 @@ def parallel_map(
 def interruptible_map(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
     """Return `[function(item) for item in items]`, computed on daemon threads, for commands.
 
-    An interrupted command ends at once. The threads of `parallel_map` would keep it alive until the store responds. If
-    calls fail, the error of the first failed item is raised.
+    An interrupted command ends immediately. The threads of `parallel_map` would keep it alive until the store responds.
+    If calls fail, the error of the first failed item is raised.
     """
     tasks = [(Future[Result](), item) for item in items]
     queue: SimpleQueue[tuple[Future[Result], Item]] = SimpleQueue()

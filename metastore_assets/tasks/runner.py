@@ -83,7 +83,7 @@ class TaskRunner(ABC):
     def _run_until_error(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
         """Return the outcomes of a batch, as `_run` does.
 
-        If a task fails, a subclass may instead raise its exception at once, without running the other tasks.
+        If a task fails, a subclass may instead raise its exception immediately, without running the other tasks.
         """
         return self._run(function, batch)
 

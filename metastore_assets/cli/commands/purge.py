@@ -1,4 +1,4 @@
-"""`metastore purge`: remove older versions and the statistics of removed rows at once."""
+"""`metastore purge`: remove older versions and the statistics of removed rows immediately, unlike `expire`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @output_options
 @click.pass_obj
 def purge(invocation: Invocation, name: str, before: VersionReference, as_json: bool) -> int:
-    """Remove older versions and the statistics of removed rows at once.
+    """Remove older versions and the statistics of removed rows immediately.
 
     Use it for values that must no longer be stored. Refresh the table, then purge everything before the newest version.
     Purging publishes the newest version again. Readers of older versions fail, and running refreshes start again. Files

@@ -86,7 +86,7 @@ class IcebergCatalogClient:
             raise TableNotFoundError(f"has no table {identifier!r}: {error}") from error
         if not table.metadata_location:
             raise TableFormatError(f"it records no metadata file of {identifier!r}")
-        # A REST catalog returns the metadata at once, with credentials for this table.
+        # A REST catalog returns the metadata in its first answer, with credentials for this table.
         return CatalogEntry(
             "iceberg", table.metadata_location, storage_options(self._properties | dict(table.io.properties))
         )

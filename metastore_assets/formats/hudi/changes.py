@@ -143,7 +143,7 @@ class TouchedGroups:
         self._listed = _list_groups(timeline.location, self._groups)
 
     def add_commits(self, commits: Iterable[Commit]) -> None:
-        """Add the metadata of further commits, without what they did to groups other than the touched ones."""
+        """Add what further commits did to the touched groups. The set of touched groups stays the same."""
         for commit in commits:
             writes = tuple(write for write in commit.writes if write.group in self._groups)
             replaced = tuple(group for group in commit.replaced if group in self._groups)
