@@ -26,5 +26,5 @@ def digest_texts(texts: Iterable[str]) -> str:
 
 
 def digest_json(value: Any) -> str:
-    """Return the digest of a value as JSON text. The order of keys in objects has no effect."""
+    """Return the digest of a value's JSON text. The order of keys in objects has no effect."""
     return digest_bytes(_JSON.encode(value).encode())

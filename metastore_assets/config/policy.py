@@ -89,7 +89,7 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def is_enumerated(self) -> bool:
-        """Whether all values are stored with their frequencies, unless profiling decides otherwise (`is_undecided`)."""
+        """Whether all values are stored with their frequencies. Also true while that `is_undecided`."""
         return self.frequencies not in ("off", "estimated") and not self.is_fingerprinted
 
     @property

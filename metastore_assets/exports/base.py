@@ -305,5 +305,5 @@ class ExportTarget(ABC):
 
 
 def exported_version(target: ExportTarget, lookup: Table) -> ExportedVersion:
-    """Return the view of a version that a target writes."""
+    """Return the part of the version `lookup` that a target writes. Nothing is read yet."""
     return ExportedVersion(target.table, lookup, target.options, f"{target.kind}@{target.revision}")

@@ -179,13 +179,13 @@ class CatalogTarget(ExportTarget):
         return {self.accuracy_property} if self.accuracy_property else set()
 
     def _claims(self, columns: WrittenColumns) -> set[str]:
-        """Return the names of the table properties by which the table claims to have exported statistics.
+        """Return the names of the table properties that declare that the table has exported statistics.
 
-        They are the mark, the row count, the list of exported columns, and the property that declares accuracy.
+        They are the mark, the exported row count, the list of exported columns, and the declaration of accuracy.
 
         Args:
-            columns: The columns in the table's list. A long list is split into several properties, and the result names
-                all of them.
+            columns: The exported columns. A long list of columns is stored in several properties, and the result has
+                the names of all of these.
         """
         names = self._names
         marks = ExportMark.property_names(self.kind)

@@ -218,7 +218,10 @@ def _interpolate(low: pa.Scalar, high: pa.Scalar, share: Fraction) -> pa.Scalar:
 
 
 def _interpolate_infinities(first: float, last: float, share: Fraction) -> float:
-    """Interpolate between two floats that are equal, or at least one of which is infinite."""
+    """Return `first` if `share` is 0 or both floats are equal; otherwise `last` if it is infinite, else `first`.
+
+    Only for floats between which no number can be computed: equal ones, or at least one infinite.
+    """
     if first == last or share == 0:
         return first
     return last if math.isinf(last) else first

@@ -284,7 +284,10 @@ def _estimate_by_bins(value: pa.Scalar, bins: HistogramBins, numbers: int) -> _R
 
 
 def _estimate_equal(values: pa.Array, distribution: ColumnDistribution) -> list[_RowEstimate]:
-    """Estimate the rows with each value: by frequencies or, if these are not stored, as `_estimate_by_ranks`."""
+    """Return the estimated number of rows that have a value, for each of `values`, in this order.
+
+    The estimates come from the frequencies of the values. If these are not stored, `_estimate_by_ranks` computes them.
+    """
     try:
         answers = distribution.frequencies(values)
     except NotStoredError:

@@ -221,17 +221,17 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
 def _derive_counts(
     parts: MergeParts, merged: Mapping[str, Any], bounds: MergedBounds, ranges: Sequence[int | float | None]
 ) -> list[tuple[int, int] | None]:
-    """Return an element per column: a pair of frequencies for booleans and constant columns, otherwise None.
+    """Return the result of `derive_counts` for each column: for booleans and constant columns, a pair of frequencies.
 
-    A constant column has at most one value besides NaN. `derive_counts` describes the pairs. The element is also None
-    for a column without a type class, and if the frequencies are unknown.
+    A constant column has at most one value besides NaN. For other columns, and if the frequencies are unknown, the
+    element is None.
 
     Args:
         parts: The tables of states that are merged.
         merged: The merged statistics, as arrays by name.
         bounds: The merged minimum and maximum of each column.
-        ranges: Maximum minus minimum of each column, from `MergedBounds.value_ranges`. 0 means that the two are equal
-            or both missing.
+        ranges: Maximum minus minimum of each column, from `MergedBounds.value_ranges`. It is also 0 if both minimum
+            and maximum are missing.
     """
     counts = [merged[name].to_pylist() for name in ("value_count", "nan_count", "true_count")]
     is_constant = [exact and value_range == 0 for exact, value_range in zip(bounds.both_exact, ranges, strict=True)]

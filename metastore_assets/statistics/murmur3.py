@@ -39,7 +39,7 @@ def hash_words(words: Words, length: int, seed: int = DATASKETCHES_SEED) -> Word
 
 
 def hash_strings(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], seed: int = DATASKETCHES_SEED) -> Words:
-    """Return the hash of each of several byte strings of any lengths.
+    """Return the first 64 bits of the hash of each of several byte strings, which may differ in length.
 
     Args:
         data: The bytes of all strings in sequence.

@@ -61,7 +61,8 @@ def profile_field(
 ) -> list[ColumnProfile]:
     """Profile one top-level column that arrives in chunks.
 
-    The policy's `frequencies` says whether values are enumerated, which means sorted, and stored with their counts:
+    Values are enumerated if they are sorted, and each distinct value is stored with its count. Whether this is done
+    depends on the policy's `frequencies`:
 
     - `all` and `top(n)`: always.
     - `off` and `estimated`: never.

@@ -70,10 +70,13 @@ def decode_sketch(sketch: bytes) -> tuple[Hashes, int]:
 
 
 def _encode(hashes: Hashes, theta: int) -> bytes:
-    """Return the sketch of hashes, in any order and with or without repeats. The caller passes only hashes < `theta`.
+    """Return the sketch of hashes, with at most the `NOMINAL_ENTRIES` least distinct ones.
 
-    The sketch has at most the `NOMINAL_ENTRIES` least hashes. If it leaves out some, its theta is the least hash that
-    it leaves out. Otherwise, its theta is the argument.
+    If the sketch leaves out hashes, its theta is the least of these. Otherwise, its theta is the argument.
+
+    Args:
+        hashes: The hashes, in any order. Repeats are allowed. The caller ensures that all are less than `theta`.
+        theta: The theta of a sketch that leaves out no hash.
     """
     hashes = _distinct_least(hashes)
     if len(hashes) > NOMINAL_ENTRIES:

@@ -190,7 +190,7 @@ def _draw_plan(page: Page, plan: Answer, *, verbose: bool) -> None:
 
 
 def _draw_stages(page: Page, plan: Answer, *, verbose: bool) -> None:
-    """Draw the stages of a plan; nothing for the result of a refresh."""
+    """Draw a line for each stage of a plan. The result of a refresh has no `stages`, so nothing is drawn for it."""
     from metastore_assets.pipeline.stages import stages_to_text
 
     for line in stages_to_text(plan.get("stages", ()), with_rules=verbose):

@@ -103,7 +103,11 @@ class HiveTable(RegisteredTable):
         return read_thrift(self._stored(columns))
 
     def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed: datetime) -> int:
-        """Write statistics of the table, for many columns in several requests. See `RegisteredTable`."""
+        """Write the table's statistics, and return the number of bytes that were sent.
+
+        Columns are written in batches. Before each batch, stored bounds that the new statistics lack are deleted. See
+        `RegisteredTable.write_statistics`.
+        """
         size, by_name = 0, {column.column: column for column in columns}
         for number, names in enumerate(_batches(by_name)):
             if number:

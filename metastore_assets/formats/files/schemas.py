@@ -318,7 +318,7 @@ def _read_parquet_footer(source: pa.NativeFile) -> tuple[int, bytes]:
 
 
 def _read_parquet_metadata(source: pa.NativeFile) -> pq.FileMetaData:
-    """Return the footer of a Parquet file. If Arrow refuses the footer, `open_parquet` reads it."""
+    """Return the footer of a Parquet file. A footer that Arrow refuses is read with `open_parquet` instead."""
     # `pq.read_metadata` does the same, and also prepares to read rows, which takes time.
     reader = pq.ParquetReader()
     try:

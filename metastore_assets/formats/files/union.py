@@ -24,9 +24,9 @@ def union_fields(
         schemas: path and fields of each file.
 
     Returns:
-        (columns, reasons). `columns` has the nullable columns of all files, in the order of first occurrence. `reasons`
-            says why a column does not have the type that it has in some file. For example, it is not int32, because
-            another file has int64.
+        (columns, reasons). `columns` has the columns of all files, in the order of first occurrence. All of them are
+            nullable. `reasons` says why a column does not have the type that it has in some file. For example, it is
+            not int32, because another file has int64.
 
     Raises:
         TableFormatError: no type holds the values of two files without loss. The message has both files and types.

@@ -89,11 +89,11 @@ class MergePlanner:
         return PlannedSlice(file_slice, merge_plan, log_ranges)
 
     def _select_logs(self, file_slice: FileSlice) -> tuple[FileSlice, tuple[str, ...], LogRanges]:
-        """Select those log files of a slice that have changes of the state.
+        """Leave out the log files of a slice that only writes outside of the table state have written.
 
         Returns:
-            (slice, instants, log ranges): the slice with only the selected log files, the instants of the writes that
-            apply to it, and its `PlannedSlice.log_ranges`.
+            (slice, instants, log ranges): the slice with the other log files, the instants of the writes to merge, and
+            the `PlannedSlice.log_ranges`.
         """
         if self._timeline.layout == 1:
             blocks = {stored: self._read_blocks(stored) for stored in file_slice.logs}

@@ -142,10 +142,12 @@ def check_ordering_values(base: str, logs: Iterable[str], field: str, kind: str,
 
 
 def check_concurrent_values(logs: Iterable[str], field: str, kind: str, instants: Collection[str]) -> None:
-    """Raise UnsupportedError if two writes changed a record with equal ordering values, or with incomparable ones.
+    """Raise UnsupportedError if two writes changed the same record, and their order matters.
 
-    Then the result depends on the order of concurrent writes, which is not defined. The arguments are those of
-    `check_ordering_values`, which must have accepted the log files.
+    It matters if both gave the record the same ordering value, or if their ordering values cannot be compared. The
+    order of concurrent writes is not defined. Log files without record keys raise UnsupportedError, too.
+
+    The arguments are those of `check_ordering_values`, which must have accepted the log files.
     """
     writes: dict[tuple[str, object], str] = {}
     keys: dict[str, set[object]] = {}

@@ -76,7 +76,7 @@ class Timeline:
 
     @property
     def version(self) -> int:
-        """The table's version, 0 to 9."""
+        """The version of Hudi's storage format that the table uses, 0 to 9: its `hoodie.table.version`."""
         return _version(self.location, self.properties)
 
     @property

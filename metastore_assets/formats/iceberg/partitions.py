@@ -71,7 +71,8 @@ class Partitions:
         Args:
             table: name of the table, for messages.
             metadata: the table's metadata.
-            schema: the schema of the planned state, which takes precedence over the other schemas.
+            schema: the schema of the state whose fragments are planned. A column's type comes from this schema. If it
+                lacks the column, the type comes from the newest schema that has the column.
         """
         self.specs = metadata.specs
         self._default_spec_id = metadata.default_spec_id

@@ -47,7 +47,7 @@ class _Naming:
         """Return the new name of each field, by the first of these rules that applies:
 
         1. A field with an id gets the name that `names` has for the id.
-        2. A field without an id keeps its name if that is a value of `names` which no field with an id gets.
+        2. A field without an id keeps its name, if `names` has this name, and rule 1 gives it to no other field.
         3. `key` and `value`, the fields of a map, keep their names.
         4. Any other field gets a name such as `unwanted_2`, which marks it for removal.
         """

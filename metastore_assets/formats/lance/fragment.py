@@ -167,8 +167,10 @@ def _selection_error(stored: pa.Field) -> UnsupportedError:
 def _dropped_fields(stored_ids: set[int], schema_ids: set[int]) -> list[pa.Field]:
     """Return a placeholder for each field id that may be that of a dropped column.
 
-    With the ids 0, 2 and 5 in the data files, and 0 and 1 in the schema, these are 2, 3, 4 and 5. Raises LimitError if
-    the greatest one is beyond the limit.
+    The greatest such id is in a data file, but not in the schema. The others are all lower ids that are not in the
+    schema. With the ids 0, 2 and 5 in the data files, and 0 and 1 in the schema, the result is for 2, 3, 4 and 5.
+
+    Raises LimitError if the greatest such id exceeds `FIELDS`.
     """
     # Data files list only the ids of leaf fields. The id of a dropped struct is lower than those of its fields, so each
     # unused lower id may be that of a dropped column.

@@ -262,10 +262,10 @@ def _is_named(written: Any) -> bool:
 
 
 def _prepare_named(prepare: Prepare | None) -> Prepare:
-    """Return a function that takes a pair (type name, value), and returns the value.
+    """Return a function that takes a pair (type name, value), and returns `prepare(value)`.
 
-    The function first converts the value by `prepare`, unless `prepare` is None. The decoder returns such pairs for
-    values of named types in a union.
+    If `prepare` is None, the function returns the value unchanged. The decoder returns such pairs for values of named
+    types in a union.
     """
     if prepare is None:
         return lambda pair: pair[1]

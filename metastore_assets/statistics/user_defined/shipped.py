@@ -109,7 +109,7 @@ class StringPatterns(_CaseCounts):
         return [0] * (len(self.patterns) + 1)
 
     def update(self, state: list[int], values: pa.Array, counts: pa.Int64Array) -> list[int]:
-        """Return the counts of forms (`state`) after each value is counted for the first pattern that it matches."""
+        """Return `state`, the number of strings of each form, with these values added."""
         fits = [pc.match_substring_regex(values, pattern) for pattern in self.patterns.values()]
         numbers = [pa.scalar(number) for number in range(len(fits) + 1)]
         return self._add_cases(state, pc.case_when(pc.make_struct(*fits), *numbers), counts)

@@ -224,7 +224,7 @@ class HeaderDetector:
     def _are_numbered(self, columns: Sequence[int]) -> bool:
         """Return whether the first cells of these columns are one word with consecutive numbers: `c1`, `c2`.
 
-        There must be at least two cells, and the numbers must begin with 0 or 1.
+        The result is False for fewer than two columns. It is also False if the first number is neither 0 nor 1.
         """
         matches = [_NUMBERED.fullmatch(self._cells[column]) for column in columns]
         parts = [(match[1], int(match[2])) for match in matches if match]

@@ -177,7 +177,7 @@ class _QuoteScanner:
         self._quoting = Quoting(np.empty(0, np.int64))
 
     def result(self) -> Quoting:
-        """Scan the text, and return its quotes and escapes. It may be called once."""
+        """Scan the text, and return its quotes and escapes. Call it only once."""
         block = np.frombuffer(self._data, np.uint8)
         events = np.flatnonzero((block == self._quote) | (block == self._escape)).tolist()
         # A quote or escape may be consumed together with the one before it.
@@ -214,10 +214,10 @@ class _QuoteScanner:
         return offset
 
     def _byte_after_blanks(self, offset: int) -> int:
-        """Return the byte that follows a closing quote and skipped blanks; -1 at the end of the text.
+        """Return the first byte after a closing quote and any blanks that are skipped; -1 at the end of the text.
 
-        Blanks are skipped only if `skip_initial_space` is true. They must also be followed by a delimiter, a line break
-        or the end of the text. The offset of the first skipped blank is added to `skipped_blanks` of the result.
+        Blanks are skipped if `skip_initial_space` is true, and a delimiter, a line break or the end of the text follows
+        them. The offset of the first skipped blank is then added to `self._quoting.skipped_blanks`.
 
         Args:
             offset: the offset of the closing quote.

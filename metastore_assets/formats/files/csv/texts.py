@@ -43,7 +43,8 @@ def read_text_batches(
         size: approximate size of a block in bytes.
 
     Raises:
-        ArrowInvalid: a row is malformed. The message has its line.
+        ArrowInvalid: a row is malformed, or it is ambiguous which lines are rows. If the row is known, the message
+            has its line number.
     """
     names: list[str] = []
     endings: frozenset[int] = frozenset()
@@ -94,7 +95,8 @@ def replace_null_texts(texts: pa.StringArray, options: CsvOptions) -> pa.StringA
 def _parse_block(block: RowBlock, names: list[str], options: CsvOptions, has_blank_rows: bool) -> pa.RecordBatch:
     """Parse a block into columns of texts, named `names`, or `f0`, `f1`, … if `names` is empty.
 
-    Blank lines are rows if `has_blank_rows`. Raises ArrowInvalid, whose message has the line in the file.
+    Blank lines are rows if `has_blank_rows`. Raises ArrowInvalid if the block cannot be parsed or has too many columns.
+    If the line number in the file is known, the message has it.
     """
     if not names and block.width > FIELDS:
         _check_width(block, options)

@@ -134,9 +134,9 @@ def _range_end(size: int, ends: Sequence[int]) -> int:
 
 
 def arrow_type(table: str, column: str, shape: Shape, declared: Mapping[str, pa.DataType]) -> pa.DataType:
-    """Return the type of a path: the declared type, or a type that holds all values; the null type without values.
+    """Return the declared type of a path or, if none is declared, a type that holds all values at the path.
 
-    Objects without keys are text.
+    A path without values has the null type. Objects without keys are text.
 
     Args:
         table: URI of the table, for messages.
