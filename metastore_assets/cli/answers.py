@@ -36,8 +36,8 @@ def show_answer(
         rows: The statistics of the columns to show.
         current: Whether the version describes the current snapshot; None if unknown.
         partition: The key of the partition to which the statistics belong; None for the whole table.
-        detail: The columns for which singleton counts and entropy are read: none for `summary`, those in `rows` for
-            `selected`, all for `full`. For a partition, `full` has the effect of `summary`.
+        detail: The columns for which singleton counts and entropy are read. `summary`: none. `selected`: the columns of
+            `rows`, one by one. `full`: all columns of the table, in one read; of a partition: none.
     """
     spreads, built = {}, {}
     if partition is None and rows and detail != "summary":

@@ -85,10 +85,10 @@ class VariableResolver:
         return value
 
     def _retain(self, text: str, path: Keys) -> str:
-        """Return a text in which no references are replaced, because its field does not allow them.
+        """Return a text whose field allows no references, so that none is replaced in it.
 
-        With `preserve_secret_references`, each `${` becomes `$${`, so that the process that reads the configuration
-        does not take it for a reference. Without it, the text is unchanged.
+        With `preserve_secret_references`, another process resolves the result again. Each `${` is then escaped as
+        `$${`, so that this process replaces nothing either. Without it, the text is unchanged.
         """
         return text.replace("${", "$${") if self._preserves_secrets else text
 

@@ -151,7 +151,7 @@ class _Batch:
     names: Sequence[str]
     """The columns to read."""
     lead: str | None
-    """The value of the first key column in all rows, if it is known without reading the column; otherwise None."""
+    """The value of the first key column, if the footer shows that all rows have the same; otherwise None."""
 
 
 def _candidates(
@@ -184,7 +184,10 @@ def _candidates(
 
 
 def _batches(footer: Footer, run_schema: RunSchema, numbers: Sequence[int], names: list[str]) -> Iterator[_Batch]:
-    """Group row groups into batches. Small neighbours with the same lead (see `_Batch`) are read at once."""
+    """Group row groups into batches, each of which is read with one call.
+
+    Small adjacent row groups share a batch if they have the same lead (see `_Batch.lead`).
+    """
     first = run_schema.group.columns[0]
     leads: list[str | None] = [None] * footer.first.height
     if len(run_schema.group.columns) > 1 and run_schema.file_schema.field(first).type == pa.string():

@@ -104,7 +104,7 @@ def _to_numbers(values: pa.Array) -> pa.Array:
 
 
 def _to_times(values: pa.Array) -> pa.Array:
-    """Convert dates and timestamps to microseconds. Those out of range, and values of other types, become null."""
+    """Convert dates and timestamps to timestamps in microseconds. Null for those out of range and for other types."""
     if not t.is_timestamp(values.type) and not t.is_date(values.type):
         return pa.nulls(len(values), _TIME)
     if t.is_timestamp(values.type) and values.type.unit == "ns":
