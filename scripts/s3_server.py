@@ -33,7 +33,7 @@ def s3_server(module: str = "scripts.s3_server", *arguments: str) -> Iterator[st
         port = int(server.stdout.readline())
         yield f"http://127.0.0.1:{port}"
         server.stdin.close()
-        server.wait(timeout=30)
+        server.wait(timeout=120)
 
 
 def _serve() -> None:

@@ -81,6 +81,7 @@ def test_memory_depends_on_the_size_of_a_run_only(monkeypatch: pytest.MonkeyPatc
         assert remaining == count // 10
         return most, python
 
+    peak(1000)  # Modules are imported.
     small, large = peak(2000), peak(12_000)
     assert large[0] < 2 * small[0], "six times as many rows"
     assert large[1] < 2 * small[1]
