@@ -272,11 +272,12 @@ class _TableRun:
         return _Refreshed(answer.seconds)
 
     def _partitions_to_read(self, runner: TaskRunner | None) -> tuple[str, ...]:
-        """Return the table's keys of the partitions to read again.
+        """Return the keys, as the table has them, of the partitions to read again.
 
         The first case that applies decides:
 
-        - The run has no partitions, or also writes the table: none.
+        - The run has no partitions: none.
+        - The run also materializes the asset `source`, which writes the table: none. A refresh finds what was written.
         - The run is the oldest active run of a backfill: the partitions of all runs of the backfill.
         - Any other run: its own partitions.
 

@@ -128,7 +128,8 @@ class Predicate(CompleteClass, abstract=True):
         Args:
             row_counts: The number of rows of each set.
             columns: Bounds of each referenced column, by its field id.
-            limits: For some leaves, additional upper bounds on the number of matching rows in each set.
+            limits: For some leaves (conditions on one column), additional upper bounds on the number of matching rows
+                in each set. None has the same effect as an empty mapping.
         """
 
     @abstractmethod

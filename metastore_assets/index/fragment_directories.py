@@ -114,7 +114,10 @@ class StoredDirectory(SegmentDirectory):
 
 @dataclass(frozen=True, eq=False)
 class WrittenDirectory(SegmentDirectory):
-    """The directory of a new range, in memory. Later, it is written to a file together with others."""
+    """The directory of one range whose files were just written. It is in memory only.
+
+    At the end of the commit, its rows are written to a stored directory, together with those of other ranges.
+    """
 
     ranges: pa.Table
     zones: pa.Table
@@ -131,10 +134,15 @@ class WrittenDirectory(SegmentDirectory):
 
 
 class DirectoryPart:
-    """The rows of a directory about some of its range files. Rows about files that are no longer used are omitted."""
+    """A view of a directory with only the rows about selected range files, such as those that the index still uses."""
 
     def __init__(self, directory: SegmentDirectory, paths: Sequence[str]) -> None:
-        """Select range files of a directory, given their paths by ascending key."""
+        """Select some of the key ranges that a directory describes.
+
+        Args:
+            directory: The directory.
+            paths: The path of the file of fragments of each selected range, by ascending key.
+        """
         self._directory = directory
         self._paths = paths
 
@@ -155,9 +163,9 @@ class DirectoryPart:
 
     @lock_free_cached_property
     def _numbers(self) -> Numbers:
-        """For each selected file, the position of its row in the result of the directory's `read_ranges`.
+        """For each file that the constructor selected, the position of its row in the directory's `read_ranges` table.
 
-        Raises CorruptionError if the directory has no row for a file.
+        Raises CorruptionError if the directory has no row for one of these files.
         """
         paths = one_chunk(self._directory.read_ranges(["path"])["path"])
         numbers = pc.index_in(pa.array(self._paths, paths.type), value_set=paths)
@@ -193,7 +201,8 @@ class RangeFiles:
             store: The table's folder.
             kind: Which file of each range: `fragments` or `columns`.
             paths: The path of each file.
-            rows: The row of `RANGES` for each range. The caller makes sure that no two have the same `number`.
+            rows: The row of `RANGES` for each range, as a dict. Each has another `number`, by which the files are told
+                apart when they are read as one. This is not checked.
         """
         names = [f"{kind}_{field.name}" for field in dataclass_fields(DividedFooter)]
         footers = [DividedFooter(*(row[name] for name in names)) for row in rows]

@@ -123,9 +123,9 @@ def group_by_column(fragments: pa.Table, positions: pa.Array, field_ids: pa.Arra
 
     Args:
         fragments: The fragments, with the columns FRAGMENTS.
-        positions: For each row of `bounds`, the position of its fragment.
+        positions: For each row of `bounds`, the position of its fragment in `fragments`.
         field_ids: For each row of `bounds`, the field id of its column.
-        bounds: Bounds and counts, in any order.
+        bounds: Bounds and counts: a row for each column that a fragment has, in any order.
     """
     ids = field_ids.dictionary_encode()
     numbers, rows = ids.indices.to_numpy(), positions.to_numpy()
@@ -143,14 +143,14 @@ def group_by_column(fragments: pa.Table, positions: pa.Array, field_ids: pa.Arra
 
 
 def cast_bounds(table: pa.Table, union: pa.StructType) -> pa.Table:
-    """Cast the bounds of a column to another union type.
+    """Cast the bounds of a column to another union type: a struct with one field per type class, such as `int64`.
 
     Args:
         table: Bounds and counts of the column, with the schema `column_schema`.
         union: The new type.
 
     Raises:
-        ValueError: `union` lacks a type class of the bounds.
+        ValueError: `union` has no field for the type class of a bound.
     """
     schema = column_schema(union)
     if table.schema.equals(schema):

@@ -216,9 +216,10 @@ class IndexSelection:
 
         Args:
             segments: The segments.
-            ranges: For each segment, the positions of the selected fragments. The caller passes only live ones.
-            fragments: For each segment, a table of its selected fragments with columns of the schema `FRAGMENTS`; None
-                if it was not read.
+            ranges: For each reader in `segments.all`, the positions of the selected fragments. They must be live: not
+                removed or replaced by a newer segment. This is not checked.
+            fragments: For each of these readers, a table of its selected fragments with columns of the schema
+                `FRAGMENTS`; None if it was not read.
         """
         self._segments = segments
         self._ranges = ranges
@@ -254,11 +255,14 @@ class IndexSelection:
         return segment.fragments(columns, self._ranges[number])
 
     def column(self, field_id: str, cls: TypeClass | None) -> pa.Table:
-        """Return a column's `null_count`, `nan_count`, `minimum` and `maximum` in each selected fragment, as stored.
+        """Return a column's `null_count`, `nan_count`, `minimum` and `maximum`, with a row per selected fragment.
+
+        Unknown values are null.
 
         Args:
             field_id: Field id of the column.
-            cls: The current type class of the column's values; None if the column has no values.
+            cls: The type class of the bounds to return; None for a column without one, such as a struct. Bounds of
+                classes that the column had before may be stored, too. They are not returned.
         """
         return pa.concat_tables(
             self._segments.map(lambda number, segment: segment.column(field_id, cls, self._ranges[number]))

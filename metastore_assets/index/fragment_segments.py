@@ -2,6 +2,9 @@
 
 Each row of a segment is one fragment. It is live if no newer segment removed or replaced the fragment. A zone is a run
 of rows, with bounds that cover all rows of the run.
+
+A small segment is one file. A large segment has range files: two for each range of keys. A directory is a file that
+describes up to 64 ranges.
 """
 
 from __future__ import annotations
@@ -112,21 +115,21 @@ class Segments:
                 self._ages.append(age)
 
     def map(self, read: Callable[[int, FragmentSegment], Result]) -> list[Result]:
-        """Call `read(number, segment)` for each segment and return the results.
+        """Call `read(number, reader)` for each reader in `all`. Return the results in the order of `all`.
 
-        Calls run in parallel for a remote store.
+        `number` is the position of the reader in `all`. Calls run in parallel for a remote store.
         """
         return parallel_map(lambda item: read(*item), list(enumerate(self.all)), is_parallel=self.store.is_remote)
 
     def removed_keys(self, ranges: Sequence[RowRanges]) -> list[pa.Array]:
         """Return, for each reader in `all`, the sorted keys that newer segments removed or replaced.
 
-        A row of the reader in `ranges` is live if its key is not in the result. The result may also have keys that the
-        reader does not have.
+        A row at a position in `ranges` is live if its key is not in the result for its reader. The result says nothing
+        about rows at other positions. It may also have keys that the reader does not have.
 
         Args:
-            ranges: For each reader, the positions of the rows to decide about. Only files with tombstones for such
-                rows are read.
+            ranges: For each reader, the positions of the rows to decide about. A file is read only if its tombstones
+                may be keys of these rows.
         """
         if len(set(self._ages)) < 2:  # No segment is newer than another.
             return [NO_KEYS] * len(self.all)
@@ -241,7 +244,10 @@ class FragmentSegment(ABC):
         return RowRanges.first(self.row_count).within(self.first_row, self.row_count)
 
     def rows_between(self, keys: SegmentKeyRange | None) -> RowRanges:
-        """Return the rows of `all_rows` with keys in a range; all of them for None."""
+        """Return the positions of the rows whose keys are in a range; those of all rows if `keys` is None.
+
+        Rows that were merged into an older segment are omitted (see `all_rows`).
+        """
         if keys is None:
             return self.all_rows
         first, last = self._files[0].first, self._files[-1].last
@@ -267,7 +273,7 @@ class FragmentSegment(ABC):
     def column(self, field_id: str, cls: TypeClass | None, ranges: RowRanges) -> pa.Table:
         """Return `null_count`, `nan_count`, `minimum` and `maximum` of a column in each fragment of `ranges`.
 
-        Unknown values are null. `cls` is the type class of the bounds; None if the column has no values.
+        Unknown values are null. `cls` is the type class of the bounds; None for a column without one, such as a struct.
         """
         table = self.read(["row_count", *flat_columns(field_id, cls)], ranges)
         zeros = pa.array(np.zeros(len(table), np.int64))
@@ -444,7 +450,10 @@ class LargeSegment(FragmentSegment):
 
     @lock_free_cached_property
     def _columns(self) -> list[RangeFiles]:
-        """Readers of the range files with flat columns, by ascending key. Each joins files of consecutive ranges."""
+        """Readers of the files with flat columns (bounds and counts), by ascending key.
+
+        Each key range has one such file. A reader reads the files of consecutive ranges as if they were one.
+        """
         return self._join_files("columns")
 
     def _join_files(self, kind: str) -> list[RangeFiles]:
@@ -468,7 +477,7 @@ class LargeSegment(FragmentSegment):
 
     @lock_free_cached_property
     def _ends(self) -> Numbers:
-        """For each range file, the position after its last row. Positions count the rows of all files."""
+        """For each range, the position in the segment after its last row: 100 and 150 for ranges of 100 and 50 rows."""
         return np.cumsum(self._counts["fragments"].to_numpy())
 
     @lock_free_cached_property
@@ -596,12 +605,13 @@ class LargeSegment(FragmentSegment):
     def _divide_columns(self, names: Sequence[str], ranges: RowRanges) -> tuple[list[str], list[str]]:
         """Return (columns to read from files of fragments, columns to read from files of columns).
 
-        A range of fragments has one file of each kind. Only `row_count` and `bytes` are in both.
+        A range of fragments has one file of each kind. Only `row_count` and `bytes` are in both. They are read from a
+        file that other columns in `names` are read from.
 
         Args:
             names: The columns to read.
-            ranges: The rows to read. If they are few, and no columns but `row_count` and `bytes` are read, these are
-                read from files of fragments.
+            ranges: The rows to read. Without other columns, `row_count` and `bytes` of few rows are read from files of
+                fragments, and those of many rows from files of columns (see `_SPARSE`).
         """
         from_fragments = [name for name in names if name in FRAGMENTS.names]
         from_columns = [name for name in names if name not in FRAGMENTS.names]
@@ -658,6 +668,9 @@ def _overlaps(spans: Sequence[KeySpan], first: str | None, last: str | None) -> 
 
 
 def _physical_column(table: pa.Table, path: str) -> pa.Array | pa.ChunkedArray:
-    """Return a flat column of a section's table. `path` is `null_count`, or `minimum.int64` for example."""
+    """Return a column of a table, or the values of one type class of a column.
+
+    The path `null_count` means that column. `minimum.int64` means the int64 values of the column `minimum`.
+    """
     side, _, cls = path.partition(".")
     return select_class(one_chunk(table[side]), class_named(cls)) if cls else table[path]

@@ -154,8 +154,8 @@ class _IndexMerge:
             merge: What is merged: parts of segments, and a batch of new rows. A part comes from a segment in `base`, or
                 from one that the same commit wrote before. `merge.removed` applies only to parts from `base`.
             base: The files of the index before the commit.
-            written: {path of a range file: its directory}, for files of this commit whose directory is not stored yet.
-                `write` adds the files that it writes.
+            written: {path of a file of fragments: its directory, which has the file's zones and footers}. It has the
+                files that this commit wrote before, because directories are only stored at its end. `write` adds files.
         """
         self._store = store
         self._merge = merge
@@ -328,8 +328,8 @@ def _divide(paths: Sequence[str], before: Mapping[str, SegmentFile]) -> Iterator
     """Divide the range files of a segment into groups that each get one directory. Yield the paths of each group.
 
     Consecutive files that were in one directory stay in one group. A new file joins the group of the file before it;
-    new files at the start join the group of the first old file. If a group has new files and is small, it is combined
-    with the next group. A group of more than 64 files is divided.
+    new files at the start join the group of the first old file. A group with new files is combined with the next group
+    if they have at most 32 files together. A group of more than 64 files is divided.
 
     Args:
         paths: The range files, by ascending key.
@@ -417,10 +417,10 @@ def _write_small(store: ObjectStore, parts: Sequence[IndexRows], tombstones: pa.
 
 
 def _slices(table: pa.Table, schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
-    """Yield the rows of a table, one per fragment, in slices of at most `rows` rows.
+    """Yield the rows of a table, one per fragment, in slices of at most `rows` rows, as rows of a `MergeSource`.
 
-    The first column of each slice has the keys of the fragments. The columns of `schema` follow. The caller passes a
-    table that is sorted by key.
+    The first column of each slice has the keys of the fragments. The columns of `schema` follow. The table must be
+    sorted by key, because the merge relies on this order. This is not checked.
     """
     for start in range(0, len(table), rows):
         part = table.slice(start, rows)

@@ -153,7 +153,9 @@ def stored_columns(file: Segment) -> list[str]:
 
 
 def read_stored(file: Segment, field_ids: Sequence[str], without: Collection[str] = ()) -> pa.Table:
-    """Return the stored statistics of columns, one column after the other. Columns that the file lacks are omitted.
+    """Return the stored statistics of columns: all rows of the first column, then those of the next one.
+
+    A column has one row for each partition that has it, and none if the file lacks the column.
 
     Args:
         file: The file. Rows of removed partitions are returned, too.
@@ -204,10 +206,10 @@ def concat_partitions(parts: Sequence[PartitionRows]) -> PartitionRows:
 
 
 def statistics_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """Return a schema with POSITION, followed by all other columns of the given schemas.
+    """Return one schema for the statistics of all given schemas: POSITION, then every other column of any of them.
 
-    The columns in UNION_COLUMNS get the same type: a struct with a field for each type class that occurs in any of the
-    given schemas.
+    The columns in UNION_COLUMNS, such as `minimum`, may have another type in each given schema. In the result, their
+    values are structs with a field for each type class that `minimum` has in any given schema.
     """
     schemas = list(schemas)
     union = merge_unions(schema.field("minimum").type for schema in schemas if "minimum" in schema.names)

@@ -104,9 +104,9 @@ def _count_columns(store: ObjectStore, files: SegmentFiles) -> int:
 
 
 class _PartitionMerge:
-    """A merge of stored statistics and a newer batch, by partition key.
+    """A merge of the statistics in stored files with a newer batch of statistics, by partition key.
 
-    The sources are numbered: the stored files, then the batch.
+    The stored files are numbered from 0, and the batch has the next number. Each row to merge has one of these numbers.
     """
 
     def __init__(self, store: ObjectStore, merge: SegmentMerge[PartitionRows]) -> None:

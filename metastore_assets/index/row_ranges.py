@@ -42,9 +42,9 @@ class RowRanges:
 
     @classmethod
     def concatenate(cls, parts: Sequence[RowRanges]) -> RowRanges:
-        """Return the ranges of all parts together.
+        """Return the ranges of all parts, in the order of the parts.
 
-        The caller makes sure that the positions of each part are greater than those of the part before it.
+        Each part must start at or after the end of the part before it. This is not checked.
         """
         none = np.zeros(0, np.int64)
         starts, ends = [part.starts for part in parts], [part.ends for part in parts]
@@ -56,7 +56,7 @@ class RowRanges:
         return int((self.ends - self.starts).sum())
 
     def without(self, positions: Numbers) -> RowRanges:
-        """Return the ranges without the rows at some positions. The caller passes the positions in ascending order."""
+        """Return the ranges without the rows at some positions. Positions outside the ranges are ignored."""
         if not len(self.starts) or not len(positions):
             return self
         at = np.searchsorted(self.starts, positions, "right") - 1

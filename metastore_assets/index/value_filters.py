@@ -341,7 +341,7 @@ def update_value_filters(
 
     Args:
         store: The table's folder.
-        base: The filters of the version before; None without any.
+        base: The filters of the version before; None if it has none.
         changes: The keys of fragments that were added, replaced or removed (see `fragment_key`).
         batches: The filters of the added and replaced fragments. All batches except the last one are first written to
             temporary files.
@@ -419,8 +419,9 @@ def _slices(
     """Yield the slices of a column for a new file, each as a table with a row per fragment.
 
     Args:
-        sources: The sources, each with a mask of the new file's fragments that come from it.
-        positions: For each fragment of the new file, its position in the source that it comes from.
+        sources: The stored files and the batch that are merged. The mask of each is true for the fragments of the new
+            file whose filters it has.
+        positions: For each fragment of the new file, its position in the file or batch that has its filters.
         field_id: Field id of the column.
         slice_bits: The number of leading hash bits that select a slice.
     """

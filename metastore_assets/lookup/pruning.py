@@ -241,7 +241,7 @@ class _ColumnDistribution:
 
 @dataclass(frozen=True)
 class PrunedFragment:
-    """A fragment that must be read."""
+    """A fragment that pruning does not eliminate, so that it must be read."""
 
     path: str
     """The path of the data file, as the version records it."""

@@ -220,7 +220,7 @@ def _interpolate(low: pa.Scalar, high: pa.Scalar, share: Fraction) -> pa.Scalar:
 def _interpolate_infinities(first: float, last: float, share: Fraction) -> float:
     """Return `first` if `share` is 0 or both floats are equal; otherwise `last` if it is infinite, else `first`.
 
-    Only for floats between which no number can be computed: equal ones, or at least one infinite.
+    The caller ensures that the floats are equal, or that at least one is infinite.
     """
     if first == last or share == 0:
         return first

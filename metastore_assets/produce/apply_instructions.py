@@ -97,17 +97,24 @@ class _StepTotals:
                 self._limit, self._previous = None, []
 
     def previous(self) -> pl.DataFrame | None:
-        """Return the replaced rows of all steps; None if they were not collected."""
+        """Return the replaced rows of all steps; None if there were more than the limit, or no step was collected."""
         return pl.concat(self._previous) if self._previous else None
 
 
 def _reads_previous(task: ApplyTask) -> bool:
-    """Return whether a task reads all columns of all previous rows of the updated keys, and no other rows."""
+    """Return whether the previous rows that a task reads are collected for the stages that read its update.
+
+    The task must have few instructions (`in_memory`), and read the complete rows of exactly the keys in them. Of a
+    root, only key columns are read. With `bulk`, other keys are read, too. Key-mappings (no `rows`) have no update.
+    """
     return task.rows is not None and task.spool.in_memory and not task.bulk and not is_root(task.dataset.run_schema)
 
 
 def _report_steps(task: ApplyTask, update: Sink, tally: _StepTotals) -> Iterator[Step]:
-    """Yield the steps of a task, after adding each to `update` and `tally`."""
+    """Yield the steps of a task. First, count each in `tally`, and add its changed keys to `update`.
+
+    Nothing is added to `update` if the dataset has no update (key-mappings), or if `task.is_followed` is false.
+    """
     for step in _steps(task):
         tally.add(step)
         if task.rows is not None and task.is_followed:

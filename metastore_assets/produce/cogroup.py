@@ -117,9 +117,9 @@ def _cogroup_by_lookup(task: ApplyTask, frame: pl.DataFrame, hot_keys: pl.DataFr
 
 
 def _cogroup_in_chunks(task: ApplyTask, frame: pl.DataFrame) -> Iterator[Cogroup]:
-    """Yield the instructions of a frame with the current rows of their target keys, a limited number of rows at a time.
+    """Yield the instructions of a frame with the current rows of their target keys, some target keys at a time.
 
-    The caller passes no instructions of hot keys.
+    All rows of a target key are read together. So the caller leaves out hot keys; this is not checked.
     """
     dataset, run_schema = task.dataset, task.dataset.run_schema
     empty = run_schema.empty.drop(TOMBSTONE, strict=False)

@@ -120,8 +120,8 @@ class Dataflow:
     ) -> FlowState:
         """Return the state in which some roots and sum stages have the given content. Nothing is published.
 
-        Stages that these nodes feed are rebuilt unless they are loaded, too. The caller makes sure that the content of
-        a loaded stage agrees with that of the nodes that feed it.
+        Stages that these nodes feed are rebuilt unless they are loaded, too. A loaded sum stage must have the totals
+        that it would compute from the nodes that feed it, because later steps add only changes. This is not checked.
 
         Args:
             state: The state to start from.
@@ -176,7 +176,7 @@ class Dataflow:
         return compact_state(self._environment(), self._graph, state, full=full)
 
     def discard(self, state: FlowState, base: FlowState) -> None:
-        """Delete the files of an unpublished state, except those of its base state."""
+        """Delete the files of an unpublished state, except those of `base`, the state from which it was computed."""
         self._storage.delete(sorted(state.paths() - base.paths()))
 
     def view(self, state: FlowState) -> View:
@@ -184,7 +184,10 @@ class Dataflow:
         return View(self._storage, self._graph, state)
 
     def version(self, number: int | None = None) -> View:
-        """Return a view of a version, by default of the newest. Version 0 is empty. Raises VersionNotFoundError."""
+        """Return a view of a version, by default of the newest. Version 0 is empty.
+
+        Raises VersionNotFoundError if the version has expired, or was never published.
+        """
         manifest = self._manifests.latest() if number is None else self._manifests.read(number)
         return View(self._storage, self._graph, manifest.state, manifest)
 
@@ -250,9 +253,11 @@ class Dataflow:
         return True
 
     def expire(self, keep: int, grace: timedelta = timedelta(days=1)) -> ExpiryCounts:
-        """Delete all but the newest `keep` versions, and unreferenced files older than `grace`.
+        """Delete old versions, and files that no remaining version references.
 
-        `grace` must be longer than the longest `advance`, which may still use such files.
+        The newest `keep` versions stay, and those that were the newest at some time within `grace`. Files younger than
+        `grace` stay, too. `grace` must be longer than the longest `advance`: until it publishes its version, no version
+        references its new files. This is not checked.
         """
         return self._manifests.expire(keep, grace)
 
@@ -260,7 +265,10 @@ class Dataflow:
         """Publish the state that `plan` returns for the newest version. Return the number of the new version.
 
         If `plan` returns None, nothing is published, and the number of the newest version is returned. If another
-        process publishes first, `plan` is called again, and the files of the outdated state are added to `scratch`.
+        process publishes first, `plan` is called again with the state of that process. The paths of the files that were
+        written in vain are added to `scratch`, for the caller to delete.
+
+        Raises VersionConflictError if other processes publish first at each of `_ATTEMPTS` attempts.
         """
         for _ in range(_ATTEMPTS):
             base = self._manifests.latest()

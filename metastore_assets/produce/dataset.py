@@ -100,7 +100,8 @@ class Dataset:
         Args:
             keys: The keys, sorted and distinct.
             key_range: Keys outside this range are ignored.
-            columns: Columns to return; None for all. The caller includes the columns of `run_schema.unit`.
+            columns: Columns to return; None for all. They must include the columns of `run_schema.order`, and
+                `run_schema.amounts`, because the rows of several runs are merged by them. This is not checked.
         """
         run_schema, state = self.run_schema, self.state
         columns = run_schema.schema.names if columns is None else columns
@@ -121,10 +122,10 @@ class Dataset:
     def rows_with_prefixes(self, prefixes: pl.DataFrame) -> pl.DataFrame:
         """Return the rows whose first key columns equal a row of `prefixes`, in key order.
 
-        The caller makes sure that this is the dataset of a sum stage.
+        Only for a sum dataset, because tombstones are not read. `View.rows_with_prefixes` checks this.
 
         Args:
-            prefixes: Values of the first key columns, which the caller has sorted and made distinct.
+            prefixes: Values of the first key columns, sorted and distinct.
         """
         run_schema, state = self.run_schema, self.state
         looked_up = replace(run_schema, group_columns=prefixes.width)

@@ -107,8 +107,8 @@ class DatasetStep:
 
         With `bulk`, tasks rewrite all rows of their ranges. Otherwise, they add a run with the changes.
 
-        With a Preserve hook, new target keys are numbered consecutively over all tasks. If there are several tasks,
-        `runner` therefore counts the new keys of their ranges first.
+        A Preserve hook (it copies values from previous rows to new rows) gets a number for each new target key. The
+        numbers are consecutive over all tasks. So `runner` first counts the new keys of each task but the last.
         """
         tasks = [
             ApplyTask(

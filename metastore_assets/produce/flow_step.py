@@ -65,7 +65,9 @@ class StepInput:
 def step_flow(
     env: Environment, graph: Mapping[str, Typed], base: FlowState, step_input: StepInput, rebuilt: AbstractSet[str]
 ) -> FlowState:
-    """Return the state after one step from `base`. After an error, finished files are added to `env.scratch`.
+    """Return the state after one step from `base`.
+
+    After an error, the new files of finished nodes are added to `env.scratch`, so that the caller deletes them.
 
     Args:
         env: The environment of the step.

@@ -67,7 +67,11 @@ def ports(node: Node) -> tuple[tuple[str, ...], ...]:
 
 
 def typed_graph(nodes: Sequence[Node]) -> dict[str, Typed]:
-    """Validate declared nodes. Return them by name, each after its feeders. Raises GraphError."""
+    """Validate declared nodes. Return them by name, each after its feeders.
+
+    Raises GraphError if a declaration is invalid, for example if a name occurs twice or nodes feed each other in a
+    circle.
+    """
     by_name = {node.name: node for node in nodes}
     if len(by_name) < len(nodes):
         names = [node.name for node in nodes]
@@ -147,7 +151,7 @@ def _digests(node: Node, rows: Rows, inputs: list[Rows]) -> tuple[str, str]:
 
 
 def _columns(schema: pa.Schema) -> str:
-    """Return the names and types of columns as text. Metadata is omitted, because it may differ between two reads."""
+    """Return the names and types of columns as text. Metadata is omitted: it must not affect the fingerprint."""
     return str(schema.to_string(show_field_metadata=False, show_schema_metadata=False))
 
 

@@ -29,7 +29,7 @@ class HotKey:
     """
 
     def __init__(self, task: ApplyTask, key: pl.DataFrame) -> None:
-        """Read the instructions and rows of a hot key, and determine how its update is reported.
+        """Read the instructions and rows of a hot key, to determine whether it is added, updated or deleted.
 
         Args:
             task: The task that has the key.
@@ -83,13 +83,14 @@ class HotKey:
         """Apply the instructions of the next few source keys.
 
         Args:
-            instructions: All instructions of these source keys.
-            previous: The rows that the source keys had before.
-            example: One previous row of the hot key for the Preserve hook; no row if the key is new.
+            instructions: All instructions of these source keys for the hot key.
+            previous: The rows of the hot key that came from these source keys before.
+            example: One row of the hot key, from which the Preserve hook copies values. If the key is new, it is the
+                key's first new row, or an empty frame until there is one.
 
         Returns:
-            (rows for a new run, new content of the source keys, example for the next call, number of new target keys
-                that the Preserve hook got). The last is 1 if the hot key is new and gets its first rows here, else 0.
+            (rows for a new run, rows of the hot key that now come from the source keys, example for the next call,
+                number of new target keys). The last is 1 if the Preserve hook gets the first row of a new key, else 0.
         """
         task = self._task
         written = instructions.filter(~pl.col(TOMBSTONE))
@@ -100,7 +101,10 @@ class HotKey:
         return *apply_to_units(task, instructions, written, previous), example, novel
 
     def _compute_outcome(self) -> tuple[bool, bool]:
-        """Return (whether the key will have rows, whether its update is suppressed because no row differs)."""
+        """Return (whether the key will have rows, whether its update is suppressed).
+
+        It is suppressed if `task.suppress` is true and the key's rows have the same values in the same order as before.
+        """
         same = _Comparison(self._task) if self._task.suppress else None
         will_be, example = False, self._example
         for instructions, previous in align_hot_key(self._task, self.key):

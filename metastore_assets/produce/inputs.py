@@ -107,7 +107,10 @@ class Feeder:
         return sample_part_keys(self.content.storage, self.content.run_schema, parts)
 
     def _range_in_order(self, key_range: KeyRange, order: Order) -> KeyRange:
-        """Return `key_range` if the feeder's files are sorted in `order`, else the range of all keys."""
+        """Return the range of keys to read from the feeder's files: `key_range`, or all keys.
+
+        Only files that are sorted in `order` can be read by the range. In any case, the caller filters the rows it got.
+        """
         return key_range if order == self.rows.order else EVERYTHING
 
 

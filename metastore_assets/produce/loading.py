@@ -77,7 +77,7 @@ class Loader:
     def adopt(self, path: str) -> Run:
         """Return the run of a file that `write` has written, perhaps in another process.
 
-        Raises CorruptionError if the file has another schema, or unsorted row groups.
+        Raises CorruptionError if its columns are not those of the loader's runs, or its row groups are not sorted.
         """
         footer = footer_of(self.storage, path)
         uri, schema = self.storage.uri(path), footer.metadata.schema.to_arrow_schema()
@@ -97,7 +97,7 @@ class Loader:
         return Run(path, BASE_LEVEL, footer.metadata.num_rows, 0, sums)
 
     def in_order(self, runs: Sequence[Run]) -> list[Run]:
-        """Return the runs sorted by key. The caller makes sure that their key ranges do not overlap."""
+        """Return the runs, sorted by their first keys. `state` later rejects runs whose key ranges overlap."""
         firsts = [footer_of(self.storage, run.path).first[:1] for run in runs]
         numbered = pl.concat([self.run_schema.empty_keys, *firsts]).with_row_index("_run")
         return [runs[number] for number in self.run_schema.group.sort(numbered)["_run"]]
@@ -134,7 +134,10 @@ class Loader:
         return DatasetState(splitters, based or (Shard(),))
 
     def _checked(self, rows: External) -> Iterator[pl.DataFrame]:
-        """Yield the rows in non-empty frames, with 0.0 for −0.0 in keys. Raises UpdateError for invalid rows."""
+        """Yield the rows in non-empty frames, with 0.0 for −0.0 in keys.
+
+        Raises UpdateError if a column is missing or has another type, or if rows break the rules of `write`.
+        """
         names = self.run_schema.group.columns
         last: pl.DataFrame | None = None
         for table in typed_tables(self.name, self.run_schema.schema, rows):

@@ -74,8 +74,9 @@ def step_stage(env: Environment, stage: Typed, states: StepStates, *, is_full: b
         env: The environment of the step.
         stage: The stage.
         states: The states of all nodes before the step, and the new states of the stage's feeders.
-        is_full: Whether to build the stage from the complete content of its feeders. The caller makes sure that
-            the stage's state in `states.previous` is then empty.
+        is_full: Whether to build the stage from the complete content of its feeders. The stage's state in
+            `states.previous` must then be empty. This is not checked: outdated rows would remain, and totals would
+            count twice.
     """
     before = replace(states.previous[stage.name], loaded=False)
     # A feeder with content has an update: the changed rows. A feeder without content passes on deltas, its own input.

@@ -94,7 +94,10 @@ class Order:
         return self._join(frame, keys[:, list(self.columns)], "anti")
 
     def beside(self, frame: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
-        """Left join: return `frame` with the other columns of `other`, null where `other` lacks the key."""
+        """Left join by the columns of this order: return `frame` with the columns that only `other` has.
+
+        They are null in rows whose key `other` lacks. The rows stay in the order of `frame`.
+        """
         return self._join(frame, other, "left")
 
     def counts(self, keys: pl.DataFrame, first: pl.DataFrame, last: pl.DataFrame) -> list[int]:

@@ -93,8 +93,8 @@ class _PerKeyAdapter:
 
         Raises KeyFailure for a key if the function fails, or if its output does not have the declared types.
 
-        Outputs that are valid alone may not fit into one column, for example a tuple and a mapping in a struct column.
-        The error of the conversion is then raised unchanged.
+        If each output has the declared types, but Arrow cannot convert all of them to one column, the error of the
+        conversion is raised. Example: a struct column, for which one output is a tuple and another a mapping.
         """
         keys = _plain_rows(batch.keys)
         groups = zip(*(_groups(port, len(keys)) for port in batch.ports), strict=True)
@@ -119,10 +119,10 @@ class _PerKeyAdapter:
         return pa.table([pa.array(sources, pa.int64()), *columns], names=[SOURCE, *self.rows.schema.names])
 
     def _first_wrong(self, targets: list[Any], values: list[Any]) -> int | None:
-        """Return the index of the first (target, value) pair that does not have the declared types; None without one.
+        """Return the index of the first (target, value) pair that does not have the declared types, else None.
 
-        Pairs that are valid alone may still not fit into one column. For example, Arrow converts a tuple or a mapping
-        to a struct, but not both in one column.
+        Each pair is checked alone. So the result may be None even if the pairs do not fit into one column together. For
+        example, Arrow converts a tuple or a mapping to a struct, but not both in one column.
         """
         for number, (target, value) in enumerate(zip(targets, values, strict=True)):
             try:
@@ -239,7 +239,12 @@ def _check_exact(values: Sequence[Any], array: pa.Array) -> None:
 
 
 def _nested(values: Sequence[Any], array: pa.Array) -> Iterator[tuple[Sequence[Any], pa.Array]]:
-    """Yield (Python values, array) of each child of an array of structs, lists or maps."""
+    """Yield (values, array) for each child: each field of structs, the items of lists, or the keys and values of maps.
+
+    Args:
+        values: The Python values that were converted to `array`, one for each element. Nulls are left out.
+        array: An array of structs, lists or maps.
+    """
     present = [_python(value) for value, is_valid in zip(values, array.is_valid().to_pylist(), strict=True) if is_valid]
     array = array.drop_null()
     if pa.types.is_struct(array.type):

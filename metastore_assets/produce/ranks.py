@@ -51,7 +51,7 @@ class Ranks:
         self._indices: OrderedDict[int, RankIndex] = OrderedDict()
 
     def total(self, prefix: pa.Table | None = None) -> int:
-        """Return the sum of the amounts of all keys with the same prefix, or of all keys.
+        """Return the sum of the amounts of the keys that begin with `prefix`, or of all keys if it is None.
 
         Args:
             prefix: The values of all key columns except the last one, as a table with one row; None for all keys.
@@ -82,7 +82,9 @@ class Ranks:
         return max(0, self._before(last, self._order, inclusive=True) - self._before(first, self._order))
 
     def at_rank(self, prefix: pa.Table | None, rank: int) -> pa.Table:
-        """Return the row at a rank among the keys with a prefix: key, totals, and `rank`, the first rank of the row.
+        """Return the row that contains a rank: its key, its totals, and the column `rank` with its first rank.
+
+        A row has as many ranks as its amount. Rank 0 is at the first key with the prefix.
 
         Args:
             prefix: The values of all key columns except the last one, as a table with one row. None if the key has
@@ -99,10 +101,10 @@ class Ranks:
         return table_of(rows, self._dataset.run_schema.schema.append(pa.field(RANK, pa.int64())))
 
     def _row_at(self, rank: int) -> pl.DataFrame:
-        """Return the row that has a rank. The first rank of the row is added as the column `rank`.
+        """Return the row that contains a rank, with its first rank in the added column `rank`.
 
-        The argument and the column count from the first key of the dataset. (In public methods, ranks count from the
-        first key with the same prefix.)
+        A row has as many ranks as its amount. Here, rank 0 is at the start of the dataset. In public methods, it is at
+        the first key with the same prefix.
         """
         shard = self._shard_of(rank)
         shard_range, index = self._dataset.state.ranges()[shard], self._index(shard)
@@ -164,7 +166,11 @@ class Ranks:
         return wrap_int64(self._sum_of_shards(shard) + self._index(shard).before(bound, order, inclusive=inclusive))
 
     def _sum_of_shards(self, stop: int) -> int:
-        """Return the sum of the amounts in the first `stop` shards. Runs of level 0 are in no shard, and not summed."""
+        """Return the sum of the amounts in the runs of the first `stop` shards.
+
+        A shard is a key range with its own runs. The newest runs, those of level 0, belong to no shard. Their amounts
+        are not included.
+        """
         return sum(self._sum(run) for shard in self._dataset.state.shards[:stop] for run in shard.runs)
 
     def _sum(self, run: Run) -> int:

@@ -44,9 +44,11 @@ class Rows:
         return Order.of(self.key.names, self.descending)
 
     def check(self, name: str) -> None:
-        """Raise GraphError if the names, the types or the nullability of the columns are not allowed.
+        """Raise GraphError if the columns break a rule. `name` is the name of the node, for the message.
 
-        `name` is the name of the node, for the message.
+        There is at least one key column and one value column. All columns are nullable. Their names are distinct, do
+        not begin with `_`, and are no patterns of Polars, such as `*`. Values survive the conversion to Polars and
+        back. Keys are not nested. `descending` names only key columns.
         """
         names = self.schema.names
         if not self.key.names or not self.value.names:
@@ -77,7 +79,7 @@ class Rows:
 
 
 def source_columns(names: list[str]) -> list[str]:
-    """Return the column names of source keys (keys of a stage's input) in the stage's content."""
+    """Return the names that key columns of a stage's input have in its content: `_source_id` for the column `id`."""
     return [f"{SOURCE}_{name}" for name in names]
 
 

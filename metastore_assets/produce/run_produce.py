@@ -86,7 +86,14 @@ def _port_values(port: Sequence[Feeder], keys: pl.DataFrame) -> pl.DataFrame:
 
 
 def _outputs(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: list[pl.DataFrame]) -> pl.DataFrame:
-    """Return the output rows of all source keys: source key, target key and values."""
+    """Call the Produce function. Return its output rows with the columns of source key, target key and values.
+
+    Args:
+        task: The task, with the stage.
+        function: The Produce function.
+        keys: The changed source keys. The function is not called for keys without a value on any port.
+        ports: The values of the keys on each input of the stage, as from `_port_values`.
+    """
     used = pl.concat([port[SOURCE] for port in ports]).unique().sort()
     # Produce is not called for a source key without a value on any port, because such a key has no output.
     present = keys[used]

@@ -21,11 +21,14 @@ TOMBSTONE = "_gone"
 
 @dataclass(frozen=True)
 class RunSchema:
-    """The columns of a dataset's runs, and how newer rows change older ones.
+    """The columns of a dataset's runs, and how the rows of several runs are combined.
 
-    A unit is a group of rows that are replaced together: the newest run with rows of a unit has its current rows. A
-    tombstone is a row that deletes a unit. With `amounts`, each run has at most one row per unit, and the amounts of
-    all runs are added up.
+    A unit is a group of rows with equal values in the first `unit_columns` columns of `order`. There are three cases:
+
+    - By default, units are replaced: the newest run with rows of a unit has its current rows. A tombstone is a row that
+      deletes a unit.
+    - With `amounts` (names of columns), each run has at most one row per unit. The amounts of all runs are added up.
+    - With `plain`, each file is complete, and is not combined with other files.
     """
 
     schema: pa.Schema
@@ -97,7 +100,7 @@ class RunSchema:
 
 
 def root_schema(rows: Rows) -> RunSchema:
-    """Return the schema of a root's content, which is sorted by its key."""
+    """Return the schema of the content of a root (an external source of rows): its columns, sorted by its key."""
     return RunSchema(rows.schema, rows.order, len(rows.key), len(rows.key))
 
 
@@ -125,7 +128,7 @@ def sum_schema(rows: Rows, unsigned: tuple[str, ...]) -> RunSchema:
 
 
 def source_fields(source: pa.Schema) -> list[pa.Field]:
-    """Return the fields of a source key with their names in the content of a stage."""
+    """Return the fields of a source key, renamed as in the content of a stage: `id` becomes `_source_id`."""
     names = source_columns(source.names)
     return [field.with_name(name) for field, name in zip(source, names, strict=True)]
 

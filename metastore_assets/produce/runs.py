@@ -75,7 +75,7 @@ class KeyRange:
         return self.after is None and self.until is None
 
     def filter(self, frame: pl.DataFrame, group: Order) -> pl.DataFrame:
-        """Return the rows whose keys are in the range, given the order of keys in which the range is defined."""
+        """Return the rows whose keys are in the range. `group` is the order of keys in which the range is defined."""
         if self.after is not None:
             frame = frame.filter(~group.before(self.after, inclusive=not self.closed))
         if self.until is not None:
@@ -121,7 +121,7 @@ class RunWriter:
         self._context.__exit__(*exception)
 
     def write(self, frame: pl.DataFrame) -> None:
-        """Append rows. The caller passes them in the order of the run schema, also from one call to the next.
+        """Append rows. The rows of all calls must be in the order of the run schema; this is not checked.
 
         If the tombstone column is missing, no row is a tombstone.
         """

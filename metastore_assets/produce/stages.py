@@ -43,16 +43,16 @@ class Preserve(Protocol):
     """A hook that copies values, such as a surrogate key, from previous rows to new rows of the same target key."""
 
     def __call__(self, rows: pa.Table, previous: pa.Table, has_previous: pa.Array, novel: pa.Array) -> pa.Table:
-        """Return the new rows in the same order, with the preserved columns filled in.
+        """Return `rows` in the same order, with the values that the hook copies or assigns.
 
-        A target key is new if the last version has no rows of it. Later rows of new keys are passed in a second call,
-        after the call with the first row of each new key.
+        A target key is new if the last version has no rows of it. One call gets the first row of a new key. Later
+        calls get its further rows.
 
         Args:
             rows: The new rows: target key and value columns.
             previous: For each row of `rows`, the row to copy from, with the same target key. If the key is not new, it
                 is one of the key's rows in the last version. For the first row of a new key, the value columns are
-                null. For a later row of a new key, it is the row that the first call returned for the key.
+                null. For a further row of a new key, it is the first row of the key, as the hook returned it.
             has_previous: Boolean array: false for the first row of each new target key, otherwise true.
             novel: Int64 array: an unused number for the first row of each new target key, null for other rows.
         """

@@ -39,7 +39,8 @@ _MAX_UNSCALED = 10**38 - 1
 class Step:
     """The result of applying instructions to some target keys: their rows before and after, and the rows to write.
 
-    Instructions are new rows, tombstones or amounts.
+    Instructions are new rows, tombstones or amounts. If a task rewrites its whole key range, `previous` and `content`
+    also have the rows of the other keys in the range.
     """
 
     previous: pl.DataFrame
@@ -47,7 +48,7 @@ class Step:
     run: pl.DataFrame
     """The instructions that have an effect, to record in a new run."""
     content: pl.DataFrame
-    """All rows of the target keys after the instructions. In bulk, also the rows of other keys of the range."""
+    """All rows of the target keys after the instructions."""
     update: pl.DataFrame
     """The update rows of these keys, for the stages that read this one."""
     novel: int = 0
@@ -211,14 +212,14 @@ def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
 def add_amounts(
     stage: str, run_schema: RunSchema, changes: pl.DataFrame, previous: pl.DataFrame, *, is_followed: bool = True
 ) -> Step:
-    """Add changes to the totals of some keys.
+    """Add amounts to the totals of some keys. Return the totals before and after, and the rows to write.
 
     Args:
         stage: Name of the stage, for messages.
         run_schema: Columns of the totals.
         changes: The amounts to add, one row per key.
-        previous: The totals of these keys before.
-        is_followed: Whether another stage reads the changes of the totals. Otherwise the step contains no update.
+        previous: The totals of these keys before, and perhaps of other keys. Keys without totals have no row.
+        is_followed: Whether another stage reads the changes of the totals. Otherwise `Step.update` is empty.
 
     Raises:
         CorruptionError: A total in `RunSchema.unsigned` would become negative.

@@ -113,7 +113,8 @@ def _check(root: str, rows: Rows, frame: pl.DataFrame) -> None:
     Args:
         root: Name of the root, for messages.
         rows: Types of the root's keys and values.
-        frame: The rows. The first one may be the last row of the previous frame.
+        frame: The rows of one frame, after the last row of the previous frame if there is one. So the rules are also
+            checked from one frame to the next.
     """
     unknown = frame.filter(~pl.col(CHANGE).is_in([ADD, UPDATE, DELETE]).fill_null(False))
     if unknown.height:

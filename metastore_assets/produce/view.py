@@ -238,7 +238,7 @@ class View:
             name: The dataset: `content` or `mappings`.
 
         Raises:
-            StageChangedError: The stage had other columns or another order when its state was written.
+            StageChangedError: The columns of the stage, or its row order, have changed since its state was written.
         """
         self._check_form(stage)
         state: StageState | None = self._state.stages.get(stage)

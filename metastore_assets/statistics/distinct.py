@@ -223,8 +223,8 @@ def _derive_counts(
 ) -> list[tuple[int, int] | None]:
     """Return the result of `derive_counts` for each column: for booleans and constant columns, a pair of frequencies.
 
-    A constant column has at most one value besides NaN. For other columns, and if the frequencies are unknown, the
-    element is None.
+    A constant column has at most one value besides NaN. The element is None for other columns, for a column without a
+    type class, and if the frequencies are unknown.
 
     Args:
         parts: The tables of states that are merged.

@@ -76,10 +76,10 @@ def with_partition(row: ColumnStatistics, partition: str) -> ColumnStatistics:
 
 
 def normalize_statistics_table(table: pa.Table) -> pa.Table:
-    """Return a table `statistics` without the type classes of unions that no row uses.
+    """Return a table `statistics` with the schema that `build_statistics_table` gives to the same rows.
 
-    Columns of user-defined statistics are removed, too, if they have only nulls.
-    The schema of the result is that of `build_statistics_table` for the same rows.
+    Its typed unions have only the type classes of these rows. Columns of user-defined statistics that have only nulls
+    are removed.
     """
     names = pc.unique(table["type_class"]).drop_null().to_pylist()
     union = union_type(class_named(name) for name in names)

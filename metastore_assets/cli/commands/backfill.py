@@ -174,7 +174,10 @@ class _Backfill:
         return 0
 
     def _work(self, spark: LazySpark, watcher: Watcher) -> AbstractContextManager[ChunkProcessor]:
-        """Return a context manager that yields a function to process a chunk, in this process or as a Dagster run."""
+        """Return a context manager that yields a function. The function backfills one chunk of partitions.
+
+        It does so in this process if `via` is `local`, and otherwise by a run of Dagster.
+        """
         if self.via == "local":
             from metastore_assets.pipeline.backfill import local_processor
 

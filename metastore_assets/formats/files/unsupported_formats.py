@@ -89,10 +89,10 @@ def table_of_file(folder: str, name: str) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=1024)
 def _kinds_of_folder(folder: str) -> tuple[bool, bool, bool]:
-    """Return three flags: whether a path has a folder named like those of Paimon or of transactional Hive tables.
+    """Return (is in a Paimon bucket, is certainly in a transactional Hive table, may be in one), from folder names.
 
-    The first one is for a bucket of Paimon. The second one is for a name that only transactional Hive uses, the third
-    one for a name that it may share with other folders.
+    For example, `bucket-0` gives (True, False, False), and `base_0000001` gives (False, True, True). `base_20240101`
+    may be a date, and gives (False, False, True).
     """
     parts = folder.split("/")
     patterns = (_PAIMON_BUCKET, _ACID_PADDED, _ACID_FOLDER)

@@ -108,8 +108,8 @@ class HudiFragmentPlanner:
     def fragment_paths(self, slices: Collection[FileSlice]) -> dict[Group, FragmentPath]:
         """Return (partition key, path) of each fragment that `fragments` would return, by file group.
 
-        The path is that of the base file. If a slice has none, its log files are read, and the path is that of the
-        first one that applies to the state.
+        The path is that of the base file. Without a base file, it is that of the first log file that applies to the
+        state. To find this log file, the log files are read.
         """
         planned_slices = self._plan(
             [replace(file_slice, logs=()) if file_slice.base else file_slice for file_slice in slices]

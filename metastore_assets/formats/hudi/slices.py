@@ -88,7 +88,7 @@ class FileSlice:
 
     @property
     def files(self) -> tuple[StoredFile, ...]:
-        """The base file, if there is one, and the log files in order."""
+        """The base file, if there is one, then the log files in the order in which they apply."""
         return ((self.base,) if self.base else ()) + self.logs
 
     @property

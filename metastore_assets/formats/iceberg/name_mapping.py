@@ -314,7 +314,10 @@ def _is_among(mapped: tuple[int | None, ...], field_paths: set[tuple[int | None,
 
 
 def _field_paths(nodes: _Tree) -> Iterator[tuple[int | None, ...]]:
-    """Yield, for each field with an id, the ids from its top-level column down to the field."""
+    """Yield the path of each field with an id: the ids from its top-level column down to the field itself.
+
+    In a path, None stands for a field above that has no id.
+    """
     for above, node in _nodes(nodes):
         if node.id is not None:
             yield (*above, node.id)

@@ -80,8 +80,8 @@ class _Naming:
 class _PartitionNaming(_Naming):
     """A rule that names the fields inside `partition` by their positions in the partition spec: `partition_0`, ….
 
-    A field with an id is found in the spec by id. A field without one is found by name or, if no field has an id, by
-    position.
+    A field with an id is looked up in the spec by its id, and a field without an id by its name. If the spec lacks the
+    name, and no field inside `partition` has an id, the field's own position is used.
     """
 
     def _by_id(self, field_id: int) -> str | None:

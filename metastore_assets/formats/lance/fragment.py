@@ -1,4 +1,4 @@
-"""The source of a fragment of a Lance table.
+"""The source of a fragment of a Lance table, with which any process can open the fragment.
 
 A fragment has data files with different columns, and a deletion file.
 """

@@ -60,9 +60,11 @@ def read_lenient_metadata(source: pa.NativeFile, *, has_arrow_schema: bool = Tru
 
     Args:
         source: The content of the file.
-        has_arrow_schema: Whether the metadata keep the schema that Arrow stored.
+        has_arrow_schema: Whether the result contains the schema that Arrow stored in the file. If false, Arrow ignores
+            this schema, and columns have the types of Parquet.
 
-    Raises ArrowInvalid if the file has no footer, or if the corrected footer is still invalid.
+    Raises:
+        ArrowInvalid: The file has no footer, or the corrected footer is still invalid.
     """
     size = source.size()
     source.seek(size - _TAIL_BYTES)

@@ -118,7 +118,11 @@ class JsonReader:
         return ((number, length, replace_literals(row, "", self._paths)) for number, length, row in rows)
 
     def _batches(self, open_stream: OpenStream, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a file in batches of the schema. Raises ArrowInvalid."""
+        """Yield the rows of a file, in batches that have the schema `schema`.
+
+        Raises:
+            ArrowInvalid: A line is invalid, or a value does not have the type of its column.
+        """
         target = pa.struct(list(schema))
         type_ = text_types(target, "", self._paths)
         rows: list[dict[str, Any]] = []
