@@ -234,7 +234,10 @@ class FragmentSegment(ABC):
 
     @lock_free_cached_property
     def first_row(self) -> int:
-        """The position of the first row that older segments have not absorbed (see `store.segment_levels`)."""
+        """The position of the first row that is not yet merged into an older segment; 0 if none is merged.
+
+        Such a merge copies a few rows at a time, by ascending key (see `store.segment_levels`).
+        """
         file = self._files[0]
         return self.position(file.first) if file.absorbed and file.first is not None else 0
 

@@ -230,7 +230,10 @@ class _IndexMerge:
         return MergeSource(rows(), tombstones())
 
     def _write_range(self, rows: pa.Table, tombstones: pa.Array) -> SegmentFile:
-        """Write the rows and tombstones of a range of keys as a file of fragments and a file of columns."""
+        """Write the rows and tombstones of a range of keys as a file of fragments and a file of columns.
+
+        Return one SegmentFile for both: the file of columns is its `companion`.
+        """
         table = rows.drop_columns([_KEY.name])
         flat = [field for field in table.schema if field.name not in FRAGMENTS.names]
         sizes = zone_sizes(run_lengths(one_chunk(table["partition_key"])))

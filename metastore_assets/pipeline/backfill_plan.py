@@ -138,7 +138,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class PartitionTotals:
-    """Totals over some partitions: their number, the fragments to read, and the stored size of these."""
+    """Totals over some partitions: their number, and the number and stored bytes of their fragments to read."""
 
     partitions: int = 0
     fragments: int = 0
@@ -254,7 +254,10 @@ def make_backfill_plan(
     *,
     done: Collection[str] = (),
 ) -> BackfillPlan:
-    """Return the plan of a backfill: the chunks and their totals. The caller sets `seconds` and `attempt`.
+    """Return the plan of a backfill: the chunks and their totals.
+
+    `seconds` and `attempt` of the plan keep their defaults. The caller sets them from the records of earlier refreshes
+    and backfills.
 
     Args:
         planned: What a refresh would merge and read.

@@ -125,7 +125,7 @@ def with_sketch(store: ObjectStore, base: Version, field_id: str, estimate: Card
 
 
 def table_cardinality(store: ObjectStore, files: ProfileFiles) -> dict[str, CardinalityEstimate]:
-    """Return {field id: estimate} for all columns, from the table's statistics. The estimates have no sketches.
+    """Return {field id: estimate} for all columns, from the table's statistics. `sketch` of each estimate is None.
 
     Args:
         store: The table's folder.

@@ -147,9 +147,14 @@ class ColumnSpec:
         )
 
     def _has_frequencies(self, wanted: ColumnSpec, leaf: str, not_enumerated: Collection[str]) -> bool:
-        """Return whether the frequencies that `wanted` has for a leaf are stored or can be derived.
+        """Return whether the frequencies that `wanted` requires of a leaf are stored, or can be derived.
 
-        True if `wanted` has none for the leaf.
+        True if their state in `wanted` is `estimated` or `off`, which requires nothing.
+
+        Args:
+            wanted: The spec with the wanted outputs.
+            leaf: The field id.
+            not_enumerated: Leaves for which the stored profile has no value counts, because values hardly repeat.
         """
         if wanted.state(leaf) in ("estimated", "off"):
             return True
@@ -277,7 +282,10 @@ def _source_digests(column_specs: Mapping[str, str]) -> Iterator[tuple[str, str]
 
 
 def _user_defined(leaf: LeafColumn, policy: ResolvedPolicy) -> dict[str, str]:
-    """Return {key: digest of the source code} of a leaf's user-defined statistics, see `ColumnSpec.user_defined`."""
+    """Return {key: digest of the source code} of a leaf's user-defined statistics.
+
+    A key is `module:Class@revision`. It begins with `=` if the statistic is derived from value counts.
+    """
     if not policy.statistics or policy.values == "hidden" or not _is_typed(leaf):
         return {}
     return {

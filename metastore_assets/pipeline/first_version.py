@@ -136,8 +136,9 @@ class FirstVersion:
         """Compute the missing lots one after the other, and return the last staged version.
 
         Raises:
-            NoDiffError: The version cannot be made in lots, or the staged versions have other policies.
-            UnstreamableError: The format must see all fragments together.
+            NoDiffError: The version cannot be made in lots, for example because a column is stored as fingerprints. Or
+                columns or policies changed since the last lot was staged.
+            UnstreamableError: The format must read all fragments together, or two fragments have the same key.
         """
         with sort_fragments(self._stream) as fragments:
             base = self._newest_staged()

@@ -178,7 +178,8 @@ class VersionBuilder:
         def profiles() -> list[tuple[str, ProfileFiles]]:
             """Return (key, files) of the profiles whose value counts add up to those of the table.
 
-            These are the partitions, or the fragments of the only partition.
+            These are the profiles of partitions, with partition keys. If there is only one partition, its profile has
+            no value counts: then they are those of its fragments, with fragment keys.
             """
             entries = self._fragments if len(self._partitions) == 1 else self._partitions
             return [(entry.key, entry.files) for entry in entries]
@@ -348,11 +349,13 @@ class VersionBuilder:
         return EntryChanges(RETIRED, _stored(target.base, RETIRED), {entry.key: entry for entry in retired}, dropped)
 
     def _used_specs(self, *, is_complete: bool) -> Mapping[str, Mapping[str, str]]:
-        """Return the profile specs to which entries of the version refer, by id.
+        """Return the profile specs to which entries of the version refer, in the form of `Version.specs`.
+
+        The form is {spec id: {identity of a top-level column: text of its column spec}}.
 
         Args:
-            is_complete: Whether to read all entries, and return only specs in use. If false, the result also has all
-                specs of the published version.
+            is_complete: Whether to omit the specs to which no entry refers, for which all entries are read. If false,
+                all specs of the published version are retained.
         """
         specs, base, kinds = self._target.specs, self._target.base, (self._fragments, self._partitions, self._nodes)
         used = {self._target.spec.id}

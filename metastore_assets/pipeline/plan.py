@@ -567,7 +567,7 @@ def members_id(fragments: Iterable[str]) -> str:
 
 
 def partition_content_id(spec_id: str, fragments: Iterable[str]) -> str:
-    """Return a digest of what determines a partition's profile: its profile spec and its fragments."""
+    """Return a digest of what determines a partition's profile: the ids of its profile spec and of its fragments."""
     return digest_texts([spec_id, *sorted(fragments)])
 
 

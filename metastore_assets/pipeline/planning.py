@@ -187,9 +187,10 @@ def first_version_totals(
 def plan_first_partitions(
     versions: VersionStore, table_format: TableFormat, table: TableConfig, keys: Collection[str]
 ) -> Plan | None:
-    """Return a plan as if a table without a version had only some partitions. Only their fragments are in memory.
+    """Return a plan for a table without a version that has only the fragments of some partitions.
 
-    Returns None if the table has a version, or if its fragments cannot be streamed.
+    The fragments of all other partitions are ignored, and not kept in memory. Returns None if the table has a version,
+    or if its fragments cannot be streamed.
 
     Args:
         versions: The versions of the table.
@@ -206,9 +207,10 @@ def metadata_cache(versions: VersionStore, *, full: bool) -> MetadataCache:
 
 
 def attempt_name(versions: VersionStore, request: RefreshRequest) -> str:
-    """Return the name under which profiles are saved: a digest of the request and the newest version.
+    """Return the name under which a refresh saves its profiles for the next attempt, in case it fails.
 
-    The name is empty if the request forces no reading: any refresh may then use the profiles.
+    The name is a digest of the request and the number of the newest version. For a fragment that the request reads
+    again, only a profile saved under this name is reused. The name is empty if the request reads nothing again.
 
     Args:
         versions: The published versions of the table.
@@ -284,10 +286,14 @@ def current_plan(
 
 
 def _retry_without_newest(make: Callable[[], Plan], request: RefreshRequest, attempt: AttemptProfiles) -> Plan:
-    """Return the plan that `make` computes. If the newest version is damaged, a full request is planned without it.
+    """Return the plan that `make` computes.
+
+    If the newest version is damaged and the request is full (all fragments are read again), `attempt.ignores_newest` is
+    set, and `make` is called again. It then plans as if no version were published.
 
     Raises:
-        CorruptionError: The newest version is damaged, and the request is not full.
+        CorruptionError: The newest version is damaged and the request is not full. Or `make` fails although
+            `attempt.ignores_newest` is set.
     """
     try:
         with _explain_missing_entries():
@@ -462,7 +468,11 @@ class _Planner:
         )
 
     def plan_lot(self, metadata: SnapshotMetadata, lot: Lot) -> Plan:
-        """Return the plan of one lot of the first version, see `plan_lot`."""
+        """Return the plan that changes the newest staged version by one lot (see the module).
+
+        Raises:
+            NoDiffError: The version cannot be made in lots, or the staged version has other policies or columns.
+        """
         base, reason = self._base, "no version is published"
         spec, dropped_columns = self._resolve_policies(metadata)
         if needs_all_fragments(spec):

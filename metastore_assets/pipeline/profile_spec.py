@@ -268,9 +268,10 @@ def _add_export_statistics(policy: ResolvedPolicy, leaf: LeafColumn, exports: Se
 
 
 def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
-    """Raise ConfigError if a column's policy has `frequencies: off` and a statistic that is computed from value counts.
+    """Raise ConfigError if a column has `frequencies: off`, and lists a statistic that is computed from value counts.
 
-    Only the entry under `columns` for exactly this column is checked.
+    Only `statistics` in the column's own entry under `columns` are checked. Inherited ones raise no error, because they
+    are for many columns: this column then has no result for them.
     """
     column_policy = table.columns.get(leaf.path)
     if column_policy is None or "statistics" not in column_policy.model_fields_set or policy.frequencies != "off":

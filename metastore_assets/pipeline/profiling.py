@@ -77,13 +77,15 @@ class Profiled:
 def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profiled:
     """Profile the fragments that a plan reads. Return their entries, and the fragments that failed.
 
-    The profiles of all jobs but the last are saved as pending. Those of the last job are returned in `unsaved`. If any
-    fragment failed, they are saved, too, and `unsaved` is empty.
+    The profiles of all jobs but the last are saved as pending: a later refresh uses them instead of reading their
+    fragments again. If any fragment failed, the profiles of the last job are saved, too. Otherwise they are not saved,
+    and returned in `unsaved`.
 
     Args:
         context: The table, its store and engine.
         plan: The plan.
-        attempt: Name of the attempt under which profiles are saved; empty if any refresh may use them.
+        attempt: Name under which profiles are saved. A request to read fragments again uses only saved profiles of its
+            own name. Empty for no name.
     """
     profiled = Profiled(attempt=attempt)
     if not plan.to_profile:

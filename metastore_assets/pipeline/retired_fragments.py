@@ -26,7 +26,10 @@ def expired_fragments(version: Version, last_expired: int) -> list[RetiredFragme
 
 
 def _retiring_versions(version: Version) -> range:
-    """Return a range that contains the number of each version that removed a retired fragment, and maybe others."""
+    """Return a range of version numbers that includes each version that removed a retired fragment.
+
+    It may also include versions that removed none. It is empty if `version` has no retired fragments.
+    """
     if not len(version.retired):
         return range(0)
     least_key = entries_of(version, RETIRED).least_key()

@@ -286,9 +286,10 @@ class WriteExports(PlanStage):
 
 
 def join_lots(lots: Sequence[Sequence[PlanStage]]) -> tuple[PlanStage, ...]:
-    """Return the stages of several lots as one sequence. Each kind of stage occurs once, and does the work of all lots.
+    """Return the stages of several lots as one sequence, in which each kind of stage occurs once.
 
-    The order is that of the first lot. The caller passes lots of which the first has every kind of stage.
+    A lot is a limited number of fragments that are processed together. A stage of the result describes the work in all
+    lots. Stages have the order of the first lot; kinds that it lacks follow at the end.
     """
     joined: dict[type[PlanStage], PlanStage] = {}
     for stages in lots:

@@ -113,13 +113,17 @@ def read_filters(
 def _read_profiles(
     store: ObjectStore, columns: Sequence[str], profiles: Sequence[ProfileFiles]
 ) -> dict[str, list[tuple[str, bytes] | None]]:
-    """Return {`ProfileFiles.name`: [the result of `_read_filter` for each of `columns`]} for each profile."""
+    """Return {`ProfileFiles.name`: filters of the profile, in the order of `columns`}.
+
+    A filter is (type class, encoded filter). It is None if the profile has no filter of the column, and none can be
+    built from value counts.
+    """
     with StatesReader(store) as reader:
         return {files.name: [_read_filter(reader, files, field_id) for field_id in columns] for files in profiles}
 
 
 def _read_filter(reader: StatesReader, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
-    """Return (type class, encoded filter) of a column in a profile.
+    """Return (name of the type class of the values, such as `string`; encoded filter) of a column in a profile.
 
     If the profile stores no filter of the column, the filter is built from the column's value counts. Returns None if
     there are no value counts either, or if the column has no values.

@@ -82,8 +82,8 @@ class _StepTotals:
         """Start with no steps.
 
         Args:
-            limit: Maximum number of replaced rows to collect; None to collect none. Once there are more, the collected
-                rows are dropped, and no further rows are collected. New keys are counted in any case.
+            limit: Maximum number of replaced rows to collect; None to collect none. If the steps replace more rows,
+                none are kept. The limit does not affect the count of new target keys (`novel`).
         """
         self.novel = 0
         self._limit = limit
@@ -125,7 +125,7 @@ def _report_steps(task: ApplyTask, update: Sink, tally: _StepTotals) -> Iterator
 def _steps(task: ApplyTask) -> Iterator[Step]:
     """Apply the instructions of a task, for a few target keys at a time. Yield the effect on these keys as a step.
 
-    A hot key has several steps.
+    A hot key, which has more rows than are read at a time, has several steps.
     """
     numbered = task.counter
     hot_key: HotKey | None = None

@@ -217,8 +217,9 @@ def _next_merge(state: DatasetState, settings: Settings, *, unlimited: bool) -> 
 def _due_merges(state: DatasetState, number: int, shard: Shard, settings: Settings) -> list[_Job]:
     """Return the merge that a shard needs, as a list of one; an empty list if it needs none.
 
-    All runs of the shard are merged if the runs above the base level are large. Otherwise, the newest runs of one level
-    are merged if there are at least `settings.fan_in` of them.
+    The base of a shard is the runs that its last full merge or a load wrote. All runs are merged if the newer runs have
+    more than `settings.base_share` times the rows of the base; a tombstone counts as `_TOMBSTONE_WEIGHT` rows.
+    Otherwise, the newer runs of the newest run's level are merged if there are at least `settings.fan_in` of them.
 
     Args:
         state: The state with the shard.

@@ -233,9 +233,11 @@ class Dataflow:
     def compact(self, *, full: bool = False) -> bool:
         """Merge runs and publish the result. Return whether anything changed.
 
-        Only due merges are run. With `full`, all runs of each key range are merged into one.
+        With `full`, all runs of each key range are merged into one. Otherwise, only the merges that `Settings` asks for
+        are run, for example when one level has `fan_in` runs.
 
-        The version number and the content stay the same. Nothing changes if another process publishes first.
+        The version number and the content stay the same. If another process publishes first, nothing changes, and the
+        result is False.
 
         Raises:
             StageChangedError: The declaration of a stage has changed since its state was stored.
@@ -318,7 +320,11 @@ class Dataflow:
         return StepInput(parts, deltas, dict(versions))
 
     def _load_content(self, env: Environment, name: str, rows: External | Sequence[Run]) -> DatasetState:
-        """Return the state of a dataset with this content. Rows are first written as runs; runs are used as given."""
+        """Return the state of a root or sum stage whose content is `rows`.
+
+        Runs, which a `loader` has written, become the content as they are. Rows are first written as runs, whose paths
+        are added to `env.written`.
+        """
         loader = self.loader(name)
         if not isinstance(rows, list | tuple) or not all(isinstance(run, Run) for run in rows):
             rows = loader.write(rows)

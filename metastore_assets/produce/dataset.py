@@ -198,7 +198,11 @@ class Dataset:
                 yield from self._merged([read_run(self.storage, run, self.run_schema, common) for run in runs])
 
     def _merged(self, streams: Sequence[Stream]) -> Iterator[pl.DataFrame]:
-        """Yield the merged rows of several streams, without tombstones."""
+        """Yield the current rows of the dataset from the streams of its runs, sorted and without tombstones.
+
+        The streams begin with that of the newest run, because its units replace those of older runs. In a sum dataset,
+        the amounts of all runs are added up instead.
+        """
         for frame in merge_streams(streams, self.run_schema):
             alive = frame
             if not self.run_schema.amounts:
@@ -266,7 +270,7 @@ def _last_of(name: str) -> str:
 
 
 def _intersection(shard_keys: KeyRange, other: KeyRange, run_schema: RunSchema) -> KeyRange | None:
-    """Return the intersection of the key range of a shard and another range; None if it is certainly empty."""
+    """Return the range of keys that are in both ranges; None if the ranges do not overlap."""
     group = run_schema.group
     after, closed = shard_keys.after, False
     if other.after is not None and (after is None or after.filter(group.before(other.after)).height):

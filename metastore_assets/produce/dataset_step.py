@@ -195,10 +195,11 @@ class DatasetStep:
     def _write_level0(self, contents: Sequence[Sequence[Part]]) -> list[Run]:
         """Write the rows of all tasks as one run of level 0. Return a list of this run; empty if no task has rows.
 
-        Each row group of the run has rows of one shard only. Temporary files of parts are added to `env.scratch`.
+        Each row group of the run has rows of one shard only.
 
         Args:
-            contents: The sorted parts of each task. The tasks are in key order.
+            contents: The sorted rows that each task produced, as frames or temporary files. The tasks are in key order.
+                The files are added to `env.scratch`, the list of files to delete after the step.
         """
         run_schema, storage = self.dataset.run_schema, self.env.storage
         if not any(contents):

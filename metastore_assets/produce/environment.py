@@ -105,7 +105,10 @@ class Environment:
     """Files of loaded content, which are deleted if loading fails."""
 
     def new_attempt(self) -> Environment:
-        """Return an environment to repeat the step, with no data of the failed attempt except the list `scratch`."""
+        """Return an environment to repeat the step, without the data that nodes passed on in the failed attempt.
+
+        It shares the list `scratch` with this environment, so that the files of the failed attempt are still deleted.
+        """
         return replace(self, updates={}, replaced={}, contents={})
 
     def spool(self, rows: int) -> Spool:

@@ -156,7 +156,10 @@ def _columns(schema: pa.Schema) -> str:
 
 
 def _hook(hook: Preserve | None) -> Any:
-    """Return the name and the plain arguments of a Preserve hook, for the fingerprint; False without a hook."""
+    """Return the name and the arguments of a Preserve hook, for the fingerprint; False without a hook.
+
+    Only arguments of simple types, such as texts, numbers, dates and tuples of these, are included.
+    """
     if hook is None:
         return False
     if isinstance(hook, partial):

@@ -157,9 +157,9 @@ class _Batch:
 def _candidates(
     storage: ObjectStore, run: Run, batches: Sequence[_Batch], names: list[str], search: _Search
 ) -> Iterator[pa.Table]:
-    """Yield one table per batch, in order: the rows of the batch that may have a searched key.
+    """Yield one table per batch, in order: the rows of the batch that have a searched key, and perhaps others.
 
-    `_Search.candidates` selects these rows. Meanwhile, a thread reads the next batch.
+    `_Search.candidates` selects the rows. While it does, and while the caller uses them, a thread reads the next batch.
     """
     footer = footer_of(storage, run.path)
     with ExitStack() as stack:
@@ -186,7 +186,8 @@ def _candidates(
 def _batches(footer: Footer, run_schema: RunSchema, numbers: Sequence[int], names: list[str]) -> Iterator[_Batch]:
     """Group row groups into batches, each of which is read with one call.
 
-    Small adjacent row groups share a batch if they have the same lead (see `_Batch.lead`).
+    Consecutive row groups share a batch, up to `_MAX_ROWS_TOGETHER` rows, if all columns to read are numbers or times.
+    They must also have the same `_Batch.lead`: the text in the first key column, if all rows have the same one.
     """
     first = run_schema.group.columns[0]
     leads: list[str | None] = [None] * footer.first.height

@@ -129,7 +129,10 @@ class Manifests:
             return None
 
     def _load(self, document: int) -> FlowManifest:
-        """Return the manifest in a document. Raises VersionNotFoundError; CorruptionError for a damaged document."""
+        """Return the manifest in the document with this number.
+
+        Raises VersionNotFoundError if the document does not exist, and CorruptionError if it is damaged.
+        """
 
         def decode(fields: Mapping[str, Any]) -> FlowManifest:
             manifest = FlowManifest(

@@ -55,8 +55,8 @@ def _call_hook(task: ApplyTask, written: pl.DataFrame, examples: pl.DataFrame, n
         task: The task, with the hook.
         written: The new rows, sorted.
         examples: One previous row for each target key that has one.
-        novel: The new target keys, which have no previous rows. Each has the number that the hook gets for it. The
-            numbers are consecutive.
+        novel: The target keys that have no row in `examples`. Each has a number, which the hook may assign to the key
+            as a new id. The numbers are consecutive.
     """
     hook, stage, rows = task.preserve, task.stage, task.rows
     assert hook is not None

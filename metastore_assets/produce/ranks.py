@@ -75,8 +75,8 @@ class Ranks:
 
         Args:
             low: The first key, as a table with one row.
-            high: The last key, as a table with one row. The caller makes sure that it has the same prefix as `low`:
-                only the last key column may differ.
+            high: The last key, as a table with one row. It should differ from `low` only in the last key column. This
+                is not checked. Otherwise, the sum covers keys with several prefixes.
         """
         first, last = self._one_row(low, self._order), self._one_row(high, self._order)
         return max(0, self._before(last, self._order, inclusive=True) - self._before(first, self._order))
@@ -158,7 +158,13 @@ class Ranks:
         return self._before(prefix, self._prefix), self._before(prefix, self._prefix, inclusive=True)
 
     def _before(self, bound: pl.DataFrame, order: Order, *, inclusive: bool = False) -> int:
-        """Return the sum over all keys before a bound, or up to it if `inclusive`."""
+        """Return the sum of the amounts of all keys before a bound, modulo 2**64.
+
+        Args:
+            bound: A frame with one row.
+            order: The order of the key columns that are compared with the bound: all of them, or the first ones.
+            inclusive: Whether keys that equal the bound in these columns count.
+        """
         state = self._dataset.state
         if not order.columns:
             return wrap_int64(sum(self._sum(run) for run in state.runs())) if inclusive else 0

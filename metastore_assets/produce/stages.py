@@ -207,7 +207,15 @@ class SumStage:
             raise GraphError(f"stage {self.name!r} needs a feeder, a key column, and something to add up or count")
 
     def target(self, feeder: Rows) -> Rows:
-        """Return the types of the stage's keys and totals, given those of its feeders' rows. Raises GraphError."""
+        """Return the types of the stage's keys and totals.
+
+        Args:
+            feeder: The types of the feeders' rows, which are the same for all feeders.
+
+        Raises:
+            GraphError: The feeders lack a column that the stage names, an amount is neither an integer nor a
+                decimal128, or the column in `least` is not an integer.
+        """
         fields = {field.name: field for field in feeder.schema}
         named = (*self.key, *self.amounts, *(self.least[:1] if self.least else ()))
         missing = [name for name in named if name not in fields]

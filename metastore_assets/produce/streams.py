@@ -55,14 +55,12 @@ class Piece:
 
 
 def regroup_steps(steps: Iterable[list[pl.DataFrame]], order: Order, limit: int) -> Iterator[Piece]:
-    """Regroup the lists of `align_streams`, so that all rows of a key are in one piece unless there are many.
-
-    The lists were aligned by more columns than `order` has, so several lists may have rows of one key.
+    """Regroup sorted frames into pieces. All rows of a key are in one piece, unless the key has many rows.
 
     Args:
-        steps: Lists with one frame per stream.
-        order: The order that defines the key.
-        limit: A key with more rows is split into several pieces, which contain no other key.
+        steps: Lists with one frame per stream, in key order. Adjacent lists may have rows of the same key.
+        order: The columns that form the key, and their order.
+        limit: A key with more rows may be split into several pieces, which contain no other key.
     """
     following = iter(steps)
     frames = next(following, None)

@@ -152,7 +152,10 @@ def _delta_rows(stage: Typed, delta: Delta) -> Iterator[pl.DataFrame]:
 
 
 def _signed_rows(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, int]]:
-    """Return [(current rows of some keys, 1), (previous rows, -1)]; only the first pair if all content is new."""
+    """Return [(current rows, 1), (previous rows, -1)] of changed source keys in a feeder.
+
+    If the stage is rebuilt (`feeder.is_full`), its totals start empty: only the first pair is returned.
+    """
     if feeder.is_full:
         return [(feeder.values(keys), 1)]
     changed_rows = feeder.changed_rows(keys)
@@ -265,7 +268,10 @@ def sum_changes(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.Da
 
 
 def _drop_zeros(totals: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
-    """Return the rows sorted by key, without rows whose totals are all zero. The caller passes distinct keys."""
+    """Return the rows sorted by key, without rows whose totals are all zero.
+
+    Each key must have one row, because rows with the same key are not added up. This is not checked.
+    """
     if not all((totals[name] != 0).all() for name in run_schema.amounts):
         totals = totals.filter(pl.any_horizontal(pl.col(name) != 0 for name in run_schema.amounts))
     return run_schema.order.sort(totals)

@@ -99,7 +99,10 @@ class View:
                     yield from table_of(frame, typed.content.schema).combine_chunks().to_batches()
 
     def mappings(self, stage: str) -> pa.Table:
-        """Return the pairs (source key, target key) of a stage, sorted. Raises GraphError for roots and sums."""
+        """Return the pairs (source key, target key) of a stage, sorted.
+
+        Raises GraphError if `stage` names a root or a sum stage, because neither has key-mappings.
+        """
         run_schema = self._typed(stage).mappings
         if run_schema is None:
             raise GraphError(f"{stage!r} is a root or a sum: it has no key-mappings")

@@ -102,8 +102,8 @@ class CompactionLimits:
     min_used_share: float
     """A file is sparse if a smaller share of its profiles is used. Only sparse files are compacted."""
     max_waste: float
-    """Maximum number of unused profiles in sparse files for each used profile of a group. Beyond it, sparse files are
-    compacted."""
+    """Sparse files of a group are compacted if they have more than this number of unused profiles for each used profile
+    of the group. A group is the fragments of a partition, or the nodes of one merge tree."""
 
 
 DEFAULT_LIMITS = CompactionLimits(0.5, 0.25)
@@ -370,9 +370,10 @@ def drop_value_counts(
 def _sparse_files(
     folder: str, entries: Sequence[FragmentEntry | RetiredFragment | NodeEntry], limits: CompactionLimits
 ) -> Iterable[CopyTask]:
-    """Yield the tasks that copy the used profiles out of sparse files, which have too many unused profiles.
+    """Yield the tasks that copy the used profiles out of sparse files.
 
-    A group (see `compact_segments`) is skipped if its sparse files have few unused profiles.
+    A group is the fragments of a partition, or the nodes of one merge tree. It is skipped if its sparse files have few
+    unused profiles, compared with the used profiles of the group.
 
     Args:
         folder: The folder of the new files.
@@ -469,7 +470,10 @@ def _copy_profiles(store: ObjectStore, task: CopyTask) -> CopyResult:
 
 
 def _cast_values(table: pa.Table, union: pa.StructType) -> pa.Table:
-    """Cast the values in rows of a states file to a union type with more types."""
+    """Cast values in rows of a states file, such as minimums, to a struct type with a field per type class.
+
+    `union` has the fields of the rows' own type, and may have more.
+    """
     for at, name in enumerate(table.column_names):
         if name in ("minimum", "maximum", "percentiles", VALUE_COUNT_COLUMNS[0]) and table.num_rows:
             values = table[name].chunk(0)

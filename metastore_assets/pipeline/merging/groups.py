@@ -39,7 +39,8 @@ class Child:
     spec_id: str
     """Id of the profile's spec in `SpecCompatibility.specs`."""
     matches_spec: bool
-    """Whether the profile has exactly the wanted outputs. An only child is then not merged."""
+    """Whether the profile already has the outputs or column names that the group's profile must have. If so, an only
+    child is used without a merge, except for a table with fingerprinted columns."""
     row_count: int = 0
 
 

@@ -320,13 +320,13 @@ def _merge(
     children: Mapping[str, ProfileFiles],
     reused: Mapping[str, ProfileFiles],
 ) -> TreeMerge:
-    """Return the merge of a group.
+    """Return the merge of the root of a group's tree. Its inputs contain the merges of the branches below it.
 
     Args:
         group: The group.
-        put: The branches to merge, by name, each after the branches below it.
-        children: The profiles of the children that these branches merge, by key.
-        reused: The profiles of the stored nodes that these branches merge, by name.
+        put: The branches to merge, by name, each after the branches below it. The last one is the root.
+        children: The profiles of the fragments or partitions directly below branches of `put`, by key.
+        reused: The profiles of the stored nodes directly below branches of `put`, by name.
     """
     shape = tree_shape()
     merges: dict[str, TreeMerge] = {}

@@ -223,9 +223,10 @@ def _merge_trees(
 
 
 def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge) -> _TaskResult:
-    """Run a merge and all merges below it. Return the written profile, or what is needed to complete it.
+    """Run a merge and all merges below it. Return the merged profile, and the entries of the written nodes.
 
-    The profile of a group is not complete if value counts must be summed first. May run in a worker process.
+    The profile of a group is incomplete if it needs value counts, which are summed later. Then the result also says
+    which columns to sum. May be called in a worker process.
 
     Args:
         store: The table's folder.

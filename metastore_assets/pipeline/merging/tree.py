@@ -266,7 +266,8 @@ class _Update:
     ) -> list[tuple[str, str]]:
         """Apply changes to the children of a part. Return (digits, key) of each child that remains or is new, sorted.
 
-        The digits are the position of the child (a hash of its key) as text. A stored branch is recorded as opened.
+        The digits are the position of the child (a hash of its key) as text. If `old` is a stored branch, its name is
+        added to `opened`, because the next tree changes or drops it.
 
         Args:
             old: The part in the stored tree: the key of a single child, a branch without branches below it, or None

@@ -189,7 +189,10 @@ class StatesWriter:
             self._flush()
 
     def add_table(self, table: pa.Table) -> None:
-        """Append merged states to the current section. The caller passes values of the file's union type."""
+        """Append merged states to the section that `begin` started last.
+
+        `table` has a row per column of the profile. Its values have the type `StatesContent.union` of the file.
+        """
         for at, (name, value) in enumerate(zip(SECTION_COLUMNS, (self._sections[-1], self._row_count), strict=True)):
             table = table.add_column(at, name, pa.repeat(value, table.num_rows))
         if self._content.value_counts:
@@ -198,9 +201,9 @@ class StatesWriter:
         self.add_rows(table)
 
     def add_rows(self, table: pa.Table) -> None:
-        """Append rows of another states file with the same union type.
+        """Append rows of a states file, which name their sections. Their values have the type `StatesContent.union`.
 
-        Call `begin` first for each section that the rows name.
+        Call `begin` first for each of these sections, because `files` lists only those. This is not checked.
         """
         self._end_section()
         content = self._content

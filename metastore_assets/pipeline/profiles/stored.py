@@ -146,7 +146,8 @@ class FrequencyReader:
         """Open the files with the profile's value counts.
 
         Args:
-            states_reader: A reader that the caller closes. It is used if the profile has no separate files.
+            states_reader: Reads the value counts if they are in a states file, not in files of their own. The caller
+                closes it.
             files: The files of the profile.
         """
         self._states_reader = states_reader

@@ -301,7 +301,10 @@ class _StoredRow(NamedTuple):
         )
 
     def lacks_user_states(self, policy: ResolvedPolicy) -> bool:
-        """Return whether user-defined states are not stored, but can be derived from value counts."""
+        """Return whether states that the policy's user-defined statistics need are missing, but can be derived.
+
+        They are derived from value counts. That is possible for enumerated columns, and for columns without values.
+        """
         if not policy.statistics or (self.frequencies != "enumerated" and self.value_count):
             return False
         return not list_required_keys(policy, self.type_class) <= list_state_keys(self.user_states)

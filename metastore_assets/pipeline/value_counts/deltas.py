@@ -128,7 +128,13 @@ def read_deltas(
 def _read_if_few(
     store: ObjectStore, profiles: Sequence[CountedProfile], by_class: Mapping[str, tuple[str, ...]]
 ) -> dict[str, pa.Table] | None:
-    """Return {type class: all value counts}; None if there are too many to read at once."""
+    """Return {type class: delta rows with all value counts of its columns}; None if there are too many to read at once.
+
+    Args:
+        store: The folder of the table.
+        profiles: The profiles to read, at least one.
+        by_class: Field ids of the columns to read, by type class.
+    """
     by_partition = profiles[0].partition is not None
     tables_by_class = {name: [rows_of(name, by_partition=by_partition).schema.empty_table()] for name in by_class}
     remaining = _FEW_VALUES

@@ -64,14 +64,14 @@ def shuffle_fingerprints(
     ranges: FingerprintRanges,
     write: WriteRange[R],
 ) -> list[R]:
-    """Sum the fingerprints of all tasks by ranges, and call `write` with each nonempty range.
+    """Add up the counts of each fingerprint over all tasks. Call `write` for each range that has fingerprints.
 
     Args:
         spark: The session.
         read: Returns the fingerprints of one task with their counts. Runs in a Spark task.
         tasks: The arguments of `read`.
-        ranges: The ranges. Each is summed by one reducer.
-        write: Receives the number of a range, and the sums of its fingerprints. Runs in a Spark task.
+        ranges: The ranges of fingerprints. Each is summed by one reducer.
+        write: Receives the number of a range, and its fingerprints with their summed counts. Runs in a Spark task.
 
     Returns:
         The results of `write`, in no particular order.

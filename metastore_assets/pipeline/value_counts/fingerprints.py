@@ -186,7 +186,7 @@ class FingerprintUpdate:
             raise
 
     def _load(self, column: FingerprintedColumn, loader: Loader) -> _ColumnLoad:
-        """Count all fingerprints of a column, and write the counts as runs.
+        """Count all fingerprints of a column, and write the counts as runs (sorted Parquet files).
 
         For fingerprints that occur at least twice, the values are read from value counts or from files of the table.
         """
@@ -285,7 +285,16 @@ class FingerprintUpdate:
 
 
 def _write_range(loader: Loader, field_id: str, number: int, total: FingerprintCounts) -> _RangeSums:
-    """Write the counts of one range of a column's fingerprints as runs. May run in a worker process."""
+    """Write the counts of one range of a column's fingerprints as runs (sorted Parquet files).
+
+    May be called in a worker process.
+
+    Args:
+        loader: Writes the runs.
+        field_id: The field id of the column.
+        number: Number of the range.
+        total: All fingerprints of the range, with their counts.
+    """
     repeated = total.part(total.counts >= 2)
     runs = loader.write(_batches(_fingerprint_tables(field_id, total)))
     return _RangeSums(number, runs, total.rows, repeated.fingerprints, repeated.counts)

@@ -43,8 +43,11 @@ class _Part:
     """The summed frequencies of some columns of a profile, written to one file."""
 
     profile_number: int
+    """Number of the merged profile (`FrequencySum.profile_number`)."""
     summaries: Mapping[int, FrequencySummary]
+    """The frequency summary of each column, by position in the profile spec."""
     file: tuple[int, str]
+    """(position of the first column, path) of the file."""
 
 
 def sum_columns(
@@ -99,10 +102,10 @@ def map_sums(
 
 
 def is_local_sum(engine: Engine, sums: Sequence[FrequencySum]) -> bool:
-    """Return whether these sums are computed in this process, otherwise on Spark.
+    """Return whether these sums are computed in this process. If not, all of them are computed on Spark.
 
-    They are computed on Spark if they read many values or many column profiles. They also are if one of them splits
-    the values of a column into ranges that are summed separately.
+    Spark is used if the sums read many values or many column profiles. It is also used if any sum splits the values of
+    a column into ranges, which are summed separately.
     """
     reads = sum(len(part.positions) * len(part.terms) for part in sums)
     has_ranges = any(part.splitters for part in sums)
@@ -129,7 +132,10 @@ def sum_column_frequencies(
 
 
 def _sum_locally(store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]) -> list[R]:
-    """Sum frequencies in this process. Call `write` once for each merged profile, by number. Return its results."""
+    """Sum frequencies in this process, and return the results of `write`.
+
+    It is called once for each merged profile, in the order of profile numbers.
+    """
     results = []
     by_profile = attrgetter("profile_number")
     for number, group in groupby(sorted(sums, key=by_profile), key=by_profile):

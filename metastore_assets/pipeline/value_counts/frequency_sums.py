@@ -58,17 +58,20 @@ class FrequencySum:
 
 @dataclass(frozen=True)
 class _PartialSum:
-    """A part of a sum, which one task computes from some of the profiles."""
+    """A part of a `FrequencySum`: all of its columns, but only some of its profiles. One task computes it."""
 
     profile_number: int
+    """Number of the merged profile, as in `FrequencySum`."""
     partitions: tuple[tuple[int, int], ...]
-    """(position, shuffle partition) of each column. The ranges of a split column have this and the following
-    partitions."""
+    """(position in the profile spec, shuffle partition) of each column. If a column is split into ranges, the first
+    range has this partition, the second range the next one, and so on."""
     terms: tuple[tuple[ProfileFiles, int], ...]
+    """The profiles of this part, each with its sign."""
     splitters: Mapping[int, pa.Array]
-    """The values that split a column into ranges, by position."""
+    """The values that split a column into ranges, by position in the profile spec."""
     is_first: bool
-    """Whether this is the first part of its sum, which also sends columns without frequencies."""
+    """Whether this is the first part of its sum. If its profiles have no frequencies of a column, it sends empty ones,
+    so that the column is written even if no part has any."""
 
 
 def sum_on_spark(

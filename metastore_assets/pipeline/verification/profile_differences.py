@@ -43,17 +43,17 @@ small near 0, for example for symmetric values."""
 
 @dataclass(frozen=True)
 class Difference:
-    """A stored number of a column that differs from the recomputed number."""
+    """Stored content that differs from the recomputed content, such as a statistic of a column."""
 
     column: str
-    """Path of the column; empty for a number that belongs to no column."""
+    """Path of the column; empty for content that belongs to no column, such as a row count."""
     statistic: str
     """What differs: the name of a statistic, `frequencies` (value counts), `histogram`, or other content of a file
     or index."""
     stored: str
-    """The stored number as text."""
+    """The stored content as a short text, such as a number, `no value` or `12 bins of 2^3 from 0, 500 values`."""
     computed: str
-    """The computed number as text."""
+    """The recomputed content as a text of the same kind."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,8 @@ class ProfileView:
     """Returns the fingerprints (short hashes of values) of a column, given its field id; None if the profile has
     none."""
     is_table: bool = False
-    """Whether it is the profile of the table, which alone has the repeated values of fingerprinted columns."""
+    """Whether it is the profile of the table. Of fingerprinted columns, only that profile has values: those that occur
+    at least twice."""
 
 
 @contextmanager

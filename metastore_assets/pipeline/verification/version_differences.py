@@ -122,12 +122,15 @@ def fragment_differences(recomputation: Recomputation) -> Iterator[VersionDiffer
 def merge_differences(
     recomputation: Recomputation, recomputed: Version, *, is_complete: bool
 ) -> Iterator[VersionDifference]:
-    """Yield the differences in everything that is merged from fragment profiles.
+    """Yield the differences between stored and recomputed profiles of partitions, and optionally of the table.
+
+    The rows of the partition index are compared with the stored profiles, too.
 
     Args:
         recomputation: The version, and the recomputed fragments.
-        recomputed: The version built from the recomputed fragments.
-        is_complete: Whether to compare the table's profile, value counts and nodes too.
+        recomputed: The version built from the recomputed fragments. It has only the partitions to compare.
+        is_complete: Whether to compare the table's profile, its value counts, and all nodes (stored intermediate
+            results of merging) too.
     """
     store, scratch = recomputation.store, recomputation.scratch
     version, spec = recomputation.version, recomputation.spec
@@ -234,7 +237,11 @@ def _node_groups(version: Version) -> Iterator[tuple[str, list[str]]]:
 def _value_count_differences(
     recomputation: Recomputation, stored: TableValueCounts, computed: TableValueCounts
 ) -> Iterator[VersionDifference]:
-    """Yield the differences of the table's value counts, and of its plain files for other tools."""
+    """Yield the differences between the stored and the computed value counts of the table.
+
+    The files `frequencies` and `ranks` are also compared, if the version has them. They repeat the value counts as
+    plain Parquet, for other tools.
+    """
     store, scratch, version = recomputation.store, recomputation.scratch, recomputation.version
     name = version.table
     leaves = {leaf.field_id: leaf for leaf, _ in recomputation.spec.leaves}
