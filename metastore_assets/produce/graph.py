@@ -172,7 +172,10 @@ def _hook(hook: Preserve | None) -> Any:
 
 
 def _plain_arguments(values: Mapping[str, object]) -> list[tuple[str, str]]:
-    """Return (name, `repr`) of each argument whose `repr` is the same in every process."""
+    """Return (name, `repr`) of each argument that is a plain value or a tuple of such values.
+
+    Others, such as lists, may be state that calls of the hook change.
+    """
     return [(name, repr(value)) for name, value in sorted(values.items()) if _is_plain(value)]
 
 
