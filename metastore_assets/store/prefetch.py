@@ -71,13 +71,17 @@ def chunk_ranges(metadata: pq.FileMetaData, groups: Sequence[int], columns: Coll
 
     Columns are dotted paths of leaf columns, or of structs, lists or maps around them. None means all columns.
     """
-    schema = metadata.schema
-    numbers = [
-        at for at in range(metadata.num_columns) if columns is None or _is_selected(schema.column(at).path, columns)
-    ]
     ranges = []
+    numbers: list[int] | None = None
     for group in groups:
         row_group = metadata.row_group(group)
+        if numbers is None:
+            # Without `metadata.schema`, which makes a reference cycle: the footer would stay in memory for long.
+            numbers = [
+                at
+                for at in range(metadata.num_columns)
+                if columns is None or _is_selected(row_group.column(at).path_in_schema, columns)
+            ]
         for at in numbers:
             chunk = row_group.column(at)
             start = chunk.data_page_offset

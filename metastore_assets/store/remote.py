@@ -184,30 +184,39 @@ class RemoteObjects:
         return f"{self._uri}/{path}" if path else self._uri
 
 
+class _ObjectBytes:
+    """The bytes of an object. The last ones, with the Parquet footer, are in memory."""
+
+    def __init__(self, objects: RemoteObjects, path: str, size: int, tail: bytes) -> None:
+        self._objects = objects
+        self._path = path
+        self._tail_start = size - len(tail)
+        self._tail = tail
+
+    def read(self, start: int, end: int) -> bytes:
+        if start >= self._tail_start:
+            return self._tail[start - self._tail_start : end - self._tail_start]
+        return self._objects.read_range(self._path, start, end)
+
+
 class _RangedInput(RangedFile):
     """An object as a file. Its last bytes, with the Parquet footer, are read in one request or come from the cache."""
 
     def __init__(
         self, objects: RemoteObjects, path: str, cached_tail: tuple[int, bytes] | None, tail_bytes: int
     ) -> None:
-        size, self._tail = objects.read_tail(path, tail_bytes) if cached_tail is None else cached_tail
+        size, tail = objects.read_tail(path, tail_bytes) if cached_tail is None else cached_tail
         super().__init__(size)
         if cached_tail is None:
-            record_read(objects.uri(path), len(self._tail))
-            objects.cache_tail(path, size, self._tail)
-        self._objects = objects
-        self._path = path
-        self.fetched = FetchedRanges(self._read_range)
+            record_read(objects.uri(path), len(tail))
+            objects.cache_tail(path, size, tail)
+        # Without a method of this object: a reference cycle would keep the fetched ranges in memory for long.
+        self._read = _ObjectBytes(objects, path, size, tail).read
+        self.fetched = FetchedRanges(self._read)
 
     def fetch(self, start: int, end: int) -> bytes:
         fetched = self.fetched.find(start, end)
-        return self._read_range(start, end) if fetched is None else fetched
-
-    def _read_range(self, start: int, end: int) -> bytes:
-        tail_start = self.size - len(self._tail)
-        if start >= tail_start:
-            return self._tail[start - tail_start : end - tail_start]
-        return self._objects.read_range(self._path, start, end)
+        return self._read(start, end) if fetched is None else fetched
 
 
 class _RemoteOutput(io.RawIOBase):

@@ -473,9 +473,9 @@ class SectionReader:
         Small row groups are returned unread. If `selection` is not a KeySet, all groups are returned unread.
         """
         metadata = self._file.metadata
-        if not isinstance(selection, KeySet):
+        if not groups or not isinstance(selection, KeySet):
             return list(groups)
-        key = metadata.schema.column(0).name
+        key = metadata.row_group(groups[0]).column(0).path_in_schema
         return [
             group
             for group in groups

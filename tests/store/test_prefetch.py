@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from typing import Any
 
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 
 from metastore_assets.storage.io_counters import _CountingInput, count_io, record_read
 from metastore_assets.storage.object_store import RangedFile
+from metastore_assets.store.keys import KeySet
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.prefetch import FetchedRanges, merge_neighbors
+from metastore_assets.store.sections import SectionReader, SectionWriter
 
 _BYTES = np.random.default_rng(7).bytes(100_000)
 _RANGES = st.lists(st.tuples(st.integers(0, 99_000), st.integers(1, 1_000)).map(lambda pair: (pair[0], sum(pair))))
@@ -98,3 +101,26 @@ def test_only_the_calling_thread_reads(kind: str, request: pytest.FixtureRequest
             assert file.read_row_groups(groups, ["b"]).equals(table.select(["b"]))
             assert pa.Table.from_batches(file.iter_batches(1000, groups)).equals(table)
     assert readers == {threading.get_ident()}
+
+
+def test_closed_files_are_freed_without_the_garbage_collector(s3_store: ObjectStore) -> None:
+    """It runs rarely. A stream of the entries of ten million files would hold hundreds of megabytes meanwhile."""
+    table = pa.table({"key": [f"{at:06}" for at in range(20_000)]})
+    with SectionWriter(s3_store, "a.parquet", table.schema) as writer:
+        writer.write_section("rows", table)
+
+    def count_inputs_and_footers() -> int:
+        return sum(type(each).__name__ in ("_RangedInput", "FileMetaData") for each in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = count_inputs_and_footers()
+        with SectionReader(s3_store, "a.parquet") as reader:
+            assert sum(map(len, reader.stream_section("rows", ["key"]))) == 20_000
+            assert len(reader.find_rows(KeySet(["000007"]), ["rows"])["rows"]) == 1
+            assert count_inputs_and_footers() > before
+        del reader
+        assert count_inputs_and_footers() == before
+    finally:
+        gc.enable()
