@@ -37,8 +37,8 @@ class ColumnClustering:
 
     column: str
     depth: float | None
-    """The average number of fragments that may have a given value, by their minima and maxima. The values are these
-    minima and maxima, weighted by the rows of their fragments."""
+    """The average number of fragments that may have the same value. The average is over the minimum and the maximum of
+    every fragment, weighted by the fragment's number of rows."""
     deepest: int | None
     """The greatest number of fragments that may have the same value."""
     skipped: float | None

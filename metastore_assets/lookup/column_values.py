@@ -196,7 +196,7 @@ class ColumnValues:
         return Count(values.count_below(value, inclusive=inclusive), values.guarantee, self._as_of)
 
     def count_between(self, low: pa.Scalar, high: pa.Scalar) -> Count:
-        """Return the number of values from `low` to `high`, both inclusive.
+        """Return the number of values from `low` to `high`, both inclusive. A repeated value counts each time.
 
         Raises NotStoredError if the version has neither value counts nor a quantile sketch of the column.
         """

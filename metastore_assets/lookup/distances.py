@@ -81,7 +81,8 @@ def measure_distances(before: ComparedColumn, after: ComparedColumn, groups: int
     Args:
         before: The column of the earlier version.
         after: The column of the later version.
-        groups: The number of groups of the stability index, at least 1.
+        groups: The number of groups into which bins or values are merged for the stability index, at least 1. Few bins
+            or values lead to fewer groups. Values beyond the range of `before` form up to two more.
     """
     old, new = before.row, after.row
     if old.type_class is None or new.type_class is None:
@@ -102,7 +103,10 @@ def measure_distances(before: ComparedColumn, after: ComparedColumn, groups: int
 
 
 def has_equal_values(old: ColumnStatistics, new: ColumnStatistics) -> bool:
-    """Return whether two columns certainly have the same values. False means that they differ or may differ."""
+    """Return whether two columns certainly have the same values, equally often. The order of the rows does not matter.
+
+    False means that the values differ or may differ.
+    """
     counts = (old.type_class, old.value_count, old.null_count) == (new.type_class, new.value_count, new.null_count)
     return counts and old.multiset_hash is not None and old.multiset_hash == new.multiset_hash
 

@@ -128,9 +128,9 @@ class MatchReader(Protocol):
         """Return the profile of the matching rows.
 
         Args:
-            match: The partitions and fragments that match. If `partition` is given, the caller passes only those of
-                this partition.
-            partition: The key of a partition; None for all.
+            match: The partitions and fragments whose matching rows are profiled. If `partition` is given, it must be
+                restricted to this partition: see `FilterMatch.within`. This is not checked.
+            partition: The key of a partition; None for all. What was read for the same partition may be reused.
 
         Raises:
             NotStoredError: Fragments match partly, and this reader may not read files.
@@ -142,8 +142,9 @@ class MatchReader(Protocol):
         Raises NotStoredError if this reader may not read files.
 
         Args:
-            match: The fragments that match. If `partition` is given, the caller passes only those of this partition.
-            partition: The key of a partition; None for all.
+            match: The fragments that match. If `partition` is given, it must be restricted to this partition: see
+                `FilterMatch.within`. This is not checked.
+            partition: The key of a partition; None for all. What was read for the same partition may be reused.
         """
 
     def cost(self) -> tuple[int, int]:

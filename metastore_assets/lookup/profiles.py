@@ -323,13 +323,13 @@ class ProfileReader:
                 return
 
     def _first_position(self, index: int) -> int:
-        """Return the position of the first column with values in a frequency file; -1 if it is unknown.
+        """Return the row number, in the file `statistics`, of the first column in a frequency file.
 
-        The position is the index of the column's row in the file `statistics`. It is unknown if the frequency file has
-        no column, or if the file `statistics` has no row for the column.
+        A frequency file has the value counts of several columns. The result is -1 if it has no column, or if the file
+        `statistics` has no row for its first column.
 
         Args:
-            index: The index of the frequency file in `frequencies`, from 0.
+            index: The index of the frequency file in `ProfileFiles.frequencies`, from 0.
         """
         first = next(iter(self._frequency_file(index).sections), None)
         return -1 if first is None else self._positions.get(first, -1)

@@ -365,8 +365,9 @@ class Pruning:
     def must_read(self) -> Mask:
         """For each selected fragment, whether it must be read.
 
-        Without a limit, a fragment must be read if it may have matching rows. With a limit, only the fragments that
-        `select_fragments_for_limit` returns must be read.
+        The selected fragments are those whose bounds were read, see `Pruning`. Without a limit, a fragment must be read
+        if it may have matching rows. With a limit, only the fragments that `select_fragments_for_limit` returns must be
+        read.
         """
         if self.limit is None:
             return self.bounds.most > 0

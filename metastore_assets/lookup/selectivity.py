@@ -111,7 +111,10 @@ class _RowEstimate:
         return _RowEstimate(least, most, min(max(self.estimate, least), most))
 
     def minus(self, subset: _RowEstimate) -> _RowEstimate:
-        """Return an estimate of how many of these rows are not in `subset`. It may be negative."""
+        """Return the difference: an estimate of the rows that `self` counts and `subset` does not.
+
+        Its numbers may be negative. `within` limits them.
+        """
         return _RowEstimate(self.least - subset.most, self.most - subset.least, self.estimate - subset.estimate)
 
     def complement(self, total: float) -> _RowEstimate:
@@ -182,9 +185,10 @@ def _split_comparisons(children: Sequence[Predicate]) -> tuple[dict[BoundColumn,
 
 
 def _estimate_interval(comparisons: Sequence[Comparison], distribution: ColumnDistribution) -> _RowEstimate:
-    """Estimate the rows for which several comparisons of one column are true, such as `x > 1` and `x <= 5`.
+    """Estimate the number of rows for which all comparisons are true, such as `x > 1` and `x <= 5`.
 
-    The caller passes no comparison with `!=`.
+    All comparisons are of one column. Together they select an interval of its values. A comparison with `!=` selects
+    none, and would be ignored.
     """
     lows = [
         (order_key(comparison.value), comparison.operator == ">", comparison)

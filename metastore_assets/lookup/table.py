@@ -76,7 +76,10 @@ class RowSource(Protocol):
     """The columns of the rows."""
 
     def list_shown_columns(self) -> list[str]:
-        """Return the names of the columns that are in the version and have no hidden values."""
+        """Return the names of the top-level columns of the snapshot whose values may be shown.
+
+        Columns with hidden values (policy `values: hidden`) are left out. So are columns that the version lacks.
+        """
 
     def read(
         self, columns: Sequence[str] | None = None, where: str | pc.Expression | None = None

@@ -129,8 +129,8 @@ def planned_resolutions(
         schema: The schema of the snapshot.
         table: The configured policies.
         store: The table's folder.
-        has_new_snapshot: Whether the table has changed since `base`. If it has not, a column that was decided not to
-            be enumerated in `base` is not enumerated now either.
+        has_new_snapshot: Whether the table has changed since `base`. If it has not, a column that was estimated or
+            fingerprinted under the same policy in `base` remains so.
 
     Returns:
         {field id: mode} of the `auto` and `repeated` columns that `base` has. The mode of a column that is not
@@ -277,12 +277,13 @@ def _columns_needing_sketches(
 ) -> set[str]:
     """Return the field ids of undecided columns whose sketches must be merged to decide.
 
-    The other undecided columns are enumerated.
+    The stored distinct counts of the published version and the added fragments are summed first, because they are cheap
+    to read. If the sum is known and within the limits, the column is enumerated, and needs no sketches.
 
     Args:
         store: The table's folder.
         spec: The planned profile spec.
-        undecided: Field ids of the undecided columns.
+        undecided: Field ids of the `auto` and `repeated` columns that are enumerated until they are decided.
         estimates: Estimates of the published version, by field id.
         added: The profiles of the added fragments.
     """

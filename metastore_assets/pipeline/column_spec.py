@@ -93,8 +93,8 @@ class ColumnSpec:
         """Yield (leaf, output) for each wanted output that is not stored and cannot be derived.
 
         An output is `quantiles`, `frequencies`, `histogram`, `value_filter`, or the key of a user-defined statistic.
-        If no stored output of the column can be used, only (leaf, `statistics`) is yielded for each leaf of
-        `wanted.values`. If there is no such leaf, ("", `statistics`) is yielded.
+        If `statistics` and `wanted.statistics` differ, for example because a type changed, no stored output can be
+        used. Only `wanted.all_outputs()` is then yielded.
 
         Args:
             wanted: The spec with the wanted outputs.
@@ -120,9 +120,9 @@ class ColumnSpec:
                 yield from ((leaf, key) for key in missing if not key.startswith(DERIVED))
 
     def all_outputs(self) -> list[tuple[str, str]]:
-        """Return (leaf, `statistics`) for each leaf in `values`; [("", `statistics`)] if there is no leaf.
+        """Return what is missing if no stored output of the column can be used.
 
-        These are the missing outputs of a profile in which no stored output can be used.
+        This is (leaf, `statistics`) for each leaf in `values`, or [("", `statistics`)] if there is no such leaf.
         """
         return [(leaf, "statistics") for leaf in self.values or ("",)]
 

@@ -42,8 +42,8 @@ class RefreshContext:
 def export_version(context: RefreshContext, version: Version) -> tuple[ExportResult, ...]:
     """Write a published version to the table's export targets. Return one result for each target.
 
-    If a newer version exists, it is written instead. Targets that already have the version are not written. An error of
-    a target is reported in its result.
+    If the table has a newer version by now, that one is written instead. A target that already has the version to write
+    is skipped. An error of a target is reported in its result.
     """
     if not context.table.exports:
         return ()

@@ -101,7 +101,8 @@ class Engine:
     def reading_runner(self, fragments: Sequence[Fragment]) -> TaskRunner:
         """Return the runner of tasks that read fragments.
 
-        Few small fragments are read in child processes, others on Spark. Without Spark, child processes read them all.
+        If the fragments are few and small (see `reads_here`), or without Spark, child processes run all tasks. Else
+        Spark runs them all.
         """
         return IsolatedRunner() if self._start is None or self.reads_here(fragments) else self.spark_runner
 

@@ -224,7 +224,10 @@ def _write_indexes(execution: Execution, stage: WriteIndexes) -> None:
 
 
 def _publish(execution: Execution, stage: Publish) -> None:
-    """Publish the version. Then clear pending profiles, and remove expired versions; errors of this are ignored.
+    """Publish the version. Then clean up: mark pending profiles as no longer needed, and delete outdated versions.
+
+    Pending profiles are saved for a later attempt. If the store fails during the clean-up, the error is ignored. The
+    next refresh removes what remains.
 
     Raises:
         VersionConflictError: Another process published first. The value counts and indexes that were written for this

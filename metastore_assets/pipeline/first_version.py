@@ -183,7 +183,10 @@ class FirstVersion:
         return newest
 
     def _newest_staged(self) -> Version | None:
-        """Return the newest staged version. If it cannot be used, remove all staged versions and return None."""
+        """Return the newest staged version; None if there is none.
+
+        If it is damaged, or in the format of an earlier release, remove all staged versions and return None.
+        """
         try:
             return self._staged.latest()
         except (CorruptionError, OlderFormatError):

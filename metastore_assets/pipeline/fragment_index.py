@@ -148,7 +148,8 @@ def _concatenate(tables: Iterable[pa.Table]) -> pa.Table:
 def _read_files(store: ObjectStore, files: Sequence[tuple[str, Mapping[str, int]]]) -> pa.Table:
     """Read the index rows of profiles. May run in a worker process.
 
-    The result has the columns `at` (position of the fragment), `field_id`, and those of the index.
+    The result has the columns `at` (position of the fragment), `field_id`, and those of the index. A position counts
+    from 0 among the fragments given to `read_rows`.
 
     Args:
         store: The folder of the profiles.

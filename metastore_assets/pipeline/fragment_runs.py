@@ -102,7 +102,7 @@ class FragmentRuns:
     """The fragments of a snapshot, partly in a temporary file. The end of the context manager deletes the file."""
 
     def __init__(self, fragments: Iterable[Fragment]) -> None:
-        """Read all fragments. Those that do not fit into memory are written to the temporary file.
+        """Read all fragments. Those that do not fit into memory are written to a temporary file.
 
         Raises:
             UnstreamableError: The format cannot stream its fragments.
@@ -154,7 +154,7 @@ def sort_fragments(stream: SnapshotStream) -> Iterator[FragmentRuns | SortedFrag
     """Provide the fragments of a snapshot, sorted by key. If the format does not sort them, a temporary file is used.
 
     Raises:
-        UnstreamableError: The fragments cannot be streamed.
+        UnstreamableError: The format must read all fragments together (see `TableFormat.snapshot`).
     """
     if stream.sorted_fragments is not None:
         yield stream.sorted_fragments
@@ -179,7 +179,7 @@ def compare_stream(
             partitions. If None, the result has no unchanged fragments.
 
     Raises:
-        UnstreamableError: The fragments cannot be streamed.
+        UnstreamableError: The format must read all fragments together, or two fragments have the same key.
         MetastoreError: The table cannot be read.
     """
     with sort_fragments(stream) as fragments:
@@ -230,9 +230,10 @@ def stream_lots(
 def _differences(
     fragments: FragmentRuns | SortedFragments, stored: StoredEntries[FragmentEntry] | None
 ) -> Iterator[tuple[Fragment | None, str | None]]:
-    """Yield (fragment to add, key of the entry to remove) for each differing key, by ascending key.
+    """Yield (fragment to add, key of the entry to remove) for each key that differs, by ascending key.
 
-    The fragment is None if the snapshot does not have the key. The key is None if no stored entry has it.
+    A key differs if only the snapshot has it (then the key is None), or only a stored entry (then the fragment is
+    None). It also differs if both have it with different fragment ids.
     """
     current, published = fragments.rows(), stream_ids(stored) if stored is not None else iter(())
     new, old = next(current, None), next(published, None)

@@ -187,7 +187,7 @@ class VersionBuilder:
         self._value_count_files = self._value_counts.files(profiles, self._table_files)
 
     def compact_segments(self) -> None:
-        """Bundle small files, and replace files in which most profiles are unused by new files with the used ones."""
+        """Bundle small files. Copy the used profiles of files whose profiles are mostly unused to new files."""
         counted, columns = _stored(self._target.base, SHARED_FILES), len(self._target.spec.leaves)
         partitions = [
             [self._fragments_by_id[id_] for id_ in partition.fragments] for partition in self._target.partitions

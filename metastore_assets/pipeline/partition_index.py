@@ -89,8 +89,10 @@ def _read_files(store: ObjectStore, partitions: Sequence[UnindexedPartition]) ->
 def find_wrong_rows(store: ObjectStore, version: Version, keys: Collection[str]) -> Iterator[tuple[str, str, str]]:
     """Yield (partition key, column, difference) where the index differs from the partition's statistics file.
 
-    Example: ("day=2024-01-01", "price", "another row"). The column is "" if the index lacks the partition. Partitions
-    that the version lists as unindexed are not compared, because they differ from the index.
+    Example: ("day=2024-01-01", "price", "another row") if the index has other statistics of the column. The difference
+    is "no row" if the index lacks the column. If it lacks the partition, the column is "" and the difference "no rows".
+
+    Partitions that the version lists as unindexed are not compared, because they differ from the index.
 
     Args:
         store: The table's folder.

@@ -189,10 +189,10 @@ class Target:
         return replace(self, partitions=tuple(partitions))
 
     def with_spec(self, spec: ProfileSpec, fragments: Mapping[str, FragmentEntry]) -> Target:
-        """Return the target with the given profile spec. Profiles of partitions that do not fit it are not reused.
+        """Return the target with the given profile spec. Partitions whose published profile does not fit it are merged.
 
-        If it is another spec than the target's, the caller has called `with_all_partitions` before, because only
-        partitions in `partitions` are checked.
+        Only the partitions in `partitions` are compared with the spec. If it differs from the target's, call
+        `with_all_partitions` before, so that unchanged partitions are compared, too. This is not checked.
 
         Args:
             spec: The profile spec.
@@ -439,7 +439,10 @@ def _find_affected_partitions(inputs: PlanInputs, request: RefreshRequest) -> _A
 
 
 def needs_all_fragments(spec: ProfileSpec) -> bool:
-    """Return whether a plan needs all fragments of the snapshot, because values may be read again from any of them."""
+    """Return whether a column has the policy `repeated`, so that a plan needs all fragments of the snapshot.
+
+    If such a column is fingerprinted, its profiles lack values. They may have to be read again from any fragment.
+    """
     return any(policy.is_fingerprinted or policy.frequencies == "repeated" for _, policy in spec.leaves)
 
 
@@ -628,9 +631,11 @@ def is_current_partition(
 
 
 def _may_store(entry: FragmentEntry, columns: Set[str]) -> bool:
-    """Return whether the data file of a fragment may have values of any of `columns`.
+    """Return whether the data file of a fragment may have values that its profile lacks.
 
-    The caller passes columns that the profile of the fragment lacks.
+    Args:
+        entry: The fragment. Its `unprofiled` names the columns that the file has and the profile lacks.
+        columns: Identities of the columns to look for. Columns that the profile has are never found.
     """
     return bool(columns) and (UNMAPPED_COLUMNS in entry.unprofiled or not columns.isdisjoint(entry.unprofiled))
 

@@ -62,9 +62,10 @@ FRAGMENTS_PER_LOT = 10_000
 
 @dataclass
 class AttemptProfiles:
-    """The profiles and files that one refresh has written so far.
+    """The profiles and files that one refresh has written so far, and profiles that it resumed.
 
-    A refresh may attempt several times to publish. Each attempt uses the profiles of the attempts before.
+    A refresh may attempt several times to publish. Each attempt uses the profiles of the attempts before. Resumed
+    profiles are those that an interrupted refresh saved.
     """
 
     name: str = ""
@@ -72,7 +73,7 @@ class AttemptProfiles:
     entries: list[FragmentEntry] = field(default_factory=list)
     """Profiles that the next attempt uses, even if the request is to read their fragments again."""
     resumed: int = 0
-    """Number of profiles at the start of `entries` that an interrupted refresh made."""
+    """Number of resumed profiles. They are at the start of `entries`."""
     specs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """The specs under which the profiles were made, by id."""
     newest: Version | None = None
@@ -86,8 +87,8 @@ class AttemptProfiles:
     def resume(cls, versions: VersionStore, request: RefreshRequest) -> AttemptProfiles:
         """Load the profiles that interrupted refreshes saved for the same request and the same newest version.
 
-        If the request reads no fragments again (see `forces_reading`), none are loaded. Planning then uses all saved
-        profiles anyway.
+        Nothing is loaded for a request that reads no fragments again (see `forces_reading`). For such a request,
+        planning itself loads the saved profiles of all requests.
         """
         name = attempt_name(versions, request)
         entries = versions.pending(name) if name else []
@@ -120,9 +121,9 @@ def with_lots(plan: Plan, request: RefreshRequest, table: TableConfig, staged: V
     Args:
         plan: A plan of all fragments, not of one lot.
         request: The request of the plan.
-        table: The configured policies, with the key of hidden values.
+        table: The configured policies, with the key that hashes hidden values.
         staged: The staged version of an interrupted refresh, from which the next refresh continues; None if there is
-            none. If this version was made under other policies than the configured ones, there are no lots.
+            none. If it was not made under the configured policies, the refresh cannot continue it and uses no lots.
     """
     count = len(plan.added)
     if plan.number > 1 or request.forces_reading or count <= FRAGMENTS_PER_LOT or needs_all_fragments(plan.spec):
@@ -156,7 +157,8 @@ def plan_lot(
         lot: The fragments to add and to remove.
 
     Raises:
-        NoDiffError: The version cannot be made in lots, or the staged version has other policies.
+        NoDiffError: The version cannot be made in lots, because a column has the policy `repeated`. Or columns or
+            policies changed since the staged version was made.
     """
     planner = _Planner(context.versions, table_format, context.table, DEFAULT_REQUEST, attempt)
     return planner.plan_lot(metadata, lot)
@@ -170,7 +172,7 @@ class FirstVersionTotals:
     partitions: Mapping[str, tuple[int, int]]
     """Number and stored bytes of the fragments of each partition."""
     unread: Mapping[str, tuple[int, int]]
-    """The same, without fragments that have a saved profile."""
+    """Number and stored bytes of the fragments of each partition that have no saved profile, so that they are read."""
 
 
 def first_version_totals(
@@ -195,7 +197,7 @@ def plan_first_partitions(
     Args:
         versions: The versions of the table.
         table_format: Reads the table's metadata.
-        table: The configuration, with the key of hidden values.
+        table: The configuration, with the key that hashes hidden values.
         keys: The keys of the partitions.
     """
     return _Planner(versions, table_format, table, DEFAULT_REQUEST, AttemptProfiles()).plan_first_partitions(keys)
@@ -225,7 +227,7 @@ def is_up_to_date(table_format: TableFormat, table: TableConfig, version: Versio
 
     Args:
         table_format: Reads the table's current snapshot.
-        table: The configured policies, with the key of hidden values.
+        table: The configured policies, with the key that hashes hidden values.
         version: The version.
     """
     return describes(version, table_format.current(), table)
@@ -237,7 +239,7 @@ def describes(version: Version, snapshot: SnapshotReference, table: TableConfig)
     Args:
         version: The version.
         snapshot: The snapshot.
-        table: The configured policies, with the key of hidden values.
+        table: The configured policies, with the key that hashes hidden values.
     """
     return snapshot == SnapshotReference(version.snapshot, version.committed_at) and matches_policies(table, version)
 
@@ -246,7 +248,7 @@ def matches_policies(table: TableConfig, version: Version) -> bool:
     """Return whether a version was made under the configured policies.
 
     Args:
-        table: The configured policies, with the key of hidden values.
+        table: The configured policies, with the key that hashes hidden values.
         version: The version.
     """
     if set(_unknown_columns(version.schema, table)) - set(version.dropped_columns):
@@ -269,7 +271,7 @@ def current_plan(
     Args:
         versions: The published versions of the table.
         table_format: Reads the table's metadata.
-        table: The configuration, with the key of hidden values.
+        table: The configuration, with the key that hashes hidden values.
         request: The fragments that are read again.
         attempt: Profiles from earlier attempts with the same request.
 
@@ -351,7 +353,8 @@ class _Planner:
         """Return the plan made from the changes of the commits since the newest version.
 
         Raises:
-            NoDiffError: All fragments must be compared instead.
+            NoDiffError: The changes do not suffice to make the plan, for example because no version is published, or
+                a policy changed. The next step is to compare all fragments (see `plan_from_stream`).
         """
         base = self._base
         if base is None:
@@ -380,7 +383,8 @@ class _Planner:
             The plan. If no plan was made: the complete snapshot, or None if the snapshot has not been read completely.
 
         Raises:
-            ManyFragmentsError: The first version is made in lots.
+            ManyFragmentsError: The table has no version, and too many fragments for one lot. The caller must make the
+                version in lots.
         """
         base, patterns = self._base, self._request.partitions
         if self._request.full or (base is None and patterns):
@@ -411,8 +415,8 @@ class _Planner:
         Return None if the format cannot stream the fragments.
 
         Raises:
-            ManyFragmentsError: The table has more than `FRAGMENTS_PER_LOT` fragments, so that its first version is made
-                in lots. Not raised for plans without lots, such as with fingerprinted columns.
+            ManyFragmentsError: The first version must be made in lots: the table has more than `FRAGMENTS_PER_LOT`
+                fragments, and lots are possible. They are not possible with `repeated` columns, for example.
         """
         stream = self._format.stream()
         try:

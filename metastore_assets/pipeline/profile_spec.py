@@ -115,10 +115,11 @@ class SpecCompatibility:
     def missing_outputs(self, spec_id: str, not_enumerated: tuple[str, ...] = ()) -> list[tuple[str, str]]:
         """Return (field id, output) for each wanted output that a profile neither stores nor can derive.
 
-        The field id is usually that of a leaf. For a column without shown values, it is that of the column.
-        Wanted columns that the profile does not have are omitted (see `missing_columns`). If the profile's spec of a
-        column cannot be parsed, all outputs of the column are missing. If its whole spec is unknown, those of all
-        columns are missing.
+        The field id is that of a leaf. If no leaf of a column has shown values, it is that of the top-level column.
+        Wanted columns that the profile does not have are omitted (see `missing_columns`).
+
+        If the profile's spec of a column cannot be parsed, all wanted outputs of the column are missing. They are
+        returned as one output per leaf, `statistics`. If `spec_id` is unknown, this applies to every column.
 
         Args:
             spec_id: The id of the profile's spec.
@@ -155,9 +156,9 @@ class SpecCompatibility:
         return {column: spec.names for column, spec in columns.items() if spec is not None}
 
     def _compare(self, method: str, spec_id: str, not_enumerated: tuple[str, ...]) -> bool:
-        """Return whether each column that is in both specs passes a comparison.
+        """Return whether each column that is in both the stored and the wanted spec passes a comparison.
 
-        False if the stored spec is unknown, or if one of these columns cannot be parsed.
+        False if the stored spec is unknown, or if either spec of such a column cannot be parsed.
 
         Args:
             method: The method of `ColumnSpec` that compares: `satisfies` or `equals`.
@@ -231,7 +232,13 @@ def table_profile_spec(
 
 
 def _partitions_text(partitions: str | Mapping[str, tuple[str, ...]]) -> str:
-    """Return a text that identifies the selected partitions. With `current_date`, it changes every day."""
+    """Return a text that identifies a value of the configuration key `partitions`, which limits a table to partitions.
+
+    A condition with `current_date`, such as `day >= current_date - 90`, gives another text every day.
+
+    Args:
+        partitions: The text of a condition on partition columns, or {partition column: patterns of its values}.
+    """
     if not isinstance(partitions, str):
         return json.dumps(partitions)
     return f"{_CONDITION_VERSION} {PartitionFilter.of(partitions)!r}"

@@ -56,15 +56,15 @@ class Profiled:
         self.unsaved = []
 
     def save_rewritten(self, versions: VersionStore, fragments: Mapping[str, FragmentEntry]) -> None:
-        """Save the profiles in `unsaved` as pending with their current files, and empty the list.
+        """Save the profiles in `unsaved` for later attempts, after `drop_value_counts` copied some to new files.
 
-        `drop_value_counts` may have copied profiles to new files, while the entries in `unsaved` and `entries` still
-        name the old ones. So the entries from `fragments` are saved, and replace those in `entries`. Old files that no
-        saved entry names are then deleted.
+        The entries in `unsaved` and `entries` may still name the old files. So the entries in `fragments` are saved
+        instead, and replace those in `entries`. Old files that no saved entry names are deleted, and `unsaved` is
+        emptied.
 
         Args:
             versions: The store of the table.
-            fragments: The current entries, by fragment id.
+            fragments: Entries that name the new files, by fragment id.
         """
         current = [fragments[entry.id] for entry in self.unsaved]
         versions.save_pending(current, self.attempt)

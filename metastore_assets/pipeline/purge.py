@@ -207,9 +207,18 @@ class _StoredFiles:
 def _publish_without_removed(engine: Engine, versions: VersionStore, before: int) -> tuple[int, _StoredFiles]:
     """Publish the newest version again, without profiles of removed fragments and without cached metadata.
 
+    Args:
+        engine: The engine that copies profiles.
+        versions: The versions of the table.
+        before: Number of the first version that the purge keeps. Here it is only checked.
+
     Returns:
-        (number of the published version, listing of the files that existed before). The caller closes `files` of the
-            listing.
+        (number of the published version, listing of the files that existed just before it was published). The caller
+            closes `files` of the listing.
+
+    Raises:
+        VersionNotFoundError: There is no version `before` or later.
+        VersionConflictError: Other processes published during every attempt.
     """
     for _ in range(_ATTEMPTS):
         latest = versions.latest()

@@ -96,7 +96,7 @@ def plan_version(
         config: The configuration.
         table: The table.
         request: The fragments that are read again.
-        staged: A staged version, whose profiles the plan uses; None without one.
+        staged: The staged version of an interrupted first refresh, whose profiles are reused; None if there is none.
     """
     versions, table = versions_of(config, table.name), with_hidden_key(config, table)
     table_format = open_table_format(table, metadata_cache(versions, full=request.full))
@@ -135,7 +135,9 @@ def refresh(
     *,
     progress: Callable[[Progress], None] = ignore_progress,
 ) -> RefreshResult:
-    """Publish a version for the table's current snapshot. Reads only fragments without a stored profile.
+    """Publish a version for the table's current snapshot.
+
+    Reads only fragments without a stored profile, and those that `request` asks to read again.
 
     Nothing is published if the newest version is up to date. Export targets that lack the newest version are written.
     The result reports targets that fail.
@@ -228,7 +230,10 @@ class _Refresh:
         return change_metadata_cache(plan.base.metadata_cache, self.cache.new_entries, self.cache.discarded)
 
     def publish_in_lots(self, stream: SnapshotStream, started: float) -> RefreshResult | None:
-        """Build the first version in lots (groups of fragments) and publish it. Return None if lots are not possible.
+        """Build the first version in lots (groups of fragments) and publish it.
+
+        Return None if lots are not possible, for example because a column has the policy `repeated`. The next plan then
+        makes the version without lots.
 
         Args:
             stream: The snapshot.

@@ -77,7 +77,7 @@ class EntryChanges(Entries[Entry]):
         put: Iterable[Entry],
         removed: Iterable[Key] = (),
     ) -> EntryChanges[Entry]:
-        """Return the changes that put some entries and remove others. No other stored entries are read.
+        """Return the changes that put some entries and remove others. Only entries of `base` with these keys are read.
 
         Args:
             kind: The kind of the entries.

@@ -136,6 +136,7 @@ class KeyPrefixes:
 def _is_after_prefix(keys: pa.ChunkedArray, prefix: Any, at: int) -> bool:
     """Return whether the key at a position comes after all keys with the prefix.
 
-    The caller ensures that this key does not come before them.
+    The key must not be less than the prefix. This is not checked: the result would be True, because only the prefix of
+    the key is compared.
     """
     return not keys[at].as_py().startswith(prefix)

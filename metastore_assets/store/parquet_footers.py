@@ -47,7 +47,10 @@ def split_footer(metadata: pq.FileMetaData, shift: int) -> DividedFooter:
 
 
 def join_footers(footers: Sequence[DividedFooter]) -> pq.FileMetaData:
-    """Return one footer with the row groups of several footers. The caller makes sure that all have the same `head`."""
+    """Return one footer with the row groups of several footers, in their order.
+
+    All footers must have the same `head`, because the result has the schema of the first one. This is not checked.
+    """
     groups = sum(footer.group_count for footer in footers)
     rows = sum(footer.row_count for footer in footers)
     size = bytes([groups << 4 | STRUCT]) if groups < 15 else bytes([0xF0 | STRUCT]) + encode_varint(groups)

@@ -60,16 +60,17 @@ class SectionOptions:
     """The encodings of a file of sections, and the sizes of its row groups."""
 
     encodings: Mapping[str, str] | None = None
-    """Encodings of leaf columns, by dotted path, which make the file a `MinimalParquet` one."""
+    """Encodings of leaf columns, by dotted path. If they are given, the file is written with minimal size: see
+    `store.parquet.MinimalParquet`."""
     bounded: Sequence[str] | None = None
-    """Columns with a minimum and maximum per row group. None: all columns with short values, or none with
-    `encodings`."""
+    """Columns with a minimum and maximum per row group. None means all columns with short values. If `encodings` are
+    given, it means no columns."""
     large_section_rows: int = LARGE_SECTION_ROWS
     """Minimum number of rows of a section that shares no row group with another."""
     row_group_rows: int = ROW_GROUP_ROWS
     """Maximum number of rows in a row group."""
     zstd_columns: Collection[str] | None = None
-    """With encodings: see `MinimalParquet`."""
+    """Columns that are compressed with zstd instead of LZ4; None for all. Ignored if `encodings` is None."""
 
 
 class SectionWriter:

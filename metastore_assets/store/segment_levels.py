@@ -199,7 +199,11 @@ def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]])
 
 
 def _is_begun(older: Sequence[SegmentFile], newer: Sequence[SegmentFile]) -> bool:
-    """Return whether earlier steps seem to have moved some keys of `newer` into `older`. It may be True by chance."""
+    """Return whether earlier steps have moved some keys of `newer` into `older`.
+
+    The result is also True if `newer` happens to begin with the first key of a later file of `older`. This does no
+    harm: `newer` is then only absorbed early.
+    """
     # A step marks the first remaining file as absorbed, or ends where a file of the older segment begins. A new segment
     # may begin there by chance. Then it is absorbed early.
     return newer[0].absorbed or newer[0].first in [file.first for file in older[1:]]

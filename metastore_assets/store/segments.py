@@ -57,8 +57,9 @@ class SegmentFile(NamedTuple):
     rows: int
     """Number of keys in the file, tombstones included."""
     first: str | None = None
-    """The first key in the file, or a smaller one that is greater than all keys in the file before it. If older
-    segments have absorbed rows (see `store.segment_levels`), it may be greater. None if unknown."""
+    """A text that is at most the first key in the file, and greater than all keys in the file before it. None if
+    unknown. If `absorbed` is true, the file may have smaller keys, which are not needed: older segments have them, too.
+    """
     last: str | None = None
     """The last key in the file, or a greater one that is less than `first` of the file after it; None if unknown."""
     continues: bool = False

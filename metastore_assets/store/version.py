@@ -424,6 +424,7 @@ class Version:
     """The fragments of the snapshot."""
     partitions: Sequence[PartitionEntry]
     nodes: Sequence[NodeEntry] = ()
+    """Intermediate results of merging profiles, which the next version can reuse."""
     retired: Sequence[RetiredFragment] = ()
     """Fragments that recent versions removed."""
     decisions: Mapping[str, Decision] = field(default_factory=dict)

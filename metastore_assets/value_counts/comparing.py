@@ -74,7 +74,13 @@ def _fingerprint_view(store: ObjectStore, value_counts: TableValueCounts) -> Vie
 def _first_difference(
     content: str, stored: Iterable[pa.RecordBatch], computed: Iterable[pa.RecordBatch]
 ) -> Iterator[DifferingRow]:
-    """Yield the first differing row of two streams; nothing if they are equal."""
+    """Yield the first differing row of two streams; nothing if they are equal.
+
+    Args:
+        content: The content of the compared stage, which becomes `DifferingRow.content`.
+        stored: The stored rows of the stage.
+        computed: The recomputed rows of the stage.
+    """
     for stored_rows, computed_rows in align_batches(stored, computed):
         if stored_rows.equals(computed_rows):
             continue
@@ -96,10 +102,11 @@ def _text(row: tuple[str, ...]) -> str:
 def align_batches(
     left_stream: Iterable[pa.RecordBatch], right_stream: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Yield (next rows of the left stream, equally many next rows of the right one). One batch of each is in memory.
+    """Yield pairs of tables: the next rows of the left stream, and the next rows of the right stream.
 
-    If one stream ends first, its table in the last pair is empty, and the other table has the next rows of the longer
-    stream. Later batches are not read.
+    Both tables have equally many rows, except in the last pair if one stream ends first. Its table is then empty, and
+    the other table has more rows of the longer stream. The rest of that stream is not read. One batch of each stream is
+    in memory.
     """
     left_batches, right_batches = (filter(len, batches) for batches in (left_stream, right_stream))
     left, right = next(left_batches, None), next(right_batches, None)

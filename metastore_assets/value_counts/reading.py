@@ -179,7 +179,9 @@ class ValueCountReader:
     def partitions_of(self, column: str, value: pa.Scalar) -> list[tuple[str, int]]:
         """Return (partition key, frequency) of each partition that contains a value, sorted by key.
 
-        One or two row groups of each file are read. Raises KeyError if the column is not in `by_partition`.
+        One or two row groups of each file are read.
+
+        Raises KeyError if the column is not counted by partition: the attribute `by_partition` lacks it.
         """
         key = rows_of(self.by_partition[column], by_partition=True).key
         start = [pa.array([column]), pa.repeat(value, 1), pa.nulls(1, pa.string())]

@@ -99,7 +99,10 @@ class TableValueCounts:
         return {*self.flow.paths(), *self.fingerprinted.flow.paths()}
 
     def dataflow(self, store: ObjectStore) -> Dataflow:
-        """Return a dataflow that reads and updates the value counts of enumerated columns."""
+        """Return a dataflow that reads and updates the value counts of enumerated columns.
+
+        A column is enumerated if all its distinct values are stored. Fingerprinted columns have another dataflow.
+        """
         return value_count_dataflow(store, set(self.columns.values()), set(self.by_partition.values()))
 
 
@@ -165,7 +168,9 @@ def write_value_counts(store: ObjectStore, value_counts: TableValueCounts) -> Va
 
 
 def rewrite_value_counts(store: ObjectStore, value_counts: TableValueCounts) -> TableValueCounts:
-    """Write value counts to new files that contain no removed values, not even in bounds and stored updates.
+    """Write value counts to new files, which contain no values that the table no longer has.
+
+    The old files may contain such values: as bounds of key ranges, and in updates, which list the latest changes.
 
     Args:
         store: The folder of the table.

@@ -88,7 +88,7 @@ class SegmentEntries:
 
 @dataclass(frozen=True)
 class SegmentChanges:
-    """The changes of entries from one version to the next, of the three kinds whose profiles may share files."""
+    """The changes from one version to the next in the three kinds of entries whose profiles may share files."""
 
     fragments: EntryChanges[FragmentEntry]
     nodes: EntryChanges[NodeEntry]
@@ -234,6 +234,8 @@ def plan_compaction(
 ) -> tuple[list[CopyTask], list[FragmentEntry | RetiredFragment | NodeEntry]]:
     """Plan the compaction of sparse files in the groups that a commit affects (see `compact_changes`).
 
+    A group is the fragments of a partition, or the nodes of one merge tree.
+
     Args:
         table: Name of the table, for messages.
         changes: The changes of the version's entries.
@@ -242,7 +244,8 @@ def plan_compaction(
             no such limit.
 
     Returns:
-        (tasks that copy used profiles, entries of all profiles in shared files of these groups).
+        (tasks that copy used profiles, entries of affected groups whose profiles are in files with several profiles).
+            The entries include those whose profiles are not copied.
     """
     limits = DEFAULT_LIMITS
     counts = count_profiles(table, (changes.fragments, changes.nodes, changes.retired), counted)
@@ -495,16 +498,16 @@ def _replace_value_counts(
     union: pa.StructType,
     not_enumerated: Mapping[str, list[str]],
 ) -> pa.Table:
-    """Return the rows of a states file with value counts replaced by other states, such as sketches.
+    """Return rows of a states file, with the value counts of some columns replaced by states such as sketches.
 
-    Columns with at most `_FEW_VALUES` distinct values keep their value counts.
+    A row with at most `_FEW_VALUES` distinct values keeps its value counts.
 
     Args:
-        table: Rows of a states file.
-        dropped: The columns whose value counts are replaced, by field id, with their policies.
-        union: The union type of values.
-        not_enumerated: {section name of a profile: list}. The field id of each column whose value counts are
-            replaced is appended to the list of its profile.
+        table: Rows of a states file: one per profile and column.
+        dropped: The columns whose value counts are to be replaced, by field id, with their policies.
+        union: The struct type of values, with a field per type class.
+        not_enumerated: {section name of a profile: list}. For each row that is changed, the field id of the column is
+            appended to the list of the profile.
     """
     replacements: list[tuple[ColumnStatistics, Histogram | None]] = []
     fingerprints: list[FingerprintCounts | None] = []

@@ -37,12 +37,13 @@ class TreeMerge:
     """The branch of the tree whose parts are merged."""
     inputs: tuple[ProfileFiles | TreeMerge, ...]
     group: MergeGroup | None = None
-    """The group if this merge is the root of its tree, else None. It has its children only if it stores value
-    counts."""
+    """The group if this merge is the root of its tree, else None. Without value counts to store, it has no children
+    but only their number."""
     child_files: tuple[str, ...] = ()
-    """Encoded files of each child of the branch, for `NodeEntry.child_files`; empty for a partition's tree."""
+    """One text per child directly below the branch: the paths of its files, for `NodeEntry.child_files`. Empty for a
+    partition's tree."""
     number: int = 0
-    """Number of the task that runs the merge, from 0 in each round."""
+    """Number of the task that runs the merge. A tree is merged in rounds of parallel tasks; each counts from 0."""
 
     @property
     def weight(self) -> int:
@@ -180,7 +181,7 @@ class _StoredNodes:
             self._groups[node.group][node.name] = self._loaded[node.key] = node
 
     def group(self, group_key: str) -> Mapping[str, NodeEntry]:
-        """Return {name: node} of a group, which `load_groups` must have loaded."""
+        """Return {name: node} of a group; empty if `load_groups` has not loaded the group."""
         return self._groups.get(group_key, {})
 
     def child_files(self, group_key: str) -> dict[str, ProfileFiles]:
@@ -234,7 +235,8 @@ def _update(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> Me
     """Plan the merges of a group from its changed children and the stored nodes.
 
     Raises:
-        StoredTreeError: The tree must be rebuilt instead.
+        StoredTreeError: A stored node is missing, contradicts the changes, or is valid for another profile spec. The
+            caller then calls `_rebuild` instead.
     """
     shape, children = tree_shape(), group.children
     root = nodes.find(group.key, ROOT)
@@ -265,8 +267,8 @@ def _update(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> Me
 def _rebuild(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> MergePlan:
     """Plan the merges of a group from all its children.
 
-    Stored nodes of the group are reused if they fit the profile spec and nothing below them changed. The caller must
-    have loaded them with `nodes.load_groups`.
+    Stored nodes of the group are reused if they fit the profile spec and nothing below them changed. Call
+    `nodes.load_groups` before. This is not checked: without it, no node is reused, and old nodes are not dropped.
     """
     children, stored = group.children.read_all(), nodes.group(group.key)
     branches = tree_shape().build(children).put
@@ -352,8 +354,9 @@ def _plan(
     Args:
         context: The objects that merges need.
         merge: The merge of the group.
-        stored_root: The root in the published version.
-        renewed: New entries of reused nodes that were merged under an older profile spec.
+        stored_root: The root in the published version; None if it has none.
+        renewed: New entries of reused nodes whose published entry has another `valid_spec_id`. The new ones have that
+            of the current profile spec.
         dropped: Names of the branches that the tree no longer has.
     """
     keys = {node_key(merge.group_key, name) for name in dropped}

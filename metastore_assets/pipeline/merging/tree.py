@@ -126,7 +126,7 @@ class TreeShape:
         return _format_digits(self.position(key), self.fan_in.bit_length() - 1)
 
     def sort(self, keys: Iterable[str]) -> list[tuple[str, str]]:
-        """Return (digits, key) of each child, sorted. The digits are the hash of the key as text, see `digits`.
+        """Return (digits, key) of each child, sorted. `digits` returns the digits: a text that is a hash of the key.
 
         `keys` are the keys of the children, in any order.
         """
@@ -137,13 +137,12 @@ class TreeShape:
 class _Node:
     """A branch of the stored tree or of the next tree.
 
-    Only a new or changed branch has `parts`. The parts of an unchanged branch are not loaded.
+    `parts` is None for an unchanged stored branch, because its parts are not loaded.
     """
 
     branch: Branch
     parts: tuple[_Node | str, ...] | None
-    """The nodes and keys of children directly below. None for an unchanged stored branch. Empty for an unchanged branch
-    that becomes the root."""
+    """The nodes, and the keys of children, directly below. Empty for a root whose parts are not loaded."""
 
 
 def _count(part: _Node | str) -> int:
@@ -154,7 +153,7 @@ def _join(name: str, parts: Sequence[_Node | str]) -> _Node:
     """Return a new branch with this name and these parts.
 
     A part is a child's key, or a branch below. The caller sorts the parts: keys by their digits (see
-    `TreeShape.digits`), branches by their names.
+    `TreeShape.digits`), branches by their names. So branches with the same parts are equal. The order is not checked.
     """
     children = tuple(part for part in parts if isinstance(part, str))
     branches = tuple(part.branch.name for part in parts if isinstance(part, _Node))

@@ -225,13 +225,11 @@ def write_states(store: ObjectStore, folder: str, spec: ProfileSpec, row_count: 
 
 
 def shown_histogram(histogram: Histogram, row: ColumnStatistics) -> Histogram:
-    """Return the histogram as it is shown to users, with at most as many bins as there are distinct values.
-
-    Two bins are always allowed.
+    """Return the histogram as it is shown to users, with at most max(2, number of distinct values) bins.
 
     Args:
         histogram: The histogram of the column.
-        row: The statistics of the column.
+        row: The statistics of the column. If the distinct count is unknown, the number of values replaces it.
     """
     max_bins = max(2, row.value_count if row.distinct_count is None else row.distinct_count)
     return histogram if len(histogram) <= max_bins else histogram.rebin(max_bins)

@@ -96,7 +96,10 @@ class StatesReader:
             return FingerprintCounts(fingerprints, counts)
 
     def read_filter(self, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
-        """Return (type class, encoded hash prefixes of values) of a column; None if it has no value filter."""
+        """Return (type class of the values, value filter) of a column in a profile; None if no filter is stored.
+
+        A value filter is an encoded set of hash prefixes. It shows that a fragment lacks a value.
+        """
         with corruption_guard(self.store, files.states):
             position = self._section(files).value_filters.get(field_id)
             if position is None:

@@ -167,8 +167,8 @@ class StatesWriter:
 
         Args:
             profile: The profile.
-            strip: Whether to omit states that can be derived from value counts. If so, the caller must store the value
-                counts of enumerated columns, in this file or in another one.
+            strip: Whether to omit states that can be derived from value counts. If so, the value counts must be stored,
+                in this file or in another one. This is not checked.
         """
         content = self._content
         profile = replace(
@@ -312,7 +312,10 @@ def _encodings(schema: pa.Schema) -> dict[str, str]:
 
 
 def fingerprint_arrays(columns: Sequence[FingerprintCounts | None]) -> list[pa.Array]:
-    """Return the two list arrays of `FINGERPRINT_COLUMNS`, with a list per column; null for None."""
+    """Return two list arrays for `FINGERPRINT_COLUMNS`: the fingerprints of each column, and the count of each one.
+
+    An item of `columns` that is None is null in both arrays.
+    """
     offsets, is_null = _offsets(columns)
     present = [column for column in columns if column is not None]
     parts = ([column.fingerprints for column in present], [column.counts for column in present])
@@ -321,7 +324,7 @@ def fingerprint_arrays(columns: Sequence[FingerprintCounts | None]) -> list[pa.A
 
 
 def _value_count_arrays(columns: Sequence[Frequencies | None], union: pa.StructType) -> list[pa.Array]:
-    """Return the two list arrays of `VALUE_COUNT_COLUMNS`, with a list per column; null for None."""
+    """Return two list arrays: the values, and their counts. Each has a list per column; null for None."""
     offsets, is_null = _offsets(columns)
     present = [column for column in columns if column is not None and len(column)]
     packed = [pack_values(column.values, column.type_class, union) for column in present]

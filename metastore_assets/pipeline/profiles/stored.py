@@ -194,10 +194,9 @@ class FrequencyReader:
         return {field_id: list(map(parse_value_counts, parts)) for field_id, parts in tables.items()}
 
     def distinct_count(self, field_id: str) -> int:
-        """Return the number of distinct values of a column, from the profile's separate files.
+        """Return the number of distinct values of a column that the profile's separate files of value counts list.
 
-        Returns 0 if these files have no value counts of the column. A profile in a states file has no separate files,
-        so the result is always 0.
+        Returns 0 if they do not have the column, or if the value counts are in a states file, which is not read here.
         """
         return sum(part.sections[field_id].row_count for _, part in self._parts if field_id in part.sections)
 

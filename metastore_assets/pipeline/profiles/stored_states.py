@@ -69,14 +69,14 @@ def read_states_together(
 ) -> tuple[int, list[pa.Table]]:
     """Return (total row count of the profiles, a table of states for each profile, in the order of `parts`).
 
-    The caller merges all tables, because one table alone may not describe its profile. Say several profiles store value
-    counts of a column and no states. If the value counts are few, and of one type class, they are summed. The states of
-    the sum are in the table of the first of these profiles. The tables of the others have only the column's null count.
+    The caller merges all tables, because one table alone may not describe its profile. Example: two profiles store few
+    value counts of column `a`, and no states. The value counts are summed if their values have the same physical type.
+    The first table then has the states of the sum. The second table has only the null count of `a`.
 
     Args:
         states_reader: Reads the states files of the store.
         parts: The profiles.
-        spec: The profile spec. The type of values in the tables fits all columns of the spec (see `value_union`).
+        spec: The profile spec. Values in the tables have the type `value_union(spec)`, which all columns share.
 
     Raises:
         CorruptionError: A file is damaged.
@@ -192,7 +192,10 @@ class _StoredProfile:
         return combine_to_one_chunk(table)
 
     def _without_values(self, field_ids: Set[str]) -> pa.Table:
-        """Return the stored rows. Those of the given columns have no values, only the number of nulls."""
+        """Return the stored rows, in which the given columns have a value count of 0 and only the hash of their nulls.
+
+        The reason is that the value counts of these columns are added to those of another profile.
+        """
         table = self._table
         if not field_ids:
             return table
@@ -215,8 +218,8 @@ class _StoredProfile:
     ) -> tuple[ColumnStatistics, Histogram | None]:
         """Derive (statistics, histogram) of a column from the summed value counts of profiles.
 
-        Nulls are not summed: the result has the null count of the first profile. Each other profile keeps its own null
-        count in its table of states (see `states`).
+        Only nulls of the first profile are counted here. The nulls of each other profile are in its own table of states
+        (see `states`). A merge of all tables therefore counts each null once.
         """
         rows = [profile.rows[leaf.field_id] for profile in profiles]
         class_name = rows[0].type_class

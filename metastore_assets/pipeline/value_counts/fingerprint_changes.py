@@ -65,9 +65,9 @@ class PublishedCounts(Protocol):
         """Return the number of rows with each of these ascending fingerprints."""
 
     def values(self, fingerprints: Numbers) -> Frequencies:
-        """Return the stored values that have one of the fingerprints, with their frequencies.
+        """Return the stored values that have one of these ascending fingerprints, with their frequencies.
 
-        The caller passes ascending fingerprints, and only those that occurred at least twice before the commit.
+        Each fingerprint occurred at least twice before the commit. For others, no values are stored.
         """
 
 
@@ -183,8 +183,8 @@ def _subtract_removed(
         values: The stored values with their frequencies.
         positions: For each value, the index of its fingerprint in `chosen` and in `removed_counts`.
         chosen: For each fingerprint, whether its values are returned.
-        removed_counts: For each fingerprint, the number of removed occurrences. If several values have a chosen
-            fingerprint, the caller makes sure that the number is 0: it is unknown which of them was removed.
+        removed_counts: For each fingerprint, the number of removed rows. It is subtracted from each value with this
+            fingerprint. So it must be 0 if several values have a chosen fingerprint. This is not checked.
     """
     if not len(values):
         return EMPTY

@@ -64,7 +64,7 @@ class FingerprintedColumn:
     """Whether error messages must not quote values, because a column of the table is hidden."""
 
     def fingerprints(self, hashes: np.ndarray) -> Numbers:
-        """Return the fingerprints of values, given the two hashes of each value."""
+        """Return the fingerprint of each value, given the first of the two 64-bit hashes of each value."""
         return fingerprint_hashes(hashes, self.bits)
 
     def narrow(self, fingerprints: FingerprintCounts) -> FingerprintCounts:

@@ -157,6 +157,9 @@ class FingerprintUpdate:
     def _build(self, classes: Mapping[str, str]) -> tuple[dict[str, int], FlowState]:
         """Rebuild the counts of all columns from the profiles and files of the snapshot.
 
+        Args:
+            classes: {field id: type class} of the fingerprinted columns. A type class is the physical type of values.
+
         Returns:
             ({field id: number of non-null rows}, state of the dataflow).
         """
@@ -214,7 +217,13 @@ class FingerprintUpdate:
         return _ColumnLoad([run for part in ranges for run in part.runs], values, sum(part.rows for part in ranges))
 
     def _update(self, base: FingerprintedValueCounts, classes: Mapping[str, str]) -> tuple[dict[str, int], FlowState]:
-        """Update the published counts by the changed fragments. New columns are counted in all fragments.
+        """Update the published counts by the added and removed fragments.
+
+        A column that is new or has another type class is counted in all fragments.
+
+        Args:
+            base: The published counts.
+            classes: {field id: type class} of the fingerprinted columns. A type class is the physical type of values.
 
         Returns:
             ({field id: number of non-null rows}, state of the dataflow).

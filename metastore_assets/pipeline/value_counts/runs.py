@@ -34,7 +34,7 @@ def write_runs(
         spec: The profile spec. Its leaves are sorted by type class, then field id.
         classes: The type classes of the columns, by field id.
         loaders: The writers of the stages, by name of the stage.
-        number: Ignored. It makes the function a `WriteSums`.
+        number: Ignored. The parameter exists because `WriteSums` functions get the number of a profile.
         sums: (position in the spec, frequencies) of the columns, by increasing position.
 
     Returns:
@@ -66,7 +66,7 @@ def write_runs(
 def stage_tables(type_class: str, columns: Sequence[tuple[str, Frequencies]]) -> dict[str, pa.Table]:
     """Return the rows of the stages of one type class, in key order, by kind of stage.
 
-    Without columns, the only kind in the result is `VALUES`, without rows.
+    If `columns` is empty, the result only has an empty table for the kind `VALUES`.
 
     Args:
         type_class: The type class of all columns.

@@ -206,7 +206,7 @@ def _is_equal(left: Any, right: Any, near_zero: float = 0.0) -> bool:
 
 
 def _value_count_differences(column: str, stored: Frequencies, computed: Frequencies) -> Iterator[Difference]:
-    """Yield a difference for the first value whose count differs, with the number of other such values."""
+    """Yield at most one difference: the first value whose count differs, and how many more values differ."""
     if stored.values.equals(computed.values) and stored.counts.equals(computed.counts):
         return
     # Values are compared as texts, because NaN is not equal to itself.

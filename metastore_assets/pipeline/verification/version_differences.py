@@ -176,9 +176,9 @@ def _profile_differences(
 def _node_differences(recomputation: Recomputation, recomputed: Version) -> Iterator[VersionDifference]:
     """Yield the differences of nodes, which are the stored intermediate results of merging.
 
-    A difference is a missing node, a superfluous one, one that merged other inputs than it should, or a profile that
-    differs. Profiles of nodes are compared only if these and all nodes below have the right inputs. The profile of the
-    root is the partition's or the table's, and is not compared here.
+    A difference is a missing node, a superfluous one, one that merged the wrong inputs, or a profile that differs. The
+    profile of a node is compared only if the node, and each node below it, merged the right inputs. The profile of
+    the root is the partition's or the table's, and is not compared here.
     """
     spec = recomputation.spec
     stored_groups, computed_groups = (_nodes_by_group(version.nodes) for version in (recomputation.version, recomputed))
