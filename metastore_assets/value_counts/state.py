@@ -191,4 +191,4 @@ def _rewrite_state(flow: Dataflow, state: FlowState) -> FlowState:
     # After the last column of a class was removed, its stages still exist: without values, but with the update that
     # removed them. `flow` does not have these stages.
     stages = [name for name in state.stages if name.partition(".")[0] in kinds and name in flow.names]
-    return flow.load(FlowState(), {stage: view.content_batches(stage) for stage in stages}) if stages else state
+    return flow.load(FlowState(), {stage: view.content_batches(stage) for stage in stages})
