@@ -90,10 +90,10 @@ class ColumnValues:
         """Prepare answers about a column; nothing is read yet.
 
         Args:
-            row: The statistics of the column in the profile of `source`.
-            subject: The column, for messages.
-            source: The source of the values.
-            reason: Why the version stores the column's frequencies as it does; None if it recorded no reason.
+            row: The statistics of the column in `source.profile`.
+            subject: A text that names the column in messages, such as `column 'day' of table 'orders'`.
+            source: The profile and the value counts that the values are read from.
+            reason: The recorded reason why the column's values are stored or not, for messages; None if there is none.
             as_of: The version that the answers are about.
         """
         self._row = row
@@ -175,7 +175,10 @@ class ColumnValues:
         return [Quantile(float(q), quantile(values, q, method), values.guarantee, self._as_of) for q in fractions]
 
     def rank(self, value: pa.Scalar) -> Count:
-        """Return the number of values that are less than a value. Raises NotStoredError."""
+        """Return the number of values that are less than a value. A repeated value counts each time.
+
+        Raises NotStoredError if the version has neither value counts nor a quantile sketch of the column.
+        """
         values = self._ranked_values
         return Count(values.count_below(value), values.guarantee, self._as_of)
 
@@ -206,7 +209,9 @@ class ColumnValues:
         )
 
     def frequency(self, value: pa.Scalar) -> Count:
-        """Return the number of rows with a value. Raises NotStoredError.
+        """Return the number of rows with a value.
+
+        Raises NotStoredError if neither statistics nor value counts of the column have the number.
 
         If values that occur once are stored only as fingerprints (short hashes), the result may be the estimate 1,
         because different values can have the same fingerprint.
@@ -267,9 +272,11 @@ class ColumnValues:
         return measure_spread(table_counts.counts(row.field_id, type_class))
 
     def pieces(self) -> Iterator[Frequencies]:
-        """Yield all values with their frequencies, ascending, in parts of limited size. Raises NotStoredError.
+        """Yield the values of the column with their frequencies, ascending, in one part or several.
 
-        With the policy `frequencies: repeated`, only the values that occur at least twice are yielded.
+        With the policy `frequencies: repeated`, values that occur once may be missing.
+
+        Raises NotStoredError if neither value counts nor the column's statistics have the values.
         """
         self._type_class()
         frequencies = self._all_frequencies()

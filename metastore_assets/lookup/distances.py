@@ -67,11 +67,18 @@ class ComparedColumn:
     """The key of the partition; None for the table."""
 
     def dyadic_histogram(self) -> Histogram | None:
-        """Return the histogram of the column; None without finite values. Raises NotStoredError."""
+        """Return the histogram with its stored bins; None if the column has no finite values.
+
+        Raises NotStoredError if the histogram is missing for another reason, such as the policy `histogram: off` or a
+        type that is neither numeric nor temporal.
+        """
         return self.table.dyadic_histogram(self.row.column, partition=self.partition)
 
     def values(self) -> Iterator[Frequencies]:
-        """Yield the values of the column with their frequencies, ascending, in pieces. Raises NotStoredError."""
+        """Yield the values of the column with their frequencies, ascending, in pieces.
+
+        Raises NotStoredError if the version has no value counts of the column.
+        """
         return self.table.value_batches(self.row.column, partition=self.partition)
 
 

@@ -81,7 +81,7 @@ def match_filter(pruning: Pruning) -> FilterMatch:
     """Return which partitions and fragments match the predicate of a pruning, entirely or partly.
 
     Args:
-        pruning: A pruning by the predicate, without a limit.
+        pruning: A pruning by the predicate. Its limit has no effect.
 
     Raises:
         CorruptionError: The index has fragments that the version does not have.
@@ -162,9 +162,13 @@ class _MatchProfiles:
         self._open: OrderedDict[str | None, Profile] = OrderedDict()
 
     def profile(self, partition: str | None) -> Profile:
-        """Return the profile of the matching rows in a partition, or in all partitions for None. Raises NotStoredError.
+        """Return the profile of the matching rows in a partition, or in all partitions for None.
 
         The most recently used profiles are cached.
+
+        Raises:
+            NotStoredError: Data files would have to be read, but this view may not read them.
+            PartitionNotFoundError: There is no such partition.
         """
         if self._match.is_table:
             return self._table.profiles.profile(partition)
@@ -285,7 +289,11 @@ class FilteredView(Relation):
             columns: Dotted paths of leaf columns, in the order of the result; None for all, in table order.
             partition: As for `Table.statistics`.
 
-        Raises NotStoredError, ColumnNotFoundError, PartitionNotFoundError, FragmentError.
+        Raises:
+            NotStoredError: Data files would have to be read, but this view may not read them.
+            ColumnNotFoundError: There is no such column.
+            PartitionNotFoundError: `partition` selects no partition.
+            FragmentError: A data file cannot be read.
         """
         names = self._columns.resolve(columns)
         if partition is None:

@@ -68,7 +68,11 @@ class Histograms:
         )
 
     def dyadic(self, column: str, partition: str | None = None) -> Histogram | None:
-        """Return a column's histogram with the stored bins; None if it has no finite values. Raises NotStoredError."""
+        """Return a column's histogram with the stored bins; None if the column has no finite values.
+
+        Raises NotStoredError if the histogram is missing for another reason, such as the policy `histogram: off` or a
+        type that is neither numeric nor temporal.
+        """
         profile = self._profiles.profile(partition)
         self._columns.leaf(column)
         histogram = profile.histogram(column)

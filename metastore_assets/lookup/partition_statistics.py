@@ -128,7 +128,10 @@ class _StatisticsRows:
         self._tables.append(table)
 
     def missing(self, column: int) -> npt.NDArray[np.int64]:
-        """Return the positions, in the result, of the partitions for which no row of a column was added yet."""
+        """Return the partitions for which no row of one column was added yet.
+
+        Partitions and the column are given as positions: the first partition and the first column of the result are 0.
+        """
         return np.flatnonzero(~self._is_present[:, column])
 
     def ordered(self) -> pa.Table:

@@ -77,9 +77,9 @@ class Profile(Protocol):
         """Return all values of a column with their frequencies; None if there are no value counts."""
 
     def repeated(self, field_id: str) -> Frequencies | None:
-        """Return the values of a column that occur at least twice, for a column whose other values are unknown.
+        """Return the values of a column that occur at least twice, with their frequencies.
 
-        The result is None for a column of which all values are known, and for one of which no value is known.
+        The result is None if the profile has all values of the column (see `frequencies`), or none of them.
         """
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
@@ -152,9 +152,9 @@ class ProfileReader:
         ]
 
     def repeated(self, field_id: str) -> Frequencies | None:
-        """Return None. The values that occur at least twice are read from the value counts of the table instead.
+        """Return None, because a stored profile has either all values of a column or none.
 
-        For a single partition, only all values of a column are stored, or none.
+        The table's value counts, which are separate files, may have only the values that occur at least twice.
         """
         return None
 
@@ -448,8 +448,9 @@ class TableProfiles:
 
         Args:
             columns: Dotted paths of existing leaf columns; None for all.
-            partitions: One or several texts that select partitions (see `expressions.partition_patterns`). Partitions
-                are in the order of the texts, then of their keys; for `*`, only in the order of their keys.
+            partitions: One or several texts that select partitions (see `expressions.partition_patterns`). The result
+                has the order of the texts. Partitions that one text selects are sorted by key. If any text is `*`, the
+                result has all partitions, sorted by key.
 
         Raises:
             PartitionNotFoundError: A text selects no partition.

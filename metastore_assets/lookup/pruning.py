@@ -322,9 +322,9 @@ class Pruning:
             pruner: The version with its index, value counts and value filters.
             predicate: A bound predicate.
             unknown_columns: Field ids of columns whose statistics in this version are ignored.
-            limit: The number of matching rows that are needed, at least 0; None for all. Only the fewest fragments
-                that certainly have this number must then be read. If it is uncertain whether all fragments together
-                have it, all that may match must be read.
+            limit: The number of matching rows that are needed, at least 0; None for all. With a limit, only the fewest
+                fragments that together certainly have so many matching rows must be read. If even all fragments do
+                not certainly have so many, every fragment that may match must be read.
             selects_all: Whether to select all fragments, whatever their bounds are. Zones are then not tested.
         """
         self.version = pruner.version
@@ -516,9 +516,9 @@ class Pruning:
     @lock_free_cached_property
     @explain_missing_files
     def _complete(self) -> Pruning:
-        """The pruning with the bounds of all fragments, including those in zones that cannot match.
+        """A pruning with equal arguments in which all fragments are selected, even those in zones that cannot match.
 
-        This object itself, if it has them.
+        It is this object itself if it already selects all fragments.
         """
         if self._selection.fragment_count == self.fragments_total:
             return self
@@ -540,9 +540,10 @@ class Pruning:
         return np.flatnonzero((self.bounds.most > 0) & ~self.must_read)
 
     def _eliminated(self) -> Iterator[tuple[Predicate, RowCounts, npt.NDArray[np.str_]]]:
-        """Yield (conjunct, positions of fragments, names of the statistics that eliminate them).
+        """Yield (conjunct, positions of the fragments that it eliminates, name of the statistic for each of them).
 
-        A fragment belongs to the first conjunct that eliminates it. Conjuncts without fragments are omitted.
+        Positions count the selected fragments from 0. A fragment belongs to the first conjunct that eliminates it.
+        Conjuncts without fragments are omitted.
         """
         remaining = self._row_counts >= 0
         for conjunct, bounds in zip(self.predicate.conjuncts(), self._conjunct_bounds, strict=True):
@@ -591,8 +592,8 @@ class Pruning:
     def _caps_with_masks(self) -> dict[Leaf, RowCounts]:
         """Return, by leaf of the predicate, the greatest possible number of rows of each fragment that match the leaf.
 
-        It is 0 for a fragment whose value filter contains no matching value. A leaf is missing if `_caps` and `_masks`
-        do not have it: neither partitions nor value filters limit the number.
+        The number of a fragment is 0 if its value filter contains no matching value. The result has only leaves for
+        which partitions or value filters limit the numbers.
         """
         caps = dict(self._caps)
         for leaf, mask in self._masks.items():

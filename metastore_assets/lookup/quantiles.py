@@ -127,9 +127,10 @@ class TableValues:
         return rank + self._ranks.count_between(key, key) if inclusive else rank
 
     def frequencies(self, values: pa.Array) -> list[int]:
-        """Return the number of rows with each of the given values.
+        """Return the number of rows with each of the given values, in the order of `values`.
 
-        If only one value is given, its ranks are looked up, because row groups that were read for ranks are cached.
+        A single value is looked up with the reader of ranks, which caches the row groups that it has read. For several
+        values, each row group is read once.
         """
         if len(values) == 1:
             key = self._column.append_column("value", values)
@@ -165,8 +166,8 @@ class SketchedValues:
     def count_below(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
         """Return an estimate of the number of values that are less than a value.
 
-        With `inclusive`, values equal to it are counted too, but only if it is NaN or the maximum. For any other value,
-        `inclusive` changes nothing.
+        If `inclusive` is true and `value` is NaN or the maximum, values equal to `value` are counted too. For any other
+        `value`, `inclusive` changes nothing.
         """
         least, greatest = self.bounds
         key = is_nan, _ = sort_key(value)
@@ -218,9 +219,10 @@ def _interpolate(low: pa.Scalar, high: pa.Scalar, share: Fraction) -> pa.Scalar:
 
 
 def _interpolate_infinities(first: float, last: float, share: Fraction) -> float:
-    """Return `first` if `share` is 0 or both floats are equal; otherwise `last` if it is infinite, else `first`.
+    """Return the float at `share` of the way from `first` to `last`, which are equal, or at least one is infinite.
 
-    The caller ensures that the floats are equal, or that at least one is infinite.
+    `_interpolate` handles all other floats. If both are equal or `share` is 0, the result is `first`. Otherwise it is
+    infinite: `last` if that is infinite, else `first`.
     """
     if first == last or share == 0:
         return first

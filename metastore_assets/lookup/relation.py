@@ -134,7 +134,10 @@ class Relation(ABC):
 
     @explain_missing_files
     def top(self, column: str, n: int = 10, *, partition: str | None = None) -> ResultSet[ValueFrequency]:
-        """Return the n most frequent values of a column; fewer if it has fewer, or if its policy reports fewer.
+        """Return the n most frequent values of a column; fewer if the column has fewer.
+
+        A column's policy can limit this: with `top(5)`, at most 5 values are returned. With `repeated`, values that
+        occur only once are omitted.
 
         Args:
             column: The dotted path of a leaf column.

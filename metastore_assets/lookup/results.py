@@ -167,7 +167,10 @@ class TableRows(Sequence[T]):
 
 
 def explain_no_values(row: ColumnStatistics) -> str:
-    """Return why a version has no values of a column: the stored reason or, without one, a text about the type."""
+    """Return why a version has no values of a column, for messages.
+
+    This is the stored reason. Without one, the text says that the column's type has no values of its own.
+    """
     return row.reason or f"{row.type} has no values of its own"
 
 

@@ -89,7 +89,10 @@ class ColumnDistribution(Protocol):
         """Return the number of values < `value`, or <= `value` if `inclusive`; None if the number is unknown."""
 
     def frequencies(self, values: pa.Array) -> list[Count]:
-        """Return the frequency of each value, exact or an estimate that is never too small. Raises NotStoredError."""
+        """Return the number of rows with each value: exact, or an estimate that is never too small.
+
+        Raises NotStoredError if neither statistics nor value counts of the column have the numbers.
+        """
 
     @property
     def bins(self) -> HistogramBins | None:
@@ -118,7 +121,7 @@ class _RowEstimate:
         return _RowEstimate(self.least - subset.most, self.most - subset.least, self.estimate - subset.estimate)
 
     def complement(self, total: float) -> _RowEstimate:
-        """Return an estimate of the number of other rows, if there are `total` rows in all."""
+        """Return an estimate of the number of rows that this estimate does not count, out of `total` rows."""
         return _RowEstimate(total - self.most, total - self.least, total - self.estimate).within(total)
 
 
@@ -173,7 +176,7 @@ def _estimate_conjunction(parts: Sequence[_RowEstimate], rows: int) -> _RowEstim
 
 
 def _split_comparisons(children: Sequence[Predicate]) -> tuple[dict[BoundColumn, list[Comparison]], list[Predicate]]:
-    """Return (comparisons except `!=`, by column; all other predicates)."""
+    """Split predicates into (comparisons by column, without those with `!=`; all remaining predicates)."""
     by_column: dict[BoundColumn, list[Comparison]] = {}
     others: list[Predicate] = []
     for child in children:
@@ -303,7 +306,11 @@ def _estimate_equal(values: pa.Array, distribution: ColumnDistribution) -> list[
 
 
 def _estimate_by_ranks(value: pa.Scalar, distribution: ColumnDistribution) -> _RowEstimate:
-    """Estimate the number of rows that have a value, from bounds on its ranks and from the distinct count."""
+    """Estimate the number of rows in which the column equals `value`, without value counts.
+
+    The bounds follow from those on the number of values < `value` and <= `value`. The estimate is the average frequency
+    of a distinct value.
+    """
     row = distribution.row
     below, upto = (_bound_below(value, inclusive, distribution) for inclusive in (False, True))
     numbers = row.value_count - (row.nan_count or 0)

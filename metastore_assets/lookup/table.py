@@ -143,17 +143,21 @@ class Scanner(Protocol):
     def recorded_table(
         self, version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
     ) -> TableConfig:
-        """Return a table configuration with the location `uri`. Its further locations are those that a version records.
+        """Return the table configuration that `version` records, but with the location `uri` and `storage_options`.
 
-        Raises ConfigError if any location, including `uri`, neither equals nor lies below a location in `confirmed`.
-        Raises CorruptionError if a location is invalid, or if the version records an unexpected setting.
+        Each of its locations, including `uri`, must be one that the caller trusts (`confirmed`), or lie below one.
+
+        Raises:
+            ConfigError: A location is not confirmed.
+            CorruptionError: The version records an invalid location, or a setting that versions never record.
         """
 
 
 class Table(Relation):
     """One table as of one version. Each answer reads only those stored files of the version that it needs.
 
-    The attributes `profiles`, `value_counts`, `histograms`, `pruner` and `past` can also be used directly.
+    Its methods delegate to the attributes `profiles`, `value_counts`, `histograms`, `pruner` and `past`, which callers
+    may also use.
     """
 
     def __init__(
@@ -386,9 +390,9 @@ class Table(Relation):
             PredicateError: The predicate cannot be parsed or bound.
             ColumnNotFoundError: The predicate names a column that does not exist.
             LiteralError: A literal of the predicate is not of its column's type.
-            ConfigError: The table's location is not known, or not confirmed.
+            ConfigError: The table's location is not known, or the caller did not confirm it (see `table_config`).
 
-        Answers of the view raise NotStoredError if they need rows and `read` is False.
+        Answers of the view raise NotStoredError if they need rows that may not be read.
         """
         may_read = read or any(option is not None for option in (table, spark, storage_options))
         config = self.table_config(table, storage_options) if may_read else None
@@ -424,7 +428,7 @@ class Table(Relation):
         Raises:
             PartitionNotFoundError: There is no such partition.
             PredicateError: The predicate cannot be parsed or bound.
-            ConfigError: The table's location is not known, or not confirmed.
+            ConfigError: The table's location is not known, or the caller did not confirm it (see `table_config`).
             FragmentError: A file cannot be read.
             MetastoreError: The snapshot of the version no longer exists.
             ValueError: There are both a predicate and a partition, or `snapshot` is neither of its values.
@@ -461,7 +465,7 @@ class Table(Relation):
         Raises:
             PredicateError: The predicate cannot be parsed or bound.
             ColumnNotFoundError: There is no such column.
-            ConfigError: The table's location is not known, or not confirmed.
+            ConfigError: The table's location is not known, or the caller did not confirm it (see `table_config`).
             UnsupportedTypeError: Spark has no type for a column.
         """
         config = self.table_config(table, storage_options)
@@ -496,7 +500,7 @@ class Table(Relation):
             ColumnNotFoundError: There is no such column.
             LiteralError: A literal of the predicate is not of its column's type.
             VersionNotFoundError: There is no such version.
-            ConfigError: The table's location is not known, or not confirmed.
+            ConfigError: The table's location is not known, or the caller did not confirm it (see `table_config`).
             MetastoreError: The snapshot of the version no longer exists.
 
         Reading the stream raises FragmentError if a file cannot be read.
@@ -523,7 +527,7 @@ class Table(Relation):
         Raises:
             UnsupportedTypeError: Polars has no type for a column.
             VersionNotFoundError: There is no such version.
-            ConfigError: The table's location is not known, or not confirmed.
+            ConfigError: The table's location is not known, or the caller did not confirm it (see `table_config`).
             MetastoreError: The snapshot of the version no longer exists.
         """
         return self.open_rows(version, table, storage_options).lazy()
@@ -558,7 +562,7 @@ class Table(Relation):
             ColumnNotFoundError: The predicate names a column that does not exist.
             LiteralError: A literal of the predicate is not of its column's type.
             VersionNotFoundError: There is no such version.
-            ConfigError: The table's location is not known, or not confirmed.
+            ConfigError: The table's location is not known, or the caller did not confirm it (see `table_config`).
             MetastoreError: Arrow alone cannot read the rows of a file, or the snapshot no longer exists.
         """
         return self.open_rows(version, table, storage_options).dataset(where)
@@ -663,7 +667,8 @@ class Table(Relation):
 
         Args:
             since: The earlier version: a number, snapshot or time.
-            columns: Dotted paths of leaf columns; None for all. A column without value counts has a reason instead.
+            columns: Dotted paths of leaf columns; None for all. For a column whose values cannot be compared, such as
+                one without value counts, the result has the reason instead of values.
 
         Raises:
             VersionNotFoundError: There is no such version.

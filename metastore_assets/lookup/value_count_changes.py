@@ -101,8 +101,9 @@ def _read_changes(
 def changes(before: Table, after: Table, columns: Iterable[str] | None = None) -> TableChanges:
     """Return the values of columns whose frequencies differ between two versions.
 
-    A column without value counts has a reason instead. If all versions between the two still exist, only their changes
-    are read. Otherwise all value counts of the two versions are read.
+    For a column whose values cannot be compared, such as one without value counts, the result has the reason instead
+    of values. If all versions between the two still exist, only their changes are read. Otherwise all value counts of
+    the two versions are read.
 
     Args:
         before: The table as of the earlier version.

@@ -180,14 +180,17 @@ class ValueCounts:
         return ResultSet([PartitionFrequency(*pair) for pair in pairs], self._as_of, schema)
 
     def spread(self, column: str, partition: str | None = None) -> SpreadCounts:
-        """Return the numbers of distinct, repeated and unique values, and the entropy. Raises NotStoredError."""
+        """Return the numbers of distinct, repeated and unique values, and the entropy.
+
+        Raises NotStoredError if the version has no value counts of the column.
+        """
         return self.column(column, partition).spread()
 
     def table_spreads(self, statistics: Iterable[ColumnStatistics]) -> dict[str, SpreadCounts]:
-        """Return distinct counts and entropy of each column of the table that has value counts, by column name.
+        """Return {dotted path: result of `spread`} of each column that has value counts of the whole table.
 
         Args:
-            statistics: The statistics of the columns over the whole table.
+            statistics: The statistics of the columns over the whole table. They show which columns have value counts.
         """
         rows = [
             row for row in statistics if row.frequencies in ("enumerated", "repeated") and row.type_class is not None

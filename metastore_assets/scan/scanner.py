@@ -65,10 +65,13 @@ class TableScanner:
     def recorded_table(
         self, version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
     ) -> TableConfig:
-        """Return a table configuration with the location `uri`. Its further locations are those that a version records.
+        """Return the table configuration that `version` records, but with the location `uri` and `storage_options`.
 
-        Raises ConfigError if any location, including `uri`, neither equals nor lies below a location in `confirmed`.
-        Raises CorruptionError if a location is invalid, or if the version records an unexpected setting.
+        Each of its locations, including `uri`, must be one that the caller trusts (`confirmed`), or lie below one.
+
+        Raises:
+            ConfigError: A location is not confirmed.
+            CorruptionError: The version records an invalid location, or a setting that versions never record.
         """
         return parse_recorded_location(version, uri, confirmed, storage_options)
 

@@ -89,7 +89,10 @@ class Backend(Protocol):
         """Delete objects. Missing objects are ignored."""
 
     def delete_folder(self, prefix: str) -> None:
-        """Delete everything below the folder `prefix`. No process may write there at the same time."""
+        """Delete everything below the folder `prefix`.
+
+        If another process writes there at the same time, its objects may remain, or StoreError is raised.
+        """
 
     def refuse_links(self, prefix: str) -> None:
         """Raise StoreError if the folder `prefix`, a folder above it or anything in it is a symbolic link."""

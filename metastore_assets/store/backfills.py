@@ -64,8 +64,8 @@ class BackfillRecord:
     def finished_keys(self, newest: Version | None) -> frozenset[str]:
         """Return the keys of the partitions that the backfill need not process again.
 
-        A partition counts as finished if its profile in `newest` is from the version recorded in `done`, or from a
-        later one. Versions up to `since` in `done` are ignored. If `newest` is None, the result is empty.
+        These are the partitions in `done` with a version after `since`, if the partition's profile in `newest` is from
+        this version or a later one. If `newest` is None, the result is empty.
         """
         partition_versions: Mapping[str, int] = (
             {entry.key: entry.version for entry in newest.partitions} if newest else {}

@@ -375,7 +375,10 @@ class StoredEntries(Entries[Entry]):
             yield from self._decode(rows)
 
     def open_files(self, files: Sequence[SegmentFile]) -> list[Segment]:
-        """Return a reader of each of `files`, in the same order. A file of this version gets the reader that it has."""
+        """Return a reader of each of `files`, in the same order.
+
+        For a file that belongs to these entries, it is the reader that lookups use, with what it has cached.
+        """
         numbers = {file.path: number for number, file in enumerate(self.files.files)}
         others = SegmentReader(self._objects, self.kind.segments, SegmentFiles(0, tuple(files)))
         return [
@@ -490,7 +493,7 @@ def diff_entries(
 ) -> dict[Key, tuple[Entry | None, Entry | None]]:
     """Return {key: (entry before, entry after)} for the entries that differ between two versions, sorted by key.
 
-    A missing entry is None. Little is read if both versions are published.
+    A missing entry is None. If both versions are published, keys are read only from files that one of them lacks.
 
     Args:
         kind: The kind of the entries.
@@ -524,9 +527,10 @@ def partition_sizes(version: Version) -> dict[str, tuple[int, int]]:
 
 
 def _partition_columns(version: Version, *names: str) -> Iterator[tuple[str, Any]]:
-    """Yield (partition key, values of the fields `names` of its entry) for each partition of a version, sorted by key.
+    """Yield (partition key, tuple of values) for each partition of a version, sorted by key.
 
-    A published version is read without creating entry objects, which is fast.
+    The values are those of the fields `names` of the partition's entry, in this order. For a published version, no
+    entry objects are created, which is fast.
     """
     partitions = version.partitions
     if not isinstance(partitions, StoredEntries):

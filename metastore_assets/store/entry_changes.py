@@ -240,8 +240,8 @@ def write_entries(objects: ObjectStore, changes: EntryChanges[Any], *, allow_ste
     Args:
         objects: The table's folder.
         changes: The entries of the new version.
-        allow_step: Whether a commit of a few entries may merge a part of older segments (see
-            `store.segment_levels`).
+        allow_step: Whether a commit of few entries may do a step, which merges one range of keys of a segment into the
+            next older segment. A commit of many entries does steps in any case.
 
     Returns:
         The files with all entries of the new version.

@@ -50,9 +50,10 @@ def garbage_paths(garbage: Iterable[str], entries: Mapping[str, SegmentFiles], b
     """Return the sorted paths of the files that `base` references and the new version does not.
 
     Args:
-        garbage: Those of the files that have profiles, value counts or indexes. They are included in the result.
-        entries: The files that store the entries of the new version, by name of the kind (see `store.entries`).
-            The files of `base` that store entries are compared with them.
+        garbage: Paths of the files with profiles, value counts or indexes that only `base` references. The result
+            has them unchanged.
+        entries: The files that store the entries of the new version, by name of the kind (see `store.entries`). The
+            result has the files with entries of `base` that are not among them.
         base: The version that the new one follows.
     """
     paths: set[str] = set()
@@ -65,7 +66,8 @@ def garbage_paths(garbage: Iterable[str], entries: Mapping[str, SegmentFiles], b
 def write_garbage_manifest(objects: ObjectStore, paths: Sequence[str]) -> str:
     """Write a manifest of files that the next version does not reference. Return the path of the manifest.
 
-    `paths` are the paths of these files. The caller passes them sorted.
+    `paths` are the paths of these files. They are written in the given order, one portion of `GARBAGE_BATCH` after the
+    other.
     """
     name = f"{FOLDER}/{uuid.uuid4().hex}.garbage.parquet"
     table = pa.table({"path": pa.array(paths, pa.string())})
@@ -75,10 +77,10 @@ def write_garbage_manifest(objects: ObjectStore, paths: Sequence[str]) -> str:
 
 
 def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Collection[str]) -> None:
-    """Delete the oldest versions, and the files that only they reference. One call does at most `_VERSIONS` steps.
+    """Delete the oldest versions, and the files that only they reference, in at most `_VERSIONS` steps.
 
-    The first step for a version deletes its document and up to `GARBAGE_BATCH` of its files. Each further step for this
-    version deletes up to `GARBAGE_BATCH` more. The next call continues after the last step.
+    Each step deletes up to `GARBAGE_BATCH` files of one version. The first step of a version also deletes its document.
+    The next call continues where this one ends, even in the middle of a version.
 
     Args:
         documents: The versions.

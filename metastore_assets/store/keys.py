@@ -22,9 +22,9 @@ class KeySelection(Protocol):
         """Return whether a selected key may be in a range of keys, both ends inclusive."""
 
     def find_ranges(self, firsts: Sequence[Any]) -> range:
-        """Return which ranges of keys may have a selected key, as positions in `firsts`.
+        """Return the positions in `firsts` of the ranges of keys that may have a selected key.
 
-        The result has all positions between the first and the last such range, even of ranges without selected keys.
+        The result has no gaps. If only the ranges 1 and 4 may have a selected key, it is `range(1, 5)`.
 
         Args:
             firsts: The first key of each range, ascending. Each range ends where the next one starts.

@@ -52,9 +52,9 @@ class LocalFiles:
         """Create the backend for a folder.
 
         Args:
-            root: Path of the folder: the path that the user configured, then the names of `depth` folders.
-            depth: 1 for `/data/sales` if the user configured `/data`. Deletions raise StoreError if one of the
-                `depth` folders is a symbolic link.
+            root: Path of the folder. It lies `depth` folders below the path that the user configured.
+            depth: For example, 1 if `root` is `/data/sales` and the user configured `/data`. Deletions raise StoreError
+                if one of these lower folders (here `sales`) is a symbolic link.
         """
         self._root = root
         names = root.split(os.sep)
@@ -158,7 +158,10 @@ class LocalFiles:
                 raise StoreError(f"cannot write {full_path}: {link} is a symbolic link; remove it")
 
     def open_input(self, path: str, *, use_cached_tail: bool = False, tail_bytes: int = 0) -> Input:
-        """Open a file for reads. Small files are read completely at once."""
+        """Open a file for reads. The whole content of a small file is read by this call.
+
+        `use_cached_tail` and `tail_bytes` have no effect on local files.
+        """
         full_path = self._full_path(path)
         with self._store_errors("read", full_path):
             file = pa.OSFile(full_path, "r")

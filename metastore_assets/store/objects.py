@@ -127,11 +127,17 @@ class ObjectStore:
         self._backend.delete([_validate_path(path) for path in paths])
 
     def delete_folder(self, prefix: str) -> None:
-        """Delete everything below a folder. No process may write there at the same time."""
+        """Delete everything below a folder.
+
+        If another process writes there at the same time, its objects may remain, or StoreError is raised.
+        """
         self._backend.delete_folder(_validate_path(prefix))
 
     def refuse_links(self, prefix: str) -> None:
-        """Raise StoreError if the folder `prefix`, a folder above it or anything in it is a symbolic link."""
+        """Raise StoreError if the folder `prefix`, or anything in it at any depth, is a symbolic link.
+
+        Folders above it must not be links, either, up to the folder that the user configured. That may be a link.
+        """
         self._backend.refuse_links(_validate_path(prefix))
 
     def remove_unfinished(self, before: datetime) -> int:
@@ -208,8 +214,8 @@ def _backend(uri: str, options: tuple[tuple[str, str], ...], depth: int, process
     Args:
         uri: The root.
         options: (name, value) of each storage option, sorted.
-        depth: How many folders at the end of a local root must not be symbolic links when something is deleted.
-            1 for `/data/sales` if the user configured `/data`.
+        depth: Number of folders at the end of a local root that the user did not configure: 1 for `/data/sales` if the
+            user configured `/data`. Deletions raise StoreError if one of these folders is a symbolic link.
         process: The id of this process. Forked children therefore get other backends.
     """
     if "://" not in uri:

@@ -90,7 +90,7 @@ def parquet_writer(
         sink: The file that is written.
         schema: Columns of all tables.
         encodings: {column: Parquet encoding}, such as `DELTA_BINARY_PACKED` for sorted numbers. Each column that is
-            missing here gets a dictionary, unless it is nested. None: all columns get one.
+            missing here gets a dictionary, unless it is nested. None: all columns get one, nested ones too.
         bounded: Columns with a minimum and maximum per row group. None: all columns with short values.
         minimal: Options of a file with minimal size, which replace `encodings` and `bounded`.
     """
@@ -241,7 +241,8 @@ def open_parquet(source: Input, uri: str, metadata: pq.FileMetaData | None = Non
 class SharedParquet:
     """A Parquet object that many threads can read.
 
-    Arrow's files are not thread-safe, so each thread acquires another open file. The footer is read once for all.
+    Arrow's files are not thread-safe, so each thread acquires an open file of its own. All of these files use one
+    footer, which is read only once.
     """
 
     def __init__(self, store: ObjectStore, path: str, footer_bytes: int = 0) -> None:
@@ -288,7 +289,10 @@ def parquet_errors(uri: str) -> Iterator[None]:
 
 
 def _bounded(field: pa.Field, path: str) -> Iterator[str]:
-    """Yield the leaf columns of a field that store a minimum and maximum: those of fixed width, and top-level text."""
+    """Yield the dotted paths of a field's leaf columns for which the file stores a minimum and a maximum.
+
+    These are the columns of fixed width, and text that is not in a struct. `path` is the dotted path of the field.
+    """
     if pa.types.is_struct(field.type):
         for child in field.type:
             if not pa.types.is_string(child.type):

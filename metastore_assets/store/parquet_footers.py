@@ -121,6 +121,6 @@ class _FooterSplitter:
                 self._cursor.skip(kind)
 
     def _copy(self) -> None:
-        """Copy the bytes between the last copied position and the cursor."""
+        """Append the footer's bytes from the position `_copied` to the cursor to `_shifted`, unchanged."""
         self._shifted += self._footer[self._copied : self._cursor.position]
         self._copied = self._cursor.position

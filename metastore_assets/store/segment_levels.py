@@ -184,8 +184,9 @@ def _retained_segments(kind: SegmentKind, segments: Sequence[Sequence[SegmentFil
 def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]]) -> int | None:
     """Return the position of the segment from which the next step takes keys; None if no step is due.
 
-    The step merges one range of keys of this segment into the segment before it, which is older. While a
-    segment is being absorbed, no newer segment is absorbed into it: with new keys, its steps would have to start over.
+    The step merges one range of keys of this segment into the segment before it, which is older. If earlier steps have
+    merged a part of segment 1 into segment 0, no step merges segment 2 into segment 1. Otherwise, segment 1 would get
+    new keys, and its steps would have to start over.
     """
     is_full = len(segments) > 1 + kind.max_deltas
     is_begun = [False, *(_is_begun(older, newer) for older, newer in pairwise(segments))]

@@ -70,7 +70,7 @@ class MergeSource:
     def of_range(cls, files: Sequence[Segment], keys: SegmentKeyRange) -> MergeSource:
         """Return a source of the rows and tombstones of one stored segment whose keys lie in a range.
 
-        They are read at once, and remain in memory.
+        This call reads them all, and keeps them in memory.
 
         Args:
             files: The files of the segment.
@@ -117,12 +117,12 @@ def merge_segments(
     Args:
         sources: The segments, the oldest first.
         schema: The columns of the rows, the key first.
-        keeps_replaced: Whether a key that has both a tombstone and a newer row also keeps its tombstone. Tombstones
-            alone then show which rows of older segments are not live.
+        keeps_replaced: Whether to yield also the tombstones of keys that have a newer row. Then a reader need not read
+            these rows to know which rows of older segments are outdated: it reads only the tombstones.
 
     Yields:
         (rows, tombstones) of one range of keys: the newest row of each key that is not removed, and the removed
-        keys.
+        keys. With `keeps_replaced`, the tombstones also contain keys of rows.
     """
     cursors = [(_TableCursor(source.rows), _TableCursor(source.tombstones)) for source in sources]
     key_type = schema.field(0).type
@@ -218,13 +218,13 @@ def _write_file(
 
 
 def row_group_rows(kind: SegmentKind, rows: pa.Table, row_count: int) -> int:
-    """Return the number of rows per row group with which a lookup of one key reads the fewest bytes.
+    """Return the number of rows per row group: the fixed number of `kind`, or one that makes lookups cheap.
 
-    A lookup reads one row group and the footer. Their total size is least if they are about equal.
+    A lookup of one key reads one row group and the footer. It reads the fewest bytes if both have about the same size.
 
     Args:
         kind: The kind of the segment.
-        rows: Some of the rows.
+        rows: Some of the rows, from which the size of a row is estimated.
         row_count: The number of rows in the file.
     """
     if kind.row_group_rows is not None:
@@ -255,9 +255,10 @@ class _TableCursor:
         return self._buffer.column(0)[-1].as_py()
 
     def take(self, upper: Any) -> pa.Table | None:
-        """Remove and return the rows in memory whose keys are at most `upper`. May return an empty table.
+        """Remove the rows with keys up to `upper` from the current table, and return them; maybe an empty table.
 
-        Returns None if there are no rows in memory. The caller passes no `upper` beyond `last_key`.
+        Returns None if no row of the current table is left. No further table is read. So `upper` must be at most
+        `last_key`, or rows of the next table would be missed. This is not checked.
         """
         table = self._buffer
         if table is None or not len(table):
@@ -336,8 +337,8 @@ def shorten_bounds(files: Sequence[SegmentFile], start: str | None = None, end: 
     """Return files with shorter bounds, which still separate the keys of each file from those of the next one.
 
     Say the last key of a file is `day=2/3a07`, and the first key of the next file is `day=2/5c12`. The last key becomes
-    `day=2/3` and the greatest character, the first key becomes `day=2/5`. The document of a version names thousands of
-    files. With exact bounds, most of its bytes would be keys.
+    `day=2/3` followed by the greatest character, and the first key becomes `day=2/5`. This keeps the document of a
+    version small: it names thousands of files, and most of its bytes would otherwise be keys.
 
     Args:
         files: The files of one segment, by ascending key, with exact bounds.

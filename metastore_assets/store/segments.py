@@ -244,7 +244,10 @@ class Segment:
         return self.filter_live(self.read_section(ROWS, names))
 
     def read_keys_and_rows(self, columns: Sequence[str]) -> tuple[pa.Array, pa.Table]:
-        """Return (tombstones, rows) of the file, read at once. Rows that are not live are returned, too."""
+        """Return (tombstones, rows with `columns`) of the file, from one read. The rows may be live or not.
+
+        `columns` must contain the key: the tombstones are read from it.
+        """
         try:
             tables = self.sections.read_sections([TOMBSTONES, ROWS], columns)
         except KeyError as error:
@@ -355,7 +358,7 @@ class SegmentReader:
         return rows
 
     def find(self, selection: KeySelection) -> pa.Table:
-        """Return the live rows with a selected key, segment by segment."""
+        """Return the live rows with a selected key: first those of the oldest segment, last those of the newest."""
         segments = list(map(self.segment, self._find_files(selection)))
         matches = parallel_map(
             lambda segment: segment.find(selection), segments, _READERS, is_parallel=self.objects.is_remote
@@ -378,8 +381,8 @@ class SegmentReader:
     def _bounds(self) -> list[tuple[int, tuple[SegmentFile, ...], list[str] | None]]:
         """For each segment: (number of its first file, its files, the first key of each file).
 
-        Files are numbered through all segments, from 0. If the first key of one file of a segment is unknown, None is
-        in place of all first keys of the segment.
+        Files are numbered through all segments, from 0. The list of first keys is None if the first key of any file of
+        the segment is unknown.
         """
         bounds = []
         number = 0

@@ -78,8 +78,8 @@ def count_profiles(
 ) -> EntryChanges[SharedFileEntry]:
     """Count the references to files with several profiles. Return the changes of the stored counts.
 
-    Other shared files are not counted. Unlike `count_references`, it does not need the new version, which does not
-    exist yet during compaction.
+    A file with one profile is not counted, even if several entries reference it. `count_references` counts all shared
+    files, but needs the new version. During compaction, there is none yet, so this function is used.
 
     Args:
         table: Name of the table, for messages.
@@ -106,14 +106,15 @@ def _count(
 ) -> dict[str, SharedFileEntry]:
     """Return {path: entry with the number of references after the changes} for each file in `references`.
 
-    The number before the changes is the stored count. A file without a stored count had at most one reference: the one
-    that the changes drop. If they drop none, it is the one in `unchanged`, or none if `unchanged` lacks the file.
+    The changes are applied to the number of references before. This is the stored count. For a file without a stored
+    count, it is the number that the changes drop. If they drop none, it is that in `unchanged`, or 0 if the file is
+    missing there.
 
     Args:
         references: The changes of the references, by path.
         stored: The stored counts, by path.
-        unchanged: References from unchanged entries, as {path: {group: number}}. Has only files without a stored count
-            that lose no reference.
+        unchanged: References from unchanged entries, as {path: {group: number}}. Needed only for files that have no
+            stored count and lose no reference.
         table: Name of the table, for messages.
 
     Raises:
@@ -174,10 +175,10 @@ def _changed_references(changes: Iterable[EntryChanges[Any]]) -> dict[str, _Refe
 
 
 def _add_references(references: dict[str, _References], paths: Iterable[str], group: str, *, is_put: bool) -> None:
-    """Add the references of one entry to its files to `references`: one per file, even if its path occurs twice.
+    """Count the references from one entry to its files: one per file, even if the path of the file occurs twice.
 
     Args:
-        references: {path: numbers of new and dropped references}. It is changed.
+        references: {path: numbers of new and dropped references}, in which the references are counted.
         paths: The files of the entry.
         group: The group of the entry, such as the key of its partition.
         is_put: True to count new references, False to count dropped ones.

@@ -49,8 +49,8 @@ class StagedVersions(VersionStore):
     def pending(self, attempt: str = "") -> list[FragmentEntry]:
         """Return the saved profiles, as `VersionStore.pending` does.
 
-        A later `clear_pending` clears only profiles that this object saved, not the others that are returned here.
-        Other lots may need them.
+        The result also has profiles that other objects saved. `clear_pending` does not clear these, because other lots
+        may need them.
         """
         saved_paths = set(self._pending_paths)
         entries = super().pending(attempt)

@@ -63,9 +63,9 @@ class ProfileFiles:
         return cls(statistics, "", tuple(frequencies), states)
 
     def encode_merge_files(self) -> str:
-        """Return the paths of the files that a merge reads, as one text.
+        """Return the paths of the files that a merge reads, one per line.
 
-        The text is empty if the profile is a section of a file of states.
+        If the profile is a section of a file of states, the text is empty, because it cannot name sections.
         """
         return "" if self.section else "\n".join((self.statistics, self.states, *self.frequencies))
 
@@ -175,7 +175,7 @@ class FragmentEntry:
 
     @property
     def key(self) -> str:
-        """The partition key and the path, which identify a fragment within one version."""
+        """The key of the entry, see `fragment_key`. It identifies the fragment within one version."""
         return fragment_key(self.partition_key, self.path)
 
     @property
@@ -255,12 +255,12 @@ class NodeEntry:
     """One branch of a merge tree: an intermediate profile that the next version can reuse, and its inputs.
 
     The profiles of a group are merged along a tree. A group is the fragments of a partition, or all partitions. Only
-    large groups store nodes.
+    large groups store nodes. The position of a fragment or partition in the tree is a hash of its key, as digits.
     """
 
     key: str
-    """Key of the group and name of the branch, see `node_key`. The name has the leading digits of all positions
-    below."""
+    """Key of the group and name of the branch, as `node_key` joins them. The name consists of the first digits that the
+    positions of all fragments or partitions below the branch have in common."""
     files: ProfileFiles
     """The merged profile. The root has none, because its profile is that of the group."""
     spec_id: str = ""
@@ -289,14 +289,15 @@ class NodeEntry:
 
 
 def node_key(group_key: str, name: str) -> str:
-    """Return the key of a node in a merge tree.
+    """Return the key of a node in a merge tree: the group's key, a digit, and the node's name.
 
-    In key order, the nodes of the upper levels come before all other nodes of the tree. So a lookup of the nodes from
-    the root to a leaf reads at most two parts of the sorted keys: the upper levels, and the keys near the leaf.
+    The digit is 0 in the upper levels of the tree and 1 below, so that nodes of the upper levels are sorted first. A
+    lookup of the nodes from the root to a leaf then reads at most two parts of the keys: the upper levels, and those
+    near the leaf.
 
     Args:
-        group_key: The key of the partition, or `*` for the tree of the partitions.
-        name: The name of the node's branch.
+        group_key: The key of the partition whose fragments are merged, or `*` for the tree that merges all partitions.
+        name: The name of the node, see `NodeEntry.name`.
     """
     level = "0" if len(name) <= UPPER_LEVELS else "1"
     return f"{node_key_prefix(group_key)}{level}{name}"
@@ -328,9 +329,9 @@ class SharedFileEntry:
     sections: int
     """Number of profiles with which the file was written; 0 for a file of one profile."""
     groups: tuple[str, ...]
-    """Keys of the partitions or other groups whose entries reference the file, sorted."""
+    """The groups that reference the file, sorted: keys of partitions, and `*` for the table."""
     group_references: tuple[int, ...]
-    """Number of entries of each of these groups that reference the file."""
+    """Number of references from each of `groups`."""
 
     @property
     def references(self) -> int:

@@ -153,10 +153,10 @@ class VersionStore:
             raise VersionNotFoundError(f"table {self.table!r} has no version {number}; {existing}") from None
 
     def metadata_cache(self) -> Mapping[bytes, bytes]:
-        """Return the metadata cache of the newest version; empty if this version is corrupt, or if there is none.
+        """Return the cached metadata of the table (values by key) that the newest version has.
 
-        The result of an earlier call of `latest` is used, so it may be the cache of a version that is no longer the
-        newest.
+        If `latest` was called before, its result counts as the newest version, even if newer ones were published since.
+        The result is empty if the newest version is corrupt, or if there is no version.
         """
         try:
             latest = self._latest or self.latest()

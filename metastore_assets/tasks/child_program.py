@@ -158,7 +158,10 @@ class _Worker:
         self.reset_slots()
 
     def reset_slots(self) -> None:
-        """Let `assign_slot` begin with slot 0 again, for new threads that replace the earlier ones."""
+        """Let `assign_slot` begin with slot 0 of the in-flight record again.
+
+        To be called when new threads replace the earlier ones, because the record has a fixed number of slots.
+        """
         self._slots = count()
 
     def assign_slot(self) -> None:

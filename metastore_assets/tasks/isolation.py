@@ -143,7 +143,7 @@ class _RemoteTraceback(Exception):
 
 
 def crash_message(what: str, ended: ChildProcessEnded) -> str:
-    """Return the error message about a child that ended while it read a file, or part of a file."""
+    """Return the error message about a child that ended while it read `what`: a file, or part of a file."""
     prefix = f"reading {what} ended the process that read it ({ended.status})"
     if ended.was_out_of_memory:
         return f"{prefix}: {memory_exceeded_clause(configured_limit())}"

@@ -53,7 +53,7 @@ class TaskRunner(ABC):
             function: Called once per task with the task as its only argument.
             tasks: Picklable values.
             paths: The path of the file that each task reads. The outcome of a task whose file crashes a process is a
-                FatalFileError with the path. Without paths, a runner may raise WorkerEndedError.
+                FatalFileError with the path. If `paths` is None, a crash may raise WorkerEndedError instead.
             costs: Relative costs of the tasks, such as bytes to read; equal costs by default.
 
         Returns:

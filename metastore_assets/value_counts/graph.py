@@ -50,9 +50,9 @@ def stage_name(kind: str, type_class: str) -> str:
 
 
 def delta_name(type_class: str, *, by_partition: bool = False) -> str:
-    """Return the name of the root that receives the added and removed values of a type class.
+    """Return the name of the root (input of the dataflow) that receives the added and removed values of a type class.
 
-    With `by_partition`, it is the root of the counts by partition.
+    With `by_partition`, it is the root that feeds the counts by partition.
     """
     return stage_name(PARTITION_DELTAS if by_partition else DELTAS, type_class)
 
@@ -92,11 +92,13 @@ def _graph(classes: tuple[str, ...], by_partition: tuple[str, ...]) -> Mapping[s
 
 
 def value_count_stages(type_class: str, rows: Rows | None = None) -> list[Node]:
-    """Return the nodes of one type class: its root, then the stages `values`, `frequencies` and `frequency_counts`.
+    """Return the nodes of one type class: the root, then the stages `values`, `frequencies` and `frequency_counts`.
+
+    The root is the input of the stages: value counts that were added or removed.
 
     Args:
         type_class: The name of the class.
-        rows: Columns of the added and removed rows; `rows_of(type_class)` if None.
+        rows: The columns of the root; None for `rows_of(type_class)`.
     """
     deltas, values = delta_name(type_class), stage_name(VALUES, type_class)
     rows = rows_of(type_class) if rows is None else rows

@@ -1,4 +1,8 @@
-"""Reading of value counts: the most frequent values, all values, and summaries."""
+"""Reading of value counts: the most frequent values, all values, and summaries.
+
+An enumerated column stores all its distinct values. A fingerprinted column stores a hash (fingerprint) of every value,
+and only those values whose fingerprint occurs at least twice. Each value that it does not store occurs once.
+"""
 
 from __future__ import annotations
 
@@ -117,10 +121,10 @@ class ValueCountReader:
         return pa.concat_tables(tables)
 
     def by_frequency(self, column: str, type_class: str, least: int = 1) -> Iterator[pa.Table]:
-        """Yield tables of `value` and `frequency` by decreasing frequency, then increasing value.
+        """Yield tables of `value` and `frequency` of the stored values, by decreasing frequency, then increasing value.
 
-        If the column is fingerprinted, most values that occur once are not stored, and are missing here. The others
-        that occur once come in the order of their fingerprints.
+        A fingerprinted column stores only a few of its values that occur once. These few come last, in the order of
+        their fingerprints.
 
         Args:
             column: The field id of the column.
@@ -166,7 +170,10 @@ class ValueCountReader:
             yield from table.select(rows_of(type_class).schema.names).to_batches()
 
     def rows(self, column: str, type_class: str) -> Iterator[pa.Table]:
-        """Yield the stored rows of a column, including the fingerprints of a fingerprinted column."""
+        """Yield tables of `column`, `value` and `frequency`, in the stored order.
+
+        For a fingerprinted column, they also have the column `fingerprint`, between `column` and `value`.
+        """
         return self._values(column, type_class)
 
     def values_of_fingerprints(self, column: str, type_class: str, fingerprints: Numbers) -> Frequencies:
@@ -206,7 +213,7 @@ class ValueCountReader:
     def counts(self, column: str, type_class: str) -> list[tuple[int, int]]:
         """Return (frequency, number of distinct values with this frequency) pairs, by increasing frequency.
 
-        Values of a fingerprinted column that are not stored are included.
+        In a fingerprinted column, the values that are not stored are counted with frequency 1.
         """
         pairs = self._stored_counts(column, type_class)
         return (
@@ -225,7 +232,7 @@ class ValueCountReader:
     def counts_of_class(self, type_class: str) -> dict[str, list[tuple[int, int]]]:
         """Return what `counts` returns for each column of a type class, by field id.
 
-        Enumerated columns without values are missing.
+        An enumerated column without values is missing from the result.
         """
         fingerprinted = [column for column, name in self._fingerprinted.columns.items() if name == type_class]
         counts_by_column = {column: self.counts(column, type_class) for column in fingerprinted}
@@ -384,7 +391,8 @@ def _split_by_column(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 def _concatenate_rows(tables: list[pa.Table]) -> Frequencies:
     """Return the rows of all tables, in the given order, as frequencies.
 
-    The caller passes rows that are sorted by value over all tables.
+    The first table must have the least values, and so on, because the values of `Frequencies` are ascending. This is
+    not checked.
     """
     table = pa.concat_tables(tables).combine_chunks()
     values, counts = table["value"].combine_chunks(), table["frequency"].combine_chunks()

@@ -147,8 +147,9 @@ def count_changes(
 ) -> ValueCountChanges | None:
     """Return how many values changed from one version to the next.
 
-    The result is None if value counts were rebuilt. It is also None if the last column of a type class was removed, and
-    the old files of the class cannot be read.
+    The result is None if the value counts of a type class were rebuilt, because the files then lack the changes. If the
+    new version has no column of a type class any more, all old values of the class count as removed. They are counted
+    in the old files. The result is also None if these cannot be read.
 
     Args:
         store: The folder of the table.
