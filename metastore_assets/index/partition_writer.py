@@ -129,11 +129,13 @@ class _PartitionMerge:
         def rows() -> Iterator[pa.Table]:
             for number in numbers:
                 table = _numbered(self._files[number].read_section(ROWS, PARTITIONS.names), number)
+                table = self._files[number].omit_absorbed(table)
                 yield table if keys is None else keys.filter(table)
 
         def tombstones() -> Iterator[pa.Table]:
             for number in numbers:
                 table = self._files[number].read_section(TOMBSTONES, PARTITIONS.names[:1])
+                table = self._files[number].omit_absorbed(table)
                 yield table if keys is None else keys.filter(table)
 
         return MergeSource(rows(), tombstones())

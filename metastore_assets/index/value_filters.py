@@ -205,18 +205,20 @@ class _FilterFile:
     def keys_and_rows(self, keys: SegmentKeyRange | None) -> pa.Table:
         """Return the fragments in a range of keys, sorted by key; all fragments of the file if `keys` is None.
 
+        Those that older segments have absorbed are omitted.
+
         The columns are `key`, and `row`: the position of the fragment in the file.
         """
         table = self._sections.read_section(ROWS, columns=["key"]).combine_chunks()
-        table = table.append_column("row", pa.array(np.arange(len(table))))
+        table = self._file.omit_absorbed(table.append_column("row", pa.array(np.arange(len(table)))))
         return table if keys is None else keys.filter(table)
 
     def tombstones(self, keys: SegmentKeyRange | None) -> pa.Table:
         """Return the tombstones in a range of keys, sorted by key; all tombstones of the file if `keys` is None.
 
-        The only column is `key`.
+        The only column is `key`. Those that older segments have absorbed are omitted.
         """
-        table = self._sections.read_section(TOMBSTONES, columns=["key"])
+        table = self._file.omit_absorbed(self._sections.read_section(TOMBSTONES, columns=["key"]))
         return table if keys is None else keys.filter(table)
 
     def may_contain(

@@ -377,12 +377,16 @@ class StoredEntries(Entries[Entry]):
     def open_files(self, files: Sequence[SegmentFile]) -> list[Segment]:
         """Return a reader of each of `files`, in the same order.
 
-        For a file that belongs to these entries, it is the reader that lookups use, with what it has cached.
+        For a file that belongs to these entries, it is the reader that lookups use, with what it has cached. If more
+        rows of the file have been absorbed since, it is another reader.
         """
-        numbers = {file.path: number for number, file in enumerate(self.files.files)}
+        stored = self.files.files
+        numbers = {file.path: number for number, file in enumerate(stored)}
         others = SegmentReader(self._objects, self.kind.segments, SegmentFiles(0, tuple(files)))
         return [
-            self._reader.segment(numbers[file.path]) if file.path in numbers else others.segment(at)
+            self._reader.segment(number)
+            if (number := numbers.get(file.path)) is not None and stored[number] == file
+            else others.segment(at)
             for at, file in enumerate(files)
         ]
 

@@ -1,12 +1,13 @@
 """The merge policy of sorted segments: each commit merges a bounded number of keys, so no commit rewrites a large set.
 
 The segments of a set become larger with their age. A commit writes one more segment. If the newest segments are small,
-the commit merges them into its own at once. A larger segment is absorbed by the next older one in *steps*: a step
-merges one range of keys of the newer segment into the older one. Later commits do the next steps. After the last step,
-the newer segment is dropped.
+the commit merges them into its own at once. Larger segments are absorbed by an older one in *steps*: a step merges one
+range of keys of several newer segments into the older one. Later commits do the next steps. After the last step, the
+newer segments are dropped.
 
-Between two steps, the first file of the newer segment may still contain rows that a step has merged into the older one.
-A reader may use or skip these copies. The `first` key of the newer segment shows where the next step begins.
+Between two steps, the first file of a newer segment may still contain rows and tombstones that a step has merged into
+the older one. Readers must ignore them: the older segment has the newest row of each of these keys, which may be from
+another segment. The `first` key of the newer segments shows where the next step begins.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -33,15 +33,21 @@ from metastore_assets.store.segments import (
 )
 
 _GROWTH = 4
-"""A segment is absorbed when the next older one has at most this many times as many keys."""
+"""The base absorbs all newer segments when it has at most this many times as many keys as they have together."""
+_DELTA_GROWTH = 1.5
+"""Another segment absorbs all newer ones when it has at most this many times as many keys as they have together."""
+_MAX_WAITING = 4
+"""Maximum number of segments that wait until the steps of others end, if commits change many keys. If it were smaller,
+more keys would be rewritten. If it were larger, lookups would open more files."""
 _MIN_ABSORBED = 1 / 8
-"""Minimum number of keys of an absorbed segment, as a fraction of the keys of a file."""
-_WORK_PER_KEY = 16
-"""Maximum number of keys that the steps of a commit rewrite per changed key, besides one step. Commits of 2,000 random
-keys of a million need 11 on average."""
-
-_STEP_INTERVAL = 6
-"""About one in this many small commits may do a step of a segment set."""
+"""Minimum number of keys of absorbed segments, as a fraction of the keys of a file."""
+_WORK_PER_KEY = 6
+"""Number of keys that a commit rewrites per changed key, before it leaves further steps to later commits. Commits of
+2,000 random keys of a million need about 6."""
+_MAX_WORK_PER_KEY = 12
+"""The same number for a set with too many segments."""
+_MIN_CHANGED = 1 / 100
+"""Minimum number of changed keys of a commit that may always do a step, as a fraction of the keys of a file."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +131,7 @@ def update_levels(
         write: Merges parts of segments, with or without the changes of the commit, and writes the merged rows as files.
             A step may replace files that were just written. The new set lacks them, and the caller may delete them.
         allow_step: Whether a commit that changes few keys does a step, if one is due. A larger commit does steps in any
-            case. A step merges one range of keys of a segment into the next older segment.
+            case. A step merges one range of keys of newer segments into an older segment.
     """
     row_count, changed = size
     segments = before.segments
@@ -135,15 +141,31 @@ def update_levels(
         merged = SegmentFiles(0, before.files[len(retained) :]).segments
         return (*retained, *write([SegmentPart(files) for files in merged], True, bool(retained), limit))
     count = _retained_segments(kind, segments, changed)
+    rewritten = sum(map(key_count, segments[count:]))
     newest = shorten_bounds(write([SegmentPart(files) for files in segments[count:]], True, bool(count), limit))
     segments = [*segments[:count], *([tuple(newest)] if newest else [])]
-    work = changed * _WORK_PER_KEY
-    for _ in range(work // limit + (allow_step or work * _STEP_INTERVAL >= limit)):
+
+    def write_step(
+        parts: Sequence[SegmentPart], with_changes: bool, with_tombstones: bool, file_rows: int
+    ) -> Sequence[SegmentFile]:
+        nonlocal rewritten
+        files = write(parts, with_changes, with_tombstones, file_rows)
+        rewritten += key_count(files)
+        return files
+
+    work = min(changed * _WORK_PER_KEY, max(limit, 2 * changed))
+    if len(segments) > 2 * _MAX_WAITING:
+        work = changed * _MAX_WORK_PER_KEY
+    is_small = work <= limit // 4
+    allow_step |= changed >= limit * _MIN_CHANGED
+    while allow_step or rewritten + limit // 2 < work:
+        allow_step = False
         # A file that was just written may begin or end with a key that is too long to be recorded.
-        at = _next_absorbed(kind, segments) if _have_bounds(segments) else None
+        at = _next_absorbed(kind, segments, is_small=is_small) if _have_bounds(segments) else None
         if at is None:
             break
-        segments[at - 1 : at + 1] = _absorb(kind, segments[at - 1], segments[at], write, is_base=at == 1)
+        group = slice(at.start - 1, at.stop)
+        segments[group] = _absorb(kind, segments[group], write_step, is_base=at.start == 1)
     files: list[SegmentFile] = []
     for first, *others in segments:
         files.append(first._replace(continues=False))
@@ -181,82 +203,95 @@ def _retained_segments(kind: SegmentKind, segments: Sequence[Sequence[SegmentFil
     return 0 if count == 1 and key_count(segments[0]) <= changed else count
 
 
-def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]]) -> int | None:
-    """Return the position of the segment from which the next step takes keys; None if no step is due.
+def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]], *, is_small: bool) -> range | None:
+    """Return the positions of the segments from which the next step takes keys; None if no step is due.
 
-    The step merges one range of keys of this segment into the segment before it, which is older. If earlier steps have
-    merged a part of segment 1 into segment 0, no step merges segment 2 into segment 1. Otherwise, segment 1 would get
-    new keys, and its steps would have to start over.
-    """
-    is_full = len(segments) > 1 + kind.max_deltas
-    is_begun = [False, *(_is_begun(older, newer) for older, newer in pairwise(segments))]
-    for number in range(len(segments) - 1, 0, -1):
-        count = key_count(segments[number])
-        is_large = count >= kind.file_rows * _MIN_ABSORBED
-        is_due = is_large and (is_full or count * _GROWTH >= key_count(segments[number - 1]))
-        if (is_due or is_begun[number]) and not is_begun[number - 1]:
-            return number
-    return None
-
-
-def _is_begun(older: Sequence[SegmentFile], newer: Sequence[SegmentFile]) -> bool:
-    """Return whether earlier steps have moved some keys of `newer` into `older`.
-
-    The result is also True if `newer` happens to begin with the first key of a later file of `older`. This does no
-    harm: `newer` is then only absorbed early.
-    """
-    # A step marks the first remaining file as absorbed, or ends where a file of the older segment begins. A new segment
-    # may begin there by chance. Then it is absorbed early.
-    return newer[0].absorbed or newer[0].first in [file.first for file in older[1:]]
-
-
-def _absorb(
-    kind: SegmentKind,
-    older: Sequence[SegmentFile],
-    newer: Sequence[SegmentFile],
-    write: WriteMerged,
-    *,
-    is_base: bool,
-) -> list[tuple[SegmentFile, ...]]:
-    """Do one step: merge one range of keys of `newer` into `older`.
+    The step merges one range of keys of these segments into the segment before them, which is older. A group of
+    segments that is being merged gets no newer segments: with new keys, its steps would have to start over. The first
+    step marks the segments of the group as absorbed. Newer segments wait until the last step has dropped the group.
 
     Args:
         kind: The merge policy.
-        older: The files of the segment that grows.
-        newer: The files of the segment that follows `older` in age. Keys are taken from it.
+        segments: The files of each segment, the oldest segment first.
+        is_small: Whether the commit changes few keys. Then segments are absorbed early, so that the many small commits
+            to come read few of them.
+    """
+    begun = [number for number in range(1, len(segments)) if segments[number][0].absorbed]
+    # Segments that do not take part in the steps of earlier commits.
+    waiting = range(begun[-1] + 1 if begun else 0, len(segments))
+    sizes = list(map(key_count, segments))
+    newer_sizes = [sum(sizes[number + 1 :]) for number in range(len(segments))]
+    minimum = kind.file_rows * _MIN_ABSORBED
+    if is_small:
+        for number in reversed(waiting[1:]):
+            if sizes[number] >= max(minimum, sizes[number - 1] / _GROWTH):
+                return range(number, number + 1)
+    elif not begun and newer_sizes[0] >= max(minimum, sizes[0] / _GROWTH):
+        return range(1, len(segments))
+    elif len(waiting) - (not begun) > _MAX_WAITING:
+        deltas = waiting if begun else waiting[1:]
+        growing = (number for number in deltas[:-1] if sizes[number] <= newer_sizes[number] * _DELTA_GROWTH)
+        target = next(growing, deltas[-2])
+        if newer_sizes[target] >= minimum:
+            return range(target + 1, len(segments))
+    if not begun:
+        return None
+    first = begun[-1]
+    while first - 1 in begun:
+        first -= 1
+    return range(first, begun[-1] + 1)
+
+
+def _absorb(
+    kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]], write: WriteMerged, *, is_base: bool
+) -> list[tuple[SegmentFile, ...]]:
+    """Do one step: merge one range of keys of several segments into an older one.
+
+    Args:
+        kind: The merge policy.
+        segments: The files of the segment that grows, then those of the segments from which keys are taken, the oldest
+            first. They are consecutive in age.
         write: Writes the merged range.
-        is_base: Whether `older` is the oldest segment, which needs no tombstones.
+        is_base: Whether the first segment is the oldest one of the set, which needs no tombstones.
 
     Returns:
-        [files of `older` after the step, files of `newer` that still have keys]. A segment without files is omitted.
+        [files of the first segment after the step, files of the others that still have keys]. A segment without files
+        is omitted.
     """
+    older, *others = segments
     firsts: list[Any] = [file.first for file in older]
-    start = max(0, bisect_right(firsts, newer[0].first) - 1)
+    next_key = min(newer[0].first or "" for newer in others)
+    start = max(0, bisect_right(firsts, next_key) - 1)
     end, count = start + 1, older[start].rows
     while end < len(older) and count + older[end].rows <= kind.file_rows:
         count += older[end].rows
         end += 1
     next_first = firsts[end] if end < len(older) else None
     keys = SegmentKeyRange(None if start == 0 else firsts[start], next_first)
-    absorbed = [file for file in newer if keys.overlaps(file.first, file.last)]
-    is_cut = False
-    while len(absorbed) > 1 and key_count(absorbed) > kind.file_rows:
-        keys, is_cut = SegmentKeyRange(keys.start, absorbed.pop().first), True
-    # The first file may have rows before its `first` key, which an even older segment has absorbed.
-    parts = [
-        SegmentPart(tuple(older[start:end]), SegmentKeyRange(firsts[start], None)),
-        SegmentPart(tuple(absorbed), keys),
-    ]
-    count += min(key_count(absorbed), count)
+    absorbed = [[file for file in newer if keys.overlaps(file.first, file.last)] for newer in others]
+    # A range with many absorbed rows ends where one of their files begins.
+    bounds: set[Any] = {file.first for files in absorbed for file in files}
+    ends = sorted(bound for bound in bounds if bound > max(next_key, firsts[start]))
+    while ends and _rows_before(absorbed, keys.end) > kind.file_rows:
+        keys = SegmentKeyRange(keys.start, ends.pop())
+        absorbed = [[file for file in files if keys.overlaps(file.first, file.last)] for files in absorbed]
+    parts = [SegmentPart(tuple(older[start:end]), SegmentKeyRange(firsts[start], None))]
+    parts += [SegmentPart(tuple(files), keys) for files in absorbed if files]
+    count += min(_rows_before(absorbed, keys.end), count)
     files = -(-count // kind.file_rows)
     # The absorbed files may have many more keys in the range than the files of `older`.
     written = write(parts, False, not is_base, max(-(-count // files), kind.file_rows // 2))
-    remaining = [file for file in newer if keys.end is not None and file.last >= keys.end]
-    if remaining and (is_cut or remaining[0].first < keys.end):
-        remaining[0] = remaining[0]._replace(first=keys.end, absorbed=True)
     # After a cut, the files of `older` also have keys from `keys.end` to `next_first`.
     merged = (*older[:start], *shorten_bounds(written, keys.start, next_first), *older[end:])
-    return [segment for segment in (merged, tuple(remaining)) if segment]
+    remaining = [[file for file in newer if keys.end is not None and file.last >= keys.end] for newer in others]
+    for files_left in filter(None, remaining):
+        files_left[0] = files_left[0]._replace(first=keys.end, absorbed=True)
+    return [tuple(segment) for segment in (merged, *remaining) if segment]
+
+
+def _rows_before(segments: Sequence[Sequence[SegmentFile]], end: Any) -> int:
+    """Return about how many rows of some files have keys before `end`: half of those of a file that has later keys."""
+    return sum(file.rows if end is None or file.last < end else file.rows // 2 for files in segments for file in files)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ are too many deltas, the newest ones are merged. Large sets are rewritten in sma
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -67,7 +68,7 @@ class SegmentFile(NamedTuple):
     footer_bytes: int = 0
     """Number of bytes at the end of the file that a reader needs first, mostly the footer; 0 if it is unknown."""
     absorbed: bool = False
-    """Whether the file may have keys before `first`, which older segments have absorbed."""
+    """Whether the file may have keys before `first`, which older segments have absorbed. Readers ignore them."""
     companion: str | None = None
     """Path of a second file, with more columns of the same rows; None if there is none."""
 
@@ -75,6 +76,18 @@ class SegmentFile(NamedTuple):
     def paths(self) -> tuple[str, ...]:
         """The path of the file, then that of its companion if it has one."""
         return (self.path,) if self.companion is None else (self.path, self.companion)
+
+    def omit_absorbed(self, rows: RowsOrArray) -> RowsOrArray:
+        """Return rows of the file, or its keys, without those that older segments have absorbed.
+
+        Args:
+            rows: A table whose first column is the key, or an array of keys; sorted by key.
+        """
+        first = self.first
+        if not self.absorbed or first is None or not len(rows):
+            return rows
+        keys = rows.column(0) if isinstance(rows, pa.Table) else rows
+        return rows.slice(bisect_left(range(len(keys)), first, key=lambda at: keys[at].as_py()))
 
 
 @dataclass(frozen=True)
@@ -225,13 +238,16 @@ class Segment:
             raise self._missing(error) from error
 
     def stream_section(self, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield all rows of a section, live or not, in parts of a few megabytes, then close the file.
+        """Yield the rows of a section, live or not, in parts of a few megabytes, then close the file.
 
-        Closing frees a file descriptor and the footer, which takes half a megabyte. A later read opens the file again.
+        Rows that older segments have absorbed are omitted. The first of `columns` is the key. Closing frees a file
+        descriptor and the footer, which takes half a megabyte. A later read opens the file again.
         """
         sections = self.sections
         try:
-            yield from (part.select(columns) for part in sections.stream_section(name, columns))
+            yield from (
+                self._file.omit_absorbed(part.select(columns)) for part in sections.stream_section(name, columns)
+            )
         except KeyError as error:
             raise self._missing(error) from error
         finally:
@@ -286,12 +302,20 @@ class Segment:
         return self._file.continues
 
     def find(self, selection: KeySelection) -> tuple[pa.Array, pa.Table]:
-        """Return the file's (tombstones, rows) with a selected key. Rows that are not live are returned, too."""
+        """Return the file's (tombstones, rows) with a selected key.
+
+        Rows that are not live are returned, too, except those that older segments have absorbed.
+        """
         try:
             sections = self.sections.find_rows(selection, (TOMBSTONES, ROWS))
         except KeyError as error:
             raise self._missing(error) from error
-        return one_chunk(sections[TOMBSTONES][self._key]), sections[ROWS].select(self._reader.kind.rows.names)
+        rows = self._file.omit_absorbed(sections[ROWS].select(self._reader.kind.rows.names))
+        return self._file.omit_absorbed(one_chunk(sections[TOMBSTONES][self._key])), rows
+
+    def omit_absorbed(self, rows: pa.Table) -> pa.Table:
+        """Return rows of the file without those that older segments have absorbed. The first column is the key."""
+        return self._file.omit_absorbed(rows)
 
     @property
     def _key(self) -> str:
@@ -341,7 +365,7 @@ class SegmentReader:
             columns = list(dict.fromkeys([self.kind.key.name, *names]))
             pairs = self._read_all(lambda segment: segment.read_keys_and_rows(columns))
             keys = [one_chunk(rows[self.kind.key.name]) for _, rows in pairs]
-            masks = self.__dict__.setdefault("live_masks", live_masks(keys, [removed for removed, _ in pairs]))
+            masks = self.__dict__.setdefault("live_masks", self._masks(keys, [removed for removed, _ in pairs]))
             tables = [
                 (rows if live is None else rows.filter(live)).select(names)
                 for (_, rows), live in zip(pairs, masks, strict=True)
@@ -409,12 +433,23 @@ class SegmentReader:
     @lock_free_cached_property
     def live_masks(self) -> list[pa.Array | None]:
         """For each file, a mask that is true for live rows; None if all its rows are live."""
-        if len(self.segments) < 2:
+        if len(self.segments) < 2 and not any(file.absorbed for file in self._files.files):
             return [None] * len(self.segments)
         keys = [segment.keys for segment in self.segments]
         # The tombstones of the first segment affect no older segment.
         removed = [pa.nulls(0, self.kind.key.type), *(segment.tombstones for segment in self.segments[1:])]
-        return live_masks(keys, removed[: len(keys)])
+        return self._masks(keys, removed[: len(keys)])
+
+    def _masks(self, keys: Sequence[pa.Array], removed: Sequence[pa.Array]) -> list[pa.Array | None]:
+        """Return a mask of live rows for each file, as `live_masks` does. Absorbed rows are not live."""
+        files = self._files.files
+        remaining = [file.omit_absorbed(file_keys) for file, file_keys in zip(files, keys, strict=True)]
+        masks = live_masks(remaining, [file.omit_absorbed(each) for file, each in zip(files, removed, strict=True)])
+        for number, (all_keys, file_keys) in enumerate(zip(keys, remaining, strict=True)):
+            if omitted := len(all_keys) - len(file_keys):
+                live = pa.repeat(True, len(file_keys)) if masks[number] is None else masks[number]
+                masks[number] = pa.concat_arrays([pa.repeat(False, omitted), live])
+        return masks
 
     def _read_all(self, read: Callable[[Segment], Result]) -> list[Result]:
         is_parallel = self.objects.is_remote or sum(file.rows for file in self._files.files) >= _PARALLEL_ROWS

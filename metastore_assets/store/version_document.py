@@ -62,7 +62,7 @@ _FIELD_TYPES: Mapping[str, set[type]] = {
     "companion": {str, NoneType},
 }
 """The types of the fields of a `SegmentFile`."""
-FORMAT_VERSION = 17
+FORMAT_VERSION = 18
 """Version of the file format of everything that a version references. It rises if older code would misread files."""
 
 

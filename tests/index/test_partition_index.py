@@ -108,6 +108,7 @@ def test_the_last_written_statistics_are_read(
         write_small_files(patch, file_rows)
         if is_eager:  # More segments are merged, in more steps.
             patch.setattr(segment_levels, "_GROWTH", 100)
+            patch.setattr(segment_levels, "_MAX_WAITING", 1)
         store = ObjectStore(folder)
         referenced: set[str] = set()
         now: dict[str, int] = {}
