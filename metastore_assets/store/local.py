@@ -215,8 +215,8 @@ class LocalFiles:
                 except OSError as error:
                     if error.errno in (errno.ELOOP, errno.ENOTDIR) and os.path.islink(current):
                         raise StoreError(
-                            f"cannot delete {self._full_path(path)}: {current} is a symbolic link, and nothing is "
-                            "deleted through one; remove the link, or put a folder in its place"
+                            f"cannot write or delete {self._full_path(path)}: {current} is a symbolic link, which is "
+                            "not followed here; remove the link, or put a folder in its place"
                         ) from error
                     raise
                 os.close(descriptor)
