@@ -53,7 +53,7 @@ def status_of(is_satisfied: bool) -> Status:
 
 
 def nothing_to_check(what: str) -> Finding:
-    """Return a passed finding with the text `no rows, so nothing was checked`, where `rows` stands for `what`."""
+    """Return a passed finding. If `what` is `rows`, its text is `no rows, so nothing was checked`."""
     return Finding("passed", f"no {what}, so nothing was checked")
 
 

@@ -246,9 +246,9 @@ def _satisfies(value: pa.Scalar, limit: pa.Scalar, *, is_lower: bool) -> bool:
 
 
 def _count_outside(subject: Subject, low: pa.Scalar | None, high: pa.Scalar | None) -> int | None:
-    """Return how many values are less than `low` or greater than `high`; a limit of None excludes no value.
+    """Return how many values are less than `low` or greater than `high`; None if the exact number is unknown.
 
-    The result is None if the stored statistics do not give the exact number.
+    If `low` or `high` is None, there is no limit on that side.
     """
     table, row, (column, partition) = subject.table, subject.row, (subject.column, subject.partition)
     outside = 0

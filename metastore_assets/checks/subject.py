@@ -132,8 +132,8 @@ class Subject:
     def _untyped(self, value: ColumnValue) -> object:
         """Convert a configured value to an argument of `Table.literal`.
 
-        Booleans are unchanged. Other values become a `TextValue`, which `Table.literal` parses as the column's type.
-        There is one exception: for a column of texts, binary values or UUIDs, a number is unchanged, and so rejected.
+        Booleans are unchanged. So are numbers for a column of texts, binary values or UUIDs, because `Table.literal`
+        must reject them. All other values become a `TextValue`, which `Table.literal` parses as the column's type.
         """
         is_text = self.row.type_class in _TEXT_CLASSES
         if isinstance(value, str):

@@ -243,7 +243,10 @@ def _pattern(subject: Subject) -> str | None:
 
 
 def _is_stable(row: ColumnStatistics, history: Sequence[Table]) -> bool:
-    """Return whether a column's distribution hardly changed between versions; False if a histogram is missing."""
+    """Return whether a column's distribution hardly changed from each version of `history` to the next.
+
+    The measure is the population stability index. If a histogram is missing or has another type, the result is False.
+    """
     names = [find_column_name(version, row.field_id) for version in history]
     try:
         versions = zip(history, names, strict=True)

@@ -45,7 +45,11 @@ class ConfigModel(BaseModel, metaclass=_METACLASS):  # type: ignore[metaclass] #
     @model_validator(mode="before")
     @classmethod
     def _substitute_variables(cls, value: Any) -> Any:
-        """Replace Dagster's `EnvVar` by `${VAR}`, and `${VAR}` by its value. Fields in `references` keep `${VAR}`."""
+        """Replace references to environment variables, `${VAR}` or Dagster's `EnvVar`, by their values.
+
+        In fields named in `references`, and in keys that the class does not declare, an `EnvVar` becomes `${VAR}`. A
+        `VariableResolver` replaces that by the value later.
+        """
         value = env_vars_to_references(value)
         if not isinstance(value, Mapping):
             return value

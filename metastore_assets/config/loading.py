@@ -17,8 +17,8 @@ from metastore_assets.errors import ConfigError
 def read_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
     """Read the configuration and validate it, except its checks and exports.
 
-    Relative paths are not replaced, nor are variables in the fields that `MetastoreConfig.resolve` replaces later.
-    These are validated by `metastore_assets.checks.configured_checks.validate_checks_and_exports`.
+    `metastore_assets.checks.configured_checks.validate_checks_and_exports` validates those. Relative paths stay
+    relative. Variables also stay in the fields in which `MetastoreConfig.resolve` replaces them later.
 
     Args:
         path: The file. Default: `$METASTORE_CONFIG`, else `./metastore.yaml`.

@@ -374,7 +374,9 @@ class TableConfig(SharedTableConfig):
         return [] if self._database else sorted(set(self.columns) - columns - {"default"})
 
     def dropped_columns_warning(self, dropped: Collection[str]) -> str | None:
-        """Return a warning if some of the dropped columns have a policy, else None. None for a table of a database.
+        """Return a warning if some of the dropped columns have entries under `columns`; otherwise None.
+
+        The result is also None for a table of a database, whose entries need not match every table.
 
         Args:
             dropped: The dotted paths of all dropped columns.

@@ -89,7 +89,10 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def is_enumerated(self) -> bool:
-        """Whether all values are stored with their frequencies. Also true while that `is_undecided`."""
+        """Whether all values are stored with their frequencies.
+
+        While `is_undecided` is true, this is true, too, although profiling may still decide otherwise.
+        """
         return self.frequencies not in ("off", "estimated") and not self.is_fingerprinted
 
     @property
@@ -99,7 +102,7 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def is_undecided(self) -> bool:
-        """Whether profiling still has to decide in which form values are stored."""
+        """Whether profiling still has to choose: to store all values, or instead estimates or fingerprints."""
         return self.frequencies == "auto" or (self.frequencies == "repeated" and self.algorithm == "auto")
 
     @property
@@ -130,7 +133,7 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def min_frequency(self) -> int:
-        """The frequency from which values are reported: 2 for `repeated`, otherwise 1."""
+        """The least frequency of a value that is reported: 2 if `frequencies` is `repeated`, otherwise 1."""
         return 2 if self.frequencies == "repeated" else 1
 
     def resolve(self, mode: CardinalityMode) -> ResolvedPolicy:

@@ -64,8 +64,8 @@ class VariableResolver:
     def _resolve_value(self, value: Any, path: Keys, convert: Callable[[str, Keys], str]) -> Any:
         """Return a copy of a value in which `convert(text, path)` replaces each text, at any depth.
 
-        Two kinds of text are exceptions: keys of mappings stay, and a model that declares its fields with references is
-        resolved by `resolve`.
+        Keys of mappings are not replaced. A model whose class has the attribute `references` is passed to `resolve`,
+        so `convert` is not called for its texts.
         """
         if isinstance(value, str):
             return convert(value, path)
@@ -85,10 +85,10 @@ class VariableResolver:
         return value
 
     def _retain(self, text: str, path: Keys) -> str:
-        """Return a text whose field allows no references, so that none is replaced in it.
+        """Return the text of a field in which `${` is not interpreted: unchanged without `preserve_secret_references`.
 
-        With `preserve_secret_references`, another process resolves the result again. Each `${` is then escaped as
-        `$${`, so that this process replaces nothing either. Without it, the text is unchanged.
+        With it, another process replaces references in the resolved configuration. So each `${` is escaped as `$${`,
+        which that process turns back into `${`.
         """
         return text.replace("${", "$${") if self._preserves_secrets else text
 

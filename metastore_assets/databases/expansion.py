@@ -16,7 +16,7 @@ _IGNORING_CASE = ("glue", "hive")
 
 @dataclass(frozen=True)
 class SkippedTable:
-    """A table that was left out, or a database whose catalog did not answer."""
+    """A table that is left out of the expanded configuration, or a database whose catalog did not answer."""
 
     name: str
     """`<catalog>.<database>.<table>`, or `<catalog>.<database>`."""

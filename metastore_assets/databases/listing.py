@@ -170,7 +170,7 @@ def read_record(root: ObjectStore, key: str) -> frozenset[str] | None:
 
 
 def write_record(root: ObjectStore, key: str, names: Iterable[str]) -> None:
-    """Replace the table names in the record of a database. Raises StoreError.
+    """Replace the table names in the record of a database. Raises StoreError if the root cannot be written.
 
     Args:
         root: The root of the Metastore.

@@ -148,7 +148,7 @@ class ExportedVersion:
         return ExportMark(version.number, version.snapshot, digest_texts(parts))
 
     def columns(self) -> list[ExportedColumn]:
-        """Return the selected columns with their statistics, in table order."""
+        """Return the columns that the option `columns` includes, in table order, with statistics of the table."""
         return self._exported(self.lookup.statistics())
 
     def unmatched_patterns(self) -> list[str]:
@@ -161,7 +161,10 @@ class ExportedVersion:
         ]
 
     def partitions(self) -> Iterator[tuple[PartitionEntry, list[ExportedColumn]]]:
-        """Yield each partition's entry with its selected columns, in ascending order of keys."""
+        """Yield (entry, columns) for each partition, in ascending order of keys.
+
+        The columns are those of the method `columns`, with their statistics for the partition.
+        """
         for entries in batched(self.version.partitions, _PARTITIONS_AT_ONCE):
             rows: dict[str, list[ColumnStatistics]] = {entry.key: [] for entry in entries}
             for row in self.lookup.statistics(partition=list(rows)):

@@ -54,7 +54,8 @@ class CatalogTarget(ExportTarget):
     def open(self) -> AbstractContextManager[RegisteredTable]:
         """Return a context manager that connects to the catalog, and yields the table.
 
-        Entering it raises ExportError if the table is in no catalog of the target's kind.
+        Entering it raises ExportError if the configuration does not name the table in a catalog of the target's type:
+        `glue` or `hive`.
         """
 
     def properties_of(self, numbers: Numbers) -> dict[str, str]:
@@ -236,7 +237,7 @@ class CatalogTarget(ExportTarget):
         return has_our_rows and columns.unchanged(_stored_counts(table, columns)) == columns.names
 
     def _has_our_rows(self, properties: Mapping[str, str]) -> bool:
-        """Return whether a partition has the row count that an export wrote."""
+        """Return whether the properties of a partition still have the row count that an export recorded in them."""
         content = properties.get(self._names.content)
         return content is not None and content.partition(":")[0] == properties.get(_ROWS, "")
 

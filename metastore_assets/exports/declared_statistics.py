@@ -76,7 +76,7 @@ class DeclaredStatistics:
 
 
 def declare_statistics(name: str, type: str, row: ColumnStatistics) -> DeclaredStatistics | None:
-    """Convert the statistics of a column to the form of its declared type.
+    """Convert the statistics of a column to those that a catalog stores for its declared type.
 
     Args:
         name: The column's name in the catalog.
@@ -121,7 +121,11 @@ def declare_statistics(name: str, type: str, row: ColumnStatistics) -> DeclaredS
 
 
 def _bound(bound: pa.Scalar | None, kind: Kind) -> int | float | None:
-    """Return a bound as a number; None if it is unknown, infinite, or an integer beyond 64 bits."""
+    """Return a bound as its physical value: a double, the days of a date, or the unscaled integer of a decimal.
+
+    The result is None if the bound is unknown or infinite. It is also None for an integer beyond 64 bits, unless the
+    kind is `decimal`.
+    """
     if bound is None:
         return None
     value = physical_value(bound)

@@ -49,8 +49,8 @@ class WrittenColumns:
         """Return the columns with a digest of the statistics of each.
 
         Args:
-            counts: {name of a column: its statistics}. The caller leaves out numbers that the metastore rounds or
-                converts.
+            counts: {name of a column: its statistics as JSON}, such as `{"id": [0, None]}`. Pass only numbers that the
+                metastore returns as they were written. Rounded or converted numbers would have another digest.
         """
         return cls({name: _digest(numbers) for name, numbers in counts.items()})
 
@@ -80,11 +80,11 @@ class WrittenColumns:
     def unchanged(self, counts: Mapping[str, Any]) -> list[str]:
         """Return the names of the columns whose statistics no other program has changed since the export, sorted.
 
-        A column whose export is in progress counts as unchanged.
+        A column with an empty digest is included: its export has begun, but is not recorded as complete.
 
         Args:
-            counts: {name of a column: its present statistics in the metastore}. They have the same form as in
-                `of_statistics`.
+            counts: {name of a column: its present statistics in the metastore}, with the same numbers in the same order
+                as were passed to `of_statistics`.
         """
         return [
             name

@@ -149,7 +149,10 @@ def _parse_children(call: _Call, expression: pc.Expression) -> tuple[UnboundPred
 
 
 def _parse_comparison(call: _Call, expression: pc.Expression) -> UnboundPredicate:
-    """Return the comparison of a column with a literal: `x > 5` for `5 < x`. Raises PredicateError."""
+    """Return the comparison of a column with a literal, with the column on the left: `x > 5` for `5 < x`.
+
+    Raises PredicateError if the two arguments are not a column and a literal.
+    """
     operator = _OPERATORS[call.function]
     left, right = call.arguments
     if isinstance(left, ColumnName) and isinstance(right, UnboundLiteral):

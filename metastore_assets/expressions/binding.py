@@ -87,7 +87,10 @@ class Binder:
             return BoundColumn(leaf.path, leaf.field_id, None)
 
     def resolve_comparable(self, name: ColumnName) -> BoundColumn:
-        """Return the column with a name. Raises PredicateError also if its values cannot be compared; see `resolve`."""
+        """Return the column with a name, like `resolve`, for a condition that compares its values.
+
+        Raises PredicateError if its values cannot be compared, in addition to the errors of `resolve`.
+        """
         column = self.resolve(name)
         if column.cls is None:
             raise PredicateError(

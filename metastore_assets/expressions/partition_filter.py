@@ -91,7 +91,7 @@ class PartitionFilter:
 
 @dataclass(frozen=True)
 class BoundPartitionFilter:
-    """A filter that is bound to the partition columns of one table."""
+    """A filter for one table: its column names are spelled as in the table, and its condition has typed columns."""
 
     patterns: tuple[tuple[str, tuple[str, ...]], ...] = ()
     condition: PartitionCondition | None = None

@@ -86,7 +86,10 @@ class BoundColumn:
 
     @property
     def type_class(self) -> TypeClass:
-        """The type class `cls`. The caller makes sure that values can be compared, so that `cls` is not None."""
+        """The type class `cls` of a column whose values can be compared.
+
+        For any other column, `cls` is None, and an assertion fails.
+        """
         assert self.cls is not None
         return self.cls
 
@@ -246,9 +249,10 @@ class Leaf(Predicate, abstract=True):
 
     @abstractmethod
     def eliminating_statistic(self, column: ColumnBounds) -> StatisticNames:
-        """Return for each set of rows the name of the statistic that proves that none of its rows matches.
+        """Return a name for each set of rows in `column`: the statistic that proves that no row of the set matches.
 
-        The name has no meaning for a set that may have matching rows.
+        For example, it is `null_count` if all rows are null. The name has no meaning for a set that may have matching
+        rows.
         """
 
     def equal_values(self, max_values: int = _MAX_EQUAL_VALUES) -> list[pa.Scalar]:
@@ -329,7 +333,7 @@ class _ValueLeaf(Leaf, abstract=True):
         """Return (some, every), two boolean arrays with an item per range of values.
 
         `some` is false only if no value in the range matches. `every` is true only if all values in the range match.
-        Both may be null if an end of the range is.
+        Each may be null for a range of which an end is unknown.
 
         Args:
             minimum: The lower end of each range, inclusive, of the canonical type; null if unknown.
@@ -339,7 +343,7 @@ class _ValueLeaf(Leaf, abstract=True):
     @property
     @abstractmethod
     def matching_range(self) -> tuple[pa.Array, pa.Array] | None:
-        """(least, greatest) value in the text of the leaf, as arrays of length one.
+        """The least and the greatest value that the condition names, as arrays of length one.
 
         `x = 5` has (5, 5), and `x in (1, 4, 9)` has (1, 9). `x like 'ab%'` has the prefix twice: ('ab', 'ab').
         The result is None for negated leaves, and for comparisons other than `=`.

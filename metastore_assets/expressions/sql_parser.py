@@ -139,7 +139,10 @@ def _parse_predicate(node: exp.Expr) -> UnboundPredicate:
 
 
 def _parse_comparison(node: exp.Expr) -> UnboundPredicate:
-    """Return the comparison of a column with a literal: `x > 5` for `5 < x`. Raises PredicateError."""
+    """Return the comparison of a column with a literal, with the column on the left: `x > 5` for `5 < x`.
+
+    Raises PredicateError if the two sides are not a column and a literal.
+    """
     operator = _OPERATORS[type(node)]
     left, right = node.this.unnest(), node.expression.unnest()
     if _is_name(left) and _is_name(right):

@@ -181,8 +181,9 @@ def history_change_by_number(
 ) -> HistoryChange:
     """Return "recreated", "rolled back" or None, judged by version numbers and commit times.
 
-    The result is None if the number increased, or if the snapshots may be the same. Otherwise, it is "recreated" if the
-    commit time increased, and else "rolled back".
+    The result is None if the number increased. It is also None if the number is the same, and the commit times are the
+    same or one of them is not recorded. Otherwise, it is "recreated" if the commit time increased, and else
+    "rolled back".
 
     Args:
         numbers: the version numbers of both snapshots, the previous one first.

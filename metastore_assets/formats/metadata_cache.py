@@ -83,8 +83,8 @@ class MetadataCache:
     def put(self, key: bytes, value: bytes, *, shared: bool = False) -> None:
         """Cache a value under a key. Values over 16 MiB are ignored.
 
-        With `shared`, the caches of other tables in this process can use the value too, except caches with
-        `ignore_process`.
+        With `shared`, the caches of other tables in this process can use the value too. A cache that was created with
+        `ignore_process` neither shares values nor uses shared ones.
         """
         if len(value) > _MAX_VALUE_BYTES:
             return

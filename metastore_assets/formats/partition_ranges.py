@@ -152,9 +152,10 @@ class PartitionRanges:
         return {name: self._parse(name, texts[name], option) for name in self._columns if name in texts}
 
     def _parse(self, name: str, text: str, option: str) -> Any:
-        """Parse the text of a bound as a value of a column. The text may be percent-encoded.
+        """Parse the text of a bound as a value of the column `name`. The text may be percent-encoded.
 
-        Raises LiteralError.
+        Raises LiteralError if the text stands for null, or is not a value of the column. `option` is the command's
+        option with the bound, such as `--from`, for messages.
         """
         order = self._orders[name]
         if text == NULL_VALUE:

@@ -164,8 +164,8 @@ def _indices(keys: Iterable[str | None]) -> dict[str | None, list[int]]:
 def canonical_type(type_: pa.DataType) -> pa.DataType:
     """Return the type in which readers return a column: dictionaries, views and large types become plain types.
 
-    Extension types other than UUID become plain types, too. Decimals of up to 64 bits become `decimal128`, lists of all
-    layouts become `list`, and a list of the entries of maps becomes a map.
+    Extension types other than UUID become plain types, too. Decimals of up to 64 bits become `decimal128`, and lists of
+    all layouts become `list`. A list of structs (key, value) becomes a map if its names show that it stands for one.
     """
     if type_ == pa.bool8():
         return pa.bool_()

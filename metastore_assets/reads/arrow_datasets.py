@@ -109,7 +109,7 @@ def _validated_path(rows: SnapshotRows, file: ArrowFile) -> str:
 
 
 def _check_columns(rows: SnapshotRows, schema: pa.Schema, files: Sequence[ArrowFile], paths: Sequence[str]) -> None:
-    """Raise MetastoreError if Arrow would read other columns or values of a file than the table's format does.
+    """Raise MetastoreError if Arrow and the table's format would read different columns or values of a file.
 
     Two kinds of files are checked by their schemas, which child processes read:
 
@@ -166,7 +166,10 @@ def _is_gregorian(file: ArrowFile) -> bool:
 
 
 def _find_difference(schema: pa.Schema, file: ArrowFile) -> str | None:
-    """Return a message if Arrow would read other columns of the file than the format does; None if not."""
+    """Return a message if Arrow would read a file differently from the table's format; None if it reads the same rows.
+
+    For example, Arrow finds a column by its name, but an Iceberg table finds it by its field id.
+    """
     columns = open_columns("parquet", file.location.open(file.path))
     try:
         fields = list(columns.fields)
@@ -220,9 +223,10 @@ def _is_widened(stored: pa.DataType, expected: pa.DataType) -> bool:
 
 
 def _are_same(stored: pa.Field, expected: pa.Field) -> bool:
-    """Return whether two fields have the same type, and each id of the expected field or its nested fields.
+    """Return whether a field of a file has the type and the field ids of the expected field, at all levels of nesting.
 
-    Fields of structs must also have the same names. Extension types never count as the same.
+    A field is compared by id only if the expected field has one. Fields of structs must also have the same names.
+    The result is false if the expected type contains an extension type.
     """
     one, other = stored.type, expected.type
     if isinstance(other, pa.BaseExtensionType):
@@ -242,7 +246,13 @@ def _are_same(stored: pa.Field, expected: pa.Field) -> bool:
 
 
 def _find_case_difference(schema: pa.Schema, fields: Sequence[pa.Field], constants: Set[str]) -> str | None:
-    """Return a message if the file spells a column or field in another case than the table; None otherwise."""
+    """Return a message if a file spells a column or field in another case than the table; None otherwise.
+
+    Args:
+        schema: The schema of the table.
+        fields: The top-level fields of the file.
+        constants: Names of columns that are constant in the file's partition. They are not compared.
+    """
     stored = {leaf.path for leaves in schema_leaves(fields) for leaf in leaves}
     by_folded = {path.lower(): path for path in stored}
     for leaves in schema_leaves(field for field in schema if field.name not in constants):

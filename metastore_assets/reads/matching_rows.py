@@ -58,7 +58,7 @@ def map_fragments(
 
 
 def count_rows(row_filter: RowFilter, fragment: Fragment) -> int:
-    """Return the number of matching rows of a fragment. Raises FragmentError."""
+    """Return the number of matching rows of a fragment. Raises FragmentError if it cannot be read."""
     with open_fragment(fragment) as reader:
         return sum(int(mask.sum()) for mask in compute_row_masks(row_filter, reader))
 
@@ -96,7 +96,10 @@ def matching_rows(
 
 
 def plain_schema(schema: Iterable[pa.Field]) -> pa.Schema:
-    """Return the schema of rows that are read: without encodings, extension types and the metadata of formats."""
+    """Return the fields with the types that rows have after reading, and without metadata.
+
+    For example, a dictionary of strings becomes a string, and an extension type becomes its storage type.
+    """
     return pa.schema([_plain_field(field) for field in schema])
 
 

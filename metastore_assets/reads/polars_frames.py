@@ -43,7 +43,7 @@ class _FrameSource:
     ) -> Iterator[pl.DataFrame]:
         """Yield frames with the matching rows.
 
-        The arguments are those of `register_io_source`. Raises FragmentError.
+        Polars' `register_io_source` defines the arguments. Raises FragmentError if a file cannot be read.
         """
         columns = self._schema.names if with_columns is None else with_columns
         needed = list(dict.fromkeys([*columns, *(() if predicate is None else predicate.meta.root_names())]))

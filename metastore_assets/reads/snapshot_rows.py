@@ -136,8 +136,8 @@ class SnapshotRows:
     def dataset(self, where: str | pc.Expression | None = None) -> ds.Dataset:
         """Return a pyarrow dataset of the data files that may have matching rows.
 
-        The partition expression of each file has the known bounds and constants of its columns. By it, Arrow skips
-        files in queries.
+        Each file has a partition expression, which states what is known of its columns: bounds, and values that are the
+        same in all rows. If the filter of a query contradicts it, Arrow skips the file.
 
         Raises MetastoreError if Arrow alone cannot read the rows of a file, and the errors of `read` for the predicate.
         """

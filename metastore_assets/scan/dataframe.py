@@ -106,7 +106,10 @@ def _read_all(
 
 
 def read_scan_tasks(tasks: Sequence[ScanTask], schema: ScanSchema) -> Iterator[pa.RecordBatch]:
-    """Yield the matching rows of fragments in types that Spark has. Raises FragmentError."""
+    """Yield the matching rows of fragments in types that Spark has.
+
+    Raises FragmentError if a fragment cannot be read.
+    """
     for row_filter, fragment in tasks:
         for batch in matching_rows(row_filter, schema.table_schema, schema.positions, fragment):
             if batch.num_rows:

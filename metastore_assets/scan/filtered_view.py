@@ -148,7 +148,10 @@ class FilteredProfileReader:
         )
 
     def _policies(self, leaves: Sequence[LeafColumn]) -> list[ResolvedPolicy]:
-        """Return for each column the policy under which new profiles can be merged with the stored ones."""
+        """Return a policy for each column, inferred from its stored statistics.
+
+        Rows of fragments that match partly are profiled under it. Their profiles can then be merged with stored ones.
+        """
         rows = self._lookup.statistics([leaf.path for leaf in leaves])
         return [self._policy(row) for row in rows]
 

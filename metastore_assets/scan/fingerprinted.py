@@ -50,7 +50,7 @@ class FingerprintedValues:
         value_counts: Callable[[], ValueCountReader],
         fragments: Callable[[], Sequence[FragmentEntry]],
     ) -> None:
-        """Prepare a search; nothing is read yet.
+        """Create a finder of the repeated values of columns; nothing is read yet.
 
         Args:
             store: The table's folder.
@@ -171,7 +171,7 @@ class FullPartitionProfile:
         return self._merged.top(field_id, n) if top is None else top
 
     def frequencies(self, field_id: str) -> Frequencies | None:
-        """Return all values with their frequencies; None if not all are stored."""
+        """Return all values of a column with their frequencies; None if some values are not stored."""
         return self._stored.frequencies(field_id)
 
     def repeated(self, field_id: str) -> Frequencies | None:

@@ -110,9 +110,9 @@ class MergedProfile:
         ]
 
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
-        """Return the n most frequent values with their frequencies; None if values are unknown.
+        """Return the n most frequent values with their frequencies, the most frequent first; None if none are known.
 
-        A fingerprinted column has only the values that occur at least twice.
+        Of a fingerprinted column, only values that occur at least twice are known, so only these are returned.
         """
         column = self._column(field_id)
         frequencies = column.repeated if column.frequencies is None else column.frequencies

@@ -148,7 +148,7 @@ class _RequestedTable:
         return find_column_positions(self.config, self.schema, columns)
 
     def spark_schema(self, positions: Sequence[int]) -> StructType:
-        """Return some top-level columns as a schema of Spark. Raises UnsupportedTypeError.
+        """Return some top-level columns as a schema of Spark. Raises UnsupportedTypeError if Spark lacks a type.
 
         Args:
             positions: The positions of the columns in the table's schema, in the order of the result.

@@ -39,7 +39,7 @@ else:
 class ValueBlock:
     """Some of a column's values, without nulls, with their counts.
 
-    Numbers, dates and times are always in ascending order, NaN last. Other values are so only if `is_sorted`.
+    Numbers, dates and times are always in ascending order, NaN last. Other values are ascending only if `is_sorted`.
     """
 
     cls: TypeClass
@@ -118,7 +118,9 @@ def sorted_block(frequencies: Frequencies) -> ValueBlock:
 
 
 def unsorted_block(run: ValueRun, cls: TypeClass) -> ValueBlock:
-    """Return an unsorted block of values. Other blocks of the column may have the same values.
+    """Return a block with `is_sorted` false: other blocks of the column may have the same or smaller values.
+
+    Within the block, numbers, dates and times are nevertheless in ascending order.
 
     Args:
         run: Distinct values with their counts, or one value per row in any order.

@@ -88,7 +88,7 @@ class ValueCounter:
     def blocks(self) -> Iterator[CountedRun]:
         """Yield the distinct values with their counts, in blocks of ascending values. No block is empty.
 
-        If `consume` has taken the values over, nothing is yielded.
+        If `consume` (see `__init__`) has taken the values, nothing is yielded, because none are counted here.
         """
         self._flush_entries()
         last = concatenate_series(self._take_pending()) if self._pending else None
@@ -141,10 +141,10 @@ class ValueCounter:
         return True
 
     def _flush(self) -> None:
-        """Pass the buffered values to `consume`. If it returns False, store them.
+        """Pass the buffered values to `consume`. If it returns False, store them as one run.
 
-        They are stored as distinct values with counts if the distinct values are at most half as many. Otherwise, all
-        of them are stored, sorted.
+        If at most half of the values are distinct, the run has the distinct values with counts. Otherwise, it has all
+        values, sorted.
         """
         values = concatenate_series(self._take_pending())
         if self._offer(ValueRun(values, None)):

@@ -137,10 +137,14 @@ class MergedBounds:
 
 
 def _merge_side(parts: MergeParts, side: Side) -> tuple[pa.StructArray, Flags]:
-    """Return (bounds, whether they are exact), with an element per column: the least minimum or the greatest maximum.
+    """Merge the minima of the parts to the least one of each column, or the maxima to the greatest one.
 
-    If the bound of a part with values is unknown (null and not exact), the merged bound is unknown, too. If no part
-    has values, the merged bound is null and exact.
+    A bound that is null and not exact is unknown. If a part has values of a column and its bound is unknown, the merged
+    bound is unknown, too. If no part has a value of the column, the merged bound is null and exact.
+
+    Returns:
+        (the bound of each column in the typed union, whether each is exact). Columns without a type class have null and
+        false.
     """
     classes = parts.classes
     choose = pc.min_element_wise if side == "minimum" else pc.max_element_wise

@@ -217,7 +217,7 @@ def derive_counts(
 
 
 def derive_frequencies(row: ColumnStatistics) -> Frequencies | None:
-    """Return the frequencies of a column that has only two values, such as booleans, from the exact counts in its row.
+    """Return the frequencies of booleans, or of a column with only one value besides NaN, from the counts in its row.
 
     The result is None if the row does not determine them, or if there are no values.
     """

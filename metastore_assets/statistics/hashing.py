@@ -110,7 +110,7 @@ def _hash_bytes(values: pa.LargeBinaryArray) -> tuple[Words, Words]:
 def _hash_short(values: pa.LargeBinaryArray) -> Words:
     """Return the hash state of each byte string: 64 bits from which `_hash_pair` computes the string's two hashes.
 
-    The caller ensures that no string is longer than 128 bytes.
+    No string may be longer than 128 bytes; `_hash_bytes` hashes longer ones by BLAKE2b.
     """
     offsets, data = _offsets(values), np.frombuffer(values.buffers()[2] or b"", np.uint8)
     states = np.empty(len(values), np.uint64)

@@ -107,9 +107,9 @@ class Histogram:
         return self.coarsened(_merged_exponent([self], n))
 
     def coarsened(self, exponent: int) -> Histogram:
-        """Return the histogram with bins of width 2**exponent.
+        """Return the histogram with wider bins, of width 2**exponent, and the same capacity.
 
-        The caller must not pass an exponent less than the current one.
+        `exponent` must be at least that of this histogram, because bins can be merged, but not split.
         """
         return _coarsen(self, exponent, self.capacity)
 
@@ -226,7 +226,7 @@ def _merged_exponent(histograms: Sequence[Histogram], capacity: int) -> int:
 def _coarsen(histogram: Histogram, exponent: int, capacity: int) -> Histogram:
     """Return the histogram with the given capacity and bins of width 2**exponent.
 
-    The caller must not pass an exponent less than the current one.
+    The exponent must not be less than that of the histogram, because bins cannot be split.
     """
     shift = exponent - histogram.exponent
     if not shift:

@@ -51,18 +51,18 @@ class MergeParts:
 
     @property
     def sketched(self) -> Flags:
-        """Matrix of parts by columns: whether the distinct sketch that the part has of the column is merged.
+        """Matrix of parts by columns: whether the part's distinct sketch of the column has to be merged.
 
-        Columns of hidden values have a sketch, but no type class. Their sketches are merged, although `typed` is false.
+        Unlike `typed`, it is also true for a column of hidden values, which has a sketch, but no type class.
         """
         return self.non_empty & self.has_lengths
 
     def states_by_column(self, name: str, counted: Flags) -> list[list[Any]]:
-        """Return one list for each column of the data table: its values of a statistic, one per selected part.
+        """Return one list for each column of the data table: what the parts have of a statistic, in their order.
 
         Args:
             name: The name of the statistic, a column of `tables`.
-            counted: Matrix of parts by columns: whether the part is selected for the column.
+            counted: Matrix of parts by columns: whether the list of the column has an item for the part.
         """
         by_part = [table[name].to_pylist() for table in self.tables]
         return [
@@ -87,7 +87,10 @@ def chain_column(tables: Sequence[pa.Table], name: str) -> pa.ChunkedArray:
 
 
 def to_matrix(tables: Sequence[pa.Table], values: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Reshape a result of `chain_column` to a matrix with a row per table. The caller passes no nulls."""
+    """Reshape a result of `chain_column` to a matrix with a row per table.
+
+    Replace nulls before, because numpy has no integers or booleans that are null.
+    """
     return values.to_numpy().reshape(len(tables), -1)
 
 

@@ -100,8 +100,8 @@ def scale_by_power_of_two(values: npt.NDArray[np.float64], exponent: int) -> npt
 def _weighted_sums(values: npt.NDArray[np.uint64], weights: Counts, starts: npt.NDArray[np.intp]) -> list[int]:
     """Return the exact sum of value * weight in each group.
 
-    The caller must ensure that the absolute weights of all values add up to less than 2**31. Then no sum of 32-bit
-    halves, multiplied by their weights, exceeds 63 bits.
+    Each value is split into its lower and upper 32 bits, which are summed separately as 64-bit integers. So that no sum
+    overflows, the absolute weights of all values must add up to less than 2**31. This is not checked.
 
     Args:
         values: The values.

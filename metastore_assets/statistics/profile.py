@@ -170,7 +170,10 @@ class _LeafProfiler:
             self._lengths.append((int(lengths.min()), int(lengths.max()), int(lengths.sum())))
 
     def finish(self) -> ColumnProfile:
-        """Return the profile of all added values. Its statistics have `position` 0, which the caller replaces."""
+        """Return the profile of all added values.
+
+        Its statistics have the `position` 0. The caller replaces it by the position of the column in its table.
+        """
         leaf = self.leaf
         row = ColumnStatistics(
             position=0,
@@ -200,10 +203,13 @@ class _LeafProfiler:
             return row
 
     def _profile_values(self, row: ColumnStatistics, cls: TypeClass) -> ColumnProfile:
-        """Return the profile of a column whose values are profiled.
+        """Return the profile of a column that has a type class, so that more than its counts can be computed.
 
-        Its values are stored with their frequencies, except in two cases: if they were added unsorted, or if there are
-        more than `FREQUENCY_LIMIT` distinct values and the policy is `auto` or `enumerated`.
+        The profile has all values with their frequencies, except in two cases:
+
+        - The values were passed unsorted to a `ColumnProfiler`, instead of being counted.
+        - There are more than `FREQUENCY_LIMIT` distinct values, and `frequencies` of the policy is `auto` or
+          `enumerated`.
         """
         runs = self._counter.blocks()
         profiler = self._unsorted
@@ -238,14 +244,13 @@ class _LeafProfiler:
     def _add_unsorted(self, run: ValueRun) -> bool:
         """Pass a batch to the profiler of unsorted values, or leave it to the caller, which counts its values.
 
-        If the policy leaves the choice open, one batch decides for itself and all later ones. It is the first batch
-        that meets two conditions:
+        If the policy allows both, batches are left to the caller until one decides for itself and all later ones. That
+        is the first batch that meets two conditions:
 
         - More than `NEAR_UNIQUE_FROM` values have been added so far.
         - The values of the batch are not counted yet: `run.counts` is None.
 
         It is passed on if it has too many distinct values: more than half of its values, or more than can be stored.
-        Earlier batches are left to the caller.
 
         Returns:
             True if the batch was passed on; False if its values are to be counted.

@@ -98,8 +98,8 @@ def build_quantile_sketch(values: npt.NDArray[np.float64], counts: npt.NDArray[n
 def merge_quantile_sketches(sketches: Sequence[bytes]) -> bytes:
     """Merge one or more encoded digests.
 
-    The order of `sketches` does not matter. Several merges that follow each other may give slightly other quantiles
-    than one merge of all.
+    The order of `sketches` does not matter. Merging all of them in one call is best: if a merged digest is merged
+    again, the quantiles may differ slightly.
     """
     return encode_digest(merge_digests([decode_digest(sketch) for sketch in sketches]))
 

@@ -64,10 +64,13 @@ class FilterSlice:
         return np.where(self.exists, self.slice << np.maximum(self.bits - _LOWER_BITS - self.slice_bits, 0), 0)
 
     def may_contain(self, hashes: Sequence[int]) -> npt.NDArray[np.bool_]:
-        """Return for each filter whether it may contain one of the given values; true for a missing filter.
+        """Return a flag for each filter: whether it may contain at least one of the hashed values.
+
+        The flag of a missing filter is true.
 
         Args:
-            hashes: The first 64-bit hash of each value. All are in the range of the slice.
+            hashes: The first 64-bit hash of each value. The slice answers only for hashes in its own range of hashes,
+                so the caller passes only these.
         """
         matches = ~self.exists
         at = np.flatnonzero(self.exists)

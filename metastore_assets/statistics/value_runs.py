@@ -180,7 +180,7 @@ def merge_in_blocks(runs: Sequence[ValueRun]) -> Iterator[CountedRun]:
 
 
 def concatenate_series(parts: Sequence[pl.Series]) -> pl.Series:
-    """Concatenate series of one type class. If one series has 128-bit integers, all are converted to them."""
+    """Concatenate series of one type class. If any has the dtype Int128, all series are cast to Int128 first."""
     if len(parts) == 1:
         return parts[0]
     if any(part.dtype == pl.Int128 for part in parts):

@@ -169,7 +169,7 @@ def _walk(
         field: The field.
         parents: (name, id) of each enclosing field, outermost first.
         repeated: Whether an enclosing field is a list or a map.
-        name: The name in the path; None for the field's name.
+        name: The name of the field in paths, such as `element` for the elements of a list; None for `field.name`.
     """
     # Parquet writers choose the name of a list's element, so its path and default identity are fixed here.
     label = field.name if name is None else name

@@ -195,7 +195,7 @@ def sort_key(value: pa.Scalar) -> tuple[bool, Any]:
 def integers_array(physical: list[int] | npt.NDArray[np.int64], cls: TypeClass) -> pa.Array:
     """Return the physical values of an `integer` class as an array of its canonical type.
 
-    Callers pass only values within the range of the class.
+    The values must be within the range of the class (`TypeClass.physical_range`). For decimals, this is not checked.
     """
     if t.is_decimal(cls.arrow):
         if isinstance(physical, np.ndarray):
@@ -210,7 +210,8 @@ def integers_array(physical: list[int] | npt.NDArray[np.int64], cls: TypeClass) 
 def storage(values: pa.Array) -> pa.Array:
     """Cast an array to large_binary: strings to their UTF-8, UUIDs to 16 bytes, binary values unchanged.
 
-    Callers pass an array of a canonical type of the kind `bytes`.
+    Args:
+        values: Strings, binary values or UUIDs, of the canonical type.
     """
     if isinstance(values.type, pa.BaseExtensionType):
         values = values.storage

@@ -142,7 +142,10 @@ class IcebergTarget(ExportTarget):
         return bool(updates or former)
 
     def read_back(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return `ndv` and `sketch` (bytes) of each column, by name, from the file of the newest exported version."""
+        """Return what the Puffin file of the newest exported version has of each column.
+
+        The result is {name of the column: {"ndv": distinct count, "sketch": encoded theta sketch}}.
+        """
         from pyiceberg.table.puffin import PuffinFile
 
         mark = self.status()

@@ -120,7 +120,8 @@ def build_histogram(edges: Sequence[float], positions: Sequence[int], rows: int)
 
     Args:
         edges: The edges, ascending, one more than there are bins.
-        positions: The position of each edge among the sorted distinct values.
+        positions: The 0-based position of each edge among the sorted distinct values of the column. The difference of
+            neighbouring positions is the number of distinct values in a bin.
         rows: The number of rows in all bins together.
     """
     distinct = [max(1, upper - lower) for lower, upper in pairwise(positions)]
@@ -163,7 +164,7 @@ def encode_histogram(histogram: EquiHeightHistogram) -> str:
 def _lz4_stream(data: bytes) -> bytes:
     """Compress data to one block in the format of lz4-java's `LZ4BlockOutputStream`.
 
-    The caller ensures that the data is at most 64 KiB.
+    The caller must pass at most 64 KiB, because readers allocate this much for a block. The length is not checked.
     """
     compressed = pa.compress(data, codec="lz4_raw", asbytes=True)
     head = struct.pack("<BIII", _COMPRESSED, len(compressed), len(data), _xxhash32(data) & 0x0FFFFFFF)

@@ -146,9 +146,10 @@ class Replay:
                         yield _added_file(action, self._with_statistics)
 
     def _add(self, name: str, actions: Iterator[Action]) -> None:
-        """Apply the actions of one file of the log, except where newer files override them.
+        """Apply the actions of the file `name` of the log. Newer files were applied before, and their actions prevail.
 
-        Raises TableFormatError if an action is invalid, or if the file adds a data file twice, or adds and removes it.
+        Raises TableFormatError if an action is invalid. Also raises it if the file adds a data file with two different
+        deletion vectors, or both adds and removes a logical file.
         """
         file_keys = self._file_keys
         added_paths: set[str] = set()

@@ -74,7 +74,10 @@ class Log:
         return tuple(sorted(complete))
 
     def identity(self, version: int) -> Sequence[str] | None:
-        """Return the identity of a version's commit file; None if it is missing or was listed without identities."""
+        """Return texts that identify the content of a version's commit file, such as its size and modification time.
+
+        The result is None if the log has no such file, or was created from names alone.
+        """
         return self.identities.get(commit_name(version))
 
     def commits_between(self, since: int, version: int) -> list[str] | None:
@@ -110,8 +113,8 @@ class Log:
     def _json_files(self, version: int, since: int, checkpoints: Collection[int]) -> tuple[list[str], int]:
         """Return the JSON files to replay for a version, newest first, and the older version that they are applied to.
 
-        With a checkpoint of version 10, the result for version 12 is (files of 12 and 11, 10). If the second item is
-        neither `since` nor one of `checkpoints`, the commit of that version is missing.
+        With a checkpoint of version 10, the result for version 12 is (files of 12 and 11, 10). The older version is
+        `since` or one of `checkpoints`. If neither is reached, it is the newest version whose commit is missing.
         """
         names = []
         number = version

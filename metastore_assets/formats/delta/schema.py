@@ -209,10 +209,10 @@ def parse_partition_value(text: str | None, type_: pa.DataType) -> Constant:
 
 
 def _parse_text(text: str, type_: pa.DataType) -> Any:
-    """Parse a text to a value that `constant` accepts for the type.
+    """Parse a text to a Python value of the type, or to an integer for a timestamp, for the function `constant`.
 
-    Some invalid texts, such as `1.5` for an integer, are returned unchanged, and `constant` rejects them. For others,
-    raises ValueError or ArithmeticError.
+    Invalid texts for booleans and integers, such as `1.5`, are returned unchanged, and `constant` rejects them. For an
+    invalid text for another type, raises ValueError or ArithmeticError.
     """
     if pa.types.is_string(type_):
         return text

@@ -208,7 +208,9 @@ def _outer_text(value: str, is_maximum: bool) -> str | None:
 
 
 def _timestamp(value: Any, type_: pa.TimestampType, is_maximum: bool) -> int | None:
-    """Return a recorded bound of a timestamp column, in the type's unit. A maximum is increased by one millisecond.
+    """Return a recorded bound of a timestamp column, in the type's unit.
+
+    A maximum is increased by one millisecond, because writers truncate bounds to milliseconds.
 
     The result is None if the value has the wrong form or zone, or is after the year 9999.
     """

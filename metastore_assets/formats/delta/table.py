@@ -394,10 +394,10 @@ class _Table:
 
     @property
     def derived(self) -> tuple[DerivedColumn, ...]:
-        """The generated columns, with the columns that each is computed from, its `sources`.
+        """The generated columns. The `sources` of each are the columns from which it is computed.
 
-        If a generated column is also a partition column, its sources include the column itself: partition keys reveal
-        its values.
+        If a generated column is also a partition column, its sources include the column itself, because partition keys
+        reveal its values.
         """
         result = []
         for generated, sources in derived_columns(self.fields, self.schema):
@@ -434,8 +434,8 @@ class _Table:
 
         Args:
             adds: the files.
-            max_partitions: maximum number of partitions in memory; None for all. Files of one partition then share
-                its values.
+            max_partitions: how many partitions to keep in memory; None for all. Files of a partition share one dict of
+                values while it is kept.
         """
         for add in adds:
             if len(self._partitions) == max_partitions:

@@ -114,7 +114,9 @@ class FooterReader:
     def _store(self, outcome: tuple[int | None, bytes] | Exception) -> Footer | FragmentError:
         """Return the footer that a task has read, and cache its schema.
 
-        If the outcome of the task is a FragmentError, it is returned. Any other exception is raised.
+        Args:
+            outcome: (row count, encoded schema), or the error of the task. A FragmentError is returned; any other
+                error is raised.
         """
         if isinstance(outcome, FragmentError):
             return outcome

@@ -99,7 +99,8 @@ class OverlappingTables:
         """Raise TableFormatError if the location overlaps a table of another format.
 
         Args:
-            refresh_cache: whether to search the folders above a remote location again.
+            refresh_cache: whether to search the folders above a remote location, even if a result is cached. The
+                folders above a local one are always searched.
 
         Raises:
             TableFormatError: there is an overlapping table. The message names it.

@@ -186,7 +186,7 @@ class TemplatePartitioning:
         return False
 
     def _value(self, text: str, type_: pa.DataType) -> Value:
-        """Parse the text of a folder as a value of a type. Raises ValueError."""
+        """Parse the text of a folder as a value of a type. Raises ValueError if the text is no value of the type."""
         try:
             if pa.types.is_integer(type_):
                 return int(pa.scalar(int(text), type_).as_py())

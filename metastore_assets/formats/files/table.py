@@ -254,7 +254,7 @@ class FilesFormat(TableFormat):
     def _list(self) -> tuple[ListedFiles, OverlappingTables]:
         """List the files of the table, and signs of overlapping tables.
 
-        Raises SnapshotNotFoundError if `at` is configured.
+        Raises SnapshotNotFoundError if `at` is configured, because plain files have no earlier states.
         """
         location = self._location
         if self._table.at is not None:

@@ -84,7 +84,10 @@ def _wider_column(first: pa.DataType, second: pa.DataType) -> pa.DataType | None
 
 
 def wider_type(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
-    """Return the narrowest canonical type that holds all values of two types; None if no type does."""
+    """Return the narrowest type that holds all values of two types; None if no type does.
+
+    Both types must be results of `canonical_type`, such as `string` in place of `large_string`. This is not checked.
+    """
     if first == second or pa.types.is_null(second):
         return first
     if pa.types.is_null(first):

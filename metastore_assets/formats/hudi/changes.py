@@ -213,7 +213,10 @@ class TouchedGroups:
             self.add_commits(self._load([self._active[instant] for instant in sorted(unread)]))
 
     def _unread_commit(self, group: Group, bases: Mapping[str, Collection[str]]) -> str | None:
-        """Return the instant of a commit that must be read to find a group's newest base file; None if none is needed.
+        """Return the instant of the next commit to read to find a group's newest base file; None if the file is known.
+
+        A failed write may leave a base file. Such a file is recognised, because its commit does not name it. The commit
+        need not be read if it is archived, or if a known write continues the only base file of that instant.
 
         Args:
             group: the file group.

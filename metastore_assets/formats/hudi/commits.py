@@ -73,9 +73,9 @@ def read_commits(location: Location, instants: Sequence[Instant]) -> list[Commit
 
 
 def read_cleaned_files(location: Location, instants: Sequence[Instant]) -> list[tuple[str, str]]:
-    """Return partition path and name of each file that the cleans at these instants removed.
+    """Return (partition path, file name) of each file that the cleans at these instants removed or failed to remove.
 
-    Raises OSError or TableFormatError.
+    Raises OSError if the metadata of a clean cannot be read, or TableFormatError if they are invalid.
     """
     files = []
     for _, path, load in _read_documents(location, instants):

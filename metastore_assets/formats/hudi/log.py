@@ -129,9 +129,9 @@ def live_instants(blocks: Iterable[LogBlock], is_in_state: Callable[[str], bool]
 
 
 def applied_blocks(blocks: Iterable[LogBlock], instants: Collection[str]) -> list[LogBlock]:
-    """Return the blocks that determine the rows of the given instants.
+    """Return the blocks that writes at the given instants added, in the same order.
 
-    They include commands that roll back an earlier attempt of one of the instants.
+    Also return the commands that roll back a write at one of these instants: an earlier attempt of it.
 
     Args:
         blocks: the blocks of a log file.

@@ -210,7 +210,14 @@ def _check_deletes(deletes: Sequence[tuple[str, Mapping[str, Any] | None]], fiel
 
 
 def _comparable(value: Mapping[str, Any] | None, kind: str) -> object:
-    """Return a hashable form of an ordering value; None if the order of the value is unknown."""
+    """Return a hashable form of an ordering value; None if it cannot be compared with other values.
+
+    That is so for decimals, for None, and for `{"Int": 0}`, which Hudi writes for deletes without an ordering value.
+
+    Args:
+        value: a dict whose only item has the value, such as `{"Long": 3}`. The key has no effect on other values.
+        kind: the kind of the table's ordering values; see `ordering_kind`.
+    """
     if value is None or value == {"Int": 0} or kind.startswith("decimal"):
         return None  # Deletes without an ordering value have none or zero.
     (number,) = value.values()

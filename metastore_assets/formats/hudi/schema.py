@@ -108,7 +108,7 @@ def schema_commit(commits: Iterable[Commit]) -> Commit | None:
 
 
 def _restore_numbers(schema: HudiSchema, created: pa.Schema, dated: Sequence[str]) -> HudiSchema:
-    """Return the schema in which `dated` columns that are text now, but were created as integers, are integers again.
+    """Return the schema, with `dated` columns as integers again if they were created as integers, but are text now.
 
     Spark reads such a column as text, and stores it as text when it updates rows.
 

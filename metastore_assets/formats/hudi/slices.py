@@ -124,7 +124,8 @@ def plan_group_slices(
     Args:
         timeline: the timeline of the table.
         state: the state to read.
-        commits: the metadata of commits, by ascending instant. They must contain only writes to these file groups.
+        commits: the metadata of commits, by ascending instant, reduced to the writes to these file groups. This is not
+            checked: files that commits record for another group would count as missing.
         files: all files of these file groups.
 
     Raises:
@@ -209,7 +210,12 @@ class SlicePlanner:
                 self._later_groups.add(group)
 
     def _add_recorded_files(self, state_commits: Sequence[Commit]) -> None:
-        """Add the files that are recorded in the state's commits. The listing may lack some of these files."""
+        """Add the files in the metadata of the state's commits to `_groups`. Add their row counts to `_row_counts`.
+
+        The listed files were added before. A file in the metadata that was removed since is not among them.
+
+        Raises TableFormatError for a recorded file whose name Hudi does not write.
+        """
         for commit in state_commits:
             for write in commit.writes:
                 try:

@@ -91,7 +91,8 @@ class Timeline:
     def state(self, at: str | None) -> HudiState:
         """Return the state that `at` names: an instant, the id of a state, or a time.
 
-        Without `at`, return the newest state. Raises SnapshotNotFoundError.
+        Without `at`, return the newest state. Raises SnapshotNotFoundError if there is no such state, or if the archive
+        may have some of its writes.
         """
         if at is None:
             return self._state(self.completed[-1].requested if self.completed else NO_INSTANT, self.pending)
@@ -175,9 +176,9 @@ class HudiState:
         """Return True if the write of an instant belongs to this state. Two kinds of instants do:
 
         - the instants in `requested`;
-        - archived instants, which are before `start`: those up to `until`, or all if `instants` is empty.
+        - archived instants (all before `start`) up to `until`; if `instants` is empty, every archived instant.
 
-        `until` may itself be before `start`, because a savepoint can retain an instant while later ones are archived.
+        `until` may be before `start`: a savepoint can keep that instant active although later ones are archived.
         """
         is_archived = instant < self.start
         return instant in self.requested or (is_archived and (instant <= self.until or not self.instants))

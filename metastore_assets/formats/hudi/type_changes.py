@@ -97,7 +97,10 @@ def _unsafe_change(stored: pa.DataType, target: pa.DataType) -> tuple[pa.DataTyp
 
 
 def _is_safe(stored: pa.DataType, target: pa.DataType) -> bool:
-    """Return True if hudi-rs casts values of a leaf type as Hudi does, or refuses them."""
+    """Return True if hudi-rs never returns wrong values when it casts one leaf type to another.
+
+    It then casts each value as Hudi does, or raises an error.
+    """
     if pa.types.is_timestamp(stored) and pa.types.is_timestamp(target):
         return stored.unit == target.unit or target.unit == "us"
     if pa.types.is_decimal(stored) and pa.types.is_decimal(target):

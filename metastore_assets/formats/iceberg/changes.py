@@ -178,7 +178,10 @@ class _FileChanges:
         return [entry for entry in candidates if any(index.deletes_of(entry).files for index in indexes)]
 
     def _check_targets(self, data: Iterable[FileEntry]) -> None:
-        """Raise NoDiffError if an added delete file names a data file that is not in `data`."""
+        """Raise NoDiffError if an added delete file deletes rows of one data file only, and `data` lacks this file.
+
+        The data file may be in a partition that was not searched.
+        """
         # Such a delete file may apply to a data file in a partition that was not searched.
         naming = [entry for entry in self._added_deletes if target_path(entry) is not None]
         index = self._index(naming)

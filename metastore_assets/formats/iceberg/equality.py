@@ -221,13 +221,13 @@ class _RowSet:
         return numbers.astype(np.int64)
 
     def _look_up_codes(self, index: int, codes: Codes, present: npt.NDArray[np.bool_]) -> Codes:
-        """Return the position of each code in the array `_distinct_codes[index]`, which `_number_codes` stored.
+        """Return the position of each row's code in the array `_distinct_codes[index]`, which `_number_codes` stored.
 
         If a row's code is not in that array, `present` is set to False for the row, and its position has no meaning.
 
         Args:
             index: The index of a column of the set.
-            codes: One code per row.
+            codes: One integer per row, which stands for the row's values in the columns up to `index`.
             present: A mask of the rows, changed in place.
         """
         distinct_codes = self._distinct_codes[index]

@@ -194,7 +194,10 @@ class IcebergFragmentPlanner:
                     yield entry
 
     def _selected(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
-        """Yield all delete files, but only data files of selected partitions. All get normalized partition values."""
+        """Yield the data files of selected partitions, and all delete files, with normalized partition values.
+
+        Normalized values are equal for all files of a partition: the bytes of a decimal become an integer.
+        """
         for entry in entries:
             partition = self.partitions.normalize(entry.spec_id, entry.partition)
             normalized = entry if partition is entry.partition else entry._replace(partition=partition)

@@ -53,7 +53,7 @@ class FallbackIds:
 
     @cached_property
     def digest(self) -> str:
-        """A digest of all fields of this object, by which results for it are cached."""
+        """A digest of all fields of this object. It is part of the keys by which rows of delete files are cached."""
         return digest_bytes(repr(self).encode())
 
     @classmethod
@@ -93,9 +93,9 @@ class FallbackIds:
         )
 
     def identity(self, kind: str) -> _Deviations:
-        """Return what decides from which column of a file each column of the table is read.
+        """Return a value by which two states of a table are compared.
 
-        If two states of a table have equal results, both read each column from the same column of a file.
+        If it is equal for both, they read each column of the table from the same column of a file.
 
         Args:
             kind: the format of the files, such as `parquet`.

@@ -145,7 +145,7 @@ class Partitions:
         )
 
     def constant_columns(self) -> tuple[int, ...]:
-        """Return the ids of the top-level columns that any of the partition specs has with the transform `identity`.
+        """Return the ids of the top-level columns that have the transform `identity` in at least one partition spec.
 
         They are ascending.
         """

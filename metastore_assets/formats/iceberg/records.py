@@ -62,7 +62,11 @@ class _Naming:
         return names
 
     def below(self, name: str) -> _Naming:
-        """Return the rule for the fields inside the field `name`: another rule for `partition`, otherwise this one."""
+        """Return the rule that names the fields inside the field `name`.
+
+        For `partition`, it is a `_PartitionNaming`, which names fields by their position in the partition spec. For any
+        other field, it is this rule.
+        """
         if name != "partition":
             return self
         return _PartitionNaming({}, self.spec)
@@ -80,8 +84,8 @@ class _Naming:
 class _PartitionNaming(_Naming):
     """A rule that names the fields inside `partition` by their positions in the partition spec: `partition_0`, ….
 
-    A field with an id is looked up in the spec by its id, and a field without an id by its name. If the spec lacks the
-    name, and no field inside `partition` has an id, the field's own position is used.
+    A field is looked up in the spec by its id or, if it has no id, by its name. If no field inside `partition` has an
+    id, a field whose name is not in the spec gets its position inside `partition`.
     """
 
     def _by_id(self, field_id: int) -> str | None:

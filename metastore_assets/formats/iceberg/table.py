@@ -145,7 +145,7 @@ class IcebergFormat(TableFormat):
         - The snapshot of `since` has expired.
         - Something other than files may have changed, such as the schema.
 
-        After any other result, the cache records the current state as the one that was planned last.
+        If the result is a SnapshotDiff, the cache then records the current state as the one that was planned last.
         """
         with self._iceberg_errors():
             try:
@@ -241,7 +241,8 @@ class IcebergFormat(TableFormat):
     def _metadata_fields(self, planner: IcebergFragmentPlanner) -> dict[str, Any]:
         """Return the keyword arguments of SnapshotMetadata for the snapshot that the planner plans.
 
-        The caller must have added the partition specs of all manifests to `planner.specs_in_use`.
+        Derived partition fields are those of the specs in `planner.specs_in_use`. The caller adds the specs of all
+        manifests to it first, which is not checked.
         """
         partitions, state = planner.partitions, planner.state
         return {

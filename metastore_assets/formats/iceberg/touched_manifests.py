@@ -96,14 +96,15 @@ def _widen(range_: _Range | None, file: FileEntry) -> _Range:
 
 
 def _may_apply(manifest: Manifest, range_: _Range | None) -> bool:
-    """Return False if no deletes can apply between the files of a manifest and other files, by sequence numbers.
+    """Return whether sequence numbers allow that delete files apply to data files.
 
-    For example, deletes with the sequence numbers 3 to 5 cannot apply to data files whose lowest number is 6.
+    One side are the files of a manifest, the other side the given files. For example, the result is False if the
+    manifest's data files have numbers from 6 on, and the given delete files have the numbers 3 to 5.
 
     Args:
         manifest: A manifest of data files or of delete files.
-        range_: The sequence numbers of the other files: delete files if the manifest lists data files, otherwise data
-            files. None if there are no other files; then the result is False.
+        range_: The sequence numbers of the given files. They are delete files if the manifest lists data files,
+            and data files if it lists delete files. None if no files are given; then the result is False.
     """
     if range_ is None:
         return False

@@ -95,7 +95,11 @@ class _Resolver:
     def resolve(self, schema: Any, namespace: str) -> AvroType:
         """Return the type of a schema. `namespace` is that of the enclosing type.
 
-        Raises LimitError, UnsupportedError or ArrowInvalid.
+        Raises:
+            LimitError: The whole schema has too many types.
+            UnsupportedError: A type has no reader, such as a record that contains itself.
+            ArrowInvalid: A name is not defined.
+            LookupError, TypeError, AttributeError: The schema is malformed, for example without `type`.
         """
         self._count += 1
         check_limit(FIELDS, self._count, "types in its Avro schema")
@@ -120,7 +124,7 @@ class _Resolver:
     def _reference(self, name: str, namespace: str) -> AvroType:
         """Return the type of this name: a primitive type, or one that the schema has already defined.
 
-        Raises ArrowInvalid for an unknown name, and UnsupportedError inside of the definition of the named type.
+        Raises ArrowInvalid for an unknown name, and UnsupportedError for a record that contains itself.
         """
         if name in _PRIMITIVES:
             return AvroType(name, _PRIMITIVES[name], _PRIMITIVES[name])

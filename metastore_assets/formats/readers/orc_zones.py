@@ -141,7 +141,11 @@ class Clock:
         return pa.array(local * _SECOND + nanos, pa.int64(), mask=mask).view(array.type)
 
     def _java_offsets(self, instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the offsets from UTC that Java used, in seconds. Raises UnsupportedError if they are uncertain."""
+        """Return the offsets from UTC that Java used, in seconds, at instants in seconds since 1970.
+
+        Raises UnsupportedError for instants before 1900 if the file was not written by Java, unless the offset of the
+        zone is fixed. Also raises it for instants before 1950 or 1970 in zones of which time zone databases differ.
+        """
         is_old = instants < _JAVA_START
         if self._fixed is None and not self._is_java and is_old.any():
             raise UnsupportedError(
@@ -190,7 +194,11 @@ class WriterZones:
     """
 
     def __init__(self, source: pa.NativeFile, tail: OrcTail) -> None:
-        """Read the footers of all stripes. Raises UnsupportedError or one of CORRUPTION_ERRORS."""
+        """Read the footers of all stripes.
+
+        Raises UnsupportedError if their compression is not supported, LimitError if one is too large, or one of
+        CORRUPTION_ERRORS if one is corrupt.
+        """
         self._source = source
         self._tail = tail
         self._footers = [_decompress_footer(tail.compression, self._read_footer(stripe)) for stripe in tail.stripes]

@@ -169,7 +169,9 @@ class ParquetColumns:
         return _open(self._source, "us", self._file.metadata, sorted(self._text_leaves))
 
     def _read_group(self, file: pq.ParquetFile, group: int, leaves: range, encoded: bool) -> Iterator[pa.Array]:
-        """Yield the values of a top-level column in one row group. The first array has one row.
+        """Yield the values of a top-level column in one row group.
+
+        The first array has one row: reading it validates the metadata of the row group before they are used.
 
         Args:
             file: The file, opened so that it returns the wanted types, such as timestamps in nanoseconds.

@@ -128,7 +128,10 @@ def _corrected(footer: bytes) -> bytes:
 
 
 def _without_arrow_schema(footer: bytes) -> bytes:
-    """Return a footer in which the entry with Arrow's schema has another key. Raises IndexError if it is cut off."""
+    """Return a footer in which Arrow does not find its schema, because the key of that entry is in lower case.
+
+    Raises IndexError if the footer is cut off.
+    """
     cursor = ThriftCursor(footer)
     data = bytearray(footer)
     for field, kind, _ in cursor.fields():

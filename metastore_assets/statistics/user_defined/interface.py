@@ -111,7 +111,7 @@ class MergeableStatistic(UserStatistic):
 
     @property
     def route(self) -> Route:
-        """How the statistic is computed after a commit: `subtract` with a method `retract`, `merge` without one."""
+        """How the statistic is computed after a commit: `subtract` if it has a method `retract`, otherwise `merge`."""
         return "subtract" if isinstance(self, SupportsRetract) else "merge"
 
 

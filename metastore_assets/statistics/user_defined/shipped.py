@@ -134,7 +134,10 @@ class LongestCommonPrefix(MergeableStatistic):
         """Return None, because there is no longest prefix without strings."""
 
     def update(self, state: str | None, values: pa.Array, counts: pa.Int64Array) -> str:
-        """Return the common prefix of the state, the least and the greatest value."""
+        """Return the longest prefix that the state and all values have in common.
+
+        Only the least and the greatest value are compared: all values between them begin with their common prefix.
+        """
         ends = pc.min_max(values).as_py()
         prefix = _common(ends["min"], ends["max"])
         return prefix if state is None else _common(state, prefix)

@@ -53,10 +53,11 @@ class RowBlock:
     """The evidence of whether backslashes are escapes; None if the block has none, or if an option decides."""
 
     def line_of(self, row: int) -> int:
-        """Return the number, in the file, of the line at which a row begins.
+        """Return the number of the line of the file, from 1, at which a row of this block begins.
 
         Args:
-            row: An index into `rows`. For an index beyond the end of `rows`, the result is `first_line`.
+            row: An index into `rows`, which omits blank lines. If `rows` has no such index, the result is the line at
+                which the block begins.
         """
         return self.first_line + int(self.rows[row]) if row < len(self.rows) else self.first_line
 
@@ -261,7 +262,10 @@ class _Utf8Reader:
         return data[:size]
 
     def _next(self, size: int) -> bytes:
-        """Read the next piece of the stream, and return it in UTF-8 without a byte order mark."""
+        """Read the next bytes of the stream, and return them in UTF-8 without a byte order mark.
+
+        At most `size` bytes are read, or _MIN_READ if `size` is less.
+        """
         data: bytes = self._stream.read(max(size, _MIN_READ))
         self._at_end = not data
         if self._is_start:
@@ -274,7 +278,10 @@ class _Utf8Reader:
         return data
 
     def _decode(self, data: bytes) -> bytes:
-        """Convert bytes in the file's encoding to UTF-8. Raises ArrowInvalid, whose message has the line."""
+        """Convert bytes in the file's encoding to UTF-8. Empty `data` marks the end of the file.
+
+        Raises ArrowInvalid if the bytes are not in this encoding. The message has the number of the line.
+        """
         try:
             text = self._decoder.decode(data, not data)
         except UnicodeDecodeError as error:

@@ -87,7 +87,8 @@ class Backslashes:
     def are_ambiguous(self) -> bool:
         """Whether the backslashes may be escapes, but may also stand for themselves.
 
-        If there are backslashes in quotes, this is `are_paired`. Otherwise, it is `are_escapes`.
+        Backslashes in quotes decide: they are ambiguous if all of them are in pairs (`are_paired`). If there are none
+        in quotes, those outside of quotes decide (`are_escapes`).
         """
         return self.are_paired is True or (self.are_escapes is True and self.are_paired is None)
 

@@ -114,9 +114,10 @@ def misfits(
 
 
 def _misfits_of_integers(texts: pa.StringArray, candidates: frozenset[pa.DataType]) -> dict[pa.DataType, int] | None:
-    """Return the result of `misfits` if all texts are integers of at most 15 digits, such as `-12`; otherwise None.
+    """Return the index of the first text that does not fit, by type, if all texts are integers; otherwise None.
 
-    `012`, `+12`, empty texts and nulls count as other texts. For few texts, this is faster than calls of Arrow.
+    Without texts, the result is None, too. Only integers of at most 15 digits count, such as `-12`, but not `012` or
+    `+12`. Types that all texts fit are left out, as in `misfits`. For few texts, this is faster than calls of Arrow.
     """
     values = texts.to_pylist()
     if not values or not all(value and _SHORT_INTEGER.fullmatch(value) for value in values):

@@ -126,9 +126,10 @@ def without_extremes(shape: Shape) -> Shape:
 
 
 def _range_end(size: int, ends: Sequence[int]) -> int:
-    """Return the first of the ascending `ends` that is at least `size`.
+    """Return the end of the range that contains `size`: the first of the ascending `ends` that is at least `size`.
 
-    If `size` exceeds all of them, return the greatest number with as many digits as `size`.
+    For example, the result for 5 and the ends (0, 10, 99) is 10. If `size` exceeds all ends, the result is the greatest
+    integer with as many digits as `size`.
     """
     return next((end for end in ends if size <= end), 10 ** len(str(size)) - 1)
 
