@@ -128,7 +128,7 @@ def assert_page_shows(page: Any, lab: Lab, url: str, name: str, row_count: str) 
     assert small.evaluate("image => image.complete && image.naturalWidth") == 328
     page.get_by_text("Show Markdown").first.click()
     image = page.locator("img[alt='summary of statistics']")
-    image.wait_for(timeout=10_000)
+    image.wait_for(timeout=60_000)
     page.wait_for_timeout(500)  # The dialog fades in.
     page.screenshot(path=folder / f"{name}-picture.png")
     assert image.evaluate("image => image.complete && image.naturalWidth") == 860

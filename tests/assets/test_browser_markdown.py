@@ -132,7 +132,7 @@ def test_a_page_fetches_nothing_that_a_table_names(lab: Lab, served: tuple[int, 
             assert f"127.0.0.1:{port}/value.png" in shown, path
         page.goto(f"{url}/notes/notes_statistics")
         page.get_by_text("Show Markdown").first.click()
-        page.locator("img[alt='summary of statistics']").wait_for(timeout=30_000)
+        page.locator("img[alt='summary of statistics']").wait_for(timeout=60_000)
         page.wait_for_timeout(1_000)
         assert page.locator(f"a[href*='127.0.0.1:{port}'], img[src*='127.0.0.1:{port}']").count() == 0
         assert fetched == []
