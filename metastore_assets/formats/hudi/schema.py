@@ -210,10 +210,14 @@ def _named_fields(fields: Sequence[Mapping[str, Any]], above: tuple[int, ...]) -
     named_fields = []
     for field in fields:
         key = (*above, int(field["id"]))
-        named_fields.append((key, f"{'.'.join(map(str, above))}.{field['name']}"))
-        type_ = field["type"]
-        if isinstance(type_, Mapping):
-            nested_parts = [type_[name] for name in ("element", "value") if isinstance(type_.get(name), Mapping)]
-            nested = [*type_.get("fields", ()), *(child for part in nested_parts for child in part.get("fields", ()))]
-            named_fields += _named_fields(nested, key)
+        named_fields.append((key, ".".join([*map(str, above), field["name"]])))
+        named_fields += _named_fields(_inner_fields(field["type"]), key)
     return named_fields
+
+
+def _inner_fields(type_: object) -> list[Mapping[str, Any]]:
+    """Return the fields of a record type, or those of the records in a type of arrays or maps, at any depth."""
+    if not isinstance(type_, Mapping):
+        return []
+    parts = [_inner_fields(type_.get(name)) for name in ("element", "value")]
+    return [*type_.get("fields", ()), *(field for part in parts for field in part)]

@@ -447,7 +447,23 @@ def test_properties_that_are_still_being_written_are_not_read(history: History, 
     assert _rows(_open(history.writer.folder)) == history.rows()
 
 
-def test_renamed_columns_are_refused(history: History) -> None:
+def _array(element: Any) -> dict[str, Any]:
+    return {"type": "array", "elementId": 90, "elementOptional": True, "element": element}
+
+
+def _named(name: str) -> Any:
+    return {"id": 0, "name": name, "type": "string"}
+
+
+def _in_arrays(name: str) -> Any:
+    record = {"type": "record", "fields": [{"id": 1, "name": name, "type": "string"}]}
+    return {"id": 0, "name": "list", "type": _array(_array(record))}
+
+
+@pytest.mark.parametrize(
+    ("field", "message"), [(_named, "'key'.*'id'"), (_in_arrays, r"'0\.key'.*'0\.id'")], ids=["top", "in arrays"]
+)
+def test_renamed_columns_are_refused(history: History, field: Callable[[str], Any], message: str) -> None:
     """Older files have the old names. Without a rename, schemas with ids are accepted."""
     writer = history.writer
     path = _timeline_file(history, next(iter(history.states)))
@@ -456,12 +472,12 @@ def test_renamed_columns_are_refused(history: History) -> None:
     path.write_text(json.dumps(metadata))
     folder = writer.folder / ".hoodie" / ".schema"
     folder.mkdir()
-    versions = [{"fields": [{"id": 0, "name": "key", "type": "string"}]}]
+    versions = [{"fields": [field("key")]}]
     (folder / "20240101000001007.schemacommit").write_text(json.dumps({"schemas": versions}))
     assert _rows(_open(writer.folder)) == history.rows()
-    versions.append({"fields": [{"id": 0, "name": "id", "type": "string"}]})
+    versions.append({"fields": [field("id")]})
     (folder / "20240101000002007.schemacommit").write_text(json.dumps({"schemas": versions}))
-    with pytest.raises(TableFormatError, match=r"'\.key'.*'\.id'"):
+    with pytest.raises(TableFormatError, match=message):
         _open(writer.folder)
 
 
