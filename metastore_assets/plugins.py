@@ -21,7 +21,7 @@ class PluginGroup:
     """
 
     def __init__(self, group: str, built_in: Mapping[str, str]) -> None:
-        """Create a group.
+        """Create the group of all extensions of one kind.
 
         Args:
             group: The name of the entry point group.

@@ -81,7 +81,8 @@ def profile_query(
 def _profile(locate: Callable[[Path], str], spark: SparkSession | None, settings: Mapping[str, Any]) -> Table:
     """Profile a table, and return it with its statistics.
 
-    They are stored in a temporary folder, which is deleted when the result and all its answers are garbage-collected.
+    The statistics are stored in a temporary folder. It is deleted when neither the result, nor an object from it that
+    reads files later, is in use.
 
     Args:
         locate: Returns the location of the table. Its argument is the path of a temporary folder that does not exist

@@ -199,7 +199,10 @@ def share_dataclass_methods() -> None:
 
 
 def _dataclass(cls: type | None = None, /, **parameters: Any) -> Any:
-    """Make a dataclass. The parameters are those of `dataclasses.dataclass`."""
+    """Replace `dataclasses.dataclass`, with the same parameters, but compile no code for `__repr__` and `__eq__`.
+
+    Classes of packages outside of `_FAST_DATACLASSES` get the standard decorator.
+    """
     if cls is None:
         return lambda decorated: _dataclass(decorated, **parameters)
     package = cls.__module__.partition(".")[0]

@@ -98,10 +98,11 @@ class Configuration:
         return configuration
 
     def with_databases(self) -> "Configuration":
-        """Return a copy with the tables that are now in its databases; this object if its `listings` are already set.
+        """Return a copy with the tables that the configured databases have now, as `listings`.
 
-        Writes the listings to the record of databases in the root. If a catalog does not answer, its databases have the
-        tables of their last listing, and a warning is logged. Raises ConfigError if the configuration is invalid.
+        If the `listings` of this object are already set, it is returned unchanged. Otherwise, the new listings are also
+        stored in the root. If a catalog does not answer, its databases have the tables of their last stored listing,
+        and a warning is logged. Raises ConfigError if the configuration is invalid.
         """
         return self._with_listings(lambda config: list_databases(config, LOAD_TIMEOUT))
 

@@ -61,7 +61,10 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Missing:
-    """The record of probes of a table that does not exist yet. The waits between probes become longer."""
+    """What a sensor remembers of a table that does not exist yet: why, and when to look for it again.
+
+    Each look is a probe. The waits between probes become longer.
+    """
 
     configuration: str
     """A digest of the table's configuration. After a change of the configuration, the table is probed at once."""

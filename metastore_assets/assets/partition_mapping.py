@@ -116,11 +116,12 @@ class TablePartitions:
 
         Args:
             key: The table's key.
-            mappers: The function that converts values, by dimension.
+            mappers: For each dimension of the definition, the function that converts the values of a table's key to the
+                dimension's key. The name of the only dimension is empty.
 
         Returns:
-            The key. An empty text means a time outside the definition's windows, which later windows may cover. None
-            means that the definition can never have such a key.
+            The definition's key. It is empty if the definition has no window for the key's time, but may get one later.
+            It is None if the definition can never have such a key.
         """
         values = dict(decode_partition_key(key))
         columns = self._columns if self._columns is not None else self._columns_by_name(values)

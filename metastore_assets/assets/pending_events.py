@@ -118,7 +118,8 @@ def remove_events_of_other_runs(
 ) -> PendingEvents:
     """Return the events without those of partitions that other runs of the same backfill report.
 
-    If an event is left out, the result has no table-level events either: only the last run reports them.
+    If an event is left out, all table-level events are left out too. The last run of the backfill reports them.
+    Otherwise, Dagster would mark table-level assets as outdated after the event of a partition.
 
     Args:
         others: Dagster's keys of the partitions that other runs report.

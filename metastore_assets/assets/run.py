@@ -140,7 +140,7 @@ class _Selection:
 
 @dataclass(frozen=True)
 class _Refreshed:
-    """The outcome of the refresh in a run. The default means that nothing was refreshed."""
+    """The outcome of the refresh in a run. `_Refreshed()` means that nothing was refreshed."""
 
     seconds: float = 0.0
     exports: tuple[ExportResult, ...] = ()

@@ -205,7 +205,7 @@ class ProgressLine:
 
 @contextmanager
 def show_progress() -> Iterator[Watcher]:
-    """Show a progress line on stderr during the block, if stderr is a terminal."""
+    """Yield an object that shows events in a progress line on stderr. It shows nothing if stderr is no terminal."""
     if not sys.stderr.isatty():
         yield HiddenProgress()
         return
@@ -265,9 +265,9 @@ def _format_part(done: int, total: int, noun: str) -> str:
 def _finished_share(event: Event | None, done: int, total: int) -> float:
     """Return the finished share of the work, from 0 to 1; 0 if it is unknown.
 
-    - If the event names a part and has bytes, it is the share of the bytes that are read. The bytes are those of the
-      whole backfill (if the part is a chunk), or of the lot of a first version.
-    - Otherwise, it is the share of the stage's fragments or partitions. It is unknown in the stage `reduce`.
+    - If the event has `part` and `total_bytes`, the result is `bytes / total_bytes`.
+    - Otherwise, it is the finished share of the stage's fragments or partitions. It is unknown in the stage `reduce`.
+      Running fragments or partitions count in proportion to the finished tasks of Spark.
 
     Args:
         event: The last event; None before the first.

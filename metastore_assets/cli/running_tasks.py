@@ -42,7 +42,7 @@ class RunningTasks:
         self._counts = (0, 0)
 
     def close(self) -> None:
-        """Stop the polling thread. The handler of a Spark Connect session stays registered."""
+        """Stop the thread that polls a classic session. A Spark Connect session continues to call this object."""
         self._closed.set()
 
     def _watch(self, tracker: Any) -> None:

@@ -226,9 +226,9 @@ def _fit(fields: Sequence[_Field], rows: Sequence[Row], width: int) -> tuple[Seq
 
 
 def _split_fields(fields: Sequence[_Field], rows: Sequence[Row], limits: _CellLimits, width: int) -> list[list[_Field]]:
-    """Split the fields into as few grids as possible, none wider than `width`. Each grid begins with the first field.
+    """Split the fields into grids of at most `width` terminal cells. Each grid begins with the first field.
 
-    A grid with only one other field may be wider.
+    A grid with two fields may be wider, because one field after the first is always included.
     """
     first, *others = fields
     grids = [[first]]

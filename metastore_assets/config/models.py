@@ -585,7 +585,10 @@ class MetastoreConfig(ConfigModel):
         return (*self.tables, *self.databases)
 
     def sensor_status(self, entry: SharedTableConfig, override: SensorStatus | None = None) -> SensorStatus:
-        """Return the initial status of the sensor of a table or database: its `sensor.status`, or else `sensors`.
+        """Return the initial status of the sensor of a table or database.
+
+        It is `override`, if given, otherwise the entry's `sensor.status`. If that is not set, it is the key `sensors`
+        of this configuration.
 
         Args:
             entry: The table or database.

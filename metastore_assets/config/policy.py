@@ -137,13 +137,14 @@ class ResolvedPolicy(ConfigModel):
         return 2 if self.frequencies == "repeated" else 1
 
     def resolve(self, mode: CardinalityMode) -> ResolvedPolicy:
-        """Return a copy of the policy with the decision whether all values are enumerated.
+        """Return a copy of the policy that contains a decision: whether all distinct values are stored with counts.
 
-        If `frequencies` is `repeated`, the decision sets `algorithm`: to `enumeration`, or else to `fingerprints`.
-        Otherwise, it sets `frequencies`: to `enumerated`, or else to `estimated`.
+        - With `frequencies: repeated`, `algorithm` becomes `enumeration` if they are stored, otherwise `fingerprints`.
+        - With any other `frequencies`, that key itself becomes `enumerated` if they are stored, otherwise `estimated`.
 
         Args:
-            mode: The decision: `enumerated`, or one of the two other words. Both mean that values are not enumerated.
+            mode: The decision. Only `enumerated` means that all distinct values are stored; `estimated` and
+                `fingerprinted` have the same effect here.
         """
         if self.frequencies == "repeated":
             decision = {"algorithm": "enumeration" if mode == "enumerated" else "fingerprints"}

@@ -73,7 +73,8 @@ class PartitionFilter:
 
         Args:
             table: The table's name or location, for messages.
-            types: The type of each partition column. `unknown_columns(types)` must be empty.
+            types: The type of each partition column. Callers report `unknown_columns(types)` as an error,
+                because a pattern for such a column is ignored here.
 
         Raises:
             LiteralError: A literal of the condition is not a value of its column.

@@ -90,8 +90,10 @@ def open_table_format(
 def _open_located(table: TableConfig, context: OpenContext) -> TableFormat:
     """Open a table at its configured location, in its configured or detected format.
 
-    If the configuration hides values, the table is a `RedactedFormat`. Raises ConfigError if the configuration declares
-    a schema, but the format has schemas itself; also the other errors of `open_table_format`.
+    If the configuration hides values, the result is a `RedactedFormat`, whose errors quote no values.
+
+    Raises ConfigError if the configuration declares a schema for a format whose tables have one, such as Delta. Also
+    raises the errors that `open_table_format` names.
     """
     registration = load_format(table.format or _detected_format(table))
     if table.declared and registration.has_schema:

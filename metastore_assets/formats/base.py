@@ -55,7 +55,8 @@ class FragmentReader(Protocol):
     def stored_columns(self) -> frozenset[str]:
         """Identities (see `FIELD_ID`) of the fragment's top-level columns, including partition and dropped columns.
 
-        UNMAPPED_COLUMNS is an item if the file has columns without an identity. Later metadata may give them one.
+        UNMAPPED_COLUMNS is an item if the file has columns without an identity. A later name mapping of the table may
+        assign an identity to these columns.
         """
 
     def read(self, field: pa.Field, *, encoded: bool = False) -> Iterator[pa.Array]:
@@ -290,7 +291,10 @@ class UnstreamableError(TableFormatError):
 
 @dataclass(frozen=True)
 class SortedFragments:
-    """The fragments of a snapshot as rows sorted by key. They can be read several times, and are not all in memory."""
+    """The encoded fragments of a snapshot, sorted by partition key and path.
+
+    They can be read several times, and are not all in memory.
+    """
 
     count: int
     """Number of fragments."""
@@ -409,8 +413,8 @@ class TableFormat(Protocol):
         The result is None if there were only ordinary commits, or if the kind of change is not known.
 
         Args:
-            previous: a snapshot that was current before.
-            current: a later current snapshot of the table.
+            previous: the snapshot that was current at an earlier time.
+            current: the snapshot that was current at a later time. After a rollback, it may be older than `previous`.
         """
 
     @abstractmethod

@@ -79,7 +79,7 @@ def restore_default_values(field: pa.Field, schema: pa.Schema) -> pa.Field:
 def field_default(field: pa.Field) -> Constant:
     """Return the default of a field, which is its value in files that lack the field; null if it has none.
 
-    Raises ArrowInvalid if a marker of `withhold_default_values` replaces the default.
+    Raises ArrowInvalid if the default is not stored because the column is hidden (see `withhold_default_values`).
     """
     data = (field.metadata or {}).get(INITIAL_DEFAULT)
     if data is None:
@@ -122,9 +122,10 @@ class FieldMatcher:
         self.longs_are_times = longs_are_times
 
     def identity(self, stored: pa.Field) -> str | None:
-        """Return the name of a field of a data file. With `by_id`, return its Parquet field id; None if it has none.
+        """Return what identifies a field of a data file: its name, if the matcher compares names.
 
-        For fields of the table see the function `identity`.
+        If the matcher compares ids (`by_id`), it is the Parquet field id; None if the field has none. The function
+        `identity` does the same for fields of the table.
         """
         if not self._by_id:
             return stored.name

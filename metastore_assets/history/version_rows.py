@@ -89,7 +89,7 @@ def find_hidden_columns(versions: VersionStore, number: int) -> set[str]:
 
 
 def remove_values_of(rows: pa.Table, mask: pa.Array) -> pa.Table:
-    """Return rows in which all statistics that reveal values are null where `mask` is true."""
+    """Return all rows. In those where `mask` is true, statistics that reveal values, such as `minimum`, become null."""
     import pyarrow.compute as pc
 
     for name in _REVEALS_VALUES:

@@ -94,7 +94,12 @@ def _arrow_file(table: str, fragment: Fragment) -> ArrowFile:
 
 
 def _validated_path(rows: SnapshotRows, file: ArrowFile) -> str:
-    """Return the path by which a dataset names a file. Raises MetastoreError if the table may not read it."""
+    """Return the path by which a dataset names a file. Only files on local disk are validated.
+
+    Raises:
+        FragmentError: The file no longer exists.
+        MetastoreError: The location refuses the path, for example because a link leads out of a confined location.
+    """
     path = file.location.full_path(file.path)
     if not file.location.is_local:
         return path

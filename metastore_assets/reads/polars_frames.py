@@ -26,7 +26,7 @@ def lazy_frame(rows: SnapshotRows) -> pl.LazyFrame:
 
 
 class _FrameSource:
-    """A source of frames for a query of Polars, as `register_io_source` needs it."""
+    """The rows of a snapshot as a data source of Polars: its method `read` is passed to `register_io_source`."""
 
     def __init__(self, rows: SnapshotRows, schema: pa.Schema) -> None:
         """Create a source.

@@ -276,7 +276,15 @@ def bound_by_format(
 
 
 def _narrow_by_metadata(bounds: ColumnBounds, metadata: pa.Table, cls: TypeClass) -> ColumnBounds:
-    """Narrow the bounds of a column with the metadata of a table format, a result of `TableFormat.bounds`."""
+    """Return the bounds of a column with minimum, maximum and null counts from the metadata of a table format.
+
+    If the metadata's values do not fit the type class, `bounds` is returned unchanged.
+
+    Args:
+        bounds: The bounds without statistics: only row counts are known.
+        metadata: The result of `TableFormat.bounds`, with one row per fragment.
+        cls: The type class of the column.
+    """
     try:
         minimum, maximum = (canonical(metadata[name].combine_chunks(), cls) for name in ("minimum", "maximum"))
     except UnsupportedTypeError:

@@ -105,8 +105,9 @@ class FilteredProfileReader:
         Raises NotStoredError if this view may not read data files.
 
         Args:
-            match: The fragments that match. If `partition` is given, the caller passes only those of this partition.
-            partition: The key of a partition; None for all partitions.
+            match: The fragments that match. If `partition` is given, it must have only those of this partition, because
+                all of them are counted. This is not checked.
+            partition: The key of a partition; None for all. What was read for the same partition is reused.
         """
         return self._partial_fragments(match, partition).row_count
 

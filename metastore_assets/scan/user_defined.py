@@ -27,10 +27,10 @@ _NOT_ALLOWED = "is not imported because you have not named it"
 
 
 class UserDefined:
-    """Computes the user-defined statistics of a version's columns over selected rows. Threads may share the object.
+    """Computes the user-defined statistics of a version's columns over the rows of one view.
 
     A statistic is absent, with a reason, if its class is not allowed or cannot be imported. It is absent too if the
-    class was changed after the version was written.
+    class was changed after the version was written. Threads may share the object.
     """
 
     def __init__(self, version: Version, allowed: Collection[str]) -> None:
@@ -59,10 +59,10 @@ class UserDefined:
     ) -> ColumnStatistics:
         """Return `row` with a result for each user-defined statistic that the column has in the table.
 
-        Results are computed for the selected rows. A result that cannot be computed is absent, with a reason.
+        Results are computed for the rows of the view. A result that cannot be computed is absent, with a reason.
 
         Args:
-            row: The statistics of the column over the selected rows.
+            row: The statistics of the column over the rows of the view.
             policy: The policy under which the states in `row` were computed.
             frequencies: The frequencies of all values in these rows; None if not all are stored.
             table_row: The statistics of the same column over the whole table.

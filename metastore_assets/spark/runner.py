@@ -330,7 +330,10 @@ def balance_bins(weights: Sequence[float], count: int) -> list[list[int]]:
 
 
 def prepare_task() -> None:
-    """Limit the threads and the garbage collection of a Python worker. Each Spark task calls this first."""
+    """Limit Arrow to one thread in a Python worker, and exclude existing objects from garbage collection.
+
+    Each Spark task calls this first.
+    """
     limit_arrow_threads()
     _freeze_modules()
 

@@ -123,8 +123,8 @@ def _reduce_groups(
 ) -> Iterator[pa.RecordBatch]:
     """Call the function `reduce` for each group in a Spark partition. Yield each packed result as a batch.
 
-    If `reduce` raises a MetastoreError, the packed error is yielded instead. Rows of `_RESULT_GROUP` are not reduced:
-    they are already packed, and are yielded unchanged.
+    If `reduce` raises a MetastoreError, the packed error is yielded instead of a result. Rows of the group
+    `_RESULT_GROUP` are packed errors and I/O counts of tasks. They are yielded unchanged.
 
     Args:
         packed_reduce: The pickled function `reduce`, an argument of `shuffle`.

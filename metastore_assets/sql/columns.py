@@ -104,7 +104,10 @@ def _to_numbers(values: pa.Array) -> pa.Array:
 
 
 def _to_times(values: pa.Array) -> pa.Array:
-    """Convert dates and timestamps to timestamps in microseconds. Null for those out of range and for other types."""
+    """Convert dates and timestamps to timestamps in microseconds.
+
+    A value becomes null if it does not fit into 64 bits of microseconds. For other types, all values are null.
+    """
     if not t.is_timestamp(values.type) and not t.is_date(values.type):
         return pa.nulls(len(values), _TIME)
     if t.is_timestamp(values.type) and values.type.unit == "ns":

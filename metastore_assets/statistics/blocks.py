@@ -86,7 +86,7 @@ class ValueBlock:
     def min_max(self) -> tuple[pa.Scalar, pa.Scalar]:
         """Return the least and the greatest value as scalars of the canonical type.
 
-        The block must have values, and no NaN.
+        Call it only for a block that has values and no NaN, such as a non-empty `without_nan`. This is not checked.
         """
         if self.numbers is not None:
             return self._scalar(self.numbers[0]), self._scalar(self.numbers[-1])
@@ -109,8 +109,8 @@ def sorted_block(frequencies: Frequencies) -> ValueBlock:
     """Return a sorted block of values.
 
     Args:
-        frequencies: Ascending values with their counts in the whole column. The caller ensures that they are greater
-            than all values in earlier blocks of the column.
+        frequencies: Ascending values with their counts in the whole column. They must be greater than all values in
+            earlier blocks of the column, because distinct values are counted block by block. This is not checked.
     """
     cls, values = frequencies.type_class, frequencies.values
     ordinals = numbers(values, cls) if cls.is_ordinal else None

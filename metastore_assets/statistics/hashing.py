@@ -124,11 +124,13 @@ def _hash_short(values: pa.LargeBinaryArray) -> Words:
 
 
 def _hash_block(words: Words, bounds: npt.NDArray[np.int64]) -> Words:
-    """Return the hash states of short byte strings, computed word by word for all strings at once.
+    """Return the hash state of each byte string, as `_hash_short` does, for one block of strings.
+
+    The n-th words of all strings are hashed together, for n = 1, 2 and so on.
 
     Args:
-        words: The bytes of all strings in sequence, as words.
-        bounds: The offset of each string in bytes, and the end of the last one.
+        words: A buffer of 64-bit words, with the bytes of all strings one after the other. Strings begin at any byte.
+        bounds: The offset of each string in the buffer in bytes, and the end of the last string.
     """
     lengths = np.diff(bounds)
     # By decreasing length: the strings that have an n-th word come first.

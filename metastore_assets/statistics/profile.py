@@ -149,7 +149,8 @@ class _LeafProfiler:
     def add(self, array: pa.Array) -> None:
         """Add the next chunk of values.
 
-        After a value out of range of the type class, only counts and lengths are updated.
+        Once a value was out of range of the type class, such as a decimal of more than 38 digits, the profile has no
+        statistics of values. Only the numbers of values and nulls, and the lengths, are then updated.
         """
         nulls = _count_nulls(array)
         self.null_count += nulls

@@ -70,8 +70,8 @@ class Digest:
         """(ranks, values): points of a curve, between which ranks and values are interpolated.
 
         Ranks are from 0 to the number of values. The first point is the minimum, and the last one is the maximum.
-        A cluster has its mean at the middle of its ranks. A frequent value has two points: at its first and its last
-        rank. The values of all points are multiplied by `_shrink_factor`.
+        Between them, each cluster has a point: its mean, at the middle of its ranks. The cluster of a frequent value
+        has two points: the value at its first rank and at its last. All values are multiplied by `_shrink_factor`.
         """
         ends = np.cumsum(self.weights)
         single = _count_steps(ends, self.weights) >= 2

@@ -92,7 +92,7 @@ class Location:
 
     @property
     def folder(self) -> Location:
-        """The folder that contains the file at this location. It is `confined` if this location is."""
+        """The folder that contains the file at this location. Its `confined` is that of this location."""
         return replace(self, uri=self.uri.rpartition("/")[0] or "/")
 
     @property

@@ -62,7 +62,11 @@ def scalar_text(value: pa.Scalar) -> str:
 
 
 def value_repr(value: object) -> str:
-    """Return `repr(value)`, also for scalars and tuples with dates that Python cannot represent."""
+    """Return `repr(value)`, or a substitute if it fails, as for a date after the year 9999.
+
+    The substitute of an Arrow scalar contains its `scalar_text`. That of a tuple has the result for each of its items.
+    Any other value becomes `…`.
+    """
     try:
         return repr(value)
     except (OverflowError, ValueError):

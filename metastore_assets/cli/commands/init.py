@@ -162,11 +162,11 @@ def _entry(uri: str, catalogs: Mapping[str, Any], names: set[str]) -> dict[str, 
 def _find_proposals(
     invocation: Invocation, entries: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any], file: Path
 ) -> list[TableProposal | DatabaseProposal] | None:
-    """Read the tables and databases of some entries. Report each error, and return None if there is any.
+    """Read the tables and databases at some locations. Report each error, and return None if there is any.
 
     Args:
         invocation: The invocation, for reports of errors.
-        entries: The entries, by location as the user wrote it.
+        entries: For each location as the user wrote it, the entry under `tables` of the configuration.
         settings: Root and catalogs of the configuration.
         file: The path of the configuration.
     """

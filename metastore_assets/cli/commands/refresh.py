@@ -126,7 +126,10 @@ def _answer(result: Answer, verbose: bool, as_json: bool) -> None:
 
 
 def _plan_to_answer(plan: Plan) -> dict[str, Any]:
-    """Convert a plan to a JSON object like the result of a refresh."""
+    """Return a plan as a JSON object. `published` says whether the plan publishes a version.
+
+    If so, `version` is its number. Otherwise, `version` is the number of the newest version, which stays.
+    """
     answered = {**plan.to_json(), "published": plan.publishes}
     return answered if plan.publishes else {**answered, "version": plan.number - 1}
 

@@ -330,8 +330,8 @@ def _is_ours(file: PartitionStatisticsFile) -> bool:
 def _change_properties(table: Table) -> dict[str, str]:
     """Return properties for exported blobs: the table's current metadata file and the time of its last change.
 
-    The commit that registers the blobs updates the table's time. With these properties, `last_changed_ms` returns the
-    earlier time.
+    The commit that registers the blobs sets the table's `last-updated-ms`, although no row changes. From these
+    properties, `last_changed_ms` knows the time of the last change before that commit.
     """
     metadata = table.metadata.model_dump(
         mode="json", by_alias=True, include={"last_updated_ms", "metadata_log", "statistics"}

@@ -367,10 +367,10 @@ def _added_file(action: Mapping[str, Any], with_statistics: bool) -> AddedFile:
 
 
 def _statistics_text(stats: Any) -> str | None:
-    """Return `stats` if it is the text of a JSON object; otherwise None.
+    """Return `stats` if it is a text that seems to be a JSON object; otherwise None.
 
-    A text that begins with a row count is not parsed, and is returned even if its end is invalid. Raises LimitError if
-    the text is beyond the limits of `parse_json`.
+    To save time, a text that begins with a row count is returned without parsing, even if its end is invalid. Any other
+    text is parsed. Raises LimitError if a parsed text is beyond the limits of `parse_json`.
     """
     if not isinstance(stats, str) or not stats:
         return None

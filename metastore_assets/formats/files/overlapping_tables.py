@@ -78,7 +78,7 @@ class OverlappingTables:
         """Record a data file below the location, if it may belong to another table.
 
         Two kinds of files are recorded: symbolic links, and the first file whose path shows an unsupported format.
-        The caller must also pass the path to `add_file`. An empty path means that the location itself is the data file.
+        Metadata files are recorded by `add_file`. An empty path means that the location itself is the data file.
         """
         self.add_link(path)
         if self._table_file is None:

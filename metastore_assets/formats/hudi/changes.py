@@ -87,7 +87,7 @@ def writes_between(timeline: Timeline, record: StateRecord, state: HudiState) ->
 
 
 def further_instants(timeline: Timeline, state: HudiState, writes: WritesBetween) -> Sequence[Instant]:
-    """Return the instants on the timeline whose metadata are needed to plan the changes, besides those in `writes`.
+    """Return the completed instants whose metadata are needed to plan the changes, in addition to those of `writes`.
 
     Args:
         timeline: the timeline of the table.
@@ -143,7 +143,7 @@ class TouchedGroups:
         self._listed = _list_groups(timeline.location, self._groups)
 
     def add_commits(self, commits: Iterable[Commit]) -> None:
-        """Add what further commits did to the touched groups. The set of touched groups stays the same."""
+        """Record what commits wrote or replaced in the touched groups. What they did to other groups is ignored."""
         for commit in commits:
             writes = tuple(write for write in commit.writes if write.group in self._groups)
             replaced = tuple(group for group in commit.replaced if group in self._groups)

@@ -63,7 +63,7 @@ class HudiFragmentPlanner:
             location: the table's folder.
             planner: plans how the log files of the state are merged.
             columns: the columns of the state.
-            is_selected: returns whether the partition at a path is selected.
+            is_selected: returns True for the path of a partition that the configuration selects.
         """
         self._location = location
         self._planner = planner

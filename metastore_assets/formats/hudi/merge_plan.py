@@ -89,11 +89,13 @@ class MergePlanner:
         return PlannedSlice(file_slice, merge_plan, log_ranges)
 
     def _select_logs(self, file_slice: FileSlice) -> tuple[FileSlice, tuple[str, ...], LogRanges]:
-        """Leave out the log files of a slice that only writes outside of the table state have written.
+        """Select the log files of a slice that have blocks of writes in the table state.
+
+        Only in timeline layout 1 are log files left out. In other layouts, all log files of the slice are selected.
 
         Returns:
-            (slice, instants, log ranges): the slice with the other log files, the instants of the writes to merge, and
-            the `PlannedSlice.log_ranges`.
+            (slice, instants, log ranges): the slice with the selected log files, the instants of the writes to merge,
+            and the value of `PlannedSlice.log_ranges`.
         """
         if self._timeline.layout == 1:
             blocks = {stored: self._read_blocks(stored) for stored in file_slice.logs}

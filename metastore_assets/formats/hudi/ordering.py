@@ -147,7 +147,7 @@ def check_concurrent_values(logs: Iterable[str], field: str, kind: str, instants
     It matters if both gave the record the same ordering value, or if their ordering values cannot be compared. The
     order of concurrent writes is not defined. Log files without record keys raise UnsupportedError, too.
 
-    The arguments are those of `check_ordering_values`, which must have accepted the log files.
+    The arguments are those of `check_ordering_values`. Call that function first: this one relies on its checks.
     """
     writes: dict[tuple[str, object], str] = {}
     keys: dict[str, set[object]] = {}

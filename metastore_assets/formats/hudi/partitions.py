@@ -36,7 +36,10 @@ class PartitionPaths:
 
     @classmethod
     def of(cls, table: str, properties: Mapping[str, str]) -> PartitionPaths:
-        """Return the layout that the table's properties record. Older tables may lack any of these properties."""
+        """Return the layout of partition paths that the table's properties record.
+
+        Older tables lack some of these properties. Then `columns` may be empty, and `hive_style` or `encoded` None.
+        """
         recorded = next((properties[key] for key in _FIELDS if properties.get(key)), "")
         fields = [part.strip().partition(":") for part in recorded.split(",") if part.strip()]
         style = properties.get("hoodie.datasource.write.hive_style_partitioning")
@@ -195,7 +198,7 @@ def _named_columns(path: str) -> tuple[str, ...]:
 
 
 def _depth(properties: Mapping[str, str]) -> int | None:
-    """Return the number of folders that a formatted date takes; None if the format is not recorded."""
+    """Return the number of nested folders of a formatted date: 3 for `yyyy/MM/dd`; None if no format is recorded."""
     prefixes = ("hoodie.keygen.timebased", "hoodie.deltastreamer.keygen.timebased", "hoodie.streamer.keygen.timebased")
     for prefix in prefixes:
         output = properties.get(f"{prefix}.output.dateformat")

@@ -61,7 +61,10 @@ class HudiSchema:
         return tuple(name for name in names if not {name.lower(), name.partition(".")[0].lower()} & column_names)
 
     def with_texts(self, names: Sequence[str]) -> HudiSchema:
-        """Return the schema with text columns added. No file stores these columns."""
+        """Return the schema with a text column added for each name.
+
+        The names are those of partition columns that the schema lacks. Their values come from partition paths.
+        """
         return replace(self, columns=pa.schema([*self.columns, *(pa.field(name, pa.string()) for name in names)]))
 
 
@@ -171,9 +174,9 @@ def schema_of_columns(stored: pa.Schema) -> HudiSchema:
 
 
 def _check_no_column_renamed(location: Location) -> None:
-    """Raise TableFormatError if a column was renamed, or dropped and added again.
+    """Raise TableFormatError if schema evolution on read has renamed a column, or dropped it and added it again.
 
-    Files keep the old names.
+    Such a table cannot be read by column names, because older files still have the old column.
     """
     folder = f"{FOLDER}/.schema"
     names: dict[tuple[int, ...], str] = {}
@@ -200,8 +203,8 @@ def _check_no_column_renamed(location: Location) -> None:
 def _named_fields(fields: Sequence[Mapping[str, Any]], above: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:
     """Return a pair (path, name) for each field at any depth. The path has the ids from the top-level field down.
 
-    The name is preceded by the ids of the fields above. For a field `street` with id 7 in a field with id 3, the pair
-    is ((3, 7), "3.street").
+    Before the field's own name, the name has the ids of the fields above. For a field `street` with id 7 in a field
+    with id 3, the pair is ((3, 7), "3.street").
 
     Args:
         fields: the fields of a record.

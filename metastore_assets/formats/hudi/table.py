@@ -150,7 +150,7 @@ class HudiFormat(TableFormat):
         return self.snapshot().partition_columns
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """Return bounds that are all absent. Hudi stores column bounds in HFile, which is not supported."""
+        """Return one row per fragment without bounds: Hudi stores column bounds in HFile, which is not supported."""
         return bounds_table(snapshot, column, [FragmentBounds()] * len(snapshot.fragments))
 
     def _stream(self) -> SnapshotStream:
@@ -272,7 +272,10 @@ class HudiFormat(TableFormat):
         return HudiFragmentPlanner(self._location, merge_planner, columns, is_selected)
 
     def _metadata(self, timeline: Timeline, state: HudiState, columns: StateColumns) -> SnapshotMetadata:
-        """Return the metadata of a state's snapshot. The schema has Hudi's own columns if they are requested."""
+        """Return the metadata of a state's snapshot.
+
+        The schema begins with Hudi's own columns, such as `_hoodie_record_key`, if the table's options request them.
+        """
         schema = columns.complete_schema
         names = (*META_COLUMNS, OPERATION) if schema.has_operations else META_COLUMNS
         added = [pa.field(name, pa.string()) for name in names] if self._meta_columns else []

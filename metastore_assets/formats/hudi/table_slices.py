@@ -41,7 +41,7 @@ class TableSlices:
             timeline: the timeline of the table.
             state: the state to read.
             commits: the metadata of all instants on the timeline, including instants after the state.
-            is_selected: returns whether the partition at a path is selected.
+            is_selected: returns True for the path of a partition that the configuration selects.
         """
         self._timeline = timeline
         self._state = state

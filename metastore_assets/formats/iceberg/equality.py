@@ -214,7 +214,8 @@ class _RowSet:
     def _number_codes(self, index: int, codes: Codes, present: npt.NDArray[np.bool_]) -> Codes:
         """Append the distinct codes to `_distinct_codes`, ascending, and return the index of each code among them.
 
-        For example, it returns [1, 0, 1] for the codes [7, 3, 7]. `index` and `present` are not used.
+        For example, it returns [1, 0, 1] for the codes [7, 3, 7]. `index` and `present` are not used: they are only
+        here because `_encode_rows` passes them.
         """
         distinct_codes, numbers = np.unique(codes, return_inverse=True)
         self._distinct_codes.append(distinct_codes)

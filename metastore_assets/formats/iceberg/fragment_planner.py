@@ -131,7 +131,7 @@ class IcebergFragmentPlanner:
         The entries of all delete files are in memory, but those of data files are not.
 
         Args:
-            manifests: the manifests of the snapshot. Each must have a spec id.
+            manifests: the manifests of the snapshot. The caller has added the spec id of each to `specs_in_use`.
 
         Raises:
             UnstreamableError: the snapshot lists a data file several times, or contradicts its manifest list.
@@ -180,7 +180,7 @@ class IcebergFragmentPlanner:
             yield from self._read(reader, batch)
 
     def _read(self, reader: ManifestReader, manifests: Sequence[Manifest]) -> Iterator[FileEntry]:
-        """Read manifests at the same time, and yield their entries as `entries` does."""
+        """Read the manifests in parallel, and yield the same files as `entries`, in the order of the manifests."""
         locations = [self.files.locate(manifest.path) for manifest in manifests]
         outcomes = IsolatedRunner(threads=_READ_AT_ONCE).outcomes(
             with_arguments(reader.read),
@@ -214,7 +214,7 @@ class IcebergFragmentPlanner:
         return [Manifest(path, None, 0, 0, None) for path in snapshot.manifests]
 
     def _may_match(self, manifest: Manifest) -> bool:
-        """Return True if a manifest may have entries in selected partitions."""
+        """Return False if no entry of a manifest can be in a partition that the filter selects; otherwise True."""
         spec = self.partitions.specs.get(manifest.spec_id) if manifest.spec_id is not None else None
         if not self._filter.patterns or manifest.content != 0 or not spec or manifest.partitions is None:
             return True
@@ -268,9 +268,9 @@ class IcebergFragmentPlanner:
         )
 
     def _references(self, deletes: Deletes) -> _References:
-        """Return (position deletes, equality deletes): the delete files in the form that fragment sources read.
+        """Convert delete files to the objects `PositionDeletes` and `EqualityDeletes` that fragment sources contain.
 
-        Each delete file becomes one object, which is shared by all fragments that the file applies to.
+        Returns (position deletes, equality deletes). All fragments with the same delete files share these two tuples.
         """
         if deletes.digest not in self._shared:
             by_value = [file for file in deletes.files if file.content == EQUALITY_DELETES]

@@ -141,9 +141,10 @@ def _parse(raw: Mapping[str, Any], version: int) -> TableMetadata:
 
 
 def last_changed_ms(raw: Mapping[str, Any]) -> int:
-    """Return the time of the table's last change in milliseconds, ignoring commits of exported statistics.
+    """Return the time of the table's last change, in milliseconds since 1970.
 
-    If these commits counted, each export would cause a refresh, and each refresh an export.
+    A commit by which this project added its statistics to the table is no change. If it were one, each export of
+    statistics would cause a refresh, and each refresh an export.
 
     Args:
         raw: the content of the metadata file.

@@ -221,10 +221,10 @@ def _parse_mapping(fields: Any, what: str) -> _Tree:
 
 
 def _position_nodes(columns: _Tree, count: int) -> _Tree:
-    """Return the table's column for each of the `count` columns of a file, matched by position, in file order.
+    """Return the table's column for each of the `count` columns of a file, in file order.
 
-    The file's columns have the ids 1, 2, 3 and so on, or 0, 1, 2 and so on if the table has a column with the id 0. For
-    an id that no column of the table has, the result has a node without names and id.
+    The file's columns are taken to have the ids 1, 2, 3 and so on. If the table has a column with the id 0, they start
+    at 0. A column of the file whose id no column of the table has gets a node without names and id.
     """
     by_id = {node.id: node for node in columns}
     first = 0 if 0 in by_id else 1
@@ -290,7 +290,7 @@ def _deviations(mapping: _Tree, metadata: TableMetadata) -> _Deviations:
 
 
 def _levels(nodes: _Tree) -> Iterator[_Tree]:
-    """Yield the top-level fields together, then the children of each field together, at every depth."""
+    """Yield each group of sibling fields: first the top-level fields, then the children of each field at any depth."""
     if nodes:
         yield nodes
     for node in nodes:

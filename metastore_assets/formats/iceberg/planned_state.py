@@ -92,7 +92,10 @@ class PlannedState:
         ).encode()
 
     def check_only_files_differ(self, current: PlannedState) -> None:
-        """Raise NoDiffError if the current state may differ from this one in more than its files."""
+        """Raise NoDiffError if the files alone do not show which fragments differ between this state and a later one.
+
+        For example, the table was recreated, its schema changed, or this state has the flag `repeats_files`.
+        """
         if self.uuid != current.uuid:
             raise NoDiffError("the table was recreated")
         if self.crosses_partitions:

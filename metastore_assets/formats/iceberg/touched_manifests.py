@@ -119,7 +119,10 @@ FieldBounds = tuple[Any, Any, bool] | None
 
 
 def partition_bounds(partitions: Partitions, manifest: Manifest) -> list[FieldBounds]:
-    """Return the decoded bounds of each partition field of a manifest. The manifest must have a spec id."""
+    """Return the decoded bounds of each partition field of a manifest, in the order of its partition spec.
+
+    Unknown bounds are None. An assertion fails if `manifest.spec_id` is None.
+    """
     assert manifest.spec_id is not None
     spec = partitions.specs.get(manifest.spec_id, ())
     if manifest.partitions is None or len(manifest.partitions) != len(spec):

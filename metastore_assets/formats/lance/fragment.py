@@ -148,9 +148,9 @@ class LanceColumns:
 
 @contextmanager
 def _missing_files(files: Iterable[tuple[Location, str]]) -> Iterator[None]:
-    """Replace an error of pylance in the block by FileNotFoundError if one of the files is missing.
+    """If pylance fails in the `with` block, raise FileNotFoundError if one of `files` is missing.
 
-    pylance has no separate error for missing files. If no file is missing, the error of the block is unchanged.
+    pylance has no separate error for missing files. If none is missing, pylance's own error is raised.
     """
     try:
         yield

@@ -181,7 +181,10 @@ class LanceFormat(TableFormat):
         return Fragment(metadata.id, UNPARTITIONED, path, size, metadata.row_count, source)
 
     def _path(self, version: LanceVersion, metadata: FragmentMetadata) -> str:
-        """Return the path of a fragment's first data file; without data files, a unique text."""
+        """Return the path of a fragment's first data file.
+
+        For a fragment without data files, the result is the path of the manifest with the fragment's number.
+        """
         if not metadata.files:
             return f"{version.manifest_path}#fragment={metadata.number}"
         location, path = self._resolve(version, metadata.files[0])

@@ -140,7 +140,10 @@ def _newest(location: Location, branch: str | None, versions: Mapping[int, Lance
 
 
 def _read_tag(location: Location, name: str) -> tuple[str | None, int] | None:
-    """Return (branch, version) that a tag names; None if there is no such tag. The main branch is None."""
+    """Return the branch and the version number that a tag names; None if there is no such tag.
+
+    For a tag of the main branch, the result is (None, 7), for example.
+    """
     if not _REF.fullmatch(name) or "/" in name:
         return None
     path = f"{_TAGS}/{quote(name)}.json"

@@ -83,7 +83,10 @@ class AvroHeader:
 
 
 def read_avro_fields(source: pa.NativeFile) -> list[pa.Field]:
-    """Return the top-level columns of an Avro file from its header. Raises ArrowInvalid."""
+    """Return the top-level columns of an Avro file from its header.
+
+    Raises ArrowInvalid if two columns have the same name; also the errors of `read_header`.
+    """
     with _decoder_errors():
         schema = read_header(io.BufferedReader(source, 1 << 16)).arrow_schema
         check_distinct(schema.names)
@@ -91,7 +94,7 @@ def read_avro_fields(source: pa.NativeFile) -> list[pa.Field]:
 
 
 def read_avro_header(data: bytes) -> AvroHeader:
-    """Return the header of an Avro file that is in memory. Raises ArrowInvalid."""
+    """Return the header of an Avro file that is in memory. Raises the errors of `read_header`."""
     with _decoder_errors():
         return read_header(_stream(data))
 
@@ -251,7 +254,10 @@ class _Blocks:
         return self._position
 
     def _decompressed_blocks(self, stream: io.BufferedReader, header: AvroHeader) -> Iterator[bytes]:
-        """Yield each block in pieces: its counts, its decompressed data unless that is empty, and the sync marker."""
+        """Yield each block in pieces, with its data decompressed.
+
+        The pieces are the encoded counts of records and bytes, the data unless it is empty, and the sync marker.
+        """
         while stream.peek(1):
             count = _read_varint(stream)
             if count < 0:

@@ -57,7 +57,8 @@ def cast_dictionary(array: pa.Array, target: pa.DataType, matcher: FieldMatcher)
         matcher: casts values as the format of the table requires.
 
     Returns:
-        The cast array; None for other arrays, or if the cast of an entry might fail.
+        The cast array. None if `array` is no dictionary array of strings or bytes, or if the cast of an entry might
+            fail.
 
     Raises:
         ArrowInvalid: an index has no dictionary entry.

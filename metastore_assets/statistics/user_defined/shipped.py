@@ -65,7 +65,10 @@ class Benford(_CaseCounts):
         return [0] * _DIGITS
 
     def update(self, state: list[int], values: pa.Array, counts: pa.Int64Array) -> list[int]:
-        """Return the counts of first digits (`state`) after the values are counted. The first digit of -0.052 is 5."""
+        """Return `state`, the number of values by first digit, with these values added.
+
+        The first digit is the first one that is not 0: that of -0.052 is 5.
+        """
         text = pc.utf8_slice_codeunits(pc.utf8_ltrim(values.cast(pa.string()), "-0."), 0, 1)
         cases = pc.index_in(text, pa.array([str(digit) for digit in range(1, _DIGITS + 1)]))
         return self._add_cases(state, cases, counts)

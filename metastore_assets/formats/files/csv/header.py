@@ -135,7 +135,12 @@ class HeaderDetector:
         return _VALUE if shape is not None and _shape_of(cell) == shape else _NO_EVIDENCE
 
     def _classify_lone_cell(self, cell: str) -> str:
-        """Return the class of a first cell without values below it: `_VALUE`, `_MAYBE_VALUE` or `_NO_EVIDENCE`."""
+        """Return the class of a first cell without values below it.
+
+        Returns:
+            `_VALUE` if the file has only this row, and all its cells are numbers or nulls. Otherwise, `_MAYBE_VALUE`
+            for a number, and `_NO_EVIDENCE` for any other cell.
+        """
         if not self._other_rows and all(map(_is_number_or_null, self._cells)):
             return _VALUE
         return _MAYBE_VALUE if _is_number(cell) else _NO_EVIDENCE
@@ -316,7 +321,13 @@ def _check_shared_names(table: str, files: Sequence[tuple[str, bool | None, Firs
 
 
 def _classify_above_type(cell: str, below: pa.DataType) -> str:
-    """Classify the first cell of a column whose other values are not text, as `_NAME`, `_VALUE` or another class."""
+    """Classify the first cell of a column whose other values are of the type `below`, which is not text.
+
+    Returns:
+        `_VALUE` for a value that may occur in such a column, such as `1.5` or `007` above integers. `_NEITHER` for a
+        value of an unlike type, such as a date above integers, and for a flag such as `yes` above booleans. For any
+        other cell, the result of `_classify_text`.
+    """
     types = _types_of(cell)
     if _is_typed(types):
         return _VALUE if _are_alike(preferred(types), below) else _NEITHER

@@ -74,7 +74,7 @@ def read_text_batches(
 
 
 def blank_lines_are_rows(columns: int, options: CsvOptions) -> bool:
-    """Return whether each blank line of a file with this number of columns is a row with one null."""
+    """Return True if blank lines are rows, which needs one column and the option `skip_blank_lines: false`."""
     return columns == 1 and options.skip_blank_lines is False
 
 

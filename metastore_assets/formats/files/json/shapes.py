@@ -170,9 +170,9 @@ def arrow_type(table: str, column: str, shape: Shape, declared: Mapping[str, pa.
 
 
 def type_reasons(column: str, shape: Shape) -> Iterator[TypeReason]:
-    """Yield a reason for each type that a value of a column rules out.
+    """Yield one reason for each type that a column cannot have, because one of its values is of another kind.
 
-    The reason names the kind and the location of the first such value.
+    For example, a text in a column rules out integers. The reason names the kind and the location of such a value.
     """
     for type_, kinds in _KINDS.items():
         other_kind = next((kind for kind in shape.locations if kind not in kinds), None)
