@@ -225,7 +225,7 @@ def column_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics] = ()) -> T
 
 
 def picture_markdown(kind: Kind, summary: ProfileSummary, title: str) -> str:
-    """Return Markdown with a picture of the columns, which shows the data that files of one kind have.
+    """Return Markdown with a picture that shows, for each column, what one file contains, such as its histogram.
 
     For the kind `statistics`, tables of statistics follow below the picture.
 

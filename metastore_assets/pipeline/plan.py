@@ -85,7 +85,7 @@ class PlanInputs:
 
 @dataclass(frozen=True)
 class PartitionPlan:
-    """One partition of the next version, with its entry and its fragments in the published version."""
+    """One partition of the next version: its fragments there, and its entry and fragments in the published version."""
 
     key: str
     fragments: tuple[str, ...]

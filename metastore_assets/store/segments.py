@@ -314,7 +314,10 @@ class Segment:
         return self._file.omit_absorbed(one_chunk(sections[TOMBSTONES][self._key])), rows
 
     def omit_absorbed(self, rows: pa.Table) -> pa.Table:
-        """Return rows of the file without those that older segments have absorbed. The first column is the key."""
+        """Return rows of this file without those that a merge has already copied to an older segment.
+
+        The first column of `rows` is the key. `store.segment_levels` explains such merges.
+        """
         return self._file.omit_absorbed(rows)
 
     @property

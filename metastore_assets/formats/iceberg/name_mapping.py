@@ -95,7 +95,8 @@ class FallbackIds:
     def identity(self, kind: str) -> _Deviations:
         """Return a value by which two states of a table are compared.
 
-        If it is equal for both, they read each column of the table from the same column of a file.
+        If it is equal for both, they read each column of the table from the same column of a file. This assumes that
+        columns of Parquet files without field ids have the order of the oldest schema.
 
         Args:
             kind: the format of the files, such as `parquet`.
