@@ -58,4 +58,4 @@ def test_two_gigabytes_are_profiled_with_a_limit_of_one_and_a_half(tmp_path: Pat
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["fragments"]["profiled"] == 1
     too_little = refresh(tmp_path, "500m")
-    assert too_little.returncode == 1, "the limit has no effect, so the test above proves nothing"
+    assert too_little.returncode in (1, 3), "the limit has no effect, so the test above proves nothing"
