@@ -171,7 +171,10 @@ def collect_garbage_seldom() -> None:
 
 
 def call_with_frame_memory(function: Callable[[], T]) -> T:
-    """Call a function with memory for all Python frames of its calls, up to 512 KB, about 3,000 nested calls."""
+    """Call a function and return its result. Its nested calls do not allocate memory for their Python frames.
+
+    The 512 KB for these frames are allocated before the call. They suffice for a depth of about 3,000 calls.
+    """
     # Measured: 492 ms of CPU for `metastore top`, 474 ms with this.
     # CPython stores frames in chunks of 16 KB. A loop whose calls cross the end of a chunk maps and unmaps memory at
     # each call, which takes 7 us. The frame of `_call` is so large that its chunk has a size of 1 MB.

@@ -85,7 +85,10 @@ def s3_options(s3: "S3Resource") -> dict[str, str]:
 
 
 def _profile_options(name: str, region: str | None) -> dict[str, str | None]:
-    """Return credentials and region of an AWS profile as storage options.
+    """Return credentials and region of an AWS profile as storage options, such as `aws_region`.
+
+    `aws_session_token` is None for permanent credentials. `aws_region` is None if neither `region` nor the profile has
+    a region.
 
     Raises ConfigError if the profile does not exist or has no credentials.
 

@@ -229,7 +229,15 @@ def run_request(names: TableNames, state: SensorState, attempt: int) -> RunReque
 
 
 def _run_key(names: TableNames, snapshot: str, published: int, target: str, attempt: int) -> str:
-    """Return the key of a run. Dagster launches only one run with the same key, even if that run fails."""
+    """Return the key of a run. Dagster launches only one run with the same key, even if that run fails.
+
+    Args:
+        names: The table's names in Dagster.
+        snapshot: The id of the table's current snapshot.
+        published: The number of the newest version; 0 if there is none.
+        target: The result of `_target`.
+        attempt: The number of the attempt, from 1.
+    """
     # The number of the published version allows another run after the table returned to an earlier snapshot.
     return f"{names.tag}:{snapshot}:{published}:{PROFILE_VERSION}:{target}:{attempt}"
 

@@ -83,9 +83,10 @@ class Missing:
         )
 
     def is_too_early(self, configuration: str, interval: float, now: float) -> bool:
-        """Return whether a probe has to be skipped: its time has not come, and the configuration has not changed.
+        """Return True, to skip the probe, if `next_probe` is in the future and the configuration has not changed.
 
-        The result is False if `next_probe` is later than the longest wait from now. Then the clock was set back.
+        The longest wait between probes is five minutes, or one interval if that is longer. If `next_probe` is further
+        in the future, the clock was set back, and the result is False.
 
         Args:
             configuration: The digest of the table's configuration.
@@ -96,18 +97,25 @@ class Missing:
         return configuration == self.configuration and now < self.next_probe <= latest
 
     def describe(self, now: float) -> str:
-        """Return the message of a tick that requests no run because the table does not exist yet."""
+        """Return the message of a tick that requests no run because the table does not exist yet.
+
+        It contains the reason, and the seconds until the next probe.
+
+        Args:
+            now: The time in seconds since the epoch.
+        """
         seconds = max(0.0, self.next_probe - now)
         return f"the table does not exist yet: {self.reason}; the sensor checks it again in {seconds:.0f} s"
 
 
 def next_missing(before: Missing | None, configuration: str, reason: str, interval: float, now: float) -> Missing:
-    """Return the record after another probe has found no table.
+    """Return what to remember of a table after another probe has not found it, with the time of the next probe.
 
     The waits between probes are 1, 2, 4 … intervals. The limit is five minutes, or one interval if that is longer.
+    After a change of the configuration, the waits begin again with one interval.
 
     Args:
-        before: The record after the previous probe; None before the first.
+        before: The result after the previous probe; None if this is the first probe.
         configuration: The digest of the table's configuration.
         reason: The error message of this probe.
         interval: The seconds between ticks of the sensor.

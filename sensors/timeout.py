@@ -24,10 +24,12 @@ def tick_timeout() -> float:
 
 
 class TimeoutRunner(Generic[Result]):
-    """A runner of one call at a time in a thread, with a timeout. The error names the object that did not answer.
+    """A runner of one call at a time in a thread, with a timeout.
 
-    A thread cannot be killed. While a call still runs after its timeout, later ticks wait for its end instead of
-    starting another call.
+    After the timeout, `run` raises an error that names the object that did not answer.
+
+    A thread cannot be killed. While a call still runs after its timeout, the next `run` first waits for its end. If the
+    call does not end in time, `run` raises the error without starting another call.
     """
 
     def __init__(self) -> None:

@@ -34,7 +34,7 @@ _MAX_CELLS = 1000
 
 
 def table_checks(table: TableConfig) -> list[NamedCheck]:
-    """Return the configured checks of a table, plus `current` and `consistent`, which every table has."""
+    """Return the configured checks of a table, plus `current` and `consistent` if they are not configured."""
     configured = {type(check.check) for check in read_named_checks(table)}
     return read_named_checks(table, [check for check in _DEFAULT_CHECKS if type(check) not in configured])
 

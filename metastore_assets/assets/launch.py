@@ -160,10 +160,13 @@ def run_executor(
 
 
 def _find_launched_run(instance: DagsterInstance, job: RefreshJob, backfill: str, chunk: Chunk) -> str | None:
-    """Return the id of an earlier run for the same chunk of the backfill; None without one.
+    """Return the id of a run that was launched before for the same chunk of the backfill; None without one.
 
-    A failed run counts only if a failed check is the cause. If `chunk.read_again` is empty, only runs that have not
-    ended count.
+    A run that has not ended counts always. A failed run counts only if one of its checks failed, because checks run
+    after the version is published.
+
+    If `chunk.read_again` is empty, no ended run counts: the backfill was planned from a version that already contains
+    the results of such runs.
     """
     # Outdated partitions were planned from the newest version, which already contains the results of all ended runs.
     statuses = [*_UNFINISHED, *(_ENDED if chunk.read_again else ())]
@@ -287,8 +290,8 @@ def _is_tag_of(tag: str, table: str, job: str) -> bool:
 
     A readable tag must name the table: `orders`, or `sales.orders` if the assets have the prefix `sales`.
 
-    A tag that would be too long is shortened, and ends in a digest. Then prefixes are guessed from the job's name, in
-    which `_` may stand for `-` or `.`. One of the guesses must give the same tag for the table.
+    A tag that would be too long is shortened, and ends in a digest, so its table cannot be read. Then prefixes are
+    guessed from the job's name, in which `_` may stand for `-` or `.`. The table with one of them must have this tag.
 
     Args:
         tag: The value of `TABLE_TAG`, with or without a prefix.

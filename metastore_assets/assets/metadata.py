@@ -117,10 +117,10 @@ def profile_metadata(kind: Kind, table: TableDescription, uris: Sequence[str]) -
 
 
 def other_kinds_metadata(table: TableDescription) -> Metadata:
-    """Return the guarantees of frequencies and, if the table has ranks, of ranks.
+    """Return the guarantees of the table's frequencies and, if it has ranks, of its ranks.
 
-    They are metadata of the asset that has all profiles, with `outputs: table`. They are not needed with
-    `outputs: kinds`: `profile_metadata` gives each kind's asset its own guarantee.
+    With `outputs: table`, one asset stands for all kinds of files. It gets these guarantees in addition to that of its
+    statistics. With `outputs: kinds`, each kind has an asset, whose guarantee `profile_metadata` returns.
     """
     metadata = {"frequencies": MetadataValue.text(guarantee("frequencies", table.summary.rows))}
     if table.ranked:
@@ -140,7 +140,9 @@ def rounded_metadata(value: int | float) -> MetadataValue:  # type: ignore[type-
 
 
 def fitting_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics]) -> TableSchema | None:
-    """Return the table's columns for Dagster. Descriptions are left out if they would not fit into an event.
+    """Return the table's columns for Dagster, with a description of each column.
+
+    If the columns with descriptions do not fit into an event, all descriptions are left out.
 
     Args:
         schema: The columns.
@@ -175,7 +177,10 @@ def measured_metadata(rows: Sequence[ColumnStatistics]) -> Metadata:
 
 
 def _measures(row: ColumnStatistics) -> dict[str, MetadataValue]:  # type: ignore[type-arg]
-    """Return share of nulls, distinct count, mean and mean length of a column as metadata. Unknown ones are omitted."""
+    """Return share of nulls, distinct count, mean and mean length of a column, by names such as `amount/null_share`.
+
+    Unknown numbers, NaN and infinities are omitted.
+    """
     count = row.null_count + row.value_count
     measures: dict[str, int | float | None] = {
         "null_share": row.null_count / count if count else None,

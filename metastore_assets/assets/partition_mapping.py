@@ -144,10 +144,15 @@ class TablePartitions:
         return dict.fromkeys(values, ("", "")) if len(values) == 1 else None
 
     def _parse_key_pattern(self, template: str) -> Mapping[str, tuple[str, str]]:
-        """Parse a key pattern: `day={date:%Y}/country={country}` becomes `{"day": ("date", "%Y"), "country": ...}`.
+        """Parse a pattern for the table's partition keys, such as `day={date:%Y}/country={country}`.
 
-        The result has dimension and time format by partition column. Each of the two may be empty. Raises ConfigError
-        if the pattern is invalid or does not fit the definition.
+        Returns:
+            (dimension, time format) by partition column of the table: `{"day": ("date", "%Y"), "country": ("country",
+            "")}`. The dimension is empty if the definition is not multi-dimensional. The time format is empty if the
+            pattern has none for the column.
+
+        Raises:
+            ConfigError: The pattern is invalid, or does not fit the definition.
         """
         definitions = _dimensions(self.partitions_def)
         columns: dict[str, tuple[str, str]] = {}
@@ -241,8 +246,8 @@ the dimension's windows, and None if no such key can exist."""
 def _key_mapper(definition: PartitionsDefinition) -> _KeyMapper:
     """Return the function that converts the values of partition columns to a partition key of the definition.
 
-    For time windows, the function parses the values as one time. For other definitions, it takes one value, and returns
-    None if the value is no key of the definition.
+    If the definition has time windows, the function joins all values, such as year and month, and parses them as the
+    start of a window. Otherwise, it takes a single value, and returns None if that is no key of the definition.
 
     Args:
         definition: The definition in Dagster, or one dimension of a definition with several.

@@ -69,9 +69,11 @@ def find_pending_events(
 
 
 def reportable_contents(version: Version, grouping: PartitionGrouping) -> Mapping[str, str]:
-    """Return the content id of each partition or group, by ascending key; empty without partition columns.
+    """Return the content id of each group of partitions, by ascending group key; empty without partition columns.
 
-    Raises ConfigError if the grouping does not fit the table.
+    If the grouping has no columns, each partition is a group.
+
+    Raises ConfigError if the grouping's columns are not the first partition columns of the version.
     """
     return grouping.contents(version) if is_partitioned(version) else {}
 
@@ -88,9 +90,10 @@ def add_selected_events(
     table: Collection[Kind],
     key_map: PartitionKeyMap | None = None,
 ) -> PendingEvents:
-    """Return `events`, plus one for each partition and each kind of table-level file that the run was launched for.
+    """Return `events`, with an event for each partition and kind of table-level file that the run was launched for.
 
-    These have an event even if they did not change.
+    Such a partition or kind has an event even if it did not change. With `key_map`, a partition that the table does not
+    have gets an event with zero rows.
 
     Args:
         events: The events for changes.
@@ -236,14 +239,15 @@ def _recomputed_keys(
 def _changed_members(
     grouping: PartitionGrouping, differences: _Differences | None, groups: Collection[str]
 ) -> Mapping[str, tuple[str, ...]]:
-    """Return the keys of partitions whose content differs from the last complete report, by the key of their group.
+    """Return, for each group, the keys of its partitions that were added, removed or changed.
 
-    The result is empty if partitions are not grouped, or if the differences are unknown.
+    A partition is changed if its content differs from the last complete report. The result is an empty mapping if
+    partitions are not grouped, or if `differences` is None.
 
     Args:
         grouping: The rule by which partitions are grouped.
         differences: The partitions that differ; None if there is no report to compare with.
-        groups: The keys of the groups in the result.
+        groups: The keys of the groups, which become the keys of the result.
     """
     if not grouping.columns or differences is None:
         return {}

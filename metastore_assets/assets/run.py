@@ -162,7 +162,10 @@ class _TableRun:
 
     @classmethod
     def of(cls, context: AssetExecutionContext, configuration: Configuration, names: TableNames) -> "_TableRun":
-        """Create the run from Dagster's context. The configuration of the table is read again."""
+        """Create the run from Dagster's context.
+
+        The configuration is read now, because it may have changed since the code location was loaded.
+        """
         config = configuration.resolved()
         selection = _Selection.of(context, names)
         return cls(
@@ -322,7 +325,10 @@ class _TableRun:
         return partition_key_map(self.names, keys, self.context.instance)
 
     def _register_partitions(self, keys: Sequence[str]) -> None:
-        """Register keys as dynamic partitions in Dagster. Unregister all others, except in a backfill."""
+        """Register keys as the table's dynamic partitions in Dagster.
+
+        Unless the run belongs to a backfill, unregister the table's dynamic partitions that are not in `keys`.
+        """
         # Queued runs of a backfill name ranges of keys, so its runs unregister none.
         added, removed = register_partitions(
             self.context.instance, self.names.dynamic_partitions, keys, remove=self.selection.backfill is None

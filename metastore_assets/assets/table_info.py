@@ -94,12 +94,13 @@ def load_table_info(
 
 
 def look_up_tables(config: MetastoreConfig, tables: Sequence[str], timeout: float) -> Mapping[str, TableInfo]:
-    """Read format and partitioning from each table's newest version, or from the table itself if it has none.
+    """Return format and partitioning of each table, from its newest version.
 
-    Tables that cannot be read in time, or at all, are left out of the result.
+    Without a version, the table itself is read for its partitioning, and the format is None. Tables that cannot be read
+    in time, or at all, are left out of the result.
 
     Args:
-        config: A configuration with the values of its variables.
+        config: A configuration in which references such as `${VAR}` are replaced by the values of variables.
         tables: The names of the tables.
         timeout: Seconds to wait for all tables together.
     """

@@ -237,9 +237,10 @@ class VersionReport:
 
 
 def _group_metadata(entry: PartitionEntry, events: PendingEvents) -> Metadata:
-    """Return metadata of a group of partitions: how many partitions, fragments and bytes it has, and what changed.
+    """Return the metadata of a group: several partitions of the table that are one partition in Dagster.
 
-    What changed is the number of changed partitions, and up to `_CHANGED_KEYS` of their keys.
+    They are the numbers `partitions`, `fragments` and `bytes`. If `events` has the group's changed partitions, their
+    number is added as `partitions_changed`, and up to `_CHANGED_KEYS` of their keys as `changed_partitions`.
 
     The result is empty if `entry` is a single partition.
     """

@@ -107,7 +107,8 @@ class Check(BaseModel):
 
         Raises:
             NotStoredError: The version does not store a number that the check needs.
-            ColumnNotFoundError, LiteralError, ConfigError: The check does not fit the table.
+            ColumnNotFoundError, LiteralError, ConfigError: The settings of the check contradict the table. For example,
+                they name a column that the table does not have.
         """
 
     @abstractmethod

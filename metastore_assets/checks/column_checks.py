@@ -118,7 +118,11 @@ class Unique(Check):
     drill_down = "statistics"
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Compare the distinct count with the number of values. With an estimate, the finding is usually unknown."""
+        """Compare the exact distinct count with the number of values.
+
+        If the distinct count is an estimate or missing, it decides nothing. The finding is then `failed` if minimum and
+        maximum allow fewer distinct values than there are values, otherwise `unknown`.
+        """
         row = subject.row
         if not row.value_count:
             return nothing_to_check("values")
@@ -155,9 +159,9 @@ class Unique(Check):
 def _max_distinct(row: ColumnStatistics) -> int | None:
     """Return an upper bound of the number of distinct values; None if minimum or maximum is unknown.
 
-    If minimum and maximum are equal, the bound is 1, or 2 with NaN. Otherwise it depends on the type. For integers, it
-    is the number of integers from minimum to maximum. For other types, it is the number of values, where all NaN count
-    as one value.
+    - If minimum and maximum are equal, the bound is 1, or 2 if the column also has NaN.
+    - For classes of kind `integer`, such as dates, it is the number of physical values from minimum to maximum.
+    - For other classes, it is the number of the column's values, where all NaN count as one.
     """
     if row.minimum is None or row.maximum is None or row.type_class is None:
         return None

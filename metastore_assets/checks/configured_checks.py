@@ -58,9 +58,11 @@ def load_checked_config(path: str | os.PathLike[str] | None = None) -> Metastore
 
 
 def read_checked_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
-    """Read the configuration and validate its checks and exports, without resolving variables and paths.
+    """Read the configuration and validate it, including its checks and exports.
 
-    Raises ConfigError.
+    Relative paths stay relative. Variables stay in the fields in which `MetastoreConfig.resolve` replaces them later.
+
+    Raises ConfigError if the file cannot be read, or if a key or value is invalid.
     """
     return _read_validated(read_config, path)
 

@@ -154,7 +154,7 @@ class _PartitionSelection:
 
     @classmethod
     def of(cls, check: NamedCheck, table: Table) -> _PartitionSelection:
-        """Match the patterns of a check with the partitions of a version."""
+        """Return the partitions of a version that match at least one pattern in the check's setting `partitions`."""
         all_keys = [entry.key for entry in table.partitions()]
         selected: set[str] = set()
         missing = None

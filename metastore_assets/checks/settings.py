@@ -34,7 +34,10 @@ def parse_duration(value: Any) -> timedelta:
 
 
 def parse_share(value: Any) -> Decimal:
-    """Parse a share of a whole, such as 0.05 or `5%`, without rounding. Raises ValueError."""
+    """Parse a share of a whole without rounding: 0.05 and `5%` are equal.
+
+    Raises ValueError for anything but a finite number, without or with `%`. Negative shares and those above 1 pass.
+    """
     text = str(value).strip()
     try:
         number = Decimal(text.removesuffix("%"))

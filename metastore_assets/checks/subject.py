@@ -117,7 +117,7 @@ class Subject:
 
     @property
     def label(self) -> str:
-        """The column and the table as messages name them. Only checks of columns may use it."""
+        """The text by which messages name a column: `column 'id' of table 'orders'`. Only columns have one."""
         return f"column {self.column_name!r} of table {self.table.version.table!r}"
 
     def literal(self, value: ColumnValue) -> pa.Scalar:

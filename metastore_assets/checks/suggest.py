@@ -189,7 +189,7 @@ def _column_entries(subject: Subject, history: Sequence[Table]) -> Iterator[Entr
 def _value_entries(subject: Subject, *, is_unique: bool, history: Sequence[Table]) -> Iterator[Entry]:
     """Yield candidates for the checks `range`, `matches`, `lengths` and `drift` of a column.
 
-    The caller calls it only for a column without a candidate for `accepted_values`.
+    A column with a candidate for `accepted_values` needs none of them, so it is not passed to this function.
 
     Args:
         subject: The column.

@@ -266,7 +266,9 @@ def _file_differences(entries: dict[str, FragmentEntry], fragments: Sequence[Fra
 
 
 def find_contradictions(version: Version, rows: Sequence[ColumnStatistics]) -> Iterator[str]:
-    """Yield a message for each contradiction within a version.
+    """Yield a message for each place where the statistics of a version contradict each other.
+
+    Examples are a minimum that is greater than the maximum, and partitions whose rows do not add up to the table's.
 
     Args:
         version: The version.

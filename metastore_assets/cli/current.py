@@ -23,7 +23,7 @@ _TIMEOUT = 10.0
 
 
 class CurrentCheck:
-    """A request for a table's current snapshot, sent by a background thread as soon as the object exists."""
+    """A request for a table's current snapshot. A background thread sends it when this Python object is created."""
 
     def __init__(self, config: MetastoreConfig, table: str) -> None:
         self._config = config

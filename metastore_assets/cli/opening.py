@@ -129,7 +129,12 @@ def open_relation(
         The table or view, and the key of the partition; None for the whole table.
 
     Raises:
-        VersionNotFoundError, ConfigError, PartitionNotFoundError, PredicateError, ColumnNotFoundError, LiteralError
+        VersionNotFoundError: The table has no such version.
+        ConfigError: No table has that name.
+        PartitionNotFoundError: `partition` selects no partition or several.
+        PredicateError: The predicate does not parse or is not supported.
+        ColumnNotFoundError: The predicate names an unknown column.
+        LiteralError: A literal in the predicate does not fit the type of its column.
     """
     table = open_version(config, name, version)
     key = None if partition is None else table.resolve_partition(partition)

@@ -192,12 +192,15 @@ def _minimal_width(columns: Sequence[GridColumn], widths: Sequence[int], shown: 
 def _minimal_cells(columns: Sequence[GridColumn], widths: Sequence[int], shown: Sequence[int], index: int) -> int:
     """Return the least width in cells to which a column of a grid can be truncated.
 
-    A column that is aligned to the right, or has no heading, is never truncated. Headings are never truncated.
+    It is `_MINIMUM_WIDTH`, or `_MINIMUM_LAST_WIDTH` for the last shown column. It is greater if the heading is wider,
+    because headings are never truncated. A narrower column keeps its width.
+
+    A column that is aligned to the right, or has no heading, is never truncated.
 
     Args:
         columns: All columns.
         widths: The width of each column without truncation.
-        shown: The indices of the columns that are shown. The last one has a smaller minimum width.
+        shown: The indices of the columns that are shown.
         index: The index of the column.
     """
     column = columns[index]

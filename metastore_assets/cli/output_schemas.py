@@ -102,7 +102,7 @@ def command_schema(command: str) -> dict[str, Any]:
 
 
 def all_schemas() -> dict[str, Any]:
-    """Return one document with the version and the JSON schemas of all commands, by the command's name."""
+    """Return one JSON schema document with SCHEMA_VERSION and, by the command's name, the schemas of all commands."""
     keys, definitions = TypeAdapter.json_schemas([(name, "validation", adapter) for name, adapter in DOCUMENTS.items()])
     return {
         "$schema": _DIALECT,

@@ -72,7 +72,8 @@ class HiddenProgress:
 class ProgressLine:
     """A line that rich redraws several times a second: a spinner, the stage, its counts, and the elapsed time.
 
-    The line appears with the first event. It also counts the finished tasks of Spark's running jobs.
+    The line appears with the first event: a call of the object, of `working` or of `spark_starts`. It also counts the
+    finished tasks of Spark's running jobs.
     """
 
     def __init__(self, console: Console) -> None:

@@ -37,7 +37,10 @@ class RunningTasks:
         return self._counts
 
     def forget(self) -> None:
-        """Ignore the jobs that were counted so far, which Spark may still report as running."""
+        """Set both numbers to 0, for work that starts now.
+
+        In a classic session, the jobs that were counted so far stay ignored, even if Spark reports them as running.
+        """
         self._newest_ignored_job = self._newest_job
         self._counts = (0, 0)
 

@@ -23,7 +23,11 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _CellLimits:
-    """The widths in terminal cells to which the cells of the grid are truncated; None means no limit."""
+    """How narrow the cells of the grid are, in terminal cells.
+
+    Names of columns are truncated to the width `names`, and their values to the width `values`; None for no limit.
+    `gap` is the space between two columns.
+    """
 
     names: int | None = None
     values: int | None = None
@@ -211,7 +215,11 @@ def _draw_grid(page: Page, fields: Sequence[_Field], rows: Sequence[Row], limits
 
 
 def _fit(fields: Sequence[_Field], rows: Sequence[Row], width: int) -> tuple[Sequence[_Field], _CellLimits]:
-    """Return the most important fields that fit the width, and the widest limits with which they fit."""
+    """Return the fields to show in `width` terminal cells, and the limits of their cells.
+
+    Unimportant fields, such as `std dev`, are dropped only if the grid is too wide even with the narrowest limits. The
+    result has the widest limits with which the remaining fields fit.
+    """
     narrow = {field.column.heading: _width(field, rows, _LIMITS[-1]) for field in fields}
     for headings in ((), *_HIDDEN_FIRST):
         for heading in headings:

@@ -45,10 +45,10 @@ class ConfigModel(BaseModel, metaclass=_METACLASS):  # type: ignore[metaclass] #
     @model_validator(mode="before")
     @classmethod
     def _substitute_variables(cls, value: Any) -> Any:
-        """Replace references to environment variables, `${VAR}` or Dagster's `EnvVar`, by their values.
+        """Replace references to environment variables by their values, except where a `VariableResolver` does so later.
 
-        In fields named in `references`, and in keys that the class does not declare, an `EnvVar` becomes `${VAR}`. A
-        `VariableResolver` replaces that by the value later.
+        A reference is `${VAR}` or Dagster's `EnvVar`. In the fields named in `references`, and in keys that the class
+        does not declare, it stays a reference: an `EnvVar` becomes `${VAR}`.
         """
         value = env_vars_to_references(value)
         if not isinstance(value, Mapping):

@@ -28,7 +28,7 @@ _TOP = re.compile(r"top\(([1-9][0-9]{0,8})\)")
 
 
 def _class_references(value: Any) -> Any:
-    """Validate references to classes. A single one becomes a tuple of one. Raises ValueError for other values."""
+    """Return references to classes; a text becomes a tuple of one. Raises ValueError unless all are `module:Class`."""
     references = (value,) if isinstance(value, str) else value
     if not isinstance(references, list | tuple) or not all(
         isinstance(item, str) and _CLASS_REFERENCE.fullmatch(item) for item in references
@@ -117,7 +117,7 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def has_all_values(self) -> bool:
-        """Whether all values are stored with their frequencies; false if profiling may still decide otherwise."""
+        """Whether all values are stored with their frequencies; false while `is_undecided` is true."""
         return self.is_enumerated and not self.is_undecided
 
     @property

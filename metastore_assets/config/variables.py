@@ -95,8 +95,9 @@ class VariableResolver:
     def _resolve_text(self, text: str, path: Keys) -> str:
         """Replace the references in a text by values.
 
-        Two rules apply only with `preserve_secret_references`. A text below a key of secrets is returned unchanged. In
-        all other texts, each `${` that the result would contain becomes `$${`.
+        With `preserve_secret_references`, another process replaces references in the result again. Then a text whose
+        `path` has a key of secrets is returned unchanged. In any other text, `${` within the inserted values and from
+        the escape `$${` becomes `$${`, so that the other process does not take it for a reference.
         """
         if not self._preserves_secrets:
             return self.substitute_text(text, path)

@@ -148,17 +148,20 @@ def _in_parallel(
 def recorded_listings(config: MetastoreConfig) -> tuple[DatabaseListing, ...]:
     """Return the recorded listing of each entry of `databases`, without requests to catalogs.
 
-    A listing without a valid record has no tables.
+    An entry without a valid record gets a listing without tables.
     """
     return tuple(_recorded_listing(config, database, "it was not queried") for database in config.databases)
 
 
 def read_record(root: ObjectStore, key: str) -> frozenset[str] | None:
-    """Read the table names in the record of a database; None without a valid record. Raises StoreError.
+    """Read the table names in the record of a database; None if there is no valid record.
 
     Args:
         root: The root of the Metastore.
         key: The catalog and the database as `<catalog>.<database>`.
+
+    Raises:
+        StoreError: The root cannot be read.
     """
     try:
         document = parse_json(root.read(_record_path(key)))

@@ -75,7 +75,7 @@ class JobRequest:
 
 @dataclass(frozen=True)
 class JobAnswer:
-    """The result of a job: the newest version, or an error. Default values mean that no answer arrived."""
+    """The result of a job: the newest version, or an error. `JobAnswer()` means that no answer arrived."""
 
     version: int | None = None
     """The number of the newest version after a successful refresh; None after an error or without an answer."""

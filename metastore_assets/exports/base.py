@@ -85,7 +85,11 @@ class ExportMark:
 
     @staticmethod
     def property_names(scope: str = "") -> tuple[str, ...]:
-        """Return the names of the properties in which `to_properties` stores the mark, given the same scope."""
+        """Return the names of the three properties in which `to_properties(scope)` stores the mark.
+
+        Args:
+            scope: The scope that `to_properties` is called with: a part of each name, such as `hive`.
+        """
         prefix = f"{_PREFIX}{scope}." if scope else _PREFIX
         return tuple(f"{prefix}{name}" for name in ("version", "snapshot", "digest"))
 
@@ -112,7 +116,10 @@ class ExportedColumn:
 
 
 class ExportedVersion:
-    """The part of a version that a target writes: the selected columns, without hidden values."""
+    """The part of a version that a target writes: the columns that its option `columns` includes.
+
+    A hidden column has only its numbers of values and of nulls.
+    """
 
     def __init__(self, table: TableConfig, lookup: Table, options: ExportOptions, revision: str = "") -> None:
         """Create the view. Nothing is read yet.
@@ -148,7 +155,7 @@ class ExportedVersion:
         return ExportMark(version.number, version.snapshot, digest_texts(parts))
 
     def columns(self) -> list[ExportedColumn]:
-        """Return the columns that the option `columns` includes, in table order, with statistics of the table."""
+        """Return the columns that the option `columns` includes, in table order. Each has statistics of all rows."""
         return self._exported(self.lookup.statistics())
 
     def unmatched_patterns(self) -> list[str]:
@@ -265,10 +272,10 @@ class ExportTarget(ABC):
 
     @classmethod
     def statistics_for(cls, type: pa.DataType) -> tuple[str, ...]:
-        """Return the extra statistics that a refresh has to compute for this target, for columns of a type.
+        """Return the statistics that a refresh computes for columns of a type only because this target needs them.
 
-        Each is the name of a class of mergeable statistics, as `module:Class`. A refresh does not compute them for
-        hidden columns, nor for columns with value counts. Fragments whose profiles lack them are read again.
+        Each is the name of a class of mergeable statistics, as `module:Class`. Hidden columns and columns with value
+        counts do not get these statistics. A refresh reads fragments again whose stored profiles lack them.
         """
         return ()
 

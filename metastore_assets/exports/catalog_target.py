@@ -63,9 +63,13 @@ class CatalogTarget(ExportTarget):
         return {_ROWS: str(numbers.rows), _SIZE: str(numbers.bytes)}
 
     def content_of(self, numbers: Numbers) -> str:
-        """Return the value of the property `content` for a partition with these statistics.
+        """Return the text that identifies the statistics of a partition.
 
-        A registered partition that already has this value is not written again.
+        An export stores it as the property `content` of the partition. If a partition in the catalog already has this
+        text, the export does not write the partition again.
+
+        Args:
+            numbers: The statistics to write for the partition.
         """
         return numbers.content
 
@@ -237,15 +241,15 @@ class CatalogTarget(ExportTarget):
         return has_our_rows and columns.unchanged(_stored_counts(table, columns)) == columns.names
 
     def _has_our_rows(self, properties: Mapping[str, str]) -> bool:
-        """Return whether the properties of a partition still have the row count that an export recorded in them."""
+        """Return whether a partition's `numRows` still equals the row count that our export stored in `content`."""
         content = properties.get(self._names.content)
         return content is not None and content.partition(":")[0] == properties.get(_ROWS, "")
 
     def _registered(self, table: RegisteredTable, declared: TableDeclaration) -> RegisteredPartitions:
-        """Return the registered partitions; none if partitions are not exported.
+        """Return the partitions that the catalog has; none if partitions are not exported.
 
-        Raises ExportError if another program wrote statistics of any partition, unless the option `replace` is set or
-        an export of the table is incomplete.
+        Raises ExportError if another program wrote statistics of any partition. Nothing is raised if the option
+        `replace` is set, or if an export of the table is incomplete.
         """
         types = list(declared.keys.values())
         registered = RegisteredPartitions([name.lower() for name in declared.keys], types, {})

@@ -77,7 +77,7 @@ def read_export_entries(table: SharedTableConfig) -> list[ExportEntry]:
 
 
 def _conflicts(table: SharedTableConfig, entries: Sequence[ExportEntry]) -> Iterator[str]:
-    """Yield an error message for each conflict of an entry with another entry, or with the key `partitions`."""
+    """Yield an error message for entries that would replace each other, and for `exports` beside `partitions`."""
     kinds = Counter(entry.target.kind for entry in entries if entry.target.is_single)
     for kind in (kind for kind, number in kinds.items() if number > 1):
         names = [entry.name for entry in entries if entry.target.kind == kind]

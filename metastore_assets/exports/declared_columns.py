@@ -88,7 +88,7 @@ class DeclaredColumns:
         return result
 
     def notes(self) -> list[str]:
-        """Return a sentence for each reason why `declare` omitted columns. It names them: `left out, because …: a, b`.
+        """Return a text per reason for which `declare` omitted columns, with their names: `left out, because …: a, b`.
 
         The reasons are:
 
@@ -121,6 +121,9 @@ def twins_note(names: Iterable[str]) -> list[str]:
 
 
 def top_level_columns(version: ExportedVersion) -> dict[str, str]:
-    """Return top-level columns by the path of their first leaf: `{"id": "id", "address.city": "address"}`."""
+    """Return the name of each top-level column by its path, such as `{"id": "id", "address": "address"}`.
+
+    Path and name differ only if two paths of the table would be equal; see `schema_leaves`.
+    """
     schema = version.version.schema
     return {leaves[0].path: field.name for field, leaves in zip(schema, schema_leaves(schema), strict=True)}

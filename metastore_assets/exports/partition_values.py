@@ -44,7 +44,7 @@ def version_values(key: str, names: Sequence[str], types: Sequence[str]) -> Part
         types: The metastore's types of these columns.
 
     Returns:
-        The values in the order of `names`; None if the key has other columns.
+        The values in the order of `names`; None if the columns of the key are not exactly those in `names`.
     """
     values = {name.lower(): value for name, value in decode_partition_key(key)}
     if set(values) != set(names):

@@ -69,7 +69,9 @@ def write_exports(
 def read_export_states(
     table: TableConfig, objects: ObjectStore, version: Version, names: Sequence[str] = ()
 ) -> tuple[ExportResult, ...]:
-    """Return the state of each target: `current`, `behind`, `absent` or `failed`. Nothing is written.
+    """Return the state of each target: `current`, `behind`, `absent` or `failed`.
+
+    `ExportState` explains them. Nothing is written.
 
     The arguments and errors are those of `write_exports`.
     """

@@ -53,7 +53,7 @@ def eliminating_statistics(
 
 
 def _without_repeats(joined: StatisticNames) -> StatisticNames:
-    """Return lists of names such as `minimum, maximum, minimum` without repeated names."""
+    """Remove repeated names from each text: `minimum, maximum, minimum` becomes `minimum, maximum`."""
     lists, indices = np.unique(joined, return_inverse=True)
     return np.array([", ".join(dict.fromkeys(names.split(", "))) for names in lists.tolist()], np.str_)[indices]
 
@@ -89,9 +89,8 @@ def _leaf_statistics(
 ) -> StatisticNames:
     """Return for each set of rows the name of the statistic that proves that none of its rows matches a leaf.
 
-    The name has no meaning for a set that may have matching rows.
-
-    Minimum, maximum and counts are considered first, then value counts by partition, then the value filter.
+    The name has no meaning for a set that may have matching rows. If several statistics prove it, the order is:
+    minimum, maximum and the counts of nulls and NaN; value counts by partition; the value filter.
     """
     names = leaf.eliminating_statistic(column)
     if leaf not in limits and leaf not in filters:

@@ -103,7 +103,7 @@ class UnboundLiteral(CompleteClass, abstract=True):
         """
 
     def replacement(self, cls: TypeClass) -> str:
-        """Return what a message suggests instead of this literal for a type class, such as `an integer`."""
+        """Return what a message asks for instead of this literal: `an integer` in `give an integer`."""
         return expected_form(cls)
 
 
@@ -125,8 +125,8 @@ class TextLiteral(UnboundLiteral):
     def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
         """Convert the text to the target's class.
 
-        A literal with a `kind`, such as `date '2024-01-31'`, can become only a date, time or timestamp. Only the kind
-        `date` can also become a string.
+        A literal with a `kind`, such as `date '2024-01-31'`, can become a date, time or timestamp. If the kind is
+        `date`, it can also become a string. It cannot become any other class.
 
         Raises:
             LiteralError: The text is not a value of the target, or the `kind` does not fit the target's class.
@@ -242,7 +242,8 @@ class UnboundPredicate(CompleteClass, abstract=True):
 
         Args:
             binder: Resolves names to the columns of the table.
-            negated: Whether to return the negation. Rows for which this predicate is null match neither.
+            negated: Whether to return the negation. If the predicate is null for a row, neither it nor its negation
+                matches the row.
             depth: The number of operators around this one.
 
         Raises:

@@ -283,9 +283,10 @@ class Snapshot(SnapshotMetadata):
 
 
 class UnstreamableError(TableFormatError):
-    """Raised while fragments are streamed, if all of them must be read together.
+    """Raised while fragments are streamed, if a format cannot yield them one by one.
 
-    Call `TableFormat.snapshot` instead.
+    For example, a snapshot lists a data file twice. Call `TableFormat.snapshot` instead: it reads all fragments
+    together, and returns them or raises the final error.
     """
 
 
@@ -443,7 +444,7 @@ class TableFormat(Protocol):
 
         The work depends on the commits in between, not on the size of the table. The result of a format that does not
         override this method is a `NoDiff`. If `current()` was called just before, the difference may end at the
-        snapshot that it returned.
+        snapshot that `current()` returned.
 
         Args:
             since: a snapshot that was current before.
@@ -483,8 +484,8 @@ class TableFormat(Protocol):
 def retry_while_files_are_removed(read: Callable[[], T]) -> T:
     """Return the result of a function that lists files of metadata and then reads them.
 
-    If a writer removes a listed file meanwhile, such as an old checkpoint, the function raises FileNotFoundError. It is
-    then called again, three times in all; the last error is raised.
+    If a writer removes a listed file meanwhile, such as an old checkpoint, the function raises FileNotFoundError. Then
+    the function is called again. There are at most three calls; if the third one fails too, its error is raised.
     """
     for _ in range(_ATTEMPTS - 1):
         with suppress(FileNotFoundError):

@@ -48,7 +48,8 @@ class MetadataCache:
         Args:
             load: returns the values that the table's last version stores. It is called at most once, for the first key
                 that is not cached in this process.
-            ignore_process: whether to share no values with other tables of this process.
+            ignore_process: if true, the caches of other tables in this process do not get values from this cache, and
+                this cache gets none from them.
         """
         self._load = load
         self._loaded: Mapping[bytes, bytes] | None = None

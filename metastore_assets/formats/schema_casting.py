@@ -289,9 +289,9 @@ def _cast_list(array: pa.Array, target: pa.ListType, matcher: FieldMatcher) -> p
 
 
 def _check_times(array: pa.Array) -> pa.Array:
-    """Return the array. Raises UnsupportedError if it has a time that is no time of a day.
+    """Return the array unchanged. Raises UnsupportedError if it has a time before 0:00 or from 24:00 on.
 
-    Other libraries would take such a time for another one. DuckDB and PostgreSQL have the time 24:00:00.
+    DuckDB and PostgreSQL can write 24:00:00. Libraries that do not know this time would take it for another one.
     """
     if pa.types.is_time(array.type):
         unit = array.type.unit

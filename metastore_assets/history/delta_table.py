@@ -66,7 +66,10 @@ class HistoryTable:
     """
 
     def __init__(self, objects: ObjectStore) -> None:
-        """Prepare access to the history in a table's folder. Raises StoreError if none can be stored there."""
+        """Prepare access to the history in a table's folder.
+
+        Raises StoreError if the folder cannot store a history, for the reason that `explain_unavailable` returns.
+        """
         reason = explain_unavailable(objects)
         if reason is not None:
             raise StoreError(reason)
@@ -181,9 +184,13 @@ class HistoryTable:
 
     @contextmanager
     def _translated_errors(self, verb: str) -> Iterator[None]:
-        """Convert errors of `deltalake` in the block to ConflictError or StoreError.
+        """Convert errors of `deltalake` in the block to errors of this package.
 
-        The message says what failed by `verb`: `read`, `write` or `compact`.
+        A failed commit becomes a ConflictError, because another process has probably changed the table. Other errors of
+        `deltalake` and Arrow, and any OSError or ValueError, become a StoreError.
+
+        Args:
+            verb: What failed, for the message: `read`, `write` or `compact`.
         """
         from deltalake.exceptions import CommitFailedError, DeltaError
 

@@ -90,11 +90,13 @@ def distinct_versions(rows: pa.Table) -> pa.Table:
 
 
 def points_table(points: Sequence[HistoryPoint]) -> pa.Table:
-    """Return points as a table, with one type for the values of all points.
+    """Return a table with a row per point. All values get one type, chosen by the first rule that applies.
 
     - If any value is a list or dict, all values become JSON texts.
-    - Integers and floats together become doubles. Values of other different types become texts.
     - If an integer is too large, all values become texts. The limit is 2**63, or 2**53 if there are floats.
+    - If there are only integers and floats, and both occur, all values become doubles.
+    - If values have several types, such as booleans and integers, all values become texts.
+    - If values have one type, they keep it.
     """
     values = [point.value for point in points]
     types = {type(value) for value in values if value is not None}

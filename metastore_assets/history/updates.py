@@ -36,9 +36,14 @@ _one_at_a_time = Lock()
 
 
 def append_versions(versions: VersionStore) -> int:
-    """Append the missing versions to a table's history; return the number of the last appended version (0 for none).
+    """Append all stored versions after the last one in a table's history.
 
-    Raises MissingPackageError if `deltalake` is not installed, and StoreError.
+    Returns:
+        The number of the last version in the history; 0 if the table has no versions.
+
+    Raises:
+        MissingPackageError: `deltalake` is not installed.
+        StoreError: The root or the history cannot be read or written, or other processes keep changing the history.
     """
     table = HistoryTable(versions.objects)
     for attempt in range(_ATTEMPTS):
@@ -97,7 +102,10 @@ def _read_last_appended(versions: VersionStore) -> int:
 
 
 def _may_be_removed(versions: VersionStore, number: int, grace: timedelta) -> bool:
-    """Return whether an outdated version may be removed: the version after it is older than `grace`, or is removed."""
+    """Return whether the time `grace`, during which a replaced version is retained, is over for a version.
+
+    It is over if the version after it is older than `grace`, or is itself removed.
+    """
     following = versions.objects.info(versions.documents.path(number + 1))
     return following is None or following.modified < datetime.now(UTC) - grace
 
@@ -131,8 +139,9 @@ def read_history(versions: VersionStore, newest: int) -> pa.Table:
 def remove_values(versions: VersionStore, before: int) -> None:
     """Remove the column values of old versions from a history, and the files that contained these values.
 
-    Counts are retained. A column whose values are hidden in the newest version loses its values in all versions.
-    Missing versions are appended to the history first.
+    Column values are statistics that reveal contents of rows, such as `minimum`. Counts are retained. A column whose
+    values are hidden in the newest version loses its values in all versions. Versions that the history lacks are
+    appended first.
 
     Args:
         versions: The versions of the table.

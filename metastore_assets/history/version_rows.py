@@ -84,7 +84,10 @@ def read_rows(versions: VersionStore, numbers: Sequence[int], hidden: Collection
 
 
 def find_hidden_columns(versions: VersionStore, number: int) -> set[str]:
-    """Return the field ids of the columns whose values are hidden in a version. Raises StoreError."""
+    """Return the field ids of the columns of a version whose values are hidden by their policy `values: hidden`.
+
+    Raises StoreError if the version does not exist or cannot be read.
+    """
     return {row.field_id for row in _statistics(versions, versions.read(number)) if row.reason == HIDDEN_REASON}
 
 

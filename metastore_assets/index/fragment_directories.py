@@ -201,8 +201,8 @@ class RangeFiles:
             store: The table's folder.
             kind: Which file of each range: `fragments` or `columns`.
             paths: The path of each file.
-            rows: The row of `RANGES` for each range, as a dict. Each has another `number`, by which the files are told
-                apart when they are read as one. This is not checked.
+            rows: For each range, its row of the schema `RANGES`, as a dict. No two rows may have the same `number`,
+                because it identifies a file when all are read as one. This is not checked.
         """
         names = [f"{kind}_{field.name}" for field in dataclass_fields(DividedFooter)]
         footers = [DividedFooter(*(row[name] for name in names)) for row in rows]

@@ -107,11 +107,18 @@ class IndexReader:
         return selection, concatenate_bounds(columns, [part.rows for part in parts])
 
     def exact_row_count(self, columns: Sequence[BoundColumn], condition: Condition) -> int | None:
-        """Return the exact number of rows that match a condition; None if the zones do not determine it.
+        """Return the exact number of rows that match a condition, if it is known.
 
-        They determine it if each zone matches completely or not at all, and no segment removes or replaces fragments of
-        an older one. In a segment without zones, each fragment must match completely or not at all. The arguments are
-        those of `select`.
+        The result is None in these cases:
+
+        - The bounds of a zone leave open whether all or none of its rows match. In a segment without zones, the bounds
+          of a fragment leave it open.
+        - A segment may remove or replace fragments of an older one.
+        - A part of a segment was already merged into an older one.
+
+        Args:
+            columns: The columns of the condition.
+            condition: The condition.
         """
 
         removed = self._segments.removed_keys(self._segments.map(lambda number, segment: segment.all_rows))
@@ -228,7 +235,10 @@ class IndexSelection:
 
     @property
     def is_sorted(self) -> bool:
-        """Whether all fragments are in the order of their keys. If not, they are so only within each segment."""
+        """Whether at most one reader of a segment has selected fragments, so that they are sorted by key.
+
+        Otherwise, the fragments of one reader follow those of another, and only those of each reader are sorted.
+        """
         return sum(part.row_count > 0 for part in self._ranges) < 2
 
     @lock_free_cached_property

@@ -606,15 +606,18 @@ class LargeSegment(FragmentSegment):
         return pa.table({name: columns[name] for name in names})
 
     def _divide_columns(self, names: Sequence[str], ranges: RowRanges) -> tuple[list[str], list[str]]:
-        """Return (columns to read from files of fragments, columns to read from files of columns).
+        """Return (names to read from files of fragments, names to read from files of columns).
 
-        A range of fragments has one file of each kind. Only `row_count` and `bytes` are in both. They are read from a
-        file that other columns in `names` are read from.
+        Each range of keys has one file of each kind. Files of fragments have the columns of FRAGMENTS. Files of columns
+        have the flat columns, and copies of `row_count` and `bytes`. These two are read as follows:
+
+        - If `names` has another column of FRAGMENTS, such as `path`, they are read from files of fragments.
+        - Otherwise, if `names` has flat columns, they are read from files of columns.
+        - If `names` has nothing else, few rows are read from files of fragments, many from files of columns.
 
         Args:
             names: The columns to read.
-            ranges: The rows to read. Without other columns, `row_count` and `bytes` of few rows are read from files of
-                fragments, and those of many rows from files of columns (see `_SPARSE`).
+            ranges: The rows to read. They are few if they are at most 1 in `_SPARSE` of all rows.
         """
         from_fragments = [name for name in names if name in FRAGMENTS.names]
         from_columns = [name for name in names if name not in FRAGMENTS.names]

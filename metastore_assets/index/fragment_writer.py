@@ -151,11 +151,13 @@ class _IndexMerge:
 
         Args:
             store: The table's folder.
-            merge: What is merged: parts of segments, and a batch of new rows. A part comes from a segment in `base`, or
-                from one that the same commit wrote before. `merge.removed` applies only to parts from `base`.
+            merge: What is merged: parts of segments, and a batch of new rows. Some parts are from segments in `base`,
+                others from segments that this commit has already written. The keys in `merge.removed` only remove rows
+                of parts from `base`.
             base: The files of the index before the commit.
-            written: {path of a file of fragments: its directory, which has the file's zones and footers}. It has the
-                files that this commit wrote before, because directories are only stored at its end. `write` adds files.
+            written: {path of a file of fragments: its directory in memory, with the file's zones and footers}. It has
+                the files that this commit has already written, whose directories are not stored yet. `write` adds the
+                files that it writes.
         """
         self._store = store
         self._merge = merge
@@ -420,7 +422,7 @@ def _write_small(store: ObjectStore, parts: Sequence[IndexRows], tombstones: pa.
 
 
 def _slices(table: pa.Table, schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
-    """Yield the rows of a table, one per fragment, in slices of at most `rows` rows, as rows of a `MergeSource`.
+    """Divide a table with one row per fragment into slices of at most `rows` rows, for use as input of a merge.
 
     The first column of each slice has the keys of the fragments. The columns of `schema` follow. The table must be
     sorted by key, because the merge relies on this order. This is not checked.

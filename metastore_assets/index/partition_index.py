@@ -191,7 +191,8 @@ def stack_partitions(partitions: Sequence[tuple[str, int]], tables: Sequence[pa.
 def concat_partitions(parts: Sequence[PartitionRows]) -> PartitionRows:
     """Return the partitions and statistics of all parts, in the order of the parts.
 
-    In rows of statistics, POSITION becomes the position of the partition among the partitions of all parts.
+    The column POSITION of the statistics says to which partition a row belongs. It is renumbered: in the result, it is
+    the position of the partition among those of all parts.
     """
     if len(parts) == 1:
         return parts[0]
@@ -206,10 +207,11 @@ def concat_partitions(parts: Sequence[PartitionRows]) -> PartitionRows:
 
 
 def statistics_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """Return one schema for the statistics of all given schemas: POSITION, then every other column of any of them.
+    """Return one schema of statistics with all columns of the given schemas.
 
-    The columns in UNION_COLUMNS, such as `minimum`, may have another type in each given schema. In the result, their
-    values are structs with a field for each type class that `minimum` has in any given schema.
+    The first column is POSITION, which says to which partition a row belongs. The types of `minimum`, `maximum` and
+    `percentiles` may differ between the given schemas. In the result, the value of a bound or percentile is a struct,
+    with a field for each type class that `minimum` has in any given schema.
     """
     schemas = list(schemas)
     union = merge_unions(schema.field("minimum").type for schema in schemas if "minimum" in schema.names)

@@ -80,11 +80,11 @@ class RowRanges:
         return RowRanges(self.starts + rows, self.ends + rows)
 
     def overlaps(self, starts: Numbers, ends: Numbers) -> Mask:
-        """Return, for each range of another sequence, whether it has a row in common with these ranges.
+        """Return, for each of the ranges given by `starts` and `ends`, whether it has a row in common with `self`.
 
         Args:
-            starts: The first row of each other range, ascending.
-            ends: The row after the last one of each other range.
+            starts: The first row of each given range, ascending.
+            ends: For each given range, the row after its last one.
         """
         mask: Mask = np.searchsorted(self.ends, starts, "right") < np.searchsorted(self.starts, ends, "left")
         return mask

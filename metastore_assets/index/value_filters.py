@@ -126,7 +126,8 @@ class ValueFilterReader:
             field_id: Field id of the column.
             cls: The type class that the values were hashed with.
             hashes: The 64-bit hashes of the values.
-            keys: The keys of the fragments (see `fragment_key`). All of them are in the version.
+            keys: The keys of the fragments (see `fragment_key`). They must be in the version, because for a removed
+                fragment, an outdated filter may be used. This is not checked.
         """
         order = pc.sort_indices(keys)
         ordered = keys.take(order)
@@ -203,9 +204,9 @@ class _FilterFile:
         return {field_id: count.bit_length() - 1 for field_id, count in slices.items()}
 
     def keys_and_rows(self, keys: SegmentKeyRange | None) -> pa.Table:
-        """Return the fragments in a range of keys, sorted by key; all fragments of the file if `keys` is None.
+        """Return the fragments in a range of keys, sorted by key. None is the range of all keys.
 
-        Those that older segments have absorbed are omitted.
+        Fragments that were already merged into an older segment are omitted.
 
         The columns are `key`, and `row`: the position of the fragment in the file.
         """
@@ -214,9 +215,9 @@ class _FilterFile:
         return table if keys is None else keys.filter(table)
 
     def tombstones(self, keys: SegmentKeyRange | None) -> pa.Table:
-        """Return the tombstones in a range of keys, sorted by key; all tombstones of the file if `keys` is None.
+        """Return the tombstones (keys of removed fragments) in a range of keys, sorted. None is the range of all keys.
 
-        The only column is `key`. Those that older segments have absorbed are omitted.
+        The only column is `key`. Tombstones that were already merged into an older segment are omitted.
         """
         table = self._file.omit_absorbed(self._sections.read_section(TOMBSTONES, columns=["key"]))
         return table if keys is None else keys.filter(table)
@@ -267,7 +268,8 @@ class _FilterFile:
 
         Args:
             field_id: Field id of the column.
-            slice_bits: The number of leading hash bits that select the slice. Stored slices may use more or fewer bits.
+            slice_bits: The number of leading hash bits that select the slice. If slices are stored with another number
+                of bits, they are joined or filtered.
             slice_: Number of the slice: the value of these bits.
         """
         stored = self._slice_bits.get(field_id)
@@ -422,8 +424,8 @@ def _slices(
     """Yield the slices of a column for a new file, each as a table with a row per fragment.
 
     Args:
-        sources: The stored files and the batch that are merged. The mask of each is true for the fragments of the new
-            file whose filters it has.
+        sources: The stored files and the batch that are merged, each with a mask. The mask has an item for each
+            fragment of the new file: whether the fragment's filter comes from this file or batch.
         positions: For each fragment of the new file, its position in the file or batch that has its filters.
         field_id: Field id of the column.
         slice_bits: The number of leading hash bits that select a slice.

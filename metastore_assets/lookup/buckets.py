@@ -86,7 +86,7 @@ def match_buckets(keys: Sequence[str], name: str, buckets: frozenset[str]) -> li
 
     Args:
         keys: Partition keys.
-        name: The partition column with the bucket number. A key without it may have any bucket.
+        name: The partition column with the bucket number. A key without this column matches: its bucket is unknown.
         buckets: Bucket numbers as texts, as in partition keys.
     """
     matches = []

@@ -49,7 +49,7 @@ class TextValue:
 
 
 def parse_fraction(q: object) -> Fraction:
-    """Return a number from 0 to 1 as an exact fraction: 0.1 becomes 1/10. Raises LiteralError."""
+    """Return a number from 0 to 1 as an exact fraction: 0.1 becomes 1/10. Raises LiteralError for anything else."""
     try:
         if isinstance(q, bool) or not isinstance(q, (int, float, str, Decimal, Fraction)):
             raise ValueError(q)
@@ -150,7 +150,7 @@ class ColumnValues:
     def files(self) -> list[str]:
         """Return the paths of the files with the column's value counts; see `Relation.value_files`.
 
-        Raises NotStoredError.
+        Raises NotStoredError if the version has no value counts of the column.
         """
         self._require_value_counts()
         if not self._row.value_count:

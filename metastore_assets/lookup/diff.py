@@ -66,7 +66,7 @@ class ColumnDiff:
 
 @dataclass(frozen=True)
 class PartitionsDiff:
-    """The numbers of partitions that were added, removed or changed, or that are the same."""
+    """The numbers of partitions that were added, removed, changed or left unchanged between two versions."""
 
     added: int
     removed: int

@@ -52,7 +52,7 @@ class Distances:
     the values themselves are equal or greater."""
 
     def __str__(self) -> str:
-        """Return the three distances with three digits, as `metastore diff` prints them."""
+        """Return the three distances as `metastore diff` prints them: `PSI 0.120, KS 0.045, JS 0.031`."""
         return f"PSI {self.stability_index:.3f}, KS {self.kolmogorov_smirnov:.3f}, JS {self.jensen_shannon:.3f}"
 
 
@@ -89,7 +89,8 @@ def measure_distances(before: ComparedColumn, after: ComparedColumn, groups: int
         before: The column of the earlier version.
         after: The column of the later version.
         groups: The number of groups into which bins or values are merged for the stability index, at least 1. Few bins
-            or values lead to fewer groups. Values beyond the range of `before` form up to two more.
+            or values lead to fewer groups. Numbers, dates and times below the minimum or above the maximum of `before`
+            form up to two more groups.
     """
     old, new = before.row, after.row
     if old.type_class is None or new.type_class is None:

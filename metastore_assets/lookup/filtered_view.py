@@ -128,8 +128,8 @@ class MatchReader(Protocol):
         """Return the profile of the matching rows.
 
         Args:
-            match: The partitions and fragments whose matching rows are profiled. If `partition` is given, it must be
-                restricted to this partition: see `FilterMatch.within`. This is not checked.
+            match: The partitions and fragments whose matching rows are profiled. If `partition` is given, `match` must
+                have only this partition and its fragments (see `FilterMatch.within`). This is not checked.
             partition: The key of a partition; None for all. What was read for the same partition may be reused.
 
         Raises:

@@ -104,7 +104,9 @@ def _merge_neighbours(histogram: Histogram, limit: int) -> tuple[list[int], list
 
 
 def select_bins(histogram: Histogram, lower: pa.Scalar | None, upper: pa.Scalar | None) -> Histogram | None:
-    """Return the bins that may have values from `lower` to `upper`, both inclusive, as a histogram; None without any.
+    """Return a histogram of only those bins that may have values from `lower` to `upper`, both inclusive.
+
+    The result is None if there are no such bins.
 
     Args:
         histogram: The histogram.

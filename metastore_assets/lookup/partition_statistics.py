@@ -128,9 +128,10 @@ class _StatisticsRows:
         self._tables.append(table)
 
     def missing(self, column: int) -> npt.NDArray[np.int64]:
-        """Return the partitions for which no row of one column was added yet.
+        """Return the positions of the partitions for which no row of one column was added yet.
 
-        Partitions and the column are given as positions: the first partition and the first column of the result are 0.
+        Args:
+            column: The position of the column. As in `add`, positions are those in the result, counted from 0.
         """
         return np.flatnonzero(~self._is_present[:, column])
 

@@ -93,10 +93,12 @@ class Profile(Protocol):
 
 
 def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Digest | None, tuple[int, int]] | None:
-    """Return (quantile sketch, (number of -inf, number of +inf)).
+    """Return (quantile sketch, (number of -inf, number of +inf)) of a column's values.
 
-    Without a sketch, the result is (None, numbers of infinities) if the moments show that all numbers are infinite. If
-    they do not, the result is None.
+    If no sketch is stored, the result depends on the moments:
+
+    - They count infinities, but no finite values: the result is (None, numbers of infinities).
+    - Otherwise, the result is None.
 
     Args:
         digest: The quantile sketch of the finite values; None if none is stored.
@@ -223,8 +225,8 @@ class ProfileReader:
     def user_states(self) -> dict[str, bytes]:
         """Return the encoded states of user-defined statistics, by field id. Columns without stored states are missing.
 
-        The profile of a table has the states of all columns. Other profiles may omit those of columns whose values they
-        store completely.
+        The profile of a table has the states of all columns. Other profiles may lack the states of a column if they
+        store all values of the column.
         """
         if not self._files.states:
             return {}
@@ -415,7 +417,7 @@ class TableProfiles:
         return self._entries[key]
 
     def partition(self, key: str) -> PartitionEntry:
-        """Return the partition with a key. Raises PartitionNotFoundError."""
+        """Return the partition with a key. Raises PartitionNotFoundError if there is none."""
         entry = self.find_partition(key)
         if entry is None:
             name = self._version.table

@@ -154,8 +154,8 @@ class Pruner:
     def rows_by_partition(self, leaf: Leaf) -> Mapping[str, int] | None:
         """Return {partition key: number of rows that match a leaf}, from value counts by partition.
 
-        Partitions without such rows are missing. The result is None for leaves other than `=` and short `in`, and for
-        columns without value counts by partition.
+        Partitions without such rows are missing. The result is None if the leaf is neither `=` nor an `in` with few
+        values, or if the column has no value counts by partition.
         """
         values = leaf.equal_values()
         if not values or leaf.column.field_id not in self._columns_by_partition:
@@ -323,8 +323,8 @@ class Pruning:
             predicate: A bound predicate.
             unknown_columns: Field ids of columns whose statistics in this version are ignored.
             limit: The number of matching rows that are needed, at least 0; None for all. With a limit, only the fewest
-                fragments that together certainly have so many matching rows must be read. If even all fragments do
-                not certainly have so many, every fragment that may match must be read.
+                fragments that together certainly have so many matching rows must be read. If all fragments together
+                may have fewer, every fragment that may match must be read.
             selects_all: Whether to select all fragments, whatever their bounds are. Zones are then not tested.
         """
         self.version = pruner.version
@@ -418,7 +418,10 @@ class Pruning:
         return self._read(("partition_key",))["partition_key"].combine_chunks().dictionary_encode()
 
     def ids(self, mask: Mask) -> list[str]:
-        """Return the ids of the selected fragments for which a mask is true, in the order of the selection."""
+        """Return the ids of the selected fragments for which a mask is true, in order.
+
+        The mask has one item per selected fragment, like `must_read`.
+        """
         ids: list[str] = self._read(("id",))["id"].filter(pa.array(mask)).to_pylist()
         return ids
 
@@ -510,7 +513,10 @@ class Pruning:
 
     @explain_missing_files
     def _read(self, columns: Sequence[str]) -> pa.Table:
-        """Return columns of the selected fragments. Raises MissingFileError if the version has expired."""
+        """Return columns of the selected fragments (see `Pruning`), with one row per fragment.
+
+        Raises MissingFileError if the version has expired.
+        """
         return self._selection.fragments(columns)
 
     @lock_free_cached_property
@@ -578,9 +584,11 @@ class Pruning:
         return np.minimum(most[keys.indices.to_numpy()], self._row_counts)
 
     def _mask(self, leaf: Leaf, pruner: Pruner) -> Mask | None:
-        """Return for each fragment whether its value filter may contain a value that matches a leaf.
+        """Return for each selected fragment whether its value filter may contain a value that matches a leaf.
 
-        The result is None without value filters, or if at most one fragment may match anyway.
+        The result is None if the column has no value filters, or if the leaf is neither `=` nor an `in` with few
+        values. It is also None if the fragments' statistics leave at most one fragment that may match: value filters
+        are then not read.
         """
         if not pruner.has_value_filter(leaf):
             return None

@@ -286,9 +286,10 @@ class Relation(ABC):
 
     @explain_missing_files
     def built(self) -> dict[str, Built]:
-        """Return how the value counts of each column were last built from scratch: by which algorithm, and where.
+        """Return how the value counts of each column were last built from scratch.
 
-        The keys are names of columns. Columns without such a record are missing.
+        For example, `Built.where` tells whether Spark did it. The keys are dotted paths of columns. Columns without
+        such a record are missing.
         """
         return self.value_counts.built(self.statistics())
 

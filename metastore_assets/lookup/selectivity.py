@@ -190,8 +190,8 @@ def _split_comparisons(children: Sequence[Predicate]) -> tuple[dict[BoundColumn,
 def _estimate_interval(comparisons: Sequence[Comparison], distribution: ColumnDistribution) -> _RowEstimate:
     """Estimate the number of rows for which all comparisons are true, such as `x > 1` and `x <= 5`.
 
-    All comparisons are of one column. Together they select an interval of its values. A comparison with `!=` selects
-    none, and would be ignored.
+    All comparisons are of one column. Together they select an interval of its values. Callers pass no comparison with
+    `!=`, because it selects no interval. This is not checked: it would be ignored.
     """
     lows = [
         (order_key(comparison.value), comparison.operator == ">", comparison)
@@ -308,8 +308,8 @@ def _estimate_equal(values: pa.Array, distribution: ColumnDistribution) -> list[
 def _estimate_by_ranks(value: pa.Scalar, distribution: ColumnDistribution) -> _RowEstimate:
     """Estimate the number of rows in which the column equals `value`, without value counts.
 
-    The bounds follow from those on the number of values < `value` and <= `value`. The estimate is the average frequency
-    of a distinct value.
+    The bounds of the result are differences of bounds on two numbers: of values < `value`, and of values <= `value`.
+    The estimate is the average frequency of a distinct value.
     """
     row = distribution.row
     below, upto = (_bound_below(value, inclusive, distribution) for inclusive in (False, True))
@@ -365,9 +365,10 @@ def _estimate_like(leaf: Like, rows: int, distributions: _Distributions) -> _Row
 
 
 def _estimate_pattern(leaf: Like, distribution: ColumnDistribution) -> _RowEstimate:
-    """Estimate the rows that match a LIKE pattern, by the range of values that begin with its prefix.
+    """Estimate the number of rows that match a LIKE pattern, even if the leaf is negated.
 
-    If the pattern goes on after the prefix, half of these values are assumed to match it. `leaf.negated` is ignored.
+    The number of values that begin with `leaf.prefix`, the text before the first wildcard, is estimated. If
+    `leaf.pattern` is None, all of these values match, as for `ab%`. Otherwise half of them are assumed to match.
     """
     values = distribution.row.value_count
     try:

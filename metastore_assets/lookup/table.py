@@ -337,8 +337,8 @@ class Table(Relation):
         Args:
             where: SQL text or a pyarrow expression.
             limit: The number of matching rows that are needed, at least 0. The result is then the fewest fragments
-                that together certainly have this number. If all of them do not certainly have it, or if the limit is
-                None, the result is all fragments that may match.
+                that together certainly have this number. If all fragments together may have fewer, the result is every
+                fragment that may match. With None, it is every fragment that may match.
 
         Raises:
             PredicateError: The predicate cannot be parsed or bound.
@@ -680,7 +680,7 @@ class Table(Relation):
     def at(self, version: VersionReference | Version | Table) -> Table:
         """Return the same table as of another version. If `version` is a `Table`, that object itself is returned.
 
-        Raises VersionNotFoundError.
+        Raises VersionNotFoundError if the reference selects no version.
         """
         return self.past.at(version)
 

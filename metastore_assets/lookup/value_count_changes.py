@@ -80,6 +80,8 @@ def _read_changes(
 ) -> dict[str, pa.Table]:
     """Return {field id: table of the changed values} for columns.
 
+    A table has the columns `change` (such as `add`), `value`, `before` and `after` (frequencies), sorted by value.
+
     Args:
         table: The table as of the later version.
         before: The earlier version.

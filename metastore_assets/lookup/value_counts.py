@@ -41,7 +41,7 @@ class RelationProfiles(Protocol):
     """
 
     def profile(self, partition: str | None) -> Profile:
-        """Return the profile of a partition, or of all rows. Raises PartitionNotFoundError."""
+        """Return the profile of a partition, or of all rows. Raises PartitionNotFoundError for an unknown partition."""
 
     def stores_value_counts(self, partition: str | None) -> bool:
         """Return whether `profile(partition)` itself may have value counts.
@@ -201,7 +201,7 @@ class ValueCounts:
         return {row.column: measure_spread(counts.get(row.type_class or "", {}).get(row.field_id, ())) for row in rows}
 
     def built(self, statistics: Iterable[ColumnStatistics]) -> dict[str, Built]:
-        """Return how the value counts of columns were last computed from scratch, by column name.
+        """Return how the value counts of columns were last computed from scratch, by dotted path of the column.
 
         Columns for which this is not recorded are left out.
         """

@@ -162,10 +162,10 @@ def planned_resolutions(
 
 
 def _published_column_specs(base: Version, table: TableConfig) -> Mapping[str, str]:
-    """Return {identity of a column: column spec as text} of the published version.
+    """Return {field id or, without one, name of a top-level column: column spec as text} of the published version.
 
-    To save a read, the specs are first computed from the table's policies. If these specs have another spec id than the
-    version, the version's stored specs are read instead.
+    The specs are computed from the configured policies. If the result has the spec id of the version, it is returned.
+    Otherwise, for example after a change of the policies, the specs are read from the store.
     """
     expected = table_profile_spec(base.schema, table, recorded_resolutions(base, table))
     return expected.column_specs if expected.id == base.spec_id else base.specs[base.spec_id]

@@ -120,9 +120,10 @@ class ColumnSpec:
                 yield from ((leaf, key) for key in missing if not key.startswith(DERIVED))
 
     def all_outputs(self) -> list[tuple[str, str]]:
-        """Return what is missing if no stored output of the column can be used.
+        """Return (leaf, output) of what is missing if no stored output of the column can be used.
 
-        This is (leaf, `statistics`) for each leaf in `values`, or [("", `statistics`)] if there is no such leaf.
+        The output is always "statistics", which stands for all outputs of the leaf. Example with two leaves in
+        `values`: [("3", "statistics"), ("4", "statistics")]. Without leaves in `values`, it is [("", "statistics")].
         """
         return [(leaf, "statistics") for leaf in self.values or ("",)]
 

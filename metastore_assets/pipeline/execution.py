@@ -168,7 +168,11 @@ def _profile_fragments(execution: Execution, stage: ProfileFragments) -> None:
 
 
 def _resolve_auto_policies(execution: Execution, stage: ResolveAutoPolicies) -> None:
-    """Resolve `auto` and `repeated` policies, and update the target if the profile spec changes."""
+    """Decide, after profiling, how columns with the policies `auto` and `repeated` are stored.
+
+    If this changes the profile spec, `execution.target` (the next version as planned) gets the new spec and all
+    partitions. `execution.fragments` then has the entries of all fragments of these partitions.
+    """
     spec = resolve_auto_policies(execution.context, execution.plan, execution.fragments)
     if spec.id != execution.target.spec.id:
         target = execution.target.with_all_partitions()

@@ -230,10 +230,11 @@ def stream_lots(
 def _differences(
     fragments: FragmentRuns | SortedFragments, stored: StoredEntries[FragmentEntry] | None
 ) -> Iterator[tuple[Fragment | None, str | None]]:
-    """Yield (fragment to add, key of the entry to remove) for each key that differs, by ascending key.
+    """Yield (fragment to add, key of the entry to remove) for each difference, by ascending key.
 
-    A key differs if only the snapshot has it (then the key is None), or only a stored entry (then the fragment is
-    None). It also differs if both have it with different fragment ids.
+    - Only the snapshot has the key: (fragment, None).
+    - Only a stored entry has the key: (None, key).
+    - Both have the key, with different fragment ids: (fragment, key).
     """
     current, published = fragments.rows(), stream_ids(stored) if stored is not None else iter(())
     new, old = next(current, None), next(published, None)

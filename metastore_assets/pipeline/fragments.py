@@ -134,7 +134,10 @@ class FragmentProfiler:
         ]
 
     def _profile(self, bundles: Sequence[Bundle]) -> tuple[Results, list[tuple[Bundle, str]]]:
-        """Profile bundles once. Return (results, (bundle, message) of each bundle that crashed its reader)."""
+        """Try once to profile each bundle. Return (results, crashes).
+
+        A crash is (bundle, error message) of a bundle with a file that crashed the process that read it.
+        """
         if not bundles:
             return [], []
         runner = self._engine.reading_runner([fragment for bundle in bundles for fragment in bundle])

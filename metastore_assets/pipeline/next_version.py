@@ -178,8 +178,8 @@ class VersionBuilder:
         def profiles() -> list[tuple[str, ProfileFiles]]:
             """Return (key, files) of the profiles whose value counts add up to those of the table.
 
-            These are the profiles of partitions, with partition keys. If there is only one partition, its profile has
-            no value counts: then they are those of its fragments, with fragment keys.
+            These are the profiles of partitions, with partition keys. The profile of an only partition has no value
+            counts. In this case, the profiles of its fragments are returned, with fragment keys.
             """
             entries = self._fragments if len(self._partitions) == 1 else self._partitions
             return [(entry.key, entry.files) for entry in entries]
@@ -187,7 +187,10 @@ class VersionBuilder:
         self._value_count_files = self._value_counts.files(profiles, self._table_files)
 
     def compact_segments(self) -> None:
-        """Bundle small files. Copy the used profiles of files whose profiles are mostly unused to new files."""
+        """Bundle small files. Then replace sparse files, in which too few profiles are used.
+
+        The used profiles of a sparse file are copied to a new file.
+        """
         counted, columns = _stored(self._target.base, SHARED_FILES), len(self._target.spec.leaves)
         partitions = [
             [self._fragments_by_id[id_] for id_ in partition.fragments] for partition in self._target.partitions
@@ -349,13 +352,13 @@ class VersionBuilder:
         return EntryChanges(RETIRED, _stored(target.base, RETIRED), {entry.key: entry for entry in retired}, dropped)
 
     def _used_specs(self, *, is_complete: bool) -> Mapping[str, Mapping[str, str]]:
-        """Return the profile specs to which entries of the version refer, in the form of `Version.specs`.
+        """Return the profile specs of the next version: its own, and those to which its entries refer.
 
-        The form is {spec id: {identity of a top-level column: text of its column spec}}.
+        The form is that of `Version.specs`: {spec id: {identity of a top-level column: text of its column spec}}.
 
         Args:
-            is_complete: Whether to omit the specs to which no entry refers, for which all entries are read. If false,
-                all specs of the published version are retained.
+            is_complete: Whether to read all entries, to find exactly the specs to which they refer. If false, only new
+                and changed entries are read, and the result also has all specs of the published version.
         """
         specs, base, kinds = self._target.specs, self._target.base, (self._fragments, self._partitions, self._nodes)
         used = {self._target.spec.id}

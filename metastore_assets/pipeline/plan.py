@@ -191,8 +191,8 @@ class Target:
     def with_spec(self, spec: ProfileSpec, fragments: Mapping[str, FragmentEntry]) -> Target:
         """Return the target with the given profile spec. Partitions whose published profile does not fit it are merged.
 
-        Only the partitions in `partitions` are compared with the spec. If it differs from the target's, call
-        `with_all_partitions` before, so that unchanged partitions are compared, too. This is not checked.
+        Only the published profiles of the partitions in `partitions` are compared with the spec. Unchanged partitions
+        are usually not in `partitions`. Call `with_all_partitions` before to compare them, too; this is not checked.
 
         Args:
             spec: The profile spec.
@@ -441,7 +441,7 @@ def _find_affected_partitions(inputs: PlanInputs, request: RefreshRequest) -> _A
 def needs_all_fragments(spec: ProfileSpec) -> bool:
     """Return whether a column has the policy `repeated`, so that a plan needs all fragments of the snapshot.
 
-    If such a column is fingerprinted, its profiles lack values. They may have to be read again from any fragment.
+    If such a column is fingerprinted, its profiles lack values. So any fragment may have to be read again.
     """
     return any(policy.is_fingerprinted or policy.frequencies == "repeated" for _, policy in spec.leaves)
 
@@ -536,7 +536,8 @@ def undecided_columns(spec: ProfileSpec) -> frozenset[str]:
 def rewritten_partitions(target: Target, profiled: Collection[str]) -> tuple[str, ...]:
     """Return the keys of partitions that both lost and gained fragments, as after a compaction of the table.
 
-    If the next version needs value counts of partitions, partitions without stored value counts are omitted.
+    If the published version has a single partition and the next has several, that partition needs value counts of its
+    own. It is then omitted if none are stored.
 
     Args:
         target: The next version, as planned before profiling.
@@ -631,11 +632,11 @@ def is_current_partition(
 
 
 def _may_store(entry: FragmentEntry, columns: Set[str]) -> bool:
-    """Return whether the data file of a fragment may have values that its profile lacks.
+    """Return whether the data file of a fragment may have values of any of these columns, which its profile lacks.
 
     Args:
         entry: The fragment. Its `unprofiled` names the columns that the file has and the profile lacks.
-        columns: Identities of the columns to look for. Columns that the profile has are never found.
+        columns: Identities of columns that the profile lacks.
     """
     return bool(columns) and (UNMAPPED_COLUMNS in entry.unprofiled or not columns.isdisjoint(entry.unprofiled))
 
@@ -643,7 +644,9 @@ def _may_store(entry: FragmentEntry, columns: Set[str]) -> bool:
 def _read_again(
     compatibility: SpecCompatibility, stored: Iterable[FragmentEntry], profiled: set[str]
 ) -> dict[str, dict[str, int]]:
-    """Return {column: {output: number of fragments}}. These fragments are read because their profile lacks the output.
+    """Return {column: {output: number of fragments that are read because their profile lacks it}}.
+
+    A column is the path of a leaf, or the identity of a top-level column if the output belongs to none of its leaves.
 
     Args:
         compatibility: Tells which wanted outputs a stored profile lacks.
@@ -669,8 +672,8 @@ def usable_profiles(
     Args:
         profiles: Stored profiles.
         compatibility: Compares specs of stored profiles with the wanted spec.
-        locations: The current partition key and path of each fragment, by id. They replace those in the entries.
-            Profiles of other fragments are not returned.
+        locations: {fragment id: (partition key, path)} in the snapshot. The returned entries have this key and path. A
+            profile whose fragment is missing here is not returned.
     """
     usable: dict[str, FragmentEntry] = {}
     for entry in profiles:

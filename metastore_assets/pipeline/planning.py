@@ -85,10 +85,10 @@ class AttemptProfiles:
 
     @classmethod
     def resume(cls, versions: VersionStore, request: RefreshRequest) -> AttemptProfiles:
-        """Load the profiles that interrupted refreshes saved for the same request and the same newest version.
+        """Load profiles that interrupted refreshes saved: only those with this request and the same newest version.
 
-        Nothing is loaded for a request that reads no fragments again (see `forces_reading`). For such a request,
-        planning itself loads the saved profiles of all requests.
+        If the request reads no fragments again, nothing is loaded here. Planning may then use all saved profiles,
+        whatever request they were saved for.
         """
         name = attempt_name(versions, request)
         entries = versions.pending(name) if name else []
@@ -294,8 +294,8 @@ def _retry_without_newest(make: Callable[[], Plan], request: RefreshRequest, att
     set, and `make` is called again. It then plans as if no version were published.
 
     Raises:
-        CorruptionError: The newest version is damaged and the request is not full. Or `make` fails although
-            `attempt.ignores_newest` is set.
+        CorruptionError: `make` reports damage, and is not called again: the request is not full, or
+            `attempt.ignores_newest` is already set.
     """
     try:
         with _explain_missing_entries():

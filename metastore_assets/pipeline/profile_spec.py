@@ -115,8 +115,9 @@ class SpecCompatibility:
     def missing_outputs(self, spec_id: str, not_enumerated: tuple[str, ...] = ()) -> list[tuple[str, str]]:
         """Return (field id, output) for each wanted output that a profile neither stores nor can derive.
 
-        The field id is that of a leaf. If no leaf of a column has shown values, it is that of the top-level column.
-        Wanted columns that the profile does not have are omitted (see `missing_columns`).
+        The field id is that of a leaf. If the values of all leaves of a column are hidden or have unsupported types, it
+        is that of the top-level column. Wanted columns that the profile does not have are omitted (see
+        `missing_columns`).
 
         If the profile's spec of a column cannot be parsed, all wanted outputs of the column are missing. They are
         returned as one output per leaf, `statistics`. If `spec_id` is unknown, this applies to every column.
@@ -142,15 +143,16 @@ class SpecCompatibility:
         return any(spec.user_defined for column in columns if (spec := self._wanted_columns[column]) is not None)
 
     def has_current_names(self, spec_id: str) -> bool:
-        """Return whether files with this spec have the wanted columns with the same names in the same order."""
+        """Return whether a stored spec has exactly the wanted columns, with the wanted names, types and order."""
         if spec_id not in self._has_current_names:
             self._has_current_names[spec_id] = self._names(spec_id) == self._names(self.wanted.id)
         return self._has_current_names[spec_id]
 
     def _names(self, spec_id: str) -> dict[str, str]:
-        """Return {identity of a column: digest of the positions, paths and types of its leaves} for a spec.
+        """Return {identity of a top-level column: digest} for the profile spec with an id.
 
-        Columns whose spec cannot be parsed are omitted. The result is empty if the spec is unknown.
+        The digest covers the positions, paths and types of the column's leaves. A column whose text cannot be parsed is
+        omitted. The result is empty if no profile spec has the id.
         """
         columns = {column: parse_column_spec(text) for column, text in self.specs.get(spec_id, {}).items()}
         return {column: spec.names for column, spec in columns.items() if spec is not None}

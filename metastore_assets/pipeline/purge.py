@@ -210,7 +210,8 @@ def _publish_without_removed(engine: Engine, versions: VersionStore, before: int
     Args:
         engine: The engine that copies profiles.
         versions: The versions of the table.
-        before: Number of the first version that the purge keeps. Here it is only checked.
+        before: Number of the first version that the purge keeps. This function removes no versions. It only checks that
+            the newest version has this number or a larger one.
 
     Returns:
         (number of the published version, listing of the files that existed just before it was published). The caller

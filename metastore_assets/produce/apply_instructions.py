@@ -97,15 +97,21 @@ class _StepTotals:
                 self._limit, self._previous = None, []
 
     def previous(self) -> pl.DataFrame | None:
-        """Return the replaced rows of all steps; None if there were more than the limit, or no step was collected."""
+        """Return the replaced rows of all steps as one frame.
+
+        Returns None if `limit` is None, if there are more than `limit` rows, or if there was no step.
+        """
         return pl.concat(self._previous) if self._previous else None
 
 
 def _reads_previous(task: ApplyTask) -> bool:
-    """Return whether the previous rows that a task reads are collected for the stages that read its update.
+    """Return whether to collect the previous rows that a task reads, for reuse by the stages that read its update.
 
-    The task must have few instructions (`in_memory`), and read the complete rows of exactly the keys in them. Of a
-    root, only key columns are read. With `bulk`, other keys are read, too. Key-mappings (no `rows`) have no update.
+    They are collected only if there are few instructions (`in_memory`). In three cases, they are never collected:
+
+    - The dataset has key-mappings (`rows` is None). It has no update.
+    - The dataset is the content of a root. The task reads only the key columns of its previous rows.
+    - The task rewrites its range (`bulk`). It also reads rows of keys without instructions.
     """
     return task.rows is not None and task.spool.in_memory and not task.bulk and not is_root(task.dataset.run_schema)
 

@@ -157,7 +157,10 @@ def _has_several_sources(run_schema: RunSchema) -> bool:
 
 
 def _row_limit(task: ApplyTask) -> int:
-    """Return the number of rows above which a target key is a hot key. A key with one source key is never hot."""
+    """Return the number of rows above which a target key is a hot key.
+
+    The result is `_NO_LIMIT` if all rows of a target key in the dataset come from one source key.
+    """
     return task.spool.settings.buffer_rows if _has_several_sources(task.dataset.run_schema) else _NO_LIMIT
 
 

@@ -42,8 +42,8 @@ Pieces = list[tuple[Run, pl.DataFrame]]
 def compact_dataset(dataset: Dataset, work: Work, *, unlimited: bool) -> DatasetState:
     """Run all due merges that the dataset's credit allows. Return the new state.
 
-    The credit is the number of rows that merges may write; `unlimited` ignores it. A shard with more than `max_runs`
-    runs is always merged.
+    The credit is the number of rows that merges may write; `unlimited` ignores it. If a shard and level 0 have more
+    than `max_runs` runs together, runs are merged even without credit.
     """
     state = dataset.state
     while True:
@@ -197,10 +197,11 @@ def _with_shard(state: DatasetState, number: int, shards: list[Shard], bounds: l
 
 
 def _next_merge(state: DatasetState, settings: Settings, *, unlimited: bool) -> _Job | None:
-    """Return the next merge to run; None if none is due or affordable.
+    """Return the next merge to run; None if there is none.
 
-    If a shard has more than `max_runs` runs, the merge may write any number of rows. Otherwise it writes at most
-    `state.credit` rows. `unlimited` ignores the credit.
+    If a shard and level 0 have more than `max_runs` runs together, the merge may write any number of rows. Otherwise,
+    the result is a merge that level 0 or a shard needs, and that writes at most `state.credit` rows. With `unlimited`,
+    it may write any number of rows, too.
     """
     flush = _Flush(sum(run.rows for run in state.level0))
     over_limit = [
@@ -217,9 +218,11 @@ def _next_merge(state: DatasetState, settings: Settings, *, unlimited: bool) -> 
 def _due_merges(state: DatasetState, number: int, shard: Shard, settings: Settings) -> list[_Job]:
     """Return the merge that a shard needs, as a list of one; an empty list if it needs none.
 
-    The base of a shard is the runs that its last full merge or a load wrote. All runs are merged if the newer runs have
-    more than `settings.base_share` times the rows of the base; a tombstone counts as `_TOMBSTONE_WEIGHT` rows.
-    Otherwise, the newer runs of the newest run's level are merged if there are at least `settings.fan_in` of them.
+    The base of a shard is the runs that its last full merge or a load wrote. Newer runs were added to the shard since.
+
+    - If the newer runs have more than `settings.base_share` times the rows of the base, all runs are merged. A
+      tombstone counts as `_TOMBSTONE_WEIGHT` rows.
+    - Otherwise, if at least `settings.fan_in` newer runs have the same level as the newest run, these are merged.
 
     Args:
         state: The state with the shard.
@@ -292,9 +295,9 @@ def _rewrite(task: _RewriteTask) -> Pieces:
 
 
 def _count_rows(state: DatasetState, key_range: KeyRange, run_schema: RunSchema) -> int:
-    """Return the number of stored rows in the shards whose end lies in a key range.
+    """Return the number of stored rows in a key range that consists of complete shards.
 
-    Rows of level 0 are in no shard. They are added only if the ends of all shards lie in the range.
+    Runs of level 0 span all shards. Their rows are counted only if the range consists of all shards.
     """
 
     def is_inside(shard_range: KeyRange) -> bool:

@@ -200,8 +200,9 @@ class Dataflow:
     ) -> int:
         """Step from the newest version, publish the next one, and return its number.
 
-        The arguments are those of `step`. If nothing remains to be applied, nothing is published. The result is then
-        the number of the newest version.
+        The arguments are those of `step`. If all given updates and source versions were applied before, nothing is
+        published, and the result is the number of the newest version. A call without updates and versions publishes a
+        version.
         """
         env = self._environment()
         try:
@@ -301,11 +302,15 @@ class Dataflow:
         Args:
             env: The environment of the step.
             updates: The update of each root, by name.
-            versions: The version of a root's source after its update, by name of the root. A root without a version
-                never counts as applied before.
-            applied: The version of each root's source that was applied last, by name of the root.
-            sort: Whether to sort updates by key first. If false, an update of a `Root` that is not
-                sorted raises UpdateError. Deltas need no order.
+            versions: {name of a root: version of its source after its update}. An update counts as applied before if
+                this version is at most that in `applied`. An update without a version is never left out.
+            applied: {name of a root: version of its source after the last applied update}.
+            sort: Whether to sort the updates of each `Root` by key first. Otherwise they must be sorted. Deltas need no
+                order.
+
+        Raises:
+            UpdateError: An update is invalid, for example not sorted.
+            GraphError: A name in `updates` or `versions` is not that of a root.
         """
         self._check_roots({*updates, *versions})
         parts: dict[str, Part] = {}

@@ -172,9 +172,13 @@ def _hook(hook: Preserve | None) -> Any:
 
 
 def _plain_arguments(values: Mapping[str, object]) -> list[tuple[str, str]]:
-    """Return (name, `repr`) of each argument that is a plain value or a tuple of such values.
+    """Return (name, `repr`) of each plain value, sorted by name.
 
-    Others, such as lists, may be state that calls of the hook change.
+    Plain values are numbers, texts, dates and the like, and tuples of them. Other values, such as lists, are left out:
+    calls of the hook may change them, but must not change the fingerprint.
+
+    Args:
+        values: The arguments or attributes of a Preserve hook, by name.
     """
     return [(name, repr(value)) for name, value in sorted(values.items()) if _is_plain(value)]
 

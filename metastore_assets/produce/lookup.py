@@ -103,11 +103,10 @@ class _Search:
         return table.add_column(0, self._order.columns[0], pa.repeat(pa.scalar(lead), table.num_rows))
 
     def _lead_numbers(self, lead: str | None) -> npt.NDArray[Any] | None:
-        """Return a column of the searched keys as sorted numbers; None if `Order.numbers` does not convert it.
+        """Return one column of the searched keys as sorted integers; None if `Order.numbers` does not convert it.
 
-        Args:
-            lead: None for the first key column of all keys. Otherwise, a value of the first key column: the result is
-                the second key column of the keys with this value.
+        If `lead` is None, it is the first column of all searched keys. Otherwise, it is the second column of those
+        searched keys whose first column is `lead`. For the keys (a, 1), (b, 2) and (b, 3), the lead b gives [2, 3].
         """
         if lead not in self._numbers:
             lead_keys = self._keys[(self._keys[self._order.columns[0]] == lead).arg_true()]

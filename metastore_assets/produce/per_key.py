@@ -64,9 +64,9 @@ class Port(Sequence[Any]):
         return f"{self[:10]}" if len(self) <= 10 else f"{self[:10]} and {len(self) - 10} more"
 
     def _around(self, row: int) -> tuple[list[Any], int]:
-        """Convert the values around a row to Python. Return (up to 1,024 values, row number of the first one).
+        """Return a chunk of values that contains the value at `row`: (up to 1,024 values, row number of the first one).
 
-        The last converted values are kept, and returned again for a row among them.
+        The values are Python objects. The last chunk is cached, because its conversion is slow.
         """
         if not self._piece_start <= row < self._piece_stop:
             first = row - (row - self._start) % _PIECE
@@ -242,8 +242,8 @@ def _nested(values: Sequence[Any], array: pa.Array) -> Iterator[tuple[Sequence[A
     """Yield (values, array) for each child: each field of structs, the items of lists, or the keys and values of maps.
 
     Args:
-        values: The Python values that were converted to `array`, one for each element. Nulls are left out.
-        array: An array of structs, lists or maps.
+        values: The Python values that were converted to `array`, one for each element.
+        array: An array of structs, lists or maps. Null elements are skipped, because they have no children.
     """
     present = [_python(value) for value, is_valid in zip(values, array.is_valid().to_pylist(), strict=True) if is_valid]
     array = array.drop_null()

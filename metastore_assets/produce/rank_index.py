@@ -115,9 +115,9 @@ class RankIndex:
         return self._sum(number, self.edges[number], self._blocks.run_schema.group, False)
 
     def rows_behind(self, number: int) -> list[pl.DataFrame]:
-        """Return all rows of each row group whose key range contains `edges[number]`.
+        """Return all rows of the row groups whose key range contains `edges[number]`, as one frame per row group.
 
-        The number −1 stands for the place before the first edge, where there are no rows.
+        For −1, the place before the first edge, the list is empty.
         """
         return self._read((self._first <= number) & (self._last >= number))
 

@@ -35,7 +35,16 @@ class Ranks:
     """
 
     def __init__(self, stage: str, dataset: Dataset, amount: str) -> None:
-        """Prepare ranks by `amount`. Raises GraphError unless it is an integer total that is never negative."""
+        """Create a reader of ranks.
+
+        Args:
+            stage: Name of the sum stage, for messages.
+            dataset: The content of the stage.
+            amount: Name of the total that says how many ranks a key has.
+
+        Raises:
+            GraphError: `amount` is not the name of an int64 total that is declared as never negative.
+        """
         run_schema = dataset.run_schema
         if amount not in run_schema.counted or amount not in run_schema.unsigned:
             raise GraphError(
@@ -62,9 +71,10 @@ class Ranks:
         return stop - start
 
     def rank(self, keys: pa.Table) -> list[int]:
-        """Return the first rank of each of the given keys, in the order of the rows of `keys`.
+        """Return the first rank of each key, in the order of the rows of `keys`.
 
-        A key that does not exist gets the rank that it would have if it were added.
+        It is the sum of the amounts of the keys before it that have the same prefix: the same values in all key columns
+        except the last one. A key that does not exist gets the rank that it would have if it were added.
         """
         frame = self._frame(keys, self._order)
         rows = (frame[row] for row in range(frame.height))

@@ -79,7 +79,7 @@ class Rows:
 
 
 def source_columns(names: list[str]) -> list[str]:
-    """Return the names that key columns of a stage's input have in its content: `_source_id` for the column `id`."""
+    """Return the names under which a stage's content stores key columns of its input: `_source_id` for `id`."""
     return [f"{SOURCE}_{name}" for name in names]
 
 

@@ -91,8 +91,8 @@ def _outputs(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: l
     Args:
         task: The task, with the stage.
         function: The Produce function.
-        keys: The changed source keys. The function is not called for keys without a value on any port.
-        ports: The values of the keys on each input of the stage, as from `_port_values`.
+        keys: The changed source keys. Keys that have no values in any of `ports` are not passed to the function.
+        ports: For each input of the stage, the values of the keys (see `_port_values`).
     """
     used = pl.concat([port[SOURCE] for port in ports]).unique().sort()
     # Produce is not called for a source key without a value on any port, because such a key has no output.
@@ -222,7 +222,7 @@ def _previous(task: ProduceTask, keys: pl.DataFrame) -> pl.DataFrame:
 def _content(task: ProduceTask, outputs: pl.DataFrame, removed_pairs: pl.DataFrame) -> pl.DataFrame:
     """Return the instructions for content: all output rows, and a tombstone for each removed pair.
 
-    A pair is removed if the source key contributes no more rows to the target key.
+    A pair (source key, target key) is removed if the source key no longer contributes rows to the target key.
     """
     names = task.stage.content.file_schema.names
     written = outputs.with_columns(pl.lit(False).alias(TOMBSTONE))[:, names]

@@ -143,9 +143,10 @@ class RunWriter:
         self._flush()
 
     def run(self, level: int) -> Run:
-        """Return the written file as a run of a level.
+        """Return the description of the written file, with the given level (see `Run`).
 
-        Call it only after the `with` block, which completes the file and the sums. This is not checked.
+        Call it only after the `with` block: before its end, the last rows and their sums are missing. This is not
+        checked.
         """
         sums = tuple(wrap_int64(sum(group_sums)) for group_sums in zip(*self._sums, strict=True))
         return Run(self.path, level, self.rows, self.tombstones, sums, tuple(self._changes))

@@ -85,7 +85,10 @@ def build_dataset(rows: SnapshotRows, snapshot: Snapshot, fragments: Sequence[Fr
 
 
 def _arrow_file(table: str, fragment: Fragment) -> ArrowFile:
-    """Return the file of a fragment. Raises MetastoreError if Arrow alone cannot read its rows."""
+    """Return the data file of a fragment.
+
+    Raises MetastoreError if Arrow alone cannot read the fragment's rows, for example if rows of its file are deleted.
+    """
     source = fragment.source
     file = source.arrow_file() if isinstance(source, ArrowReadable) else "only the reader of its format can read it"
     if isinstance(file, str):
@@ -94,7 +97,7 @@ def _arrow_file(table: str, fragment: Fragment) -> ArrowFile:
 
 
 def _validated_path(rows: SnapshotRows, file: ArrowFile) -> str:
-    """Return the path by which a dataset names a file. Only files on local disk are validated.
+    """Return the path by which a dataset names a file. Only files on local disk are checked.
 
     Raises:
         FragmentError: The file no longer exists.
@@ -268,9 +271,9 @@ def _find_case_difference(schema: pa.Schema, fields: Sequence[pa.Field], constan
 
 
 def _find_float_difference(schema: pa.Schema, fields: Sequence[pa.Field]) -> str | None:
-    """Return a message if a column changes from floats in the file to doubles or texts in the table; None otherwise.
+    """Return a message if a column has floats in the file, but wider floats or texts in the table; otherwise None.
 
-    A change from doubles in the file to texts in the table counts, too.
+    Wider floats are doubles if the file has 16 or 32 bits. Texts count for floats of any width.
 
     Args:
         schema: The schema of the table.

@@ -104,7 +104,7 @@ class _Translator:
         return None
 
     def _compare(self, name: str, operator: str, literal: Any) -> pc.Expression | None:
-        """Return the Arrow comparison of a column with a literal; None for null and infinities."""
+        """Return the Arrow comparison of a column with a literal; None for null, NaN and infinities."""
         compare, field = _COMPARISONS[operator], pc.field(name)
         scalar = _parse_literal(literal, self._types[name])
         if not scalar.is_valid:

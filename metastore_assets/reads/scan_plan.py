@@ -231,7 +231,7 @@ def resolve_fragments(
         (fragments, schema of the snapshot that has them).
 
     Raises:
-        MetastoreError: The snapshot of the version no longer exists, or has other fragments.
+        MetastoreError: Neither snapshot has all fragments with the ids, or that of the version no longer exists.
     """
     for choice in get_args(SnapshotChoice):
         snapshot = _open_format(lookup, table, choice, runner).snapshot()

@@ -202,7 +202,10 @@ def _group_tasks(tasks: Sequence[ScanTask]) -> Iterator[list[ScanTask]]:
 
 
 def _read_group(request: _RowRequest, tasks: Sequence[ScanTask]) -> Iterator[pa.RecordBatch]:
-    """Yield the matching rows of a group of fragments, in a child process. Raises FragmentError."""
+    """Yield the matching rows of a group of fragments. Called in a child process.
+
+    Raises FragmentError if a fragment cannot be read.
+    """
     limit_arrow_threads()
     rows = chain.from_iterable(
         matching_rows(task.filter, request.table_schema, request.positions, task.fragment) for task in tasks

@@ -90,7 +90,7 @@ def percentile_texts(row: ColumnStatistics) -> tuple[tuple[str, str], ...]:
 
 
 def notes_without_values(row: ColumnStatistics) -> tuple[str, ...]:
-    """Return lines for a column without frequent values: the reason, and percentiles or the range."""
+    """Return lines for a column without frequent values: why it has none, then its percentiles or else its range."""
     few = [_FRACTIONS[at] for at in _FEW_FRACTIONS]
     ranks = [f"{name} {value}" for name, value in percentile_texts(row) if name in few]
     if not ranks and row.minimum is not None and row.maximum is not None:

@@ -153,7 +153,7 @@ def _remove_zone(time: str) -> str:
 
 
 def select_informative_columns(rows: Sequence[ColumnStatistics], max_columns: int) -> list[ColumnStatistics]:
-    """Return up to `max_columns` columns with informative pictures, in the order of the table.
+    """Return up to `max_columns` columns with the most informative pictures, in the order of the table.
 
     If possible, half of them are ordinal, such as numbers and times. Columns without values are never selected.
     """
@@ -175,6 +175,9 @@ def is_ordinal(row: ColumnStatistics) -> bool:
 
 def is_continuous(row: ColumnStatistics, most_frequent: int) -> bool:
     """Return whether percentiles say more about a column than its most frequent values.
+
+    This needs percentiles, values that can be drawn on an axis, and more than `_MANY_VALUES` or an unknown number of
+    distinct values. No value may be more frequent than one in `_FREQUENT_VALUE`.
 
     Args:
         row: The statistics of the column.

@@ -207,9 +207,10 @@ def _format_non_finite(value: float) -> str:
 
 
 def _format_float(value: float) -> str:
-    """Format a float with six significant digits, or with all digits before the point if these are more.
+    """Format a float: `0.333333` for 1/3, `12,345,678` for 12345678.9, `1.5e+12` for 1.5e12.
 
-    It has an exponent only outside of 1e-4 to 1e9.
+    The text has six significant digits, and an exponent if the absolute value is below 1e-4 or at least 1e9. Without an
+    exponent, all digits before the point are shown, even if these are more than six.
     """
     if not math.isfinite(value):
         return _format_non_finite(value)

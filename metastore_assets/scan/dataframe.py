@@ -47,9 +47,9 @@ def scan(lookup: Table, table: TableConfig, spark: SparkSession, request: ScanRe
         lookup: The version with the statistics.
         table: The location of the table.
         spark: The session.
-        request: The requested columns, predicate and limit. With a limit, only the fewest fragments that together
-            certainly have that many matching rows are read. If it is uncertain whether the whole table has so many,
-            any fragment that may have matching rows can be read.
+        request: The requested columns, predicate and limit. With a limit of n, only the fewest fragments that
+            surely have n matching rows together are read. If the statistics do not show that the table has n matching
+            rows, any fragment that may have some can be read.
 
     Raises:
         UnsupportedTypeError: Spark has no type for a column.

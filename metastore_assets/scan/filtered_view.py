@@ -76,8 +76,8 @@ class FilteredProfileReader:
         """Return the profile of the matching rows. Nothing is read before a column of the profile is requested.
 
         Args:
-            match: The partitions and fragments that match. If `partition` is given, the caller passes only those of
-                this partition.
+            match: The partitions and fragments that match. If `partition` is given, it must have only those of this
+                partition, because all of them are merged. This is not checked.
             partition: The key of a partition; None for all. Calls with the same partition share what is read from
                 fragments that match partly.
 

@@ -175,7 +175,10 @@ class FullPartitionProfile:
         return self._stored.frequencies(field_id)
 
     def repeated(self, field_id: str) -> Frequencies | None:
-        """Return the values of a fingerprinted column that occur at least twice; None if they are unknown."""
+        """Return the values of a fingerprinted column that occur at least twice in the partition, with frequencies.
+
+        The result is None if these values are unknown.
+        """
         return self._merged.repeated(field_id)
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:

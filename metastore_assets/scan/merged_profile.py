@@ -127,7 +127,10 @@ class MergedProfile:
         return self._column(field_id).frequencies
 
     def repeated(self, field_id: str) -> Frequencies | None:
-        """Return the values of a fingerprinted column that occur at least twice; None if they are unknown."""
+        """Return the values of a fingerprinted column that occur in at least two matching rows, with their frequencies.
+
+        The result is None if these values are unknown.
+        """
         return self._column(field_id).repeated
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:

@@ -115,7 +115,11 @@ class PartialFragments:
         return profiles
 
     def _group_by_field(self, columns: Sequence[ColumnSelection]) -> list[tuple[int, list[ColumnSelection]]]:
-        """Return (position of a top-level column in the schema, its requested columns) pairs, by position."""
+        """Group leaf columns by the top-level column that contains them.
+
+        Returns:
+            (position of a top-level column in the schema, its leaf columns) pairs, ascending by position.
+        """
         positions = {
             leaf.field_id: position for position, leaves in enumerate(schema_leaves(self._schema)) for leaf in leaves
         }

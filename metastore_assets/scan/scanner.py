@@ -117,7 +117,7 @@ def parse_recorded_location(
 
 
 def is_at_or_below(location: str, folders: Iterable[str]) -> bool:
-    """Return whether a location equals one of the folders or lies below one. Spellings of a URI do not matter."""
+    """Return whether a location equals one of the folders or lies below one. `s3a://b/x` equals `s3://b/x/`."""
     address = StorageAddress.of(Location.of(location).uri)
     if address is None:
         return False

@@ -100,7 +100,7 @@ class MetastoreReader(DataSourceReader):
         return [InputPartition(group) for group in groups] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the matching rows of one group of files. Raises FragmentError."""
+        """Yield the matching rows of one group of files. Raises FragmentError if a file cannot be read."""
         if partition.value is not None:
             prepare_task()
             yield from read_scan_tasks(*pickle.loads(partition.value))
@@ -140,7 +140,9 @@ class _RequestedTable:
         return plan_snapshot_scan(self._lookup, self.config, self._loaded, where)
 
     def positions(self, columns: Sequence[str] | None) -> list[int]:
-        """Return the positions of top-level columns in the schema. Raises ColumnNotFoundError.
+        """Return the positions of top-level columns in the table's schema.
+
+        Raises ColumnNotFoundError if a name is not that of a top-level column.
 
         Args:
             columns: The names of the columns; None for all.

@@ -17,8 +17,10 @@ from metastore_assets.values.leaf_columns import plain_array, plain_type
 def to_spark_type(table: TableConfig, field: pa.Field) -> pa.DataType:
     """Return the Arrow type in which the values of a column are sent to Spark.
 
-    No type loses precision. Timestamps with nanoseconds are sent in Spark's microseconds, and `to_spark_array` refuses
-    those that do not fit. Raises UnsupportedTypeError if Spark has no such type.
+    Values are never rounded. Timestamps with nanoseconds are sent in Spark's microseconds, and `to_spark_array` raises
+    an error for a timestamp that is not a whole number of microseconds.
+
+    Raises UnsupportedTypeError if Spark has no type for the values.
     """
     try:
         return _sent_type(field.type)

@@ -46,7 +46,8 @@ class UserDefined:
     def classes(self, field_id: str) -> tuple[str, ...]:
         """Return the classes of the user-defined statistics of a leaf column, as `module:Class`.
 
-        Classes that may not be imported, cannot be imported, or have changed since the version was written are omitted.
+        A class is omitted if the caller does not allow its import, if the import fails, or if the class has changed
+        since the version was written.
         """
         return tuple(reference for reference, problem in self._check_classes(field_id) if problem is None)
 

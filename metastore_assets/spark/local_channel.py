@@ -53,7 +53,12 @@ class _Token(grpc.AuthMetadataPlugin):  # type: ignore[misc]
 
 
 def foreign_socket_message(pid: int, port: int) -> str:
-    """Return the error message for a port on which a process other than the server may listen."""
+    """Return the error message for a port that may belong to another process than the server.
+
+    Args:
+        pid: The id of the server's process.
+        port: The port on which the server should listen.
+    """
     return f"{HOST}:{port} is not a socket of process {pid}, the Spark Connect server, so it does not get the token"
 
 

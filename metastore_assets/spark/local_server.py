@@ -129,7 +129,12 @@ def _start(server: LocalConnectServer, folder: str, master: str, settings: Mappi
 
 
 def _port_was_taken(folder: str, since: float) -> bool:
-    """Return whether a log file that was written after the time `since` reports that the port is in use."""
+    """Return whether a log of the server reports that its port was in use.
+
+    Args:
+        folder: The folder that contains the folder of the logs.
+        since: Seconds since 1970. Logs that were last written earlier are ignored.
+    """
     for log in Path(_log(folder)).glob("*.out"):
         with suppress(OSError):
             if log.stat().st_mtime >= since and _IN_USE in log.read_bytes():

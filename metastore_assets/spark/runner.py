@@ -96,10 +96,11 @@ class SparkRunner(TaskRunner):
         return self._run_jobs(function, function, batch)
 
     def _run_jobs(self, in_worker: Callable[[T], Any], in_child: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
-        """Run a batch, and return its outcomes.
+        """Run a batch. Return the result of the called function for each task.
 
         If a Python worker crashes, and the batch names the files of its tasks in `paths`, the batch runs again: each
-        task in a child process of a worker. All later batches with `paths` run in child processes from the start.
+        task in a child process of a worker. All later batches with `paths` run in child processes from the start. If a
+        task raises an exception in a child process, its result is the exception.
 
         Args:
             in_worker: The function to call for each task in a Python worker.
@@ -190,10 +191,10 @@ def _run_job(
 def _run_bins(
     packed_function: bytes, packed_bins: Sequence[bytes], counts_io: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run the tasks of some bins (groups of tasks) in a Python worker. Yield one batch per task.
+    """Run the tasks of some bins (groups of tasks) in a Python worker. Yield a batch of one row for each task.
 
-    A batch is one row with a pickled value: the pair (task number, result), or the MetastoreError that the task raised.
-    If I/O is counted, the last batch has the counts.
+    The row has a pickled value: the pair (task number, result), or the MetastoreError that the task raised. If
+    `counts_io` is true, a batch with the counts of all tasks follows.
 
     Args:
         packed_function: The pickled function.
@@ -282,7 +283,8 @@ def _is_interrupt(error: Exception) -> bool:
 def unpack_results(table: pa.Table) -> list[Any]:
     """Return the unpickled results of tasks from the column `result`. Raises the error of the first failed task.
 
-    I/O counts in the column are added to the counts of this process, and are not returned.
+    The column can also contain `_TaskIoCounts`, the numbers of files and bytes that tasks read or wrote. They are added
+    to the counts of this process, and are not returned.
     """
     values = [pickle.loads(blob) for blob in table.column("result").to_pylist()]
     for value in values:

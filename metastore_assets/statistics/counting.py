@@ -51,7 +51,7 @@ class ValueCounter:
             cls: The type class of the column.
             consume: A function that receives each batch before the batch is counted. If it returns True, the batch is
                 not counted, and all values that were counted before are passed to the function, too. From then on, it
-                must return True for every batch.
+                must return True for every batch; this is not checked.
         """
         self._class = cls
         self._consume = consume
@@ -129,9 +129,10 @@ class ValueCounter:
             self._push(CountedRun(copy_compact(run.values), run.counts))
 
     def _offer(self, run: ValueRun) -> bool:
-        """Pass a run to `consume`. Return True if `consume` takes it, so that the caller need not store it.
+        """Pass a run to the function `consume`, and return its answer: whether it takes the run.
 
-        After such a run, all runs that are stored already are passed to `consume`, too, and are no longer stored.
+        If it does, the caller need not store the run. All runs that were stored before are then passed to `consume`,
+        too, and removed from this object.
         """
         if not self._consume(run):
             return False

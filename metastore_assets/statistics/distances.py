@@ -79,10 +79,10 @@ def align_bins(left: Histogram, right: Histogram, max_bins: int | None = None) -
 
 
 def group_bins(baseline: Counts, other: Counts, groups: int) -> tuple[npt.NDArray[np.float64], ...]:
-    """Merge neighbouring bins of two distributions into groups. All groups have about the same share of the baseline.
+    """Merge neighbouring bins of two distributions into groups, each with about the same share of the baseline.
 
-    The population stability index is usually computed with 10 such groups. Values of the other distribution below or
-    above the range of the baseline form separate groups.
+    Values of the other distribution below or above the range of the baseline form up to two additional groups, in
+    which the baseline has no values. The population stability index is usually computed with `groups` = 10.
 
     Args:
         baseline: The counts of the first distribution by bin.
@@ -132,7 +132,7 @@ def kolmogorov_smirnov(a: Counts, b: Counts) -> float:
     large, and equal if each bin has only one distinct value.
 
     Raises:
-        ValueError: As `population_stability_index`.
+        ValueError: Counts have different lengths, no bins, or are negative, not finite or all zero.
     """
     p, q = _shares(a, b)
     return float(min(1.0, np.max(np.abs(np.cumsum(p) - np.cumsum(q)))))
@@ -144,7 +144,7 @@ def jensen_shannon(a: Counts, b: Counts) -> float:
     The distance of the values themselves, without bins, is at least as large.
 
     Raises:
-        ValueError: As `population_stability_index`.
+        ValueError: Counts have different lengths, no bins, or are negative, not finite or all zero.
     """
     p, q = _shares(a, b)
     mean = (p + q) / 2

@@ -221,10 +221,10 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
 def _derive_counts(
     parts: MergeParts, merged: Mapping[str, Any], bounds: MergedBounds, ranges: Sequence[int | float | None]
 ) -> list[tuple[int, int] | None]:
-    """Return the result of `derive_counts` for each column: for booleans and constant columns, a pair of frequencies.
+    """Return the frequencies of the two possible values of each column that is boolean or constant, else None.
 
-    A constant column has at most one value besides NaN. The element is None for other columns, for a column without a
-    type class, and if the frequencies are unknown.
+    A constant column has at most one value besides NaN. The pair is (count of false, count of true), or (count of the
+    only value, count of NaN). The item is also None if the counts are unknown. `derive_counts` computes it.
 
     Args:
         parts: The tables of states that are merged.

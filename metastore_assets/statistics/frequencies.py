@@ -178,7 +178,7 @@ def count_nan(frequencies: Frequencies) -> int:
 def exact_percentiles(frequencies: Frequencies) -> pa.Array:
     """Return the values at the percentiles `PERCENTS`, by nearest rank among all values but NaN.
 
-    The result is empty if there are no such values.
+    The result is empty if the column has no values except NaN.
     """
     counts = frequencies.counts.to_numpy()
     if count_nan(frequencies):

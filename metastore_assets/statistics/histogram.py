@@ -76,7 +76,11 @@ class Histogram:
         return self._values(bins)
 
     def _values(self, bins: npt.NDArray[np.intp]) -> pa.Array:
-        """Return the lower edges of bins as values of the type class, limited to its range."""
+        """Return the lower edges of bins as values of the type class. Edges are limited to the range of the class.
+
+        Args:
+            bins: Ascending numbers of bins. Bin 0 is the first of the histogram.
+        """
         ends = (self.first + int(bins[0]), self.first + int(bins[-1])) if len(bins) else (0, 0)
         bits = max(end.bit_length() for end in ends)
         if self.type_class.kind == "float":

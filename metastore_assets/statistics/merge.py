@@ -159,11 +159,15 @@ def _class_codes(tables: Sequence[pa.Table]) -> tuple[Integers, list[str]]:
 def _choose_representatives(
     tables: Sequence[pa.Table], non_empty: Flags, codes: Integers, class_names: Sequence[str]
 ) -> npt.NDArray[np.intp]:
-    """Return for each column the index of the table whose row becomes the merged row.
+    """Return for each column the index of the table from which its merged row is taken.
 
-    If exactly one table has values of the column, its row is chosen. If several have values, the index has no meaning.
-    If none has values, the most specific row is chosen, so that the order of the tables does not matter. A row with a
-    type class other than `null` is most specific, then one with `null`, then one without a type class.
+    Only the null count and the multiset hash of the row are then replaced.
+
+    - If exactly one table has values of the column, the index is that of this table.
+    - If no table has values, it is that of the table with the most specific row. A row with a type class other than
+      `null` is most specific, then one with `null`, then one without a type class. So the order of tables does not
+      matter.
+    - If several tables have values, their rows must be merged, and the caller ignores the index.
     """
     # The most specific row is the first by type class (`null` and none are last), then by `frequencies`.
     rank = {name: at for at, name in enumerate(class_names)} | {"null": len(class_names)}
@@ -202,7 +206,7 @@ def _merge_reasons(parts: MergeParts, has_reason: Flags) -> pa.Array:
 def _with_union(table: pa.Table, union: pa.StructType) -> pa.Table:
     """Return a table of states whose minima, maxima and percentiles are cast to a typed union.
 
-    The union must have the type classes of all these values.
+    Raises ValueError if the union lacks the type class of one of these values.
     """
     for name in UNION_COLUMNS:
         type_ = statistic_type(name, union)

@@ -58,11 +58,11 @@ class MergeParts:
         return self.non_empty & self.has_lengths
 
     def states_by_column(self, name: str, counted: Flags) -> list[list[Any]]:
-        """Return one list for each column of the data table: what the parts have of a statistic, in their order.
+        """Return one list for each column of the data table: the values of a statistic in the parts, in their order.
 
         Args:
             name: The name of the statistic, a column of `tables`.
-            counted: Matrix of parts by columns: whether the list of the column has an item for the part.
+            counted: `counted[part, column]` says whether the list of the column includes the value of the part.
         """
         by_part = [table[name].to_pylist() for table in self.tables]
         return [
@@ -87,9 +87,9 @@ def chain_column(tables: Sequence[pa.Table], name: str) -> pa.ChunkedArray:
 
 
 def to_matrix(tables: Sequence[pa.Table], values: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Reshape a result of `chain_column` to a matrix with a row per table.
+    """Reshape a result of `chain_column` to a matrix with a row per table, and a column per row of each table.
 
-    Replace nulls before, because numpy has no integers or booleans that are null.
+    `values` must have no nulls, because numpy has no integers or booleans that are null.
     """
     return values.to_numpy().reshape(len(tables), -1)
 

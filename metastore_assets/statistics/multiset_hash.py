@@ -66,7 +66,7 @@ class MultisetHash(BuiltinStatistic[Fold[bytes]]):
         return state
 
     def to_fields(self, state: Fold[bytes], row: ColumnStatistics) -> Mapping[str, Any]:
-        """Add the nulls that `row.null_count` counts to the state, and return the hash of values and nulls."""
+        """Return the field `multiset_hash`: the hash of the values in the state and of `row.null_count` nulls."""
         state.add(multiset_hash_of_nulls(row.null_count))
         return {"multiset_hash": state.total()}
 

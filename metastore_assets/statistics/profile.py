@@ -61,8 +61,8 @@ def profile_field(
 ) -> list[ColumnProfile]:
     """Profile one top-level column that arrives in chunks.
 
-    Values are enumerated if they are sorted, and each distinct value is stored with its count. Whether this is done
-    depends on the policy's `frequencies`:
+    To enumerate the values of a column means to sort them, and to store each distinct value with its count. Whether
+    this is done depends on the policy's `frequencies`:
 
     - `all` and `top(n)`: always.
     - `off` and `estimated`: never.
@@ -245,13 +245,15 @@ class _LeafProfiler:
     def _add_unsorted(self, run: ValueRun) -> bool:
         """Pass a batch to the profiler of unsorted values, or leave it to the caller, which counts its values.
 
-        If the policy allows both, batches are left to the caller until one decides for itself and all later ones. That
-        is the first batch that meets two conditions:
+        The policy may prescribe one of these for all batches. Otherwise, batches are left to the caller until one batch
+        decides. If it is passed on, all later batches are passed on, too; if not, none is. The deciding batch is the
+        first one that meets two conditions:
 
         - More than `NEAR_UNIQUE_FROM` values have been added so far.
         - The values of the batch are not counted yet: `run.counts` is None.
 
-        It is passed on if it has too many distinct values: more than half of its values, or more than can be stored.
+        It is passed on if it has too many distinct values: depending on the policy, more than half of its values, or
+        more than can be stored.
 
         Returns:
             True if the batch was passed on; False if its values are to be counted.
@@ -281,9 +283,9 @@ class _LeafProfiler:
         return True
 
     def _with_lengths(self, row: ColumnStatistics) -> ColumnStatistics:
-        """Return the row with the statistics of lengths.
+        """Return the row with the statistics of lengths, if the column has lists, maps, or hidden strings or bytes.
 
-        Only lists, maps, and hidden strings or binary values have lengths. For other columns, the row is unchanged.
+        Any other row is returned unchanged: `LengthStatistics` computes the lengths of values that are not hidden.
         """
         if not self._has_lengths or not self._lengths:
             return replace(row, total_length=0) if self._has_lengths else row

@@ -76,9 +76,9 @@ def with_partition(row: ColumnStatistics, partition: str) -> ColumnStatistics:
 
 
 def normalize_statistics_table(table: pa.Table) -> pa.Table:
-    """Return a table `statistics` with the schema that `build_statistics_table` gives to the same rows.
+    """Return a table `statistics` in the schema that `build_statistics_table` would give to its rows.
 
-    Its typed unions have only the type classes of these rows. Columns of user-defined statistics that have only nulls
+    Its typed unions get exactly the type classes of its rows. Columns of user-defined statistics that have only nulls
     are removed.
     """
     names = pc.unique(table["type_class"]).drop_null().to_pylist()

@@ -396,7 +396,7 @@ def _digest_arrays(digests: Sequence[Digest | None]) -> list[pa.Array]:
 
 
 def _pick_percentiles(state: QuantileState, block: ValueBlock) -> None:
-    """Append the percentiles whose ranks are in a block to `state.percentiles`. The block is sorted, without NaN."""
+    """Append the percentiles that lie in the next block of values, which is sorted and without NaN, to the state."""
     ends = np.cumsum(block.counts) + state.ranked_count
     ranks = nearest_ranks(state.context.rank_count)
     ranks = ranks[(ranks > state.ranked_count) & (ranks <= ends[-1])]

@@ -53,7 +53,7 @@ def read_state_rows(table: pa.Table, columns: Iterable[tuple[str, str]]) -> list
 
     Args:
         table: A table that `build_states_table` built.
-        columns: (current path, type as text) of each column, in the order of the rows.
+        columns: (path, type as text) of the column of each row, in the order of the rows. The table has neither.
     """
     table = table.combine_chunks()
     fields = unpack_columns(table, STATE_COLUMNS)

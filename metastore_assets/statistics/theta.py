@@ -70,13 +70,15 @@ def decode_sketch(sketch: bytes) -> tuple[Hashes, int]:
 
 
 def _encode(hashes: Hashes, theta: int) -> bytes:
-    """Return the sketch of hashes, with at most the `NOMINAL_ENTRIES` least distinct ones.
+    """Return the encoded sketch of the `NOMINAL_ENTRIES` least distinct hashes, or of all if there are fewer.
 
-    If the sketch leaves out hashes, its theta is the least of these. Otherwise, its theta is the argument.
+    If there are more distinct hashes, the least one that is left out is the theta of the sketch. Otherwise, the theta
+    is the argument.
 
     Args:
-        hashes: The hashes, in any order. Repeats are allowed. The caller ensures that all are less than `theta`.
-        theta: The theta of a sketch that leaves out no hash.
+        hashes: The hashes, in any order. Repeats are allowed. All must be less than `theta`, because a sketch has only
+            hashes below its theta. This is not checked.
+        theta: The theta of the sketch if no hash is left out.
     """
     hashes = _distinct_least(hashes)
     if len(hashes) > NOMINAL_ENTRIES:

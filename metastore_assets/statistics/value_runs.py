@@ -208,7 +208,11 @@ def _choose_splitters(runs: Sequence[ValueRun]) -> pl.Series:
 
 
 def is_mostly_distinct(values: pl.Series) -> bool:
-    """Return whether more than half of a sample of the values are distinct; False for booleans and for few values."""
+    """Return whether a sample of the values has more than `_SAMPLE / 2` distinct ones.
+
+    The sample has at least `_SAMPLE` values, at equal distances in `values`, and at most 1.5 times as many. The result
+    is False for booleans, and for fewer than `2 * _SAMPLE` values.
+    """
     if values.dtype == pl.Boolean or len(values) < 2 * _SAMPLE:
         return False
     step = len(values) // _SAMPLE

@@ -59,7 +59,7 @@ def is_unsupported(error: BaseException) -> bool:
 
 
 class LimitError(ValueError):
-    """An error about a file that declares, contains or decompresses to more than a limit."""
+    """An error about a file that exceeds a limit, such as the greatest number of fields or of decompressed bytes."""
 
 
 class InvalidContentError(pa.ArrowInvalid):  # type: ignore[misc]

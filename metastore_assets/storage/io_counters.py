@@ -123,7 +123,7 @@ class IoCounter:
             return self._steps.setdefault(step, (_FileTally(), _FileTally()))
 
     def counts(self, step: str = "") -> IoCounts:
-        """Return the counts of a step so far. The default is the step outside of `io_step` blocks."""
+        """Return what a step has read and written so far; by default, what was outside of all `io_step` blocks."""
         read, written = self.tallies(step)
         return IoCounts(read.count(), written.count())
 
@@ -195,9 +195,9 @@ def read_recorder(location: str) -> Callable[[int], None]:
 
 
 def counting_input(file: pa.NativeFile, location: str) -> pa.NativeFile:
-    """Return a view of an open file that counts its reads, for the `io_step` block that is active during this call.
+    """Return a view of an open file that counts its reads. Outside of `count_io` blocks, return the file itself.
 
-    Outside of `count_io` blocks, the file itself is returned.
+    The reads count for the `io_step` or `count_io` block in which `counting_input` is called.
     """
     return pa.PythonFile(_CountingInput(file, read_recorder(location)), mode="r") if is_counting_io() else file
 

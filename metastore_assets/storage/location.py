@@ -139,7 +139,7 @@ class Location:
             yield from (name for name, _ in self._objects(folder, after, before))
 
     def files(self, folder: str, after: str = "", before: str = "") -> Iterator[StoredFile]:
-        """Yield the files directly in a folder, with the fields of `StoredFile`. The arguments are those of `names`.
+        """Yield the files directly in a folder. The arguments are those of `names`.
 
         Raises FileNotFoundError for a symbolic link whose target does not exist.
         """
@@ -160,9 +160,10 @@ class Location:
             )
 
     def identities(self, folder: str, after: str = "", before: str = "") -> Iterator[tuple[str, Sequence[str]]]:
-        """Yield the name and the `identity` of each file directly in a folder, from one listing.
+        """Yield the name and the identity of each file directly in a folder, without a request for each file.
 
-        The arguments are those of `names`.
+        The identity is the result of the method `identity`: texts of which one changes if the file is replaced. The
+        arguments are those of `names`.
         """
         if self.is_local:
             files = self.files(folder, after, before)
@@ -268,7 +269,10 @@ class Location:
             return
 
     def _objects(self, folder: str, after: str, before: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield name and metadata of the objects directly in a folder, with names between the exclusive bounds."""
+        """Yield the name and obstore's metadata of each object directly in a folder.
+
+        The arguments are those of `names`.
+        """
         store, prefix = self._store()
         with object_errors(self.full_path(folder)):
             yield from objects_in(store, object_key(prefix, folder), after, before)

@@ -151,7 +151,10 @@ class LocationPolicy:
         return self._resolve_address(address, path)
 
     def _resolve_address(self, address: StorageAddress, recorded: str) -> tuple[Location, str]:
-        """Return (location, path below the location) of a file. The path may be empty.
+        """Return (location, path below the location) of a file.
+
+        For a file below the table's folder, the location is that folder. For any other file, the location is the file
+        itself, and the path is empty.
 
         Args:
             address: The address of the file.

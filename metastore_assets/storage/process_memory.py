@@ -39,9 +39,9 @@ def limit_memory() -> None:
 
 @contextmanager
 def limited_memory() -> Iterator[None]:
-    """Limit the memory of this process, a Spark worker, during the block.
+    """Limit the memory of this process, which is a Spark worker, during the block; afterwards restore the old limit.
 
-    Raises ConfigError if the environment variable with the limit is invalid.
+    Raises ConfigError if the environment variable `VARIABLE`, which sets the limit, is invalid.
     """
     before = resource.getrlimit(resource.RLIMIT_DATA)
     _set_limit(configured_limit(upper_bound=None))  # Users choose the memory of executors.
@@ -69,15 +69,16 @@ def _set_limit(limit: int | None) -> None:
 
 
 def configured_limit(upper_bound: int | None = _MAX_DEFAULT) -> int | None:
-    """Return the memory limit in bytes, from the environment variable or by default; None for no limit.
+    """Return the memory limit in bytes that the environment variable `VARIABLE` sets; None for no limit.
 
-    The default is half of the memory of the machine or cgroup, and at least 1 GiB.
+    If the variable is not set, the limit is half of the memory of the machine or cgroup. This default is at least 1
+    GiB, and at most `upper_bound`.
 
     Args:
         upper_bound: The greatest default in bytes; None for no bound.
 
     Raises:
-        ConfigError: The variable is not a size.
+        ConfigError: The variable is neither a size nor `none`.
     """
     text = os.environ.get(VARIABLE, "").strip().lower()
     if not text:

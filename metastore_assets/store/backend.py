@@ -80,7 +80,7 @@ class Backend(Protocol):
         """
 
     def info(self, path: str) -> ObjectInfo | None:
-        """Return size and time of an object, or None if it does not exist."""
+        """Return path, size and modification time of an object; None if it does not exist."""
 
     def folders(self) -> tuple[str, ...]:
         """Return the names of the folders directly below the root, unordered."""

@@ -64,8 +64,8 @@ class BackfillRecord:
     def finished_keys(self, newest: Version | None) -> frozenset[str]:
         """Return the keys of the partitions that the backfill need not process again.
 
-        These are the partitions in `done` with a version after `since`, if the partition's profile in `newest` is from
-        this version or a later one. If `newest` is None, the result is empty.
+        For each partition, `done` has the version n in which it was finished. The partition is in the result if n is
+        after `since`, and its profile in `newest` is from version n or later. If `newest` is None, the result is empty.
         """
         partition_versions: Mapping[str, int] = (
             {entry.key: entry.version for entry in newest.partitions} if newest else {}

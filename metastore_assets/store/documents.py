@@ -90,7 +90,7 @@ class Documents:
         return self.objects.info(self.path(number)) is not None
 
     def read(self, number: int) -> bytes:
-        """Return the bytes of one document. Raises ObjectNotFoundError."""
+        """Return the bytes of one document. Raises ObjectNotFoundError if it does not exist."""
         return self.objects.read(self.path(number))
 
     def load(self, number: int, decode: Callable[[Mapping[str, Any]], Decoded], advice: str = "") -> Decoded:
@@ -142,7 +142,7 @@ class Documents:
             self.objects.write(f"{self.folder}/{_NEWEST}", str(number).encode())
 
     def read_hint(self) -> int:
-        """Return the number in the `newest` hint; 0 without a valid hint. The document may not exist."""
+        """Return the number in the `newest` hint; 0 without a valid hint. That document need not exist."""
         try:
             text = self.objects.read(f"{self.folder}/{_NEWEST}").decode("ascii", "replace")
         except ObjectNotFoundError:

@@ -377,8 +377,9 @@ class StoredEntries(Entries[Entry]):
     def open_files(self, files: Sequence[SegmentFile]) -> list[Segment]:
         """Return a reader of each of `files`, in the same order.
 
-        For a file that belongs to these entries, it is the reader that lookups use, with what it has cached. If more
-        rows of the file have been absorbed since, it is another reader.
+        For a file of these entries, this is the reader that lookups use, with what it has cached. A file gets a new
+        reader if it is not among the files of these entries, or is there with other metadata. The metadata change when
+        a merge copies some of the file's rows to an older segment.
         """
         stored = self.files.files
         numbers = {file.path: number for number, file in enumerate(stored)}
@@ -590,7 +591,7 @@ def find_partitions(version: Version, keys: Collection[str]) -> list[PartitionEn
 
 
 def find_fragments(version: Version, partition_keys: Collection[str]) -> list[FragmentEntry]:
-    """Return the entries of the fragments of these partitions, sorted by key."""
+    """Return the entries of all fragments in the partitions with the given keys, sorted by key."""
     if isinstance(version.fragments, Entries):
         return version.fragments.find_prefixes([fragment_key(key, "") for key in partition_keys])
     selected = set(partition_keys)

@@ -82,7 +82,8 @@ class EntryChanges(Entries[Entry]):
         Args:
             kind: The kind of the entries.
             base: The entries of the version before; None if there is none.
-            put: Entries of the new version. They replace entries with the same key; equal ones are no change.
+            put: Entries of the new version. Each replaces the entry of `base` with its key. If both are equal, this is
+                no change.
             removed: Keys of entries that the new version does not have. Keys that `base` lacks are ignored.
 
         Raises:

@@ -67,7 +67,7 @@ def expire(documents: Documents, retention: Retention, grace: timedelta, now: da
     published: dict[int, datetime] = {}
 
     def candidates() -> Iterator[ObjectInfo]:
-        """Yield the files that may be deleted. Add the publication time of each document to `published`."""
+        """Yield the files that may be deleted, except documents. Record the time of each document in `published`."""
         for info in objects.scan():
             number = documents.number(info.path)
             if number is not None:
@@ -106,7 +106,7 @@ def delete_files(objects: ObjectStore, files: Iterable[pa.Table]) -> tuple[int, 
 def _outdated(published: Mapping[int, datetime], first: Callable[[Sequence[int]], int], deadline: datetime) -> set[int]:
     """Return the numbers of the documents to delete: the oldest ones, before the first one that must be retained.
 
-    The newest document is always retained. The others are retained as `first` and `deadline` demand.
+    The newest document is always retained. Another one is retained if `first`, `deadline` or both demand it.
 
     Args:
         published: The time at which each document was published, by number.

@@ -50,10 +50,10 @@ def garbage_paths(garbage: Iterable[str], entries: Mapping[str, SegmentFiles], b
     """Return the sorted paths of the files that `base` references and the new version does not.
 
     Args:
-        garbage: Paths of the files with profiles, value counts or indexes that only `base` references. The result
-            has them unchanged.
-        entries: The files that store the entries of the new version, by name of the kind (see `store.entries`). The
-            result has the files with entries of `base` that are not among them.
+        garbage: Paths of the files with profiles, value counts or indexes that `base` references and the new version
+            does not. The result contains all of them.
+        entries: The files that store the entries of the new version, by name of the kind (see `store.entries`). A file
+            with entries of `base` is in the result if the new version does not use it, too.
         base: The version that the new one follows.
     """
     paths: set[str] = set()
@@ -185,7 +185,7 @@ def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _
 
 
 def _read_state(documents: Documents) -> _Progress | None:
-    """Return the recorded progress; None if none is recorded, or if the record is damaged."""
+    """Return the progress of deletions, which the file `versions/oldest` records; None if it is missing or damaged."""
     try:
         fields = parse_json(documents.objects.read(documents.oldest_path))
         oldest, portion = fields["oldest"], fields["portion"]

@@ -87,7 +87,10 @@ def moment(value: object, name: str) -> datetime:
 
 
 def record(kind: type[Record], value: object, name: str) -> Record:
-    """Decode a JSON object as a dataclass whose fields are str, int or float. Raises ValueError."""
+    """Decode a JSON object as a dataclass whose fields are str, int or float.
+
+    Raises ValueError if `value` is not an object, or if a field is missing or has another type.
+    """
     stored = mapping(value, name)
     decoded: dict[str, Any] = {}
     for field in dataclass_fields(kind):  # type: ignore[arg-type]

@@ -134,9 +134,9 @@ class KeyPrefixes:
 
 
 def _is_after_prefix(keys: pa.ChunkedArray, prefix: Any, at: int) -> bool:
-    """Return whether the key at a position comes after all keys with the prefix.
+    """Return whether the key at the position `at` comes after all keys that begin with `prefix`.
 
-    The key must not be less than the prefix. This is not checked: the result would be True, because only the prefix of
-    the key is compared.
+    The function only tests whether the key begins with the prefix. So it must not be called for a key that is less than
+    the prefix: the result would be True, although this key comes before them. This is not checked.
     """
     return not keys[at].as_py().startswith(prefix)

@@ -136,7 +136,8 @@ class ObjectStore:
     def refuse_links(self, prefix: str) -> None:
         """Raise StoreError if the folder `prefix`, or anything in it at any depth, is a symbolic link.
 
-        Folders above it must not be links, either, up to the folder that the user configured. That may be a link.
+        StoreError is also raised if a folder between `prefix` and the folder that the user configured is a link. The
+        configured folder itself may be a link.
         """
         self._backend.refuse_links(_validate_path(prefix))
 

@@ -66,7 +66,7 @@ class PendingFiles:
         return [path for path, mark in self.markers.items() if mark.modified < time]
 
     def paths_except(self, cleared: Iterable[str]) -> list[str]:
-        """Return the paths of all pending files except those in `cleared`. Markers are ignored."""
+        """Return the paths of all pending files except those in `cleared`, whether or not they have a marker."""
         without = set(cleared)
         return [info.path for info in self.files if info.path not in without]
 

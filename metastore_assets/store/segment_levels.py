@@ -129,7 +129,8 @@ def update_levels(
         before: The segments before the commit.
         size: (number of rows of the set after the commit, number of keys that the commit changes).
         write: Merges parts of segments, with or without the changes of the commit, and writes the merged rows as files.
-            A step may replace files that were just written. The new set lacks them, and the caller may delete them.
+            It is called several times. A later call may replace a file that an earlier call wrote: the result then
+            lacks this file, and the caller may delete it.
         allow_step: Whether a commit that changes few keys does a step, if one is due. A larger commit does steps in any
             case. A step merges one range of keys of newer segments into an older segment.
     """
@@ -255,8 +256,8 @@ def _absorb(
         is_base: Whether the first segment is the oldest one of the set, which needs no tombstones.
 
     Returns:
-        [files of the first segment after the step, files of the others that still have keys]. A segment without files
-        is omitted.
+        The files of each segment after the step, in the order of `segments`. A segment from which all keys were taken
+        has no files any more, and is omitted.
     """
     older, *others = segments
     firsts: list[Any] = [file.first for file in older]
@@ -290,7 +291,10 @@ def _absorb(
 
 
 def _rows_before(segments: Sequence[Sequence[SegmentFile]], end: Any) -> int:
-    """Return about how many rows of some files have keys before `end`: half of those of a file that has later keys."""
+    """Return about how many rows of the segments have a key less than `end`; all rows count if `end` is None.
+
+    Every file is taken to begin before `end`. If its last key is `end` or greater, half of its rows count.
+    """
     return sum(file.rows if end is None or file.last < end else file.rows // 2 for files in segments for file in files)
 
 

@@ -188,8 +188,8 @@ def _write_file(
     Args:
         objects: The store of the file.
         kind: The kind of the segment.
-        ranges: (rows, tombstones) of successive ranges. The caller passes at least one. Those that are not written
-            remain in the iterator, for the next file.
+        ranges: (rows, tombstones) of successive ranges, at least one: without any, StopIteration is raised. Ranges
+            that are not written remain in the iterator, for the next file.
         row_count: The expected number of rows of the file, which determines the size of row groups.
         file_rows: Number of keys of rows and tombstones after which the file is closed.
     """

@@ -106,9 +106,11 @@ def _count(
 ) -> dict[str, SharedFileEntry]:
     """Return {path: entry with the number of references after the changes} for each file in `references`.
 
-    The changes are applied to the number of references before. This is the stored count. For a file without a stored
-    count, it is the number that the changes drop. If they drop none, it is that in `unchanged`, or 0 if the file is
-    missing there.
+    The changes are applied to the number of references in the version before. This number is:
+
+    - for a file with a stored count: this count;
+    - for a file without a stored count that loses references: the number that it loses, because it had no others;
+    - for any other file: the number in `unchanged`, or 0 if the file is missing there.
 
     Args:
         references: The changes of the references, by path.
@@ -145,11 +147,12 @@ def _shared(
 ) -> tuple[dict[str, SharedFileEntry], Mapping[str, SharedFileEntry]]:
     """Return (counts to store, stored counts that are replaced or removed), each by path.
 
-    The count of a file is stored if the file has several references, or one reference and several sections.
+    The count of a file is stored if the file has several references. It is also stored if the file has one reference
+    and was written with several profiles (`SharedFileEntry.sections`).
 
     Args:
         counts: The new counts.
-        stored: All stored counts of the same files.
+        stored: The counts of these files that the version before has stored. All of them are replaced or removed.
     """
     put = {
         path: entry
@@ -196,7 +199,9 @@ def _unchanged_references(
 ) -> dict[str, Counter[str]]:
     """Count references from unchanged entries. Return {path: {group: number}}; a group is a partition, or `*` (table).
 
-    A file in `references` is counted only if it gains references, loses none, and has no stored count.
+    Only files in `references` without a stored count that lose no reference are counted. A stored count already has
+    the references from unchanged entries. A file without a stored count has one reference: if it loses that, no
+    unchanged entry references it.
 
     Args:
         version: The new version.

@@ -63,7 +63,10 @@ class SortedRuns:
         return [MergeSource(run, ()) for run in self._read_runs()]
 
     def tombstone_sources(self) -> list[MergeSource]:
-        """Return the keys of the runs as tombstones, with which `merge_segments` removes rows of earlier sources."""
+        """Return the keys of each run as a source of tombstones for `merge_segments`.
+
+        They remove the rows with these keys from all sources that precede them in the list of sources.
+        """
         return [MergeSource((), run) for run in self._read_runs()]
 
     def stream(self) -> Iterator[pa.Table]:
@@ -131,7 +134,7 @@ class SortedTuples:
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        """Create an empty set of tuples, whose items are values of the fields of a schema."""
+        """Create an empty set of tuples. A tuple has one item per field of `schema`, of the field's type."""
         self._runs = SortedRuns(schema)
         self._new: list[Sequence[Any]] = []
         self._has_runs = False
@@ -193,7 +196,10 @@ class DistinctTexts:
 
 
 def subtract(rows: SortedRuns, removed: SortedRuns) -> Iterator[pa.Table]:
-    """Yield the rows whose keys are not in `removed`, by ascending key, in tables of bounded size."""
+    """Yield those of `rows` whose key (the first column) is not a key of `removed`.
+
+    They are sorted by key, and yielded in tables of bounded size.
+    """
     sources = [MergeSource(rows.stream(), ()), *removed.tombstone_sources()]
     return (table for table, _ in merge_segments(sources, rows.schema) if len(table))
 

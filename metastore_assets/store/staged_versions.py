@@ -47,10 +47,10 @@ class StagedVersions(VersionStore):
         super().publish(replace(version, number=1 if base is None else base.number + 1), base)
 
     def pending(self, attempt: str = "") -> list[FragmentEntry]:
-        """Return the saved profiles, as `VersionStore.pending` does.
+        """Return the profiles that unfinished attempts saved. Argument and result are those of `VersionStore.pending`.
 
-        The result also has profiles that other objects saved. `clear_pending` does not clear these, because other lots
-        may need them.
+        A later call of `clear_pending` clears only the profiles that `save_pending` of this object saved. The other
+        profiles stay, because later lots may need them.
         """
         saved_paths = set(self._pending_paths)
         entries = super().pending(attempt)

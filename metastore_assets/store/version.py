@@ -65,7 +65,7 @@ class ProfileFiles:
     def encode_merge_files(self) -> str:
         """Return the paths of the files that a merge reads, one per line.
 
-        If the profile is a section of a file of states, the text is empty, because it cannot name sections.
+        If the profile is a section of the file `states`, the text is empty: paths alone would not say which section.
         """
         return "" if self.section else "\n".join((self.statistics, self.states, *self.frequencies))
 
@@ -304,9 +304,9 @@ def node_key(group_key: str, name: str) -> str:
 
 
 def node_key_prefix(group_key: str) -> str:
-    """Return the prefix that the keys of all nodes of one merge tree have in common.
+    """Return the common prefix of the keys of all nodes of one merge tree (see `NodeEntry`).
 
-    `group_key` is the key of the tree's partition, or `*` for the tree of the partitions.
+    `group_key` is the key of the partition whose fragments are merged, or `*` for the tree that merges all partitions.
     """
     return f"{group_key}{_KEY_SEPARATOR}"
 

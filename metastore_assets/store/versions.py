@@ -218,8 +218,9 @@ class VersionStore:
     def _was_newest_recently(self, number: int) -> bool:
         """Return whether a version was the newest a short time ago. If so, the next one can be put without a look-up.
 
-        If another process has published the next version since then, its document still exists. The put-if-absent of
-        this process then fails. After a long time, that document may have expired, and the put would wrongly succeed.
+        Another process may have published the next version since then. The document of that version then still exists,
+        so that the put-if-absent fails, as it must. After a long time, `expire` may have deleted the document, and the
+        put would wrongly succeed.
         """
         is_recent = time.monotonic() - self._latest_read < _RECENT_SECONDS
         return is_recent and self._latest is not None and self._latest.number == number
@@ -248,8 +249,9 @@ class VersionStore:
             return write_entries(self.objects, EntryChanges.changed(METADATA_CACHE, None, values))
 
     def discard(self, version: Version, base: Version | None) -> None:
-        """Delete the value counts and indexes of a version that was not published, except files of `base`.
+        """Delete the value counts and indexes of a version that was built, but not published.
 
+        Files that it shares with `base`, the version from which it was built, stay. `base` is None for a first version.
         Profiles are retained for the next attempt. Errors are ignored, because `expire` deletes what stays.
         """
         with suppress(StoreError):
@@ -264,7 +266,7 @@ class VersionStore:
         self.objects.delete([path for path in candidates.to_pylist() if path not in referenced])
 
     def drop_outdated(self, newest: int, keep: int, grace: timedelta) -> None:
-        """Delete a few of the outdated versions, and the files that only they reference. The next call continues.
+        """Delete a few of the outdated versions, and the files that only they reference. The next call deletes more.
 
         Args:
             newest: Number of the newest version.

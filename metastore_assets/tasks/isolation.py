@@ -160,11 +160,11 @@ def _unread_error(path: str) -> FatalFileError:
 
 
 def check_idle_crashes(times: int, ended: ChildProcessEnded) -> None:
-    """Raise MetastoreError if a child has ended at least three times while it ran no task.
+    """Raise MetastoreError if child processes have ended at least `MAX_IDLE_CRASHES` times while they ran no task.
 
     Args:
-        times: How often that has happened.
-        ended: The last error of the child.
+        times: How often this has happened. A caller that cannot try again passes `MAX_IDLE_CRASHES`.
+        ended: The error about the child that ended last.
     """
     if times >= MAX_IDLE_CRASHES:
         raise MetastoreError(

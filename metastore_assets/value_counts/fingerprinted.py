@@ -93,11 +93,12 @@ def fingerprinted_table(column: str, values: Frequencies, bits: int, type_class:
 
 
 def fingerprint_dataflow(store: ObjectStore, classes: Iterable[str], *, runner: TaskRunner | None = None) -> Dataflow:
-    """Return the dataflow of fingerprinted columns, with files in the same folder as those of enumerated columns.
+    """Return the dataflow of fingerprinted columns. Its files are in `value_counts` below the table's folder.
 
     Args:
         store: The folder of the table.
-        classes: The names of the type classes of fingerprinted columns.
+        classes: The names of the type classes of fingerprinted columns. A type class is a group of column types whose
+            values are stored as one type.
         runner: Runs the tasks; None runs them in this process.
     """
     declared = _graph(tuple(sorted(set(classes))))

@@ -151,9 +151,9 @@ class ValueCountReader:
         return _concatenate_rows(tables) if tables else EMPTY
 
     def pieces(self, column: str, type_class: str) -> Iterator[Frequencies]:
-        """Yield the stored values of a column with their frequencies, a batch at a time.
+        """Yield the stored values of a column with their frequencies, by ascending value.
 
-        All values of a fingerprinted column are yielded together.
+        The values of an enumerated column are yielded in batches, those of a fingerprinted column in a single piece.
         """
         if self._is_fingerprinted(column):
             yield self.frequencies(column, type_class)

@@ -64,10 +64,15 @@ def changes_between(
 def _updates(
     store: ObjectStore, steps: Sequence[tuple[TableValueCounts, TableValueCounts]], type_class: str
 ) -> pl.DataFrame | None:
-    """Return a frame of `column`, `value`, `before` and `after` with all values that the steps updated.
+    """Return a frame of `column`, `value`, `before` and `after`: the values that one or more versions updated.
 
-    `before` and `after` are the frequencies before the first step and after the last; null if the value does not occur.
-    The result is None if a step has no updates, because it rebuilt the value counts of the type class.
+    `before` and `after` are the frequencies before the first and after the last version; null if the value does not
+    occur. The result is None if a version rebuilt the value counts of the type class, so that it stored no updates.
+
+    Args:
+        store: The folder of the table.
+        steps: (value counts before, value counts after) of each version, the oldest first.
+        type_class: The name of the type class.
     """
     stage = stage_name(VALUES, type_class)
     empty = frame_of(rows_of(type_class).schema.empty_table())
@@ -147,9 +152,10 @@ def count_changes(
 ) -> ValueCountChanges | None:
     """Return how many values changed from one version to the next.
 
-    The result is None if the value counts of a type class were rebuilt, because the files then lack the changes. If the
-    new version has no column of a type class any more, all old values of the class count as removed. They are counted
-    in the old files. The result is also None if these cannot be read.
+    The result is None if the value counts of a type class were rebuilt, because the files then lack the changes.
+
+    If the new version has no column of a type class any more, all old values of the class count as removed. They are
+    counted in the files of the version before. If these files cannot be read, the result is None, too.
 
     Args:
         store: The folder of the table.

@@ -27,7 +27,11 @@ _SECTIONS = {
 
 
 class CommandGroup(MetastoreGroup):
-    """The group of all commands. A command's module is imported when the command, or a list of all, is needed."""
+    """The group of all commands.
+
+    To start fast, a command's module is imported only when the command is used, or when the help text lists all
+    commands.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, sorted."""

@@ -176,10 +176,10 @@ class GlueTable(RegisteredTable):
         """Write statistics in batches. Return the number of bytes that were sent.
 
         Args:
-            update: Sends a request.
+            update: The client's method that sends one batch, for a table or for a partition.
             columns: The statistics.
             analyzed: The time at which they were computed.
-            owner: Further parameters of the request, which name a partition.
+            owner: For a partition, the parameter of `update` that names it: `PartitionValues=["2024-01-01"]`.
         """
         requests = to_request(columns, analyzed)
         for start in range(0, len(requests), _WRITE_BATCH):

@@ -59,7 +59,11 @@ def _numbers(column: DeclaredStatistics) -> dict[str, Any]:
 
 
 def _bound(column: DeclaredStatistics, bound: int | float) -> Any:
-    """Return a bound as Glue stores it; None for a date beyond the years 1 to 9999."""
+    """Convert a minimum or maximum to the value that a request to Glue contains.
+
+    A decimal becomes `{"UnscaledValue": bytes, "Scale": 2}`, and a date a `datetime`. Other bounds stay numbers. The
+    result is None for a date outside the years 1 to 9999.
+    """
     if column.kind == "decimal":
         return {"UnscaledValue": unscaled_bytes(int(bound)), "Scale": column.scale}
     if column.kind == "date":

@@ -67,7 +67,10 @@ class HiveTable(RegisteredTable):
     def change_properties(
         self, added: Mapping[str, str], removed: Collection[str] = (), expected: tuple[str, str] | None = None
     ) -> None:
-        """Change properties of the table, without further effects. See `RegisteredTable.change_properties`."""
+        """Change properties of the table. See `RegisteredTable.change_properties`.
+
+        The request tells the metastore not to update the table's basic statistics, as it would by default.
+        """
         from hive_metastore.ttypes import EnvironmentContext
 
         table = self._load()

@@ -44,5 +44,8 @@ class HiveTarget(CatalogTarget):
         return properties
 
     def content_of(self, numbers: Numbers) -> str:
-        """Return the value of the property `content` of a partition. See `CatalogTarget.content_of`."""
+        """Return the value of the property `content` of a partition. See `CatalogTarget.content_of`.
+
+        It ends in `:accurate` if the option `accurate` is set, so a change of the option writes the partitions again.
+        """
         return f"{numbers.content}:accurate" if self.options.accurate else numbers.content

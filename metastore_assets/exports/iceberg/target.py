@@ -369,9 +369,9 @@ def _read_metadata(table: Table, location: str) -> TableMetadata:
 def _commit(table: Table, updates: Sequence[Any]) -> TableMetadata:
     """Commit updates to a table, and return the metadata that this commit replaced.
 
-    The replaced metadata contains commits that other processes made after `table` was loaded. If the file of the
-    replaced metadata is gone, the metadata of `table` is returned instead. Catalogs accept the updates even if another
-    process has registered statistics meanwhile.
+    If other processes committed after `table` was loaded, the result is newer than the metadata of `table`. The commit
+    requires only the UUID of the table, so theirs are no conflict. If the file of the replaced metadata is gone, the
+    metadata of `table` is returned.
     """
     from pyiceberg.table.update import AssertTableUUID
 

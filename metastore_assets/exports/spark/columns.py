@@ -89,7 +89,10 @@ def spark_columns(parameters: Mapping[str, str], declared: Mapping[str, str]) ->
 
 
 def find_bounds(column: SparkColumn, row: ColumnStatistics) -> tuple[pa.Scalar, pa.Scalar] | None:
-    """Return (minimum, maximum) of a column; None if either is unknown or not usable by Spark."""
+    """Return (minimum, maximum) of a column; None if one of them is unknown, or if Spark could not use it.
+
+    Spark cannot use a bound that is infinite as a double, or a date or timestamp whose year has not four digits.
+    """
     if row.minimum is None or row.maximum is None:
         return None
     bounds = (row.minimum, row.maximum)

@@ -134,8 +134,9 @@ def spread_distinct_values(edges: npt.NDArray[np.float64], distinct: int, *, is_
     """Estimate the position of each edge among the sorted distinct values. The first position is 0.
 
     Args:
-        edges: The edges of the bins, ascending. A bin with two equal edges gets no values. All others get equally many.
-        distinct: The number of distinct values of the column.
+        edges: The edges of the bins, ascending. A bin with two equal edges gets no values.
+        distinct: The number of distinct values of the column, which are shared equally among all other bins. Each of
+            these gets at least one value, so the last position can differ from `distinct`.
         is_integer: Whether values are whole numbers. A bin then gets at most as many values as its width.
     """
     widths = np.diff(edges)

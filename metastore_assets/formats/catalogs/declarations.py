@@ -215,9 +215,10 @@ def _location(table: DeclaredTable, location: str) -> str:
 
 
 def _tracks_partitions(table: DeclaredTable) -> bool:
-    """Return False if a partitioned Spark table has all partition folders below its location, registered or not.
+    """Return whether a Spark table consists of only the partitions that its catalog registers.
 
-    The result is True for a table that consists of its registered partitions only, and for an unpartitioned table.
+    If the result is False, all partition folders below the location belong to the table. The result is True for an
+    unpartitioned table.
     """
     count = _count(table, "spark.sql.sources.schema.numPartCols")
     return count == 0 or table.parameters.get("spark.sql.partitionProvider", "").lower() == "catalog"

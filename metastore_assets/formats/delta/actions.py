@@ -222,8 +222,8 @@ def _json_actions(read: Callable[[], bytes]) -> Iterator[Action]:
 
     Other actions, such as `commitInfo`, are skipped. `read` returns the content of the file.
 
-    Raises ValueError if a line, or one of these actions, is not a JSON object. Only the message about a line has the
-    line's number.
+    Raises ValueError, which names the number of the line, if a line is not a JSON object. Also raises ValueError,
+    without the number, if the value of one of the five actions is not a JSON object.
     """
     for number, line in enumerate(read().splitlines(), 1):
         if not line.strip():
@@ -316,10 +316,10 @@ def _parquet_rows(location: Location, path: str, columns: Sequence[str]) -> Iter
 
 
 def _compact_statistics(rows: pa.StructArray) -> pa.StructArray:
-    """Move the row count out of statistics texts that begin with it, and replace these texts by null.
+    """Replace each statistics text that begins with the row count by null, and keep the count.
 
-    The counts are put into `stats_parsed.numRecords`, the only statistic that remains parsed. The child process that
-    reads checkpoints then sends less data to its parent.
+    The count of `{"numRecords":5,…}` moves to `stats_parsed.numRecords`. All other fields of `stats_parsed` are
+    dropped. The child process that reads checkpoints then sends less data to its parent.
     """
     columns = {field.name: pc.struct_field(rows, field.name) for field in rows.type}
     if "stats" not in columns or not pa.types.is_string(columns["stats"].type):

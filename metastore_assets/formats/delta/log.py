@@ -111,10 +111,15 @@ class Log:
         return names, self.checkpoints[number] if number >= 0 else ()
 
     def _json_files(self, version: int, since: int, checkpoints: Collection[int]) -> tuple[list[str], int]:
-        """Return the JSON files to replay for a version, newest first, and the older version that they are applied to.
+        """Return the JSON files that lead from an older version to `version`, newest first, and this older version.
 
-        With a checkpoint of version 10, the result for version 12 is (files of 12 and 11, 10). The older version is
-        `since` or one of `checkpoints`. If neither is reached, it is the newest version whose commit is missing.
+        With a checkpoint of version 10, the result for version 12 is (names of the files of 12 and 11, 10). If neither
+        `since` nor a checkpoint is reached, the older version is the newest one whose commit is missing.
+
+        Args:
+            version: the version to replay.
+            since: the version at which the search ends, even without a checkpoint; -1 for the beginning of the log.
+            checkpoints: versions at which the search ends, because a checkpoint has them.
         """
         names = []
         number = version

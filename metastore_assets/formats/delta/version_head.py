@@ -55,9 +55,9 @@ class HeadCache:
         return self._cache.get(key, _decode)
 
     def put(self, head: VersionHead) -> None:
-        """Cache the head of a version, and remove the heads of other versions.
+        """Cache the head of a version, and remove the heads that this object used before.
 
-        Only versions that were given to `get` or `put` of this object before are removed.
+        These are the heads of all other versions that were given to its `get` or `put`.
         """
         key = self._key(head.version)
         self._cache.discard(self._used_keys - {key})

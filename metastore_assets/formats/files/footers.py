@@ -130,7 +130,7 @@ class FooterReader:
         return row_count, digest
 
     def _decode(self, data: bytes) -> dict[str, Footer]:
-        """Return the footers of a block by the ids of its files. Raises an error if a schema is not cached."""
+        """Return the footers of a block by the ids of its files. Raises LookupError if a schema is not cached."""
         digests, ids, row_counts, numbers = json.loads(zlib.decompress(data))
         for digest in digests:
             if digest not in self.schemas:

@@ -55,7 +55,7 @@ class ListedFiles:
         self._files.add(file)
 
     def first_paths(self, is_data: Callable[[str], bool]) -> list[str]:
-        """Return the path of each folder's first data file. The paths are sorted.
+        """Return one path for each folder that has data files: the first in alphabetical order. The paths are sorted.
 
         Args:
             is_data: Returns whether the empty file at a path is a data file. It is not called for files with content,

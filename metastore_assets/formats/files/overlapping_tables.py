@@ -52,7 +52,8 @@ class OverlappingTables:
     def add_folder(self, path: str) -> None:
         """Record a folder below the location if its name is that of a format's metadata folder, such as `_delta_log`.
 
-        Call this also for folders whose files are not listed.
+        Call this for every folder, also if its files are not listed: the names of most metadata folders begin with `_`
+        or `.`, and listings skip such folders.
         """
         above, _, name = path.rpartition("/")
         for kind, detector in self._formats.items():
@@ -60,10 +61,13 @@ class OverlappingTables:
                 self._suspects[above, kind] = None
 
     def add_file(self, path: str) -> None:
-        """Record a folder that may belong to another table, if the path of a file below the location shows one.
+        """Record the folder that a file shows to be possibly another table, or a partition of one.
 
-        For example, `a/metadata/v1.metadata.json` shows that `a` may be an Iceberg table. Call this also for files that
-        are no data.
+        For example, `a/metadata/v1.metadata.json` shows that `a` may be an Iceberg table. Call this for every listed
+        file, and not only for data files, because metadata files are no data files.
+
+        Args:
+            path: the path of the file below the location.
         """
         above, _, name = path.rpartition("/")
         for kind, detector in self._formats.items():

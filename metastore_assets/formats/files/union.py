@@ -149,7 +149,10 @@ def _wider_decimal(first: pa.DataType, second: pa.DataType) -> pa.DataType | Non
 
 
 def _decimal_shape(type_: pa.DataType) -> tuple[int, int] | None:
-    """Return the maximum number of digits before and after the point; None if the type is no decimal or integer."""
+    """Return the maximum numbers of digits of a decimal or integer type: (before the point, after the point).
+
+    For example, the result is (8, 2) for decimal(10, 2), and None for a float.
+    """
     if pa.types.is_decimal(type_):
         return type_.precision - type_.scale, type_.scale
     if pa.types.is_integer(type_):

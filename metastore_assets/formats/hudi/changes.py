@@ -215,8 +215,9 @@ class TouchedGroups:
     def _unread_commit(self, group: Group, bases: Mapping[str, Collection[str]]) -> str | None:
         """Return the instant of the next commit to read to find a group's newest base file; None if the file is known.
 
-        A failed write may leave a base file. Such a file is recognised, because its commit does not name it. The commit
-        need not be read if it is archived, or if a known write continues the only base file of that instant.
+        A failed write may leave a base file. Such a file is recognised, because the commit of its instant does not name
+        it. A commit need not be read if it is archived. It also need not be read if the group has only one base file of
+        that instant, and a known later write builds on this file.
 
         Args:
             group: the file group.

@@ -118,7 +118,7 @@ class HudiFileCache:
         return digest
 
     def _get_schema(self, digest: str | None) -> str | None:
-        """Return the schema that `_put_schema` cached under a digest; None for None.
+        """Return the schema that `_put_schema` cached under a digest; None if `digest` is None.
 
         Raises LookupError if no schema is cached under the digest.
         """

@@ -47,7 +47,7 @@ class StateColumns:
 
     @cached_property
     def complete_schema(self) -> HudiSchema:
-        """The schema, with the partition columns that it lacks added as texts."""
+        """`schema` with all partition columns. Those in `missing` are added with the type text."""
         return self.schema.with_texts(self.missing)
 
 
@@ -117,7 +117,7 @@ class HudiFragmentPlanner:
         return {planned.file_slice.group: self._fragment_path(planned.file_slice) for planned in planned_slices}
 
     def _plan(self, slices: Iterable[FileSlice]) -> list[PlannedSlice]:
-        """Return the plans of the slices in selected partitions, without empty slices."""
+        """Return the plan of each slice in a selected partition that has a file that applies to the state."""
         selected = [file_slice for file_slice in slices if self._is_selected(file_slice.partition)]
         plans = parallel_map(self._planner.plan_slice, selected, _THREADS)
         return [planned for planned in plans if planned.file_slice.files]

@@ -129,9 +129,10 @@ def live_instants(blocks: Iterable[LogBlock], is_in_state: Callable[[str], bool]
 
 
 def applied_blocks(blocks: Iterable[LogBlock], instants: Collection[str]) -> list[LogBlock]:
-    """Return the blocks that writes at the given instants added, in the same order.
+    """Return the blocks of a log file that concern writes at the given instants, in stored order.
 
-    Also return the commands that roll back a write at one of these instants: an earlier attempt of it.
+    These are the blocks that such a write added, and the commands that roll back such a write. A rolled back write at
+    one of the instants was an earlier attempt.
 
     Args:
         blocks: the blocks of a log file.

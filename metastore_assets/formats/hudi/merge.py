@@ -127,7 +127,7 @@ class MergeRules:
 
     @classmethod
     def without_merging(cls, version: int, properties: Mapping[str, str]) -> MergeRules:
-        """Return rules for reading files whose records do not merge. Only the properties of record keys matter.
+        """Return rules for reading files whose records do not merge. They have only the properties of record keys.
 
         Raises ValueError if the table has neither meta fields nor record key fields.
 

@@ -210,12 +210,13 @@ def _check_deletes(deletes: Sequence[tuple[str, Mapping[str, Any] | None]], fiel
 
 
 def _comparable(value: Mapping[str, Any] | None, kind: str) -> object:
-    """Return a hashable form of an ordering value; None if it cannot be compared with other values.
+    """Return an ordering value as a text, so that two values can be compared: `{"Long": 3}` becomes `"3"`.
 
-    That is so for decimals, for None, and for `{"Int": 0}`, which Hudi writes for deletes without an ordering value.
+    The result is None if the value cannot be compared: for decimals, for None, and for `{"Int": 0}`. Hudi writes
+    `{"Int": 0}` for deletes without an ordering value.
 
     Args:
-        value: a dict whose only item has the value, such as `{"Long": 3}`. The key has no effect on other values.
+        value: a dict with a single item, the ordering value. Its key matters only in `{"Int": 0}`.
         kind: the kind of the table's ordering values; see `ordering_kind`.
     """
     if value is None or value == {"Int": 0} or kind.startswith("decimal"):

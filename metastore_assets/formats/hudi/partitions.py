@@ -79,7 +79,8 @@ class PartitionPaths:
     def names(self, partitions: Collection[str]) -> tuple[str, ...]:
         """Return the names of the partition columns.
 
-        A layout without columns has one name, `PATH_COLUMN`. It has none if every path in `partitions` is empty.
+        If the layout has no columns, the result is the one name `PATH_COLUMN`, for the whole path. If every path in
+        `partitions` is empty as well, the result is empty.
 
         Args:
             partitions: The paths of all partitions below the table's folder. The path of this folder itself is empty.

@@ -201,10 +201,10 @@ def _check_no_column_renamed(location: Location) -> None:
 
 
 def _named_fields(fields: Sequence[Mapping[str, Any]], above: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:
-    """Return a pair (path, name) for each field at any depth. The path has the ids from the top-level field down.
+    """Return a pair (path, name) for each field at any depth.
 
-    Before the field's own name, the name has the ids of the fields above. For a field `street` with id 7 in a field
-    with id 3, the pair is ((3, 7), "3.street").
+    The path has the ids from the top-level field down. The name begins with the ids of the enclosing fields. For a
+    field `street` with id 7 in a field with id 3, the pair is ((3, 7), "3.street").
 
     Args:
         fields: the fields of a record.

@@ -98,7 +98,7 @@ class FileSlice:
 
     @property
     def is_stored(self) -> bool:
-        """Whether all files exist, according to the listing and the commits."""
+        """Whether all files still exist. False if one was created by `removed_file`."""
         return all(stored.size >= 0 for stored in self.files)
 
 
@@ -212,7 +212,8 @@ class SlicePlanner:
     def _add_recorded_files(self, state_commits: Sequence[Commit]) -> None:
         """Add the files in the metadata of the state's commits to `_groups`. Add their row counts to `_row_counts`.
 
-        The listed files were added before. A file in the metadata that was removed since is not among them.
+        The files of the listing must be in `_groups` already. A recorded file that is not among them was removed from
+        the storage. It is added without a `StoredFile`.
 
         Raises TableFormatError for a recorded file whose name Hudi does not write.
         """

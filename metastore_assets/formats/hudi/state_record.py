@@ -57,7 +57,10 @@ class StateRecord:
 
     @property
     def schema_commits(self) -> tuple[Commit, ...]:
-        """A tuple of the commit that defines the schema, without its files; empty if no commit records a schema."""
+        """The commit that defines the schema, in a tuple of one; an empty tuple if no commit records a schema.
+
+        The commit has its requested time and the schema, but none of the files that it wrote or replaced.
+        """
         if self.schema is None:
             return ()
         instant = Instant(self.schema_instant, None, "commit", StoredFile("", 0, ""))

@@ -150,7 +150,10 @@ class HudiFormat(TableFormat):
         return self.snapshot().partition_columns
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """Return one row per fragment without bounds: Hudi stores column bounds in HFile, which is not supported."""
+        """Return one row per fragment, in which all bounds are absent.
+
+        Hudi stores the bounds of columns in HFile, a format that has no reader.
+        """
         return bounds_table(snapshot, column, [FragmentBounds()] * len(snapshot.fragments))
 
     def _stream(self) -> SnapshotStream:

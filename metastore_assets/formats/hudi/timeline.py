@@ -91,8 +91,8 @@ class Timeline:
     def state(self, at: str | None) -> HudiState:
         """Return the state that `at` names: an instant, the id of a state, or a time.
 
-        Without `at`, return the newest state. Raises SnapshotNotFoundError if there is no such state, or if the archive
-        may have some of its writes.
+        Without `at`, return the newest state. Raises SnapshotNotFoundError if there is no such state. Also raises it if
+        the state at a time may include archived writes that the timeline no longer shows.
         """
         if at is None:
             return self._state(self.completed[-1].requested if self.completed else NO_INSTANT, self.pending)
@@ -138,7 +138,10 @@ class Timeline:
         return any(self.location.names(f"{FOLDER}/{folder}"))
 
     def _state(self, until: str, without: frozenset[str]) -> HudiState:
-        """Return the state of the completed instants up to `until`, inclusive, except those in `without`."""
+        """Return the state that some completed instants form.
+
+        These are the instants requested up to the time `until`, inclusive, except at one of the times in `without`.
+        """
         excluded = frozenset(instant for instant in without if instant <= until)
         instants = tuple(
             instant for instant in self.completed if instant.requested <= until and instant.requested not in excluded
@@ -178,7 +181,8 @@ class HudiState:
         - the instants in `requested`;
         - archived instants (all before `start`) up to `until`; if `instants` is empty, every archived instant.
 
-        `until` may be before `start`: a savepoint can keep that instant active although later ones are archived.
+        `until` may be before `start`. For example, a savepoint keeps the instant `until` on the active timeline, while
+        later instants were archived.
         """
         is_archived = instant < self.start
         return instant in self.requested or (is_archived and (instant <= self.until or not self.instants))
@@ -314,9 +318,9 @@ def _version(location: Location, properties: Mapping[str, str]) -> int:
 
 
 def _layout(location: Location, properties: Mapping[str, str]) -> int:
-    """Return the layout of the timeline, which follows from the table's version.
+    """Return the layout of the timeline: 2 from table version 8 on, otherwise 1.
 
-    Raises TableFormatError if the properties record another layout.
+    Raises TableFormatError if the properties record a different layout. A recorded 0 counts as 1.
     """
     expected = 2 if _version(location, properties) >= 8 else 1
     # Layout 0 differs only in how pending instants are written.

@@ -23,8 +23,8 @@ def fragment_bounds(
 ) -> FragmentBounds:
     """Return the null count, minimum and maximum of a leaf column in a data file.
 
-    They are absent without statistics, or if writers count the values of the column in different ways. Minimum and
-    maximum have the guarantee `bound`.
+    All three are absent if the file has no statistics, or if the column is inside a list or map. They are also absent
+    if it is inside a struct, and the file is not Parquet. Minimum and maximum have the guarantee `bound`.
 
     Args:
         path: the fields from the top-level column down to the leaf.

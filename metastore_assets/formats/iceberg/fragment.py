@@ -82,7 +82,13 @@ class IcebergFragmentSource:
         return FileFragmentReader(columns, path=full_path, mapping=mapping, deleted=deleted)
 
     def _deleted_positions(self, reader: FileFragmentReader, row_count: int, full_path: str) -> Positions | None:
-        """Return the ascending positions of the deleted rows; None if no deletes apply."""
+        """Return the ascending positions of the deleted rows; None if no deletes apply.
+
+        Args:
+            reader: reads the data file without deletes.
+            row_count: the number of rows in the data file.
+            full_path: the path of the data file, for messages.
+        """
         deleted: list[Positions] = []
         for deletes in self.position_deletes:
             what = "the deletion vector" if deletes.format == "puffin" else "the list of deleted rows"

@@ -131,7 +131,8 @@ class IcebergFragmentPlanner:
         The entries of all delete files are in memory, but those of data files are not.
 
         Args:
-            manifests: the manifests of the snapshot. The caller has added the spec id of each to `specs_in_use`.
+            manifests: the manifests of the snapshot. The caller has added the spec id of each to `specs_in_use`: a data
+                file with another spec id counts as a contradiction.
 
         Raises:
             UnstreamableError: the snapshot lists a data file several times, or contradicts its manifest list.

@@ -162,7 +162,10 @@ def last_changed_ms(raw: Mapping[str, Any]) -> int:
 
 
 def _statistics_properties(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the properties of each blob in the statistics files. Invalid blobs are skipped."""
+    """Yield the properties that a metadata file records for each blob of the table's statistics files.
+
+    Invalid records are skipped. `raw` is the content of the metadata file.
+    """
     files = raw.get("statistics")
     for file in files if isinstance(files, list) else ():
         blobs = file.get("blob-metadata") if isinstance(file, dict) else None

@@ -36,10 +36,10 @@ def is_metadata_file(path: str) -> bool:
 
 
 def is_iceberg_table(location: Location) -> bool:
-    """Return True if a location is a metadata file, or a folder with metadata files.
+    """Return True if a location is a metadata file, or the folder of a table with metadata files.
 
-    A location is only judged by its name. In a folder, the name is enough if it has a version, such as
-    `v3.metadata.json`; other metadata files are read.
+    A location that has the name of a metadata file is not read. In a folder, a file whose name has a version, such as
+    `v3.metadata.json`, is not read either. Files with other names of metadata files are read and checked.
     """
     if is_metadata_file(location.uri):
         return True

@@ -93,10 +93,10 @@ class FallbackIds:
         )
 
     def identity(self, kind: str) -> _Deviations:
-        """Return a value by which two states of a table are compared.
+        """Return a value that shows whether two states of a table read the same data from a file without field ids.
 
-        If it is equal for both, they read each column of the table from the same column of a file. This assumes that
-        columns of Parquet files without field ids have the order of the oldest schema.
+        If the value is equal for two states, they read each column of the table from the same column of the file. This
+        assumes that columns of Parquet files without field ids have the order of the oldest schema.
 
         Args:
             kind: the format of the files, such as `parquet`.
@@ -113,7 +113,8 @@ class FallbackIds:
         Args:
             kind: the file format, such as `parquet`.
             fields: the fields of the file.
-            positions: whether fields may be matched by position; False for files that lack columns of the table.
+            positions: whether fields may be matched by position. False for files that lack columns of the table: their
+                positions would be wrong, so no field is found where only positions could match.
         """
         # The specification says so. ORC has an attribute for it, which not all writers set.
         longs_are_times = kind == "orc"
@@ -222,10 +223,14 @@ def _parse_mapping(fields: Any, what: str) -> _Tree:
 
 
 def _position_nodes(columns: _Tree, count: int) -> _Tree:
-    """Return the table's column for each of the `count` columns of a file, in file order.
+    """Return a node for each column of a file, in the order of the file: the column of the table with its id.
 
-    The file's columns are taken to have the ids 1, 2, 3 and so on. If the table has a column with the id 0, they start
-    at 0. A column of the file whose id no column of the table has gets a node without names and id.
+    The ids of the file's columns are taken to be 1, 2, 3 and so on; or 0, 1, 2 if the table has a column with the id 0.
+    If the table has no column with such an id, the node has neither names nor an id.
+
+    Args:
+        columns: the columns of the table.
+        count: the number of columns of the file.
     """
     by_id = {node.id: node for node in columns}
     first = 0 if 0 in by_id else 1
@@ -327,7 +332,8 @@ def _field_paths(nodes: _Tree) -> Iterator[tuple[int | None, ...]]:
 def _nodes(nodes: _Tree, above: tuple[int | None, ...] = ()) -> Iterator[tuple[tuple[int | None, ...], Node]]:
     """Yield (ids of the fields that a field is nested in, the field), for the fields at all depths.
 
-    The ids begin with that of the top-level column. For a top-level column itself, there are none.
+    The ids begin with that of the top-level column. For example, a column `a` with id 1 and the field `b` in it yield
+    ((), a) and ((1,), b).
 
     Args:
         nodes: the fields at one depth.

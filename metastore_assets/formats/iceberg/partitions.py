@@ -223,9 +223,9 @@ class Partitions:
         return Partition(encode_partition_key(items), items, constants)
 
     def _type(self, field: PartitionField) -> pa.DataType | None:
-        """Return the type of a field's source column.
+        """Return the type of a field's values if it is that of the source column: for `identity` and `truncate`.
 
-        None if the column is unknown, or for transforms other than `identity` and `truncate`.
+        The result is None for any other transform, and if the source column is unknown.
         """
         if field.source_id not in self._sources or field.transform not in _OF_SOURCE_TYPE:
             return None

@@ -210,7 +210,7 @@ class IcebergFormat(TableFormat):
     def _load(self, location: Location | None = None, file: StoredFile | None = None) -> _LoadedTable:
         """Read a metadata file, and return the table with the state that the configuration selects.
 
-        The arguments are a result of `_file`. If one of them is None, `_file` is called, and its result is used.
+        `location` and `file` are the result of an earlier call of `_file`. Without them, `_file` is called.
         """
         if location is None or file is None:
             location, file = self._file()
@@ -224,7 +224,10 @@ class IcebergFormat(TableFormat):
         return _LoadedTable(location_policy, folder, metadata, state)
 
     def _from_metadata_file(self, file: Location, metadata: TableMetadata) -> tuple[LocationPolicy, Location]:
-        """Return the location policy and the folder of the table that a metadata file describes."""
+        """Return the location policy and the folder of the table that a metadata file describes.
+
+        A location policy decides which locations in the metadata may be read.
+        """
         parent = file.folder
         if parent.uri.endswith(f"/{METADATA}"):
             folder = parent.folder
@@ -241,8 +244,8 @@ class IcebergFormat(TableFormat):
     def _metadata_fields(self, planner: IcebergFragmentPlanner) -> dict[str, Any]:
         """Return the keyword arguments of SnapshotMetadata for the snapshot that the planner plans.
 
-        Derived partition fields are those of the specs in `planner.specs_in_use`. The caller adds the specs of all
-        manifests to it first, which is not checked.
+        Derived partition fields are those of the specs in the set `planner.specs_in_use`. Before the call, this set
+        must have the specs of all manifests, which is not checked: the fields of a missing spec would be left out.
         """
         partitions, state = planner.partitions, planner.state
         return {

@@ -25,9 +25,10 @@ _BEFORE_SURROGATES = "\ud7ff"
 
 
 class TouchedManifests:
-    """A selector of manifests that may contain files to which given deletes apply.
+    """A selector of manifests, for given delete files or for given data files.
 
-    If data files are given instead, it selects the manifests that may contain deletes that apply to these data files.
+    For delete files, it selects the manifests that may list data files to which they apply. For data files, it selects
+    the manifests that may list delete files that apply to them.
     """
 
     def __init__(self, partitions: Partitions, files: Iterable[FileEntry]) -> None:
@@ -49,12 +50,13 @@ class TouchedManifests:
                 self._everywhere = _widen(self._everywhere, file)
 
     def select(self, manifests: Sequence[Manifest]) -> list[Manifest]:
-        """Return the manifests that may contain touched files.
+        """Return the manifests that may list touched files.
 
         If the constructor got delete files, the data files to which they apply are touched. If it got data files, the
         delete files that apply to them are touched.
 
-        If the constructor got no files, the result is empty. Otherwise, it includes all manifests without a spec id.
+        If the constructor got no files, the result is empty. Otherwise, it includes each manifest whose spec id is
+        unknown, because nothing rules it out.
         """
         return [manifest for manifest in manifests if self._may_contain_touched_files(manifest)]
 
@@ -96,10 +98,10 @@ def _widen(range_: _Range | None, file: FileEntry) -> _Range:
 
 
 def _may_apply(manifest: Manifest, range_: _Range | None) -> bool:
-    """Return whether sequence numbers allow that delete files apply to data files.
+    """Return whether a file in a manifest and a given file may belong together, judged by their sequence numbers.
 
-    One side are the files of a manifest, the other side the given files. For example, the result is False if the
-    manifest's data files have numbers from 6 on, and the given delete files have the numbers 3 to 5.
+    They belong together if one is a delete file that applies to the other, a data file. For example, the result is
+    False if the manifest's data files have numbers from 6 on, and the given delete files have the numbers 3 to 5.
 
     Args:
         manifest: A manifest of data files or of delete files.

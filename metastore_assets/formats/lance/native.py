@@ -146,7 +146,7 @@ def fragment_metadata(fragment: Any, bases: Mapping[int, tuple[str, bool]]) -> F
 
     Args:
         fragment: pylance's fragment.
-        bases: the folders to which files refer by number, as in `BaseFile.base`.
+        bases: (folder, whether it is that of a Lance table), by the number with which files refer to it.
 
     Raises:
         UnsupportedError: the fragment has overlay files, which replace values of data files.

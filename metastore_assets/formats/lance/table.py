@@ -78,7 +78,7 @@ class LanceFormat(TableFormat):
         return SnapshotReference(version.id, committed_at)
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return "recreated" or "rolled back"; None if there were only ordinary commits, or if that is unknown.
+        """Return "recreated" or "rolled back"; None after only ordinary commits, or if the kind of change is unknown.
 
         On one branch, version numbers and commit times decide. Between branches, only the commit times decide, and the
         result is never "recreated".
@@ -183,7 +183,8 @@ class LanceFormat(TableFormat):
     def _path(self, version: LanceVersion, metadata: FragmentMetadata) -> str:
         """Return the path of a fragment's first data file.
 
-        For a fragment without data files, the result is the path of the manifest with the fragment's number.
+        For a fragment without data files, the result is the path of the version's manifest with a suffix:
+        `#fragment=3` for the fragment with number 3.
         """
         if not metadata.files:
             return f"{version.manifest_path}#fragment={metadata.number}"
@@ -193,8 +194,8 @@ class LanceFormat(TableFormat):
     def _resolve(self, version: LanceVersion, file: BaseFile) -> tuple[Location, str]:
         """Return (location, path below the location) of a file.
 
-        Raises TableFormatError if the location policy forbids the file. It is also raised if a file of another table
-        needs other storage options or a path mapping, because pylance would then look for it at another place.
+        Raises TableFormatError if the location policy forbids the file. It is also raised for a file of another table
+        that needs a path mapping, or storage options that differ from this table's. pylance would not find such a file.
         """
         if file.base is None:
             return self._location_policy.resolve_relative(version.location, file.path)

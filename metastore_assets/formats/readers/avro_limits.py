@@ -142,7 +142,8 @@ class _SchemaCompiler:
     def _reference(self, name: str, namespace: str) -> _EncodedType:
         """Return the type of this name: a primitive type, or one that the schema has already defined.
 
-        Raises ArrowInvalid for an unknown name, and UnsupportedError inside of the definition of the named type.
+        Raises ArrowInvalid for an unknown name. Raises UnsupportedError for the name of an enclosing type, because that
+        type would contain itself.
         """
         if name in _FIXED_BYTES:
             return _encoded_type(name, [], _FIXED_BYTES[name], _FIXED_BYTES[name])

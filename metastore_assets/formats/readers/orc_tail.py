@@ -118,11 +118,13 @@ class OrcTail:
         return [Stripe(decode_message(_bytes(stripe))) for stripe in self.footer.get(_FOOTER_STRIPES, [])]
 
     def serialize(self, stripes: Sequence[Stripe], content: int, pack: Callable[[bytes], bytes]) -> bytes:
-        """Serialize the tail for a file with the same columns and other stripes.
+        """Return the last bytes of a new file, which has the same columns but different stripes.
+
+        They are the footer, the postscript and the length of the postscript.
 
         Args:
             stripes: the stripes of the new file.
-            content: number of bytes before the tail.
+            content: number of bytes in the new file before the result.
             pack: encodes the footer in the compression of the file.
         """
         replaced: dict[int, list[Value]] = {

@@ -143,8 +143,11 @@ class Clock:
     def _java_offsets(self, instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the offsets from UTC that Java used, in seconds, at instants in seconds since 1970.
 
-        Raises UnsupportedError for instants before 1900 if the file was not written by Java, unless the offset of the
-        zone is fixed. Also raises it for instants before 1950 or 1970 in zones of which time zone databases differ.
+        Raises UnsupportedError in two cases:
+
+        - an instant is before 1900, Java did not write the file, and the offset of the zone is not fixed;
+        - an instant since 1900 is in years for which time zone databases differ in this zone. These end with 1949 for
+          the zones in `_MERGED_1950`, and with 1969 for those in `_MERGED_1970`.
         """
         is_old = instants < _JAVA_START
         if self._fixed is None and not self._is_java and is_old.any():

@@ -79,7 +79,7 @@ _FEW_VALUES = 32
 
 @dataclass(frozen=True)
 class SegmentEntries:
-    """Some or all entries of a version, of the three kinds whose profiles may share files."""
+    """Some or all entries of fragments, nodes and retired fragments of a version. Their profiles may share files."""
 
     fragments: Sequence[FragmentEntry]
     nodes: Sequence[NodeEntry]
@@ -88,7 +88,10 @@ class SegmentEntries:
 
 @dataclass(frozen=True)
 class SegmentChanges:
-    """The changes from one version to the next in the three kinds of entries whose profiles may share files."""
+    """The changes of the entries of fragments, nodes and retired fragments from one version to the next.
+
+    The profiles of these entries may share files.
+    """
 
     fragments: EntryChanges[FragmentEntry]
     nodes: EntryChanges[NodeEntry]
@@ -151,7 +154,7 @@ def compact_segments(
         limits: The limits that decide which files are compacted.
 
     Returns:
-        The same entries. Entries of copied profiles have new files.
+        All of `entries`. Those of copied profiles name the new files.
 
     Raises:
         CorruptionError: A file with several profiles is corrupt.
@@ -283,10 +286,11 @@ def plan_compaction(
 def table_node_window(group: str, count: int, number: int) -> tuple[str, ...]:
     """Return a tuple with the key prefix of the nodes that a version may compact in a tree; () if it may compact none.
 
-    Every version may compact all nodes of a small tree. The result is then the prefix of the whole tree.
+    Every version may compact all nodes of a small tree. The result is then the key prefix of all nodes of the tree.
 
-    A large tree is divided into windows: nodes whose keys share a longer prefix. Every second version
-    (`_WINDOW_INTERVAL`) may compact one window, and the windows take turns. So no version reads all nodes.
+    A large tree is divided into windows. A window is the nodes whose keys begin with the tree's prefix and the same
+    next digits. Every second version (`_WINDOW_INTERVAL`) may compact one window, and the windows take turns. So no
+    version reads all nodes.
 
     Args:
         group: The key of the tree's group.

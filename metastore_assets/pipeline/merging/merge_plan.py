@@ -214,10 +214,11 @@ class _StoredNodes:
 
 
 def _path_names(shape: TreeShape, group: MergeGroup) -> set[str]:
-    """Return the likely names of the stored branches above changed and removed children.
+    """Return the names of the root and of the branches that are likely above the changed and removed children.
 
-    The caller loads these branches in one lookup. Some of the names may have no branch. If the tree is rebuilt, only
-    the name of the root is returned.
+    A child is a fragment or a partition. The names are computed from hashes of the children's keys, so some names may
+    have no stored branch. The caller loads those that exist in one lookup. If the tree is rebuilt, only the name of the
+    root is returned.
     """
     if _is_rebuilt(group):
         return {ROOT}
@@ -351,12 +352,14 @@ def _plan(
 ) -> MergePlan:
     """Return the plan of a group, with the nodes to store and to drop.
 
+    The root is stored as a node only if more than `FAN_IN` profiles are below it.
+
     Args:
         context: The objects that merges need.
         merge: The merge of the group.
         stored_root: The root in the published version; None if it has none.
-        renewed: New entries of reused nodes whose published entry has another `valid_spec_id`. The new ones have that
-            of the current profile spec.
+        renewed: Reused nodes that were published with the `valid_spec_id` of an older profile spec. These entries have
+            the id of the current spec, and replace the published ones.
         dropped: Names of the branches that the tree no longer has.
     """
     keys = {node_key(merge.group_key, name) for name in dropped}

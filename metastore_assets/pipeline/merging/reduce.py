@@ -157,7 +157,10 @@ def merge_groups(context: MergeContext, groups: Sequence[MergeGroup]) -> Reducti
 
 
 def _single_child(group: MergeGroup) -> Child | None:
-    """Return the only child of a group; None if there are several, or if the child must be merged to match the spec."""
+    """Return the only child of a group, if its profile can be the group's profile without a merge.
+
+    Returns None if the group has several children, or if the child does not match the spec (see `Child.matches_spec`).
+    """
     if group.children.count != 1:
         return None
     (child,) = group.children.read_all().values()
@@ -170,9 +173,9 @@ def _child_profiles(group: MergeGroup) -> list[tuple[str, ProfileFiles]]:
 
 
 def _write_separate_files(store: ObjectStore, spec: ProfileSpec, copy: _SectionCopy) -> tuple[str, ProfileFiles]:
-    """Copy a profile from a section of a shared file to separate files. Return (key of the group, these files).
+    """Copy a group's only profile from a section of a shared file to separate files.
 
-    May run in a worker process.
+    Returns (key of the group, the separate files). May run in a worker process.
     """
     with StatesReader(store) as states_reader, FrequencyReader(states_reader, copy.files) as frequency_reader:
         row_count, states = read_states(states_reader, copy.files, spec)
@@ -325,7 +328,7 @@ def _plan_sums(
 
 
 def _full_sum(group: MergeGroup, distinct_counts: Mapping[int, int]) -> FrequencySum:
-    """Return a sum over all children of a group, which gives the value counts of the group.
+    """Describe the sum of the value counts of all children of a group. It is computed later.
 
     `distinct_counts` has the columns to sum: {position in the profile spec: approximate number of distinct values}.
     """

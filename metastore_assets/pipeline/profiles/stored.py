@@ -96,7 +96,9 @@ def read_counts(states_reader: StatesReader, files: ProfileFiles) -> dict[str, t
 def read_profile_value_counts(
     states_reader: StatesReader, files: ProfileFiles, field_ids: Sequence[str]
 ) -> Mapping[str, Sequence[ValueCountRows]]:
-    """Read the value counts of columns of a profile into memory. Return them by field id.
+    """Read the value counts of columns of a profile into memory. Return {field id: tables of values and counts}.
+
+    A column has a table for each file that contains some of its values.
 
     Args:
         states_reader: Reads the states files of the store.
@@ -125,7 +127,7 @@ def read_statistics(store: ObjectStore, files: ProfileFiles) -> tuple[int, dict[
 
 
 def read_histograms(store: ObjectStore, files: ProfileFiles) -> dict[str, Histogram]:
-    """Return {path of the column when the file was written: histogram} of a stored profile.
+    """Return {path of the column: histogram} of a stored profile. Paths are those at the time of profiling.
 
     Raises:
         CorruptionError: The file is damaged.

@@ -162,9 +162,9 @@ class _StoredProfile:
         Args:
             spec: The profile spec.
             sources: {field id: profiles}, this profile first. The column's states are derived from the sum of the value
-                counts of these profiles. For other columns, only this profile is used.
-            emptied: Field ids of columns whose value counts another profile adds to its own (see `sources`). In the
-                returned table, the row of such a column has only the number of nulls.
+                counts of these profiles. For a column that is missing here, only this profile is used.
+            emptied: Field ids of columns whose values are counted in the table of another profile, because this profile
+                is one of its `sources`. Here, the row of such a column counts only nulls.
         """
         # Rows that cannot be used unchanged are appended to the table; `order` then selects one row for each column.
         table = self._without_values(emptied)
@@ -192,9 +192,10 @@ class _StoredProfile:
         return combine_to_one_chunk(table)
 
     def _without_values(self, field_ids: Set[str]) -> pa.Table:
-        """Return the stored rows, in which the given columns have a value count of 0 and only the hash of their nulls.
+        """Return the stored rows of all columns. The rows of the given columns describe only nulls.
 
-        The reason is that the value counts of these columns are added to those of another profile.
+        In them, `value_count` is 0, and `multiset_hash` is the hash of the nulls. The values of these columns are not
+        lost: they are added to the value counts of another profile (see `states`).
         """
         table = self._table
         if not field_ids:
@@ -240,7 +241,10 @@ class _StoredProfile:
         return row, histogram
 
     def _read_stored(self, leaf: LeafColumn, policy: ResolvedPolicy) -> tuple[ColumnStatistics, Histogram | None]:
-        """Return the stored statistics of a column. Missing user-defined states are derived from value counts."""
+        """Return (statistics, histogram) of a column as stored; the histogram is None if none is stored.
+
+        Missing states of user-defined statistics are derived from value counts.
+        """
         stored = self._table.slice(self._positions[leaf.field_id], 1)
         (row,) = read_state_rows(stored, [(leaf.path, type_text(leaf.type))])
         (histogram,) = decode_histograms(stored.combine_chunks())
@@ -290,9 +294,9 @@ class _StoredRow(NamedTuple):
         return not self.is_derived and self._has_wanted_states(policy)
 
     def _has_wanted_states(self, policy: ResolvedPolicy) -> bool:
-        """Return whether the row has the user-defined states of the policy, and no state that the policy excludes.
+        """Return whether this row has the states of the policy's user-defined statistics, and nothing excluded.
 
-        Always true for a column without values.
+        For example, a policy with `quantiles: off` excludes quantiles. Always true for a column without values.
         """
         if self.type_class is None:
             return True

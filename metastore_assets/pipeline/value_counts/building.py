@@ -105,7 +105,8 @@ def build_value_counts(
 def _has_ranges(policy: ResolvedPolicy, distinct: int) -> bool:
     """Return whether the values of a column are divided into ranges, each of which is counted alone.
 
-    If the policy leaves this open, columns with many distinct values are divided.
+    The policy's `algorithm` decides: always for `ranges`, never for `counts`. Otherwise, columns with many distinct
+    values are divided.
 
     Args:
         policy: The column's policy.

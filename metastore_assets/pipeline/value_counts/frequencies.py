@@ -30,7 +30,7 @@ from metastore_assets.values.types import type_class
 
 @dataclass
 class SummedColumns:
-    """The summed frequencies of one merged profile: summaries, and files with the values."""
+    """The summed frequencies of one merged profile: statistics of its columns, and files with values and counts."""
 
     summaries: dict[int, FrequencySummary] = field(default_factory=dict)
     """The frequency summary of each column, by position in the profile spec."""
@@ -132,9 +132,9 @@ def sum_column_frequencies(
 
 
 def _sum_locally(store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]) -> list[R]:
-    """Sum frequencies in this process, and return the results of `write`.
+    """Sum frequencies in this process, and pass them to `write`. Return the results of `write`.
 
-    It is called once for each merged profile, in the order of profile numbers.
+    `write` is called once for each merged profile, in the order of profile numbers.
     """
     results = []
     by_profile = attrgetter("profile_number")

@@ -58,8 +58,8 @@ def write_ranks(store: ObjectStore, value_counts: TableValueCounts, leaves: Sequ
     Args:
         store: The folder of the table.
         value_counts: The value counts of the table.
-        leaves: The columns to write. None may be stored as fingerprints: values that occur once are then missing, and
-            ranks would be wrong. This is not checked.
+        leaves: The columns to write. Fingerprinted columns (stored as short hashes) must be left out: their ranks would
+            be wrong, because values that occur once are not stored. This is not checked.
     """
     reader = ValueCountReader(store, value_counts)
 

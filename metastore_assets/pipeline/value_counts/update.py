@@ -167,9 +167,10 @@ class ValueCountUpdate:
         return read_value_counts(self._store, self._published)
 
     def _read_absent(self, table: ProfileFiles) -> Set[str]:
-        """Return the field ids of the columns that the table's profile does not enumerate.
+        """Return the field ids of the columns that are not enumerated in the table's profile.
 
-        The profile is not read if the profile spec enumerates no column: the result is then empty.
+        The caller only looks for columns that the profile spec enumerates. If there are none, the profile is not read,
+        and the result is empty.
         """
         if not self._columns:
             return set()

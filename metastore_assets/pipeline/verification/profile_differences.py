@@ -167,7 +167,11 @@ def compare_profiles(spec: ProfileSpec, stored: ProfileView, computed: ProfileVi
 
 
 def _compared_statistics(stored: ColumnStatistics, computed: ColumnStatistics) -> list[str]:
-    """Return the names of the statistics to compare: those that are estimates in neither profile."""
+    """Return the names of the statistics to compare.
+
+    Statistics that are estimates in one or both profiles are omitted. So are those that repeat the schema: names, types
+    and positions of columns.
+    """
     estimated: set[str] = set()
     if "estimate" in (stored.distinct_count_guarantee, computed.distinct_count_guarantee):
         estimated |= {"distinct_count", "duplicate_count"}

@@ -179,7 +179,8 @@ def _merge_laws(statistic: MergeableStatistic, draw: random.Random, sets: Sequen
 def _frequency_laws(statistic: FrequencyStatistic, cls: TypeClass, rows: pa.Array) -> Iterator[_Law]:
     """Test `compute` on the frequencies of the values in `rows`.
 
-    Yield (law, expected value, actual value, `[rows]`) for each law, also for those that hold.
+    Yield (law, expected value, actual value, `[rows]`) for each law, also for those that hold. `[rows]` is the list of
+    tested sets of rows, which has one item here.
     """
     run = count_values(physical_series(rows, cls))
     values = canonical_array(run.values, cls) if len(run) else pa.nulls(0, cls.arrow)

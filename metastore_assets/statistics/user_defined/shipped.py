@@ -36,11 +36,11 @@ class _CaseCounts(MergeableStatistic):
         return [a - b for a, b in zip(total, part, strict=True)]
 
     def _add_cases(self, state: list[int], cases: pa.Array, counts: pa.Int64Array) -> list[int]:
-        """Return the counts of the cases after more values are counted.
+        """Return `state` with more values counted. A case is a position in `state`, such as a first digit minus 1.
 
         Args:
-            state: The counts so far.
-            cases: For each value, the number of its case, from 0; null for a value of no case.
+            state: The number of values of each case so far.
+            cases: The case of each value; null for a value that is not counted.
             counts: How often each value occurs.
         """
         has_case = cases.is_valid()
@@ -112,7 +112,7 @@ class StringPatterns(_CaseCounts):
         return [0] * (len(self.patterns) + 1)
 
     def update(self, state: list[int], values: pa.Array, counts: pa.Int64Array) -> list[int]:
-        """Return `state`, the number of strings of each form, with these values added."""
+        """Add values to `state`, which has the number of strings per item of `patterns`, and last of all others."""
         fits = [pc.match_substring_regex(values, pattern) for pattern in self.patterns.values()]
         numbers = [pa.scalar(number) for number in range(len(fits) + 1)]
         return self._add_cases(state, pc.case_when(pc.make_struct(*fits), *numbers), counts)

@@ -217,8 +217,8 @@ class HeaderDetector:
     def _has_default_names(self) -> bool:
         """Return whether the first row has numbered names, such as `c1` and `c2`, unlike the values below.
 
-        The result is False if the values of a column have no common shape, such as `user-#`. It is also False if a
-        column's shape is that of the first name, such as `c#`.
+        A shape is a text with `#` for each number. In each column, the values must share one shape: `user-1` and
+        `user-27` share `user-#`. It must not be the shape of the names, `c#`, or the first row may be values, too.
         """
         columns = range(len(self._cells))
         if not self._are_numbered(columns):
@@ -241,8 +241,8 @@ class HeaderDetector:
     def _has_frequent_values(self) -> bool:
         """Return whether each cell of the first row occurs often among the values below it.
 
-        Cells that mean null need not. The result is False if fewer than two cells have values. It is also False if the
-        first block has no other rows, or contains the whole first row again.
+        Cells that mean null are not considered. The result is False if fewer than two cells remain. It is also False if
+        the first block of the file has only the first row, or has the whole first row again.
         """
         columns = [column for column, cell in enumerate(self._cells) if cell.lower() not in _NULLS]
         if len(columns) < 2 or not len(self._other_values[0]):

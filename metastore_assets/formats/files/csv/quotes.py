@@ -87,18 +87,18 @@ class Backslashes:
     def are_ambiguous(self) -> bool:
         """Whether the backslashes may be escapes, but may also stand for themselves.
 
-        Backslashes in quotes decide: they are ambiguous if all of them are in pairs (`are_paired`). If there are none
-        in quotes, those outside of quotes decide (`are_escapes`).
+        If there are backslashes in quotes, the result is `are_paired`. Otherwise, it is `are_escapes`; None becomes
+        False.
         """
         return self.are_paired is True or (self.are_escapes is True and self.are_paired is None)
 
     def merge(self, other: Backslashes | None) -> Backslashes:
-        """Return this evidence combined with that from another text by the same writer.
+        """Return what this text and another text by the same writer show together.
 
-        The line number stays that of this text.
+        The line number in the result is that of this text.
 
         Args:
-            other: the evidence from the other text; None if it has none.
+            other: what the other text shows; None if it shows nothing about backslashes.
         """
         if other is None:
             return self
@@ -295,15 +295,15 @@ class _QuoteScanner:
         return offset
 
     def _check_not_null(self, offset: int) -> None:
-        r"""Raise MalformedError if a value is written `\\N`, and `\N` is one of `options.null_values`.
+        r"""Raise MalformedError if a whole value is written `\\N`, and `\N` is one of `options.null_values`.
 
-        Such a value is the text `\N` and no null. When its escape is resolved, it could not be told from a null.
+        Such a value is the text `\N` and no null. Once its escape is resolved, both would look the same.
 
-        With the escape character `!` instead of a backslash, the value is written `!!N`, and the null is `!N`.
+        This is for a backslash as the escape character. For `!`, the value is written `!!N`, and the null is `!N`.
 
         Args:
-            offset: The position of the first of two escape characters. If they are a part of a longer value, nothing
-                is raised.
+            offset: The position of the first of two escape characters. A value that has more than these two and `N` is
+                accepted.
         """
         null = f"{self._options.escape}{chr(_LITERAL_LETTER)}"
         is_start = not offset or (self._at(offset - 1) in self._ends and offset - 1 != self._last_escaped)

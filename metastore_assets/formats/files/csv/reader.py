@@ -87,12 +87,13 @@ class CsvReader:
         return self._with_first_row(summary, block, batch)
 
     def _with_first_row(self, summary: CsvSummary, block: RowBlock, batch: pa.RecordBatch) -> CsvSummary:
-        """Return the summary with the first row of the file, and with the blank lines before this row.
+        """Add the first row of a file, and the blank lines before this row, to the file's summary.
 
-        The result records whether the row is detected as a header.
+        The result also records whether the first row is a header; None if this is uncertain.
 
         Args:
-            summary: the summary of the other rows. Only its row count includes the first row already.
+            summary: the summary of the rows after the first one. Its row count, and nothing else in it, includes the
+                first row.
             block: the first block of the file.
             batch: the rows of this block.
         """
@@ -256,10 +257,10 @@ def _plan_blank_lines(
         columns: names of the columns of the table; empty if its files have headers.
 
     Returns:
-        A reader with the decision, and the resulting summary of the file.
+        The reader to use for the file, and the summary of the file. The reader skips blank lines if they are no rows.
 
     Raises:
-        TableFormatError: the lines may be rows, and no option decides.
+        TableFormatError: `columns` has one name, and the option `skip_blank_lines` is not set.
     """
     if len(columns) != 1 or reader.options.skip_blank_lines:
         no_rows = CsvSummary(0, _configured_columns(reader.options))

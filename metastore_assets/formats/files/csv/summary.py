@@ -120,10 +120,10 @@ class CsvSummary:
         return replace(self, columns=columns, headed=headed)
 
     def resolved(self, has_header: bool | None) -> CsvSummary:
-        """Return the summary of the rows, after it is decided whether the file has a header.
+        """Return the summary of the rows without the header, once the caller knows whether there is one.
 
-        If the first row was undecided and is a header, the result lacks it and the blank lines before it. Otherwise the
-        result is this object.
+        If `first_row` is set and is a header, the result leaves out this row and the blank lines before it. Otherwise,
+        the result is this object.
 
         Args:
             has_header: whether the first row is a header. None, for a file without rows, has the effect of False.

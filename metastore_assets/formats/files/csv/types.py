@@ -114,10 +114,10 @@ def misfits(
 
 
 def _misfits_of_integers(texts: pa.StringArray, candidates: frozenset[pa.DataType]) -> dict[pa.DataType, int] | None:
-    """Return the index of the first text that does not fit, by type, if all texts are integers; otherwise None.
+    """Return the result of `misfits` if all texts are integers; otherwise, or without texts, None.
 
-    Without texts, the result is None, too. Only integers of at most 15 digits count, such as `-12`, but not `012` or
-    `+12`. Types that all texts fit are left out, as in `misfits`. For few texts, this is faster than calls of Arrow.
+    The result maps each candidate that some text does not fit to the index of the first such text. Integers have at
+    most 15 digits, such as `-12`; `012` and `+12` do not count. For few texts, this is faster than calls of Arrow.
     """
     values = texts.to_pylist()
     if not values or not all(value and _SHORT_INTEGER.fullmatch(value) for value in values):

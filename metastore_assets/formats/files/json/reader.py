@@ -146,7 +146,8 @@ class JsonReader:
 def _to_arrow(rows: list[dict[str, Any]], type_: pa.StructType) -> pa.StructArray:
     """Convert parsed rows to an Arrow array of structs.
 
-    Python values that Arrow does not accept for the type are converted first.
+    If Arrow does not accept the parsed values for the type, they are converted by the function that `_conversion`
+    returns.
     """
     try:
         return pa.array(rows, type_)
