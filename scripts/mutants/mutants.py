@@ -46,14 +46,14 @@ MUTANTS = (
     Mutant(
         "old key-mappings are not deleted",
         "run_produce",
-        "sets = sources.semi(new, changed)",
-        "sets = sources.semi(pl.concat([new, removed_pairs]), changed)",
+        "sets = source_key.semi(new, changed_sources)",
+        "sets = source_key.semi(pl.concat([new, removed_pairs]), changed_sources)",
     ),
     Mutant(
         "stale key-mapping when Produce emits nothing",
         "run_produce",
-        "tombstones = sources.anti(changed, new)",
-        "tombstones = sources.anti(changed, new).clear()",
+        "tombstones = source_key.anti(changed_sources, new)",
+        "tombstones = source_key.anti(changed_sources, new).clear()",
     ),
     Mutant(
         "every row of a new key is typed Add",

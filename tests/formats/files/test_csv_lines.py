@@ -285,7 +285,7 @@ def test_text_in_another_encoding_is_refused_with_the_line(tmp_path: Path) -> No
     """This holds for text that is decoded before it is parsed too."""
     with pytest.raises(TableFormatError, match=r"0\.csv.*line 2: .*'charmap'.*options\.encoding"):
         _table(tmp_path, b"a,b\n\x81,2\n", encoding="cp1252")
-    with pytest.raises(TableFormatError, match=r"0\.csv.*\bzero\b.*options\.encoding"):
+    with pytest.raises(TableFormatError, match=r"0\.csv.*\bNUL\b.*options\.encoding"):
         _table(tmp_path, "a,b\n1,2\n".encode("utf-16"))
 
 
