@@ -103,7 +103,11 @@ class TableNames:
 
     @property
     def partitions_def(self) -> PartitionsDefinition:
-        """The partitions definition of the assets: the project's in `mapping`; a dynamic one if `mapping` is None."""
+        """The partitions definition of the assets.
+
+        It is the one that the user's Dagster project defines, which `mapping` contains. Without a mapping it is a
+        dynamic one.
+        """
         return (
             self.mapping.partitions_def if self.mapping else DynamicPartitionsDefinition(name=self.dynamic_partitions)
         )
