@@ -83,18 +83,14 @@ class SnapshotRows:
     def list_shown_columns(self) -> list[str]:
         """Return the top-level columns whose values may be shown, by their names in the snapshot.
 
-        Columns with hidden values, at any depth, are left out. So are columns that the version lacks, because it is
-        unknown whether they are hidden.
+        Columns with hidden values, at any depth, are left out. So are columns that the version lacks, or that have a
+        field that the version lacks, because it is unknown whether these are hidden.
         """
         hidden = {row.field_id for row in self._lookup.statistics() if row.reason == HIDDEN_REASON}
-        shown = {
-            leaves[0].field_id
-            for leaves in schema_leaves(self._lookup.version.schema)
-            if not any(leaf.field_id in hidden for leaf in leaves)
-        }
+        shown = {leaf.field_id for leaves in schema_leaves(self._lookup.version.schema) for leaf in leaves} - hidden
         table_schema = self._loaded[1].schema
         columns = zip(table_schema.names, schema_leaves(table_schema), strict=True)
-        return [name for name, leaves in columns if leaves[0].field_id in shown]
+        return [name for name, leaves in columns if all(leaf.field_id in shown for leaf in leaves)]
 
     def read(
         self,

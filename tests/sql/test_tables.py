@@ -88,6 +88,26 @@ def test_hidden_columns_are_read_by_unrestricted_queries_only(metastore: Metasto
     assert shown.to_pydict() == {"email": ["22@example.org"]}
 
 
+def test_a_column_with_a_new_field_is_not_shown(tmp_path: Path) -> None:
+    """The field may be hidden. The version does not tell."""
+    uri = str(tmp_path / "sales")
+    write_deltalake(uri, pa.table({"id": [1], "who": [{"name": "Ada"}]}))
+    policy = {"who.email": {"values": "hidden"}}
+    write_deltalake(uri, pa.table({"id": [2], "who": [{"name": "Bob"}]}), mode="append")
+    table = TableConfig.model_validate({"name": "sales", "uri": uri})
+    config = MetastoreConfig(root=str(tmp_path / "root"), tables=[table], engine="auto")
+    refresh(config, table, no_spark)
+    lookup = Metastore(config.root, table_locations=[uri]).table("sales")
+    assert lookup.open_rows().list_shown_columns() == ["id", "who"]
+    added = pa.table({"id": [3], "who": [{"name": "Eve", "email": "e@example.org"}]})
+    write_deltalake(uri, added, mode="append", schema_mode="merge")
+    assert lookup.open_rows().list_shown_columns() == ["id"]
+    table = TableConfig.model_validate({"name": "sales", "uri": uri, "columns": policy})
+    refresh(MetastoreConfig(root=config.root, tables=[table], engine="auto"), table, no_spark)
+    lookup = Metastore(config.root, table_locations=[uri]).table("sales")
+    assert lookup.open_rows().list_shown_columns() == ["id"]
+
+
 def test_a_location_must_be_confirmed(metastore: Metastore, tmp_path: Path) -> None:
     root = str(tmp_path / "root")
     with pytest.raises(ConfigError, match="confirm"):
