@@ -4,7 +4,7 @@ An enumerated column stores each distinct value with its frequency. A type class
 are stored as one type.
 
     value counts of the fragments that were added (+) and removed (−)
-      → values        sum, by (column, value): frequency            the primary order, which ranks are read from
+      → values        sum, by (column, value): frequency            for ranks: how many rows have smaller values
           → frequencies   by (column, frequency ↓, value)           the order that most queries need, with the values
                                                                     that occur at least twice; the others are read
                                                                     from `values`

@@ -196,7 +196,7 @@ class FrequencyReader:
         return {field_id: list(map(parse_value_counts, parts)) for field_id, parts in tables.items()}
 
     def distinct_count(self, field_id: str) -> int:
-        """Return the number of distinct values of a column that the profile's separate files of value counts list.
+        """Return how many distinct values of a column are in the profile's separate files of value counts.
 
         Returns 0 if they do not have the column, or if the value counts are in a states file, which is not read here.
         """

@@ -192,10 +192,10 @@ class _StoredProfile:
         return combine_to_one_chunk(table)
 
     def _without_values(self, field_ids: Set[str]) -> pa.Table:
-        """Return the stored rows of all columns. The rows of the given columns describe only nulls.
+        """Return the stored rows of all columns, but change those of the given columns: they describe only nulls.
 
-        In them, `value_count` is 0, and `multiset_hash` is the hash of the nulls. The values of these columns are not
-        lost: they are added to the value counts of another profile (see `states`).
+        Their `value_count` becomes 0, and their `multiset_hash` the hash of the nulls. The values of these columns are
+        not lost: they are added to the value counts of another profile (see `states`).
         """
         table = self._table
         if not field_ids:
