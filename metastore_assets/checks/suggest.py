@@ -127,7 +127,10 @@ def _passes(check: Check, subject: Subject) -> bool:
 
 
 def _history(table: Table, context: CheckContext) -> list[Table]:
-    """Return the table at up to 20 earlier versions and at this one, ascending, with one version per snapshot."""
+    """Return the table at up to 20 earlier versions and at this one, ascending, with one version per snapshot.
+
+    A snapshot to which the table returned has its latest version.
+    """
     by_snapshot: dict[tuple[str, datetime | None], Table] = {}
     version = table.version
     numbers = [number for number in context.metastore.version_numbers(version.table) if number < version.number]
@@ -138,7 +141,7 @@ def _history(table: Table, context: CheckContext) -> list[Table]:
             continue  # expired after it was listed
         by_snapshot[earlier.version.snapshot, earlier.version.committed_at] = earlier
     by_snapshot[version.snapshot, version.committed_at] = table
-    return list(by_snapshot.values())
+    return sorted(by_snapshot.values(), key=lambda each: each.version.number)
 
 
 def _table_entries(table: Table, history: Sequence[Table]) -> Iterator[Entry]:

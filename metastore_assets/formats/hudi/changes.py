@@ -213,11 +213,11 @@ class TouchedGroups:
             self.add_commits(self._load([self._active[instant] for instant in sorted(unread)]))
 
     def _unread_commit(self, group: Group, bases: Mapping[str, Collection[str]]) -> str | None:
-        """Return the instant of the next commit to read to find a group's newest base file; None if the file is known.
+        """Return the instant of the commit to read next, to find a group's newest base file; None if the file is known.
 
-        A failed write may leave a base file. Such a file is recognised, because the commit of its instant does not name
-        it. A commit need not be read if it is archived. It also need not be read if the group has only one base file of
-        that instant, and a known later write builds on this file.
+        A failed write may leave a base file, which must be ignored: the commit of the file's instant does not name it.
+        This commit need not be read if it is archived. It need not be read either if the file is the group's only base
+        file of its instant, and a known later write builds on it.
 
         Args:
             group: the file group.
