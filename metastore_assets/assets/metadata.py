@@ -345,7 +345,7 @@ def _ranks_guarantee(rows: Sequence[ColumnStatistics], ranked: Collection[str]) 
 
 
 def _pictures(kind: Kind, summary: ProfileSummary, title: str) -> Metadata:
-    """Return two pictures as metadata: a full one, and a small one that Dagster shows without a click."""
+    """Return pictures as metadata: one of all columns, and a small one that Dagster shows without a click."""
     informative = {row.column for row in select_informative_columns(summary.rows, SMALL_COLUMNS)}
     columns = sorted(_pictures_of_kind(kind, summary), key=lambda column: column.name not in informative)
     small = small_picture(columns, kind)

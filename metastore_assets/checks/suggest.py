@@ -127,9 +127,9 @@ def _passes(check: Check, subject: Subject) -> bool:
 
 
 def _history(table: Table, context: CheckContext) -> list[Table]:
-    """Return the table at up to 20 earlier versions and at this one, ascending, with one version per snapshot.
+    """Return the table at up to 20 earlier versions and at this one, by ascending number, one version per snapshot.
 
-    A snapshot to which the table returned has its latest version.
+    If the table returned to a snapshot, only the latest of the snapshot's versions is in the result.
     """
     by_snapshot: dict[tuple[str, datetime | None], Table] = {}
     version = table.version
