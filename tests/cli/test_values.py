@@ -153,7 +153,8 @@ def test_errors_name_the_policy_that_stores_it(small: Path) -> None:
     assert all(policy in message for policy in ("`frequencies: off`", "`frequencies: all`"))
     assert run_json("rank", "t", "cut", "3", config=small) == run_json("rank", "t", "kept", "3", config=small)
     (shown,) = run_json("show", "t", "--columns", "hidden", config=small)["columns"]
-    assert (shown["distinct_count"], shown["distinct_count_guarantee"]) == (3, "estimate")
+    # Values are hashed with a random key. In one of 800 runs, two of the three fall into the same register.
+    assert (shown["distinct_count"] in (2, 3), shown["distinct_count_guarantee"]) == (True, "estimate")
 
 
 def test_a_missing_run_is_named_and_rebuilt(small: Path) -> None:
