@@ -214,22 +214,22 @@ def _dataclass(cls: type | None = None, /, **parameters: Any) -> Any:
     has_eq = "__eq__" in cls.__dict__
     # Python sets `__hash__` to None in a class that defines `__eq__` only.
     has_hash = "__hash__" in cls.__dict__ and not (has_eq and cls.__dict__["__hash__"] is None)
-    made: Any = _STANDARD_DATACLASS(cls, **{**parameters, "repr": False, "eq": False})
+    created: Any = _STANDARD_DATACLASS(cls, **{**parameters, "repr": False, "eq": False})
     if parameters.get("repr", True) and "__repr__" not in cls.__dict__:
-        made.__repr__ = _dataclass_repr
+        created.__repr__ = _dataclass_repr
     if parameters.get("eq", True):
-        fields = dataclasses.fields(made)
+        fields = dataclasses.fields(created)
         values = _values_getter([field.name for field in fields if field.compare])
         if not has_eq:
-            made.__eq__ = lambda self, other: (
+            created.__eq__ = lambda self, other: (
                 values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
             )
         if not has_hash and parameters.get("frozen"):
             hashed = _values_getter([f.name for f in fields if (f.compare if f.hash is None else f.hash)])
-            made.__hash__ = lambda self: hash(hashed(self))
+            created.__hash__ = lambda self: hash(hashed(self))
         elif not has_hash:
-            made.__hash__ = None
-    return made
+            created.__hash__ = None
+    return created
 
 
 def _values_getter(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:

@@ -75,7 +75,7 @@ class ColumnStatistics(ScalarFieldsRepr):
     mean: float | None = field(default=None, metadata=declare_statistic("measure", "mean", "derived"))
     """The mean, without NaN."""
     standard_deviation: float | None = field(default=None, metadata=declare_statistic("measure", "std dev", "derived"))
-    """The standard deviation of the sample (divisor n - 1), as SQL's stddev; None for fewer than two numbers or if a
+    """The standard deviation of the sample (divisor n - 1), like SQL's stddev; None for fewer than two numbers or if a
     value is infinite."""
     skewness: float | None = field(default=None, metadata=declare_statistic("measure", "skewness", "derived"))
     """The skewness of the population, as in Spark SQL; None for constants or if a value is infinite."""

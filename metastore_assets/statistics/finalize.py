@@ -28,7 +28,7 @@ def finalize_statistics(row: ColumnStatistics) -> ColumnStatistics:
 def restrict_to_policy(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnStatistics:
     """Return the row without the sketches, states and exact numbers that a policy does not store.
 
-    If the policy does not enumerate values, the distinct count and the percentiles are computed anew:
+    If the policy does not enumerate values, the distinct count and the percentiles are recomputed:
 
     - If other statistics determine all values, as in a constant column, both are exact.
     - Otherwise, each is estimated from its sketch, or absent without a sketch.

@@ -219,7 +219,7 @@ class VersionStore:
         """Return whether a version was the newest a short time ago. If so, the next one can be put without a look-up.
 
         Another process may have published the next version since then. The document of that version then still exists,
-        so that the put-if-absent fails, as it must. After a long time, `expire` may have deleted the document, and the
+        so the put-if-absent correctly fails. After a long time, `expire` may have deleted the document, and the
         put would wrongly succeed.
         """
         is_recent = time.monotonic() - self._latest_read < _RECENT_SECONDS
