@@ -18,6 +18,7 @@ import pyarrow.fs as fs
 from metastore_assets.errors import StoreError
 from metastore_assets.extras import extra
 from metastore_assets.history.version_rows import SCHEMA
+from metastore_assets.storage.corrupt_input import error_reason
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import HISTORY
 
@@ -200,6 +201,6 @@ class HistoryTable:
             raise ConflictError(f"cannot {verb} the history at {self._uri}: {error}") from error
         except (DeltaError, OSError, ValueError, pa.ArrowException) as error:
             raise StoreError(
-                f"cannot {verb} the history at {self._uri}: {str(error).splitlines()[0]}; if it is damaged, remove "
+                f"cannot {verb} the history at {self._uri}: {error_reason(error)}; if it is damaged, remove "
                 "that folder: the next append recreates it from the existing versions"
             ) from error

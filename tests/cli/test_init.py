@@ -69,7 +69,7 @@ def test_several_tables_and_what_is_suggested(folder: Path) -> None:
     for name in ("a/orders", "b/orders", "c ${HOME}"):
         (folder / name).mkdir(parents=True)
         pq.write_table(_rows(), folder / name / "1.parquet")
-    done = run("init", "a/orders", "b/orders", "c ${HOME}", "--root", "./statistics")
+    done = run("init", "a/orders", "b/orders", "c ${HOME}", "a/orders", "--root", "./statistics")
     assert done.exit_code == 0, done.output
     config = load_config()
     assert [table.name for table in config.tables] == ["orders", "orders_2", "c_HOME_"]

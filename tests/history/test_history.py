@@ -360,6 +360,20 @@ def test_invalid_arguments_are_refused(local_store: ObjectStore) -> None:
         table.history()
 
 
+def test_an_error_without_a_message_is_an_error_of_the_store(
+    local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = published(local_store, 1)
+    append_versions(VersionStore(local_store, "orders"))
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise OSError  # without a message
+
+    monkeypatch.setattr(DeltaTable, "__init__", fail)
+    with pytest.raises(StoreError, match="OSError"):
+        table.history()
+
+
 def test_a_root_may_have_unusual_characters(tmp_path: Path) -> None:
     for name in ("with space", "ünï a+b#c?d'e"):
         store = ObjectStore(str(tmp_path / name))

@@ -89,6 +89,7 @@ def init(
         raise MetastoreError(f"{file} exists: add --force to replace it, or name another file with --config")
     settings = {key: value for key, value in (("options", options), ("schema", schema)) if value}
     names: set[str] = set()
+    uris = tuple(dict.fromkeys(uris))
     entries = [escape_references(_entry(uri, catalogs, names) | settings) for uri in uris]
     proposals = _find_proposals(
         invocation, dict(zip(uris, entries, strict=True)), {"root": escape_references(root), "catalogs": catalogs}, file
