@@ -221,9 +221,7 @@ def _dataclass(cls: type | None = None, /, **parameters: Any) -> Any:
         fields = dataclasses.fields(created)
         values = _values_getter([field.name for field in fields if field.compare])
         if not has_eq:
-            created.__eq__ = lambda self, other: (
-                values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
-            )
+            created.__eq__ = _equality(values)
         if not has_hash and parameters.get("frozen"):
             hashed = _values_getter([f.name for f in fields if (f.compare if f.hash is None else f.hash)])
             created.__hash__ = lambda self: hash(hashed(self))
@@ -237,6 +235,21 @@ def _values_getter(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
     if len(names) > 1:
         return operator.attrgetter(*names)
     return lambda self: tuple(getattr(self, name) for name in names)
+
+
+def _equality(values: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any, Any], bool]:
+    """Return the method `__eq__` of a dataclass, given a function that returns the compared values of an object.
+
+    The method has the results of a standard dataclass of this version of Python.
+    """
+    if sys.version_info >= (3, 13):
+        # Standard dataclasses compare field by field. Tuples regard a NaN as equal to itself.
+        return lambda self, other: (
+            self is other or all(map(operator.eq, values(self), values(other)))
+            if other.__class__ is self.__class__
+            else NotImplemented
+        )
+    return lambda self, other: values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
 
 
 @reprlib.recursive_repr()

@@ -138,6 +138,8 @@ class IcebergFragmentPlanner:
             UnstreamableError: the snapshot lists a data file several times, or contradicts its manifest list.
             TableFormatError: a file is encrypted, or its format is not supported.
         """
+        # The filter creates the partition of each entry, also of those that it does not select.
+        self.partitions.limit_cache(_STREAMED_PARTITIONS)
         deletes = list(self.entries([manifest for manifest in manifests if manifest.content != DATA]))
         index = DeleteIndex(deletes, self.partitions.is_unpartitioned)
         expected = f"{self.files.name}: a manifest has other files than the manifest list says"
@@ -147,7 +149,6 @@ class IcebergFragmentPlanner:
             for entry in self.entries([manifest for manifest in manifests if manifest.content == DATA]):
                 if entry.content != DATA or entry.spec_id not in self.specs_in_use:
                     raise UnstreamableError(expected)
-                self.partitions.limit_cache(_STREAMED_PARTITIONS)
                 fragment = self.fragment(entry, index.deletes_of(entry))
                 keys.add(f"{fragment.partition_key}{chr(0)}{fragment.path}")
                 yield fragment

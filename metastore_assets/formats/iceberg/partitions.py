@@ -98,6 +98,7 @@ class Partitions:
         }
         """Types of the partition fields by spec id, for the specs whose stored values need `normalize`."""
         self._partitions_by_values: dict[tuple[int, tuple[Any, ...]], Partition] = {}
+        self._max_cached: int | None = None
 
     def columns(self) -> tuple[str, ...]:
         """Return the names of the partition fields. Fields of the default spec come first."""
@@ -160,13 +161,15 @@ class Partitions:
         """Return the partition with the given stored values, one for each field of the spec."""
         partition = self._partitions_by_values.get((spec_id, raw))
         if partition is None:
+            if len(self._partitions_by_values) == self._max_cached:
+                self._partitions_by_values.clear()
             partition = self._partitions_by_values[spec_id, raw] = self._create_partition(self.specs[spec_id], raw)
         return partition
 
     def limit_cache(self, max_partitions: int) -> None:
-        """Forget all partitions that `partition` has created if they are more than `max_partitions`."""
-        if len(self._partitions_by_values) > max_partitions:
-            self._partitions_by_values.clear()
+        """Let `partition` keep at most this number of partitions in memory. Those that it has created are forgotten."""
+        self._max_cached = max_partitions
+        self._partitions_by_values.clear()
 
     def normalize(self, spec_id: int, raw: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return stored values in a form that is equal for all files of a partition.

@@ -272,21 +272,26 @@ def test_a_stream_has_few_entries_and_partitions_in_memory(
     for count in (3, 3, 12):
         iceberg.append(pa.table({"id": pa.array(range(count), pa.int64())}))
     batches, partitions = [], []
-    read, limit_cache = fragment_planner.IcebergFragmentPlanner._read, Partitions.limit_cache
+    read, partition_of = fragment_planner.IcebergFragmentPlanner._read, Partitions.partition
 
     def read_batch(planner: Any, reader: Any, manifests: list[Any]) -> Any:
         batches.append([manifest.file_count for manifest in manifests])
         return read(planner, reader, manifests)
 
-    def count_partitions(all_partitions: Partitions, max_partitions: int) -> None:
-        limit_cache(all_partitions, max_partitions)
+    def count_partitions(all_partitions: Partitions, *arguments: Any) -> Any:
+        partition = partition_of(all_partitions, *arguments)
         partitions.append(len(all_partitions._partitions_by_values))
+        return partition
 
     monkeypatch.setattr(fragment_planner.IcebergFragmentPlanner, "_read", read_batch)
-    monkeypatch.setattr(Partitions, "limit_cache", count_partitions)
+    monkeypatch.setattr(Partitions, "partition", count_partitions)
     table_format = open_table_format(TableConfig(name="t", uri=iceberg.location()))
     fragments = sorted(table_format.stream().fragments, key=lambda fragment: (fragment.partition_key, fragment.id))
     assert len(fragments) == 18
     assert [len(batch) for batch in batches] == ([1, 1, 1] if limit == 1 else [1, 2])
-    assert max(partitions) <= limit
+    assert max(partitions) == limit
     assert fragments == list(table_format.snapshot().fragments)
+    partitions.clear()
+    filtered = open_table_format(TableConfig(name="t", uri=iceberg.location(), partitions={"id": ["11"]}))
+    assert [fragment.partition_key for fragment in filtered.stream().fragments] == ["id=11"]
+    assert max(partitions) == limit, "partitions that the filter does not select are forgotten, too"
