@@ -20,10 +20,13 @@ from metastore_assets.pipeline.purge import PurgeResult
 from metastore_assets.pipeline.purge import purge as purge_with
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts.compact import compact
+from metastore_assets.produce import Delta, FlowState
 from metastore_assets.store.backfills import BackfillRecord
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import FragmentEntry, ProfileFiles, Version
 from metastore_assets.store.versions import VersionStore
+from metastore_assets.value_counts import TableValueCounts, TopLimits, rewrite_value_counts, value_count_dataflow
+from metastore_assets.value_counts.graph import delta_name, rows_of
 from tests.pipeline.file_lake import Lake, assert_same, everything, rows
 from tests.pipeline.test_refresh import no_spark
 
@@ -160,6 +163,22 @@ def test_a_purge_removes_the_values_of_a_dropped_column(spark: SparkSession, tmp
     version = refresh(lake.config(), lake.table, lambda: spark, RefreshRequest(full=True)).version
     assert purge(versions(lake), version).outdated == 0
     assert holding(Path(lake.config().root), PERSON) == []
+
+
+def test_rewritten_value_counts_without_columns_have_no_files(tmp_path: Path) -> None:
+    """The update that removed the last column lists the removed values."""
+    store = ObjectStore(str(tmp_path))
+    flow = value_count_dataflow(store, {"string"})
+    state = FlowState()
+    for frequency in (3, -3):
+        columns = {"column": ["1"], "value": [PERSON], "frequency": [frequency]}
+        delta = Delta(pa.Table.from_pydict(columns, rows_of("string").schema))
+        state = flow.step(state, {delta_name("string"): [delta]})
+    removed = TableValueCounts(flow=state, top_limits={"1": TopLimits(max_values=1)})
+    assert removed.paths()
+    rewritten = rewrite_value_counts(store, removed)
+    assert rewritten.paths() == set()
+    assert rewritten.top_limits == removed.top_limits
 
 
 def test_a_purge_removes_unpublished_files(spark: SparkSession, lake: Lake) -> None:
