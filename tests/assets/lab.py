@@ -78,7 +78,7 @@ def kind_of(key: AssetKey) -> str:
 
 @dataclass
 class Lab:
-    """`sales` is a Delta table, `visits-eu` are Parquet files in folders; both partitioned by day."""
+    """A project with two tables, partitioned by day: the Delta table `sales`, and the Parquet files `visits-eu`."""
 
     folder: Path
     instance: DagsterInstance

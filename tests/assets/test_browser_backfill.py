@@ -1,4 +1,4 @@
-"""Dagster's UI shows a backfill of scattered partitions that was launched as by its button."""
+"""Dagster's UI shows a backfill of scattered partitions, launched by the request that its button sends."""
 
 from __future__ import annotations
 

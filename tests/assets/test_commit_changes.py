@@ -16,7 +16,7 @@ from tests.robustness.refresh_assertions import versions
 
 
 def test_a_compaction_changes_no_value_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The version that it publishes stores the changes of the version before, which count once."""
+    """The compaction's version repeats the stored changes of the previous version. They must not count twice."""
     monkeypatch.setattr(graph, "SETTINGS", RUNS)
     lake = Lake(tmp_path, {"frequencies": "all"})
     for codes in ("aabbccdd", "e"):

@@ -166,7 +166,7 @@ def test_a_failed_run_ends_the_backfill_with_its_reason(backfill_lab: Lab) -> No
 
 @pytest.mark.long
 def test_a_configuration_that_dagster_does_not_load_is_an_error(backfill_lab: Lab) -> None:
-    """A version that is published elsewhere does not count; a table that Dagster does not have has no job."""
+    """The runs publish to another root than the configuration names, or Dagster has no job for the table."""
     fill(backfill_lab, BackfillSelection())
     config = load_config(backfill_lab.config_file).model_copy(update={"root": str(backfill_lab.folder / "elsewhere")})
     with pytest.raises(ConfigError, match="elsewhere"):

@@ -154,7 +154,7 @@ def test_plotted_metadata_are_numbers() -> None:
 def test_times_have_distinct_labels(
     tmp_path: Path, values: list[int], ends: tuple[str, str], labels: list[str]
 ) -> None:
-    """Where there is no room for nanoseconds beside the day, what differs is shown."""
+    """If a label has no room for both day and nanoseconds, it has the part in which the times differ."""
     table = publish(ObjectStore(str(tmp_path)), pa.table({"at": pa.array(values, pa.timestamp("ns"))}))
     (column,) = read_summary(table, None, 1).columns
     assert (column.low, column.high) == ends
@@ -170,7 +170,7 @@ def test_markdown_shows_names_literally() -> None:
 
 
 def test_user_defined_statistics_follow_the_others() -> None:
-    """With what they are worth; of too many the first; nothing where there are none."""
+    """The Markdown has a row for each, with its guarantee or reason. It is limited in size, and empty without any."""
     texts = {
         "share": UserResult(pa.array([0.25]), "estimate"),
         "parts": UserResult(pa.array([[{"name": "a|b", "count": 3}]]), "exact"),

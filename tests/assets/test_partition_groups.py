@@ -110,7 +110,7 @@ def test_after_a_complete_report_each_group_is_shown(steps: list[tuple[dict[str,
 
 
 def test_a_group_with_other_files_is_shown_again() -> None:
-    """As a partition is: the content is the same, but it was profiled again."""
+    """A partition of the group was profiled again. Its content is the same, but its files have other names."""
     first = with_entries(1, {key: ("u", 1, files(key)) for key in HOURS})
     again = with_entries(2, {key: ("u", 1, files(key)) for key in HOURS} | {HOURS[0]: ("u", 2, files("new"))})
     first, again = (replace(each, partition_columns=("day", "hour")) for each in (first, again))

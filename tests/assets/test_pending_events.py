@@ -99,7 +99,7 @@ def test_a_restored_partition_is_reported() -> None:
 
 
 def test_other_files_with_equal_content_are_reported() -> None:
-    """After `refresh --full`: otherwise Dagster would show files that expire."""
+    """A `refresh --full` writes such files. Without a new report, Dagster would show files that expire."""
     before = version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1"))})
     now = version(2, "t2", {"a": (2, files("a2")), "b": (2, files("b1"))})
     assert find_events(ReportedState(before, {"a": "c2", "b": "c2"}), now)[0] == ["a"]

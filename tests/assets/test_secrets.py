@@ -138,7 +138,7 @@ tables: [{{name: sales, uri: "{lake}/sales", storage_options: *access}}]
 
 
 def test_errors_that_are_stored_have_no_secrets() -> None:
-    """Neither have their causes; errors without secrets are unchanged."""
+    """The causes of these errors have no secrets either. Errors without secrets are unchanged."""
     remember_secret("abracadabra", "${SPELL}")
     error = ConfigError("it is refused")
     error.__cause__ = ValueError("abracadabra")

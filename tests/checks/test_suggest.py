@@ -40,7 +40,7 @@ def read_back(table: Table, suggested: Suggestions) -> TableConfig:
 @share(12)
 @given(st.data())
 def test_suggested_checks_pass(data: st.DataObject) -> None:
-    """As printed, and read back from YAML."""
+    """The checks are evaluated after their printed YAML has been parsed again."""
     names = data.draw(st.lists(NAMES, min_size=3, max_size=3, unique=True))
     often = data.draw(st.sampled_from([30, 70]))
     columns: dict[str, pa.Array] = {}

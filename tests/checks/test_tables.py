@@ -200,7 +200,7 @@ def test_the_compared_version_is_selected(local_store: ObjectStore) -> None:
 
 
 def test_partitions_are_checked_one_by_one(local_store: ObjectStore) -> None:
-    """Failed if one partition fails; new partitions have not changed; patterns select partitions."""
+    """The check fails if one partition fails. A new partition counts as unchanged. Patterns select partitions."""
     parts = {"day=1": numbers(10), "day=2": numbers(10, nulls=4)}
     publish(local_store, pa.concat_tables(parts.values()), partitions=parts)
     parts |= {"day=2": numbers(30, nulls=4), "month=1": numbers(1)}

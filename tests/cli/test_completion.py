@@ -189,7 +189,7 @@ def test_bash_completes_words(published_days: Path) -> None:
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 @pytest.mark.parametrize("quote", ["'", '"'])
 def test_bash_does_not_execute_names_in_open_quotes(folder: Path, quote: str) -> None:
-    """When the user has closed the quote, the word is the name. It was the output of the commands in the name."""
+    """After the user closes the quote, the word is the name itself, not the output of commands in the name."""
     name = "x$(touch executed)`touch executed`'$(touch executed)'\"\\!;a"
     (folder / "metastore.yaml").write_text(json.dumps({"tables": [{"name": name}]}))
     press_tab = shlex.join(["press_tab", f"metastore show {quote}x", "metastore", "show", f"{quote}x"])

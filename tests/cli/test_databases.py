@@ -15,7 +15,7 @@ from tests.databases.iceberg_lake import Lake
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[Lake]:
-    """With the tables `orders` and `people`, and a configuration beside it."""
+    """A catalog with the tables `orders` and `people`, and a configuration beside it."""
     (tmp_path / "metastore.yaml").write_text(
         "{root: root, engine: auto, catalogs: {lake: {type: sql, uri: 'sqlite:///lake.db'}}, "
         "tables: [{catalog: lake, database: sales}]}"
@@ -57,7 +57,7 @@ def test_commands_follow_the_tables_of_a_database(lake: Lake) -> None:
 
 
 def test_stored_versions_are_readable_without_the_catalog(lake: Lake) -> None:
-    """No table is taken for dropped."""
+    """If the catalog cannot be queried, no table counts as dropped."""
     config = lake.folder / "metastore.yaml"
     run("refresh", "sales_orders", config=config)
     lake.database.write_text("no database")

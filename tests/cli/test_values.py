@@ -180,7 +180,7 @@ def test_a_missing_run_is_named_and_rebuilt(small: Path) -> None:
 
 
 def test_ranks_imply_all_values(tmp_path: Path) -> None:
-    """Also for a column of which `auto` would not store value counts."""
+    """`ranks: on` stores all values, even if the policy `auto` would store no value counts of the column."""
     (tmp_path / "lake").mkdir()
     numbers = range(70_000)
     pq.write_table(pa.table({"ranked": numbers, "auto": numbers}), tmp_path / "lake" / "a.parquet")
@@ -199,8 +199,8 @@ def test_ranks_imply_all_values(tmp_path: Path) -> None:
 
 
 def test_a_statistic_of_lists_needs_a_list(small: Path) -> None:
-    """If the column's own policy requests it; requested by the table, it is absent from columns without value
-    counts.
+    """A statistic that is computed from value counts is an error for a column without them, if the column's policy
+    requests it. If the table's policy requests it, the statistic is absent.
     """
     text = small.read_text()
     shipped = "metastore_assets.statistics.user_defined.shipped:OutsideFences"

@@ -31,7 +31,7 @@ def _start(log: Path, kind: str, *arguments: str, environment: dict[str, str]) -
 
 @dataclass
 class Cluster:
-    """One master, and the workers that are left of those that were started."""
+    """A cluster of one master and several workers. `workers` contains the workers that were not killed."""
 
     folder: Path
     environment: dict[str, str]
@@ -40,7 +40,7 @@ class Cluster:
     workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start_worker(self) -> str:
-        """One more, with a slot; its name."""
+        """Start one more worker, which runs one task at a time. Return its name."""
         name = f"worker-{len(list(self.folder.glob('worker-*.log')))}"
         arguments = ("--cores", "1", "--memory", "600m", "--webui-port", "0", "--work-dir", str(self.folder / name))
         self.workers[name] = _start(
@@ -50,7 +50,7 @@ class Cluster:
         return name
 
     def worker_of(self, process: int) -> str | None:
-        """The worker that a process descends from."""
+        """Return the name of the worker that started a process, directly or indirectly; None if no worker did."""
         by_pid = {worker.pid: name for name, worker in self.workers.items()}
         while process > 1:
             if process in by_pid:
@@ -62,7 +62,7 @@ class Cluster:
         return None
 
     def kill(self, name: str) -> None:
-        """What is left of a machine that lost its power: nothing of the worker, its executors, and their Pythons."""
+        """Kill a worker, its executors and their Python processes, as if its machine lost power."""
         worker = self.workers.pop(name)
         descendants = [pid for pid in _processes() if _descends(pid, worker.pid)]
         for pid in [*descendants, worker.pid]:
@@ -100,7 +100,7 @@ def _wait_for(log: Path, words: str) -> str:
 
 @contextmanager
 def standalone_cluster(folder: Path, environment: dict[str, str]) -> Iterator[Cluster]:
-    """A master with two workers of a slot each. `environment`: what its processes see besides."""
+    """Start a master and two workers for the block. `environment` has additional variables of their environment."""
     folder.mkdir()
     (folder / "conf").mkdir()
     (folder / "conf" / "log4j2.properties").write_text("rootLogger.level = info\n")

@@ -1,4 +1,4 @@
-"""On a cluster whose workers get the package as an archive, a worker that dies at its work changes nothing."""
+"""A refresh on a Spark cluster publishes correct statistics, even if a worker is killed while it runs tasks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, slow_log: Path) -> Iterato
 
 @pytest.fixture(scope="module")
 def session(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session whose workers get this package as the documentation says."""
+    """A session whose workers get this package as an archive, as the documentation describes."""
     folder = tmp_path_factory.mktemp("shipped")
     command = [sys.executable, "-m", "zipfile", "-c", str(folder / "metastore_assets.zip")]
     subprocess.run([*command, *metastore_assets.__path__], check=True)
@@ -65,7 +65,7 @@ def session(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """Some files in each of six partitions."""
+    """A table of six partitions with four files each, and a slow user-defined statistic."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     lake = Lake(tmp_path, random.Random(3), {"statistics": [STATISTIC]})
     for partition in range(6):
@@ -75,7 +75,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
 
 
 def killed_at(what: str, cluster: Cluster, slow_log: Path, work: Callable[[], object]) -> str:
-    """Do some work, and kill the first worker that is at `what` in it, once it is; its name."""
+    """Run `work`, and kill the first worker that logs the step `what` meanwhile. Return the name of this worker."""
     slow_log.write_text("")
     killed: list[str] = []
     done = threading.Event()
@@ -111,7 +111,7 @@ def both_at_work(session: SparkSession) -> None:
 def test_a_worker_dies_while_it_profiles_and_one_while_it_reduces(
     cluster: Cluster, session: SparkSession, slow_log: Path, lake: Lake
 ) -> None:
-    """The refresh goes on, and publishes what one without Spark does; so it is when profiles are merged."""
+    """One refresh loses a worker while it profiles, the next while it merges. Both equal a refresh without Spark."""
     both_at_work(session)
     config = lake.config()
     with everything_on_spark():

@@ -1,1 +1,1 @@
-"""Whole databases of a configuration."""
+"""Tests of configurations that include all tables of a database."""

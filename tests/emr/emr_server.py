@@ -44,7 +44,7 @@ def _fetch(uri: str, target: Path) -> Path:
 
 
 def _properties(job: Any) -> dict[str, str]:
-    """Return the Spark properties of the request; those on the command line win."""
+    """Return the Spark properties of the request. Those on the command line take precedence."""
     overrides = job.configuration_overrides or {}
     spark_properties: dict[str, str] = {}
     for one in overrides.get("applicationConfiguration", ()):

@@ -16,7 +16,7 @@ _EVERY = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AW
 
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str | None]]:
-    """A simulated host of credentials: the tokens that it received."""
+    """The tokens that a simulated host of credentials has received."""
     tokens: list[str | None] = []
     access = {"AccessKeyId": "k", "SecretAccessKey": "s", "Token": "t", "Expiration": "2999-01-01T00:00:00Z"}
 

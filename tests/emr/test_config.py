@@ -88,7 +88,7 @@ def request(full: bool = False, *partitions: str, **over: Any) -> JobRequest:
     ],
 )
 def test_invalid_settings_are_refused(tmp_path: Path, over: dict[str, Any], explanation: str) -> None:
-    """When it is read, with the key and the remedy, and without secrets."""
+    """Reading the configuration raises an error with the key and the remedy, and without secrets."""
     with pytest.raises(ConfigError, match=re.escape(explanation)) as raised:
         load_config(config_file(tmp_path, **over))
     assert not [secret for secret in ("hush", "kkkk", "me:pass") if secret in str(raised.value)]
@@ -218,7 +218,7 @@ def test_errors_have_their_class_after_a_round_trip() -> None:
 
 
 def test_a_job_of_another_release_is_refused() -> None:
-    """Before any data is read: its published version would be outdated here."""
+    """It is refused before any data is read, because this release would not use the version that it publishes."""
     sent_request = replace(request(), version="0.0.1, profiles 1")
     with pytest.raises(ConfigError, match=r"\bsales\b.*metastore-assets 0.*0\.0\.1"):
         _refresh(sent_request, print)

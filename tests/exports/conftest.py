@@ -13,7 +13,7 @@ MODULE = "tests.exports.folder_target"
 
 @pytest.fixture(autouse=True)
 def targets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """`folder` and `sketching` are kinds of targets."""
+    """Register the test targets `folder` and `sketching`."""
     added = {"folder": f"{MODULE}:FolderTarget", "sketching": f"{MODULE}:SketchingTarget"}
     monkeypatch.setattr(EXPORT_TARGETS, "built_in", {**EXPORT_TARGETS.built_in, **added})
     load_target.cache_clear()
@@ -32,7 +32,7 @@ def hive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def hive_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URI of a Hive metastore for one test."""
+    """The URI of a Hive metastore that no other test uses."""
     from tests.formats.catalogs.hive_server import hive_metastore
 
     with hive_metastore(tmp_path_factory.mktemp("hms")) as uri:

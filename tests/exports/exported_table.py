@@ -1,4 +1,4 @@
-"""A table of a catalog that tests export."""
+"""A table in a catalog, with functions to refresh it, to export its statistics, and to read the export."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ class ExportedTable:
         return {"root": str(self.root), "engine": "auto", "catalogs": {"hms": self.catalog}, "tables": [table]}
 
     def state(self) -> ExportResult:
-        """What the target has."""
+        """Return the state of the export: which version the target has."""
         (result,) = read_export_states(*self._version())
         return result
 
     def remove(self) -> ExportResult:
-        """Remove the export."""
+        """Remove the export from the target."""
         (result,) = remove_exports(self.config.tables[0])
         return result
 
     def read_back(self) -> Any:
-        """What a reader of the target finds."""
+        """Return the statistics as a reader of the target finds them."""
         (entry,) = select_export_entries(self.config.tables[0])
         return entry.open(self.config.tables[0]).read_back()
 

@@ -16,7 +16,7 @@ from metastore_assets.statistics.user_defined.interface import MergeableStatisti
 
 
 class FolderOptions(ExportOptions):
-    """Where to write."""
+    """The options of the target: the folder to write to."""
 
     path: str
 
@@ -80,7 +80,7 @@ class SketchingTarget(FolderTarget):
 
 
 class Greatest(MergeableStatistic):
-    """The greatest text, as a statistic of which only an export needs the state."""
+    """A statistic that an export needs and lookups do not report: the greatest text."""
 
     name = "greatest_text"
     revision = "1"

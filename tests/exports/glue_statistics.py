@@ -30,7 +30,7 @@ class ColumnStatisticsStore:
                 client.meta.events.register(f"before-call.glue.{name}", self._answer)
 
     def of(self, database: str, table: str, *values: str) -> dict[str, Any]:
-        """The statistics of a table, or of a partition, by column: the type and the numbers."""
+        """Return the statistics of a table or partition: the type and the numbers of each column."""
         return {name: _numbers(item) for name, item in self.statistics[database, table, *values].items()}
 
     def _record(self, params: dict[str, Any], model: Any, **_: Any) -> None:

@@ -1,4 +1,4 @@
-"""Exports that fail at each of their requests in turn, and what the catalog may have after that."""
+"""Exports whose requests fail, the first one, then the second one, and so on, and checks of the catalog afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FREE = ("get_paginator", "meta", "exceptions")
 
 @dataclass(frozen=True)
 class CatalogState:
-    """What a catalog has about a table and its partitions, without what differs between equal exports."""
+    """The properties and statistics of a table and its partitions in a catalog, without times of writing."""
 
     properties: Mapping[str, str]
     statistics: Mapping[str, Any]
@@ -25,13 +25,13 @@ class CatalogState:
 
     @property
     def objects(self) -> dict[str, tuple[Mapping[str, str], Mapping[str, Any]]]:
-        """The table, by an empty name, and the partitions."""
+        """The properties and statistics of each partition by its name, and those of the table by an empty name."""
         return {"": (self.properties, self.statistics), **self.partitions}
 
 
 @dataclass
 class Interrupted:
-    """A table with two versions of which the first is exported before the second, whose export fails."""
+    """A table with two versions. Exporting the first one succeeds, exporting the second one is interrupted."""
 
     write: Callable[[int], Any]
     """Exports the version with a number. Returns the result."""
@@ -43,7 +43,7 @@ class Interrupted:
     """The class that sends requests through the attribute `client` or `_client`."""
 
     def check_each_request(self, kind: str) -> int:
-        """Let each request fail, before and after it has an effect. Return the number of requests of an export.
+        """Interrupt exports at each request, before or after its effect. Return the number of requests of an export.
 
         Args:
             kind: The kind of the target.
@@ -70,7 +70,7 @@ class Interrupted:
         raise AssertionError
 
     def check_each_request_of_a_removal(self, empty: CatalogState) -> None:
-        """Let each request of a removal fail. A second one removes everything; or an export writes everything.
+        """Interrupt removals at each request. Check that a second removal, or a new export, then works completely.
 
         Args:
             empty: The state before any export.
@@ -94,7 +94,7 @@ class Interrupted:
                 return
 
     def _check_claims(self, kind: str, first: CatalogState, second: CatalogState) -> None:
-        """Each claim that the catalog has is true of everything that it claims."""
+        """Check that statistics that the catalog declares to be complete or accurate are those of one version."""
         present, prefix = self.state(), f"metastore-assets.{kind}."
         if self.status().state != "absent":
             assert present in (first, second)
@@ -109,11 +109,11 @@ class Interrupted:
 
     @contextmanager
     def _failing(self, number: int, is_sent: bool) -> Iterator[list[str]]:
-        """Let the request with a number fail, and all after it. Yields the names of the failed requests.
+        """Let one request and all later ones fail during the block. Yield a list of the failed requests' names.
 
         Args:
-            number: The number of the request, from 0.
-            is_sent: Whether the first of them has its effect, and only the answer is lost.
+            number: The number of the first request that fails, from 0.
+            is_sent: Whether that request has its effect, and only its response is lost.
         """
         failures: list[str] = []
         numbers = count()
@@ -148,7 +148,7 @@ class Interrupted:
 
 
 def _without_sizes(state: CatalogState) -> dict[str, Any]:
-    """The objects of a state without the numbers that a Hive metastore computes of files at times of its own."""
+    """Return the objects of a state without numbers of files and bytes, which a Hive metastore may update itself."""
     return {
         name: ({key: text for key, text in properties.items() if key not in ("totalSize", "numFiles")}, statistics)
         for name, (properties, statistics) in state.objects.items()

@@ -15,7 +15,7 @@ from pyiceberg.table import CommitTableRequest
 
 @contextmanager
 def serve_catalog(open_catalog: Callable[[], SqlCatalog]) -> Iterator[str]:
-    """Serve the tables of a catalog, of which clients load and commit single ones. Yields the URI.
+    """Serve the tables of a catalog during the block. Yield the URI.
 
     Args:
         open_catalog: Opens the catalog, for each request.

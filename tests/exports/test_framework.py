@@ -1,4 +1,4 @@
-"""Exports: what a target gets, when it is written, and what its failure affects. The target writes a folder."""
+"""Exports: what a target gets, when it is written, and what its failure affects. The target is a folder."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_refresh_exports_as_its_last_step(exporting: Exporting) -> None:
 
 
 def test_hidden_columns_export_counts_only(exporting: Exporting) -> None:
-    """Also if the configuration hides a column that the version still shows."""
+    """This holds even if the configuration hides a column that the version still shows."""
     exporting.refresh()
     hidden = {"values": 40, "nulls": 0, "minimum": None, "maximum": None}
     assert exporting.content()["columns"]["secret"] == hidden
@@ -186,7 +186,7 @@ def test_statistics_of_others_are_not_overwritten(exporting: Exporting) -> None:
 
 
 def test_the_command_exports_shows_and_removes(exporting: Exporting) -> None:
-    """`--status` and `--dry-run` write nothing; `--remove` undoes."""
+    """`--status` and `--dry-run` write nothing. `--remove` removes the export."""
     exports = exporting.settings.pop("exports")
     exporting.refresh()
     missing = run("export", "t", config=exporting.file)
@@ -295,7 +295,7 @@ def test_a_wrong_setting_is_an_error_of_the_configuration(exporting: Exporting, 
 
 
 def test_targets_of_one_place_would_replace_each_other(exporting: Exporting) -> None:
-    """Otherwise each refresh would write both, without end."""
+    """Two targets with the same destination are refused, because every refresh would write both again."""
     exporting.settings["exports"] = {"iceberg": {}, "narrow": {"kind": "iceberg", "columns": ["id"]}}
     with pytest.raises(ConfigError, match=r"exports.*iceberg, narrow.*'iceberg'"):
         load_checked_config(exporting.file)

@@ -192,7 +192,7 @@ def test_partitions_that_glue_leaves_unprocessed_are_requested_again(lab: GlueLa
 
 
 def test_statistics_of_others_are_replaced_only_on_request(lab: GlueLab) -> None:
-    """An error changes nothing."""
+    """Without `replace`, the export is an error, and the statistics of others stay unchanged."""
     table = lab.flat()
     lab.change_properties("flat", numRows="17")
     before = lab.properties("flat")
@@ -219,7 +219,7 @@ def test_remove_undoes_the_export(lab: GlueLab) -> None:
 
 
 def test_values_of_a_column_that_is_hidden_now_leave_the_catalog(lab: GlueLab) -> None:
-    """From the table and from partitions."""
+    """The next export removes these values from the table and from its partitions."""
     table = lab.partitioned()
     secrets = ROWS.set_column(0, "id", pa.array([4711004711, 4711004712, None, None]))
     pq.write_table(secrets, table.folder / "p=1" / "2.parquet")
@@ -234,7 +234,7 @@ def test_values_of_a_column_that_is_hidden_now_leave_the_catalog(lab: GlueLab) -
 
 
 def test_partitions_that_are_exported_no_longer_lose_their_statistics(lab: GlueLab) -> None:
-    """Otherwise, they would stay as they are while the table changes."""
+    """Otherwise, outdated statistics would stay while the partitions change."""
     table = lab.partitioned()
     before = lab.partitions()
     table.export()

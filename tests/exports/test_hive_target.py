@@ -172,7 +172,7 @@ def test_partitions_have_their_own_statistics_and_unchanged_ones_are_not_written
 
 
 def test_statistics_of_others_are_replaced_only_on_request(hive: str, tmp_path: Path) -> None:
-    """Of tables and of partitions; an error changes nothing."""
+    """Without `replace`, the export of a table or partition is an error, and the statistics of others stay."""
     table = _flat(hive, tmp_path)
     table.change_properties(numRows="17", DO_NOT_UPDATE_STATS="true")
     before = table.properties()
@@ -205,7 +205,7 @@ def test_partitions_that_others_analysed_are_replaced_only_on_request(hive: str,
 
 
 def test_remove_undoes_the_export(hive: str, tmp_path: Path) -> None:
-    """Of the table and its partitions: statistics, numbers and properties of ours."""
+    """Statistics, counts and properties that the export wrote are removed from the table and its partitions."""
     table = _partitioned(hive, tmp_path)
     before = table.properties()
     assert table.remove().state == "absent"
@@ -223,7 +223,7 @@ def test_remove_undoes_the_export(hive: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["hive", "spark"])
 def test_values_of_a_column_that_is_hidden_now_leave_the_metastore(hive: str, tmp_path: Path, kind: str) -> None:
-    """From the table and from partitions."""
+    """The next export removes these values from the table and from its partitions."""
     table = _partitioned(hive, tmp_path, exports=[kind])
     secrets = ROWS.set_column(0, "Id", pa.array([4711004711, 4711004712, None, None]))
     pq.write_table(secrets, table.folder / "day=2024-01-01" / "2.parquet")
@@ -312,7 +312,7 @@ def test_properties_of_a_table_with_many_columns_are_split(hive: str, tmp_path: 
 
 @pytest.mark.long
 def test_a_table_of_2000_columns(hive: str, tmp_path: Path) -> None:
-    """And its partition. The metastore itself names written columns in a property of limited length."""
+    """The table and its partition are exported, although a property in which the metastore lists columns is limited."""
     rows = pa.table({f"a_column_with_a_long_name_{index}": [index] for index in range(2000)})
     location, name = tmp_path / "wide", f"h.wide{next(_NUMBERS)}"
     (location / "p=1").mkdir(parents=True)
@@ -344,7 +344,7 @@ def test_remove_does_not_stop_at_a_partition_that_others_analysed(hive: str, tmp
 
 
 def test_an_interrupted_export_is_repeated(hive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It calls nothing accurate, and nobody has to set `replace`."""
+    """The interrupted export declares nothing accurate, and the repeated one does not need `replace`."""
     table = _partitioned(hive, tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr("metastore_assets.exports.hive.metastore.HiveTable.write_statistics", _fail)
@@ -411,7 +411,7 @@ def _fail(*_: Any) -> None:
 
 
 def test_a_hidden_column_loses_its_statistics(hive: str, tmp_path: Path) -> None:
-    """In the table and in partitions that did not change."""
+    """The statistics of the column are removed from the table, and also from partitions that did not change."""
     table = _partitioned(hive, tmp_path)
     table.export()
     result = table.export(columns={"Id": {"values": "hidden"}, "name": {"values": "hidden"}})
@@ -424,7 +424,7 @@ def test_a_hidden_column_loses_its_statistics(hive: str, tmp_path: Path) -> None
 
 
 def test_bounds_that_are_unknown_now_leave_the_metastore(hive: str, tmp_path: Path) -> None:
-    """From the table and from partitions: a metastore leaves stored bounds that a write lacks."""
+    """A write without bounds does not remove stored ones. So the export removes them from table and partitions."""
     table = _partitioned(hive, tmp_path)
     table.export()
     assert table.read_back()["id"]["lowValue"] == 1
@@ -470,7 +470,7 @@ def test_selected_columns(hive: str, tmp_path: Path) -> None:
 
 
 def test_tables_that_have_no_metastore_are_refused(tmp_path: Path) -> None:
-    """With what to do instead."""
+    """The error says what to do instead."""
     from metastore_assets.config import TableConfig
     from metastore_assets.errors import ExportError
 

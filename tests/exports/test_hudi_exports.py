@@ -1,4 +1,4 @@
-"""Exports of real Hudi tables to Hive and Glue: the numbers that others established, for the table and partitions."""
+"""Exports of real Hudi tables to Hive and Glue have the numbers that other libraries found for table and partitions."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _declaration(table: RealTable, folder: Path) -> Declaration:
 
 
 def _check(table: RealTable, rows: Any, nulls: Mapping[str, int], distinct: Mapping[str, int]) -> None:
-    """Compare the numbers of the table with those that others established."""
+    """Compare the exported numbers of the table with those that other libraries found."""
     assert int(rows) == table.truth["row_count"], table.name
     truth = {name.lower(): numbers for name, numbers in table.truth["columns"].items()}
     compared = [name for name in nulls if name.lower() in truth]

@@ -53,7 +53,7 @@ def lake(tmp_path: Path) -> Iterator[IcebergLake]:
 
 
 def hashes_of(values: Iterable[Any], type_: IcebergType) -> list[int]:
-    """The hashes of values by pyiceberg's serialization and mmh3; the least ones if there are many."""
+    """Return the hashes of values by pyiceberg's serialization and mmh3. Of many hashes, return the least ones."""
     serialized = {to_bytes(type_, value) for value in values if value is not None}
     hashes = {mmh3.hash64(each, 9001, signed=False)[0] >> 1 for each in serialized if each}
     return sorted(hashes)[: theta.NOMINAL_ENTRIES]
@@ -90,7 +90,7 @@ def all_types() -> pa.Table:
 
 @pytest.mark.parametrize("frequencies", ["all", "off"])
 def test_sketches_have_the_hashes_of_single_values(lake: IcebergLake, frequencies: str) -> None:
-    """From value counts and from states, of every type. `ndv` is exact if the distinct count is; else the sketch's."""
+    """Sketches are built from value counts or states. `ndv` is the exact distinct count or the sketch's estimate."""
     lake.settings["columns"] = {"default": {"frequencies": frequencies}}
     rows = all_types()
     table = lake.create(rows)
@@ -203,7 +203,7 @@ def test_hidden_columns_and_lists_have_no_sketch(lake: IcebergLake) -> None:
 
 
 def test_a_purge_removes_sketches_of_a_column_that_was_shown_before(lake: IcebergLake) -> None:
-    """Of all snapshots. A hash of a value tells whoever guesses it."""
+    """Sketches of all snapshots are removed, because a hash confirms a value to anyone who guesses it."""
     lake.create(pa.table({"id": [1], "secret": ["token-4711"]}))
     lake.refresh()
     lake.table.append(pa.table({"id": [2], "secret": ["token-4712"]}))
@@ -333,7 +333,7 @@ def registered_files(lake: IcebergLake) -> list[str]:
 
 
 def test_two_exports_at_once_leave_the_files_of_the_last(lake: IcebergLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each replaces the registration of the other, of which it did not know when it loaded the table."""
+    """Each loads the table before the other one commits, and then replaces the other's registration."""
     lake.settings["exports"] = {"iceberg": {"partition_statistics": True}}
     create_partitioned(lake).append(pa.table({"day": ["b", "a"], "id": [1, 2]}))
     commit, commits = iceberg_target._commit, []

@@ -1,4 +1,4 @@
-"""`metastore purge` of a table with exports: values of columns that are hidden now are in no target any more."""
+"""`metastore purge` of a table with exports removes the values of columns that are hidden now from all targets."""
 
 from __future__ import annotations
 

@@ -37,7 +37,10 @@ def _frequencies(values: Sequence[int]) -> Frequencies:
 
 @given(st.lists(st.integers(-9, 9), min_size=1, max_size=60), st.integers(1, 12), st.integers(1, 5))
 def test_edges_are_the_values_at_equal_ranks(values: list[int], bins: int, size: int) -> None:
-    """However the values are cut into pieces. A bin has the values above its lower edge up to its upper edge."""
+    """The pieces in which values are read make no difference.
+
+    A bin excludes its lower edge and includes its upper one.
+    """
     rows, frequencies = sorted(values), _frequencies(values)
     pieces = [
         Frequencies(frequencies.values[start : start + size], frequencies.counts[start : start + size])
@@ -60,7 +63,7 @@ def test_estimated_distinct_values_fill_bins_of_different_edges() -> None:
 
 
 def test_the_text_of_a_histogram_has_the_order_of_sparks_serializer() -> None:
-    """One compressed block, then an empty one. Spark itself reads the text in another test."""
+    """The text has one compressed block and then an empty one. Another test lets Spark read such a text."""
     text = encode_histogram(EquiHeightHistogram(1.5, (0.0, 2.0, 7.0), (2, 3)))
     data = base64.b64decode(text)
     method, size, original, _ = struct.unpack_from("<BIII", data, 8)

@@ -106,7 +106,7 @@ def test_spark_plans_with_the_numbers(hive: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_failed_export_changes_nothing(hive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has one request that writes."""
+    """The export has only one request that writes, so a failure leaves the table as it was."""
     create_database(hive, "sf")
     table = _register(hive, "sf.t", tmp_path / "t")
     before = table.properties()

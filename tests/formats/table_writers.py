@@ -215,7 +215,7 @@ class ParquetFiles(Files):
 
 
 class RowFiles(Files):
-    """Files that store row by row."""
+    """Plain files in a format that stores values row by row."""
 
 
 class CsvFiles(RowFiles):

@@ -37,7 +37,7 @@ from tests.pipeline.test_engine import no_spark
 
 
 class Interrupted(Exception):
-    """Raised during the work, like a signal."""
+    """Raised by a progress callback to interrupt a backfill, as a signal would."""
 
 
 def config_of(lake: Lake, root: str = "root") -> MetastoreConfig:
@@ -272,7 +272,7 @@ def test_saved_profiles_of_a_chunk_are_not_read_again(lake: Lake) -> None:
 
 @pytest.mark.long
 def test_another_selection_does_not_continue_the_backfill(lake: Lake) -> None:
-    """Nor does one with `--restart`; the interrupted one can still be continued."""
+    """A backfill with `--restart` does not continue it either. The interrupted backfill can still be continued."""
     fill(lake, BackfillSelection())
     stopped = fill_until(lake, BackfillSelection("all"), 9, chunk_partitions=3)
     assert stopped is not None

@@ -191,7 +191,7 @@ def test_values_that_are_not_stored_are_read(tmp_path: Path) -> None:
 
 
 def test_removed_values_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is a file read that has no value that becomes repeated."""
+    """A file is not read either if none of its values becomes repeated by the commit."""
     lake = Words(tmp_path)
     lake.words("a", "b", "x")
     lake.words("a", "c", "x", part=1)

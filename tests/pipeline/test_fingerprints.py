@@ -29,7 +29,7 @@ PRINTED = {"frequencies": "repeated", "algorithm": "fingerprints"}
 
 
 class Lake:
-    """Files of rows in partitions whose columns are fingerprinted; so few need no Spark."""
+    """A partitioned table of small files with fingerprinted columns, which is refreshed without Spark."""
 
     def __init__(self, folder: Path, policy: dict[str, Any] | None = None) -> None:
         self.folder = folder

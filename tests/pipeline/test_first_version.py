@@ -116,7 +116,7 @@ def lake_of(folder: Path, seed: int, files: int = 9) -> Lake:
 @given(st.integers(0, 10**6), st.integers(1, 5), st.sampled_from([10, 10**6]))
 @settings(max_examples=max(2, settings().max_examples // 100))
 def test_lots_and_one_plan_give_equal_versions(seed: int, lot: int, near_unique_from: int) -> None:
-    """Also if an `auto` column stops being enumerated between lots, and after further commits."""
+    """They are equal even if an `auto` column stops being enumerated between lots, and after further commits."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(auto_policies, "NEAR_UNIQUE_FROM", near_unique_from)
         lake = lake_of(Path(folder), seed)
@@ -148,7 +148,7 @@ def test_lots_and_one_plan_give_equal_versions(seed: int, lot: int, near_unique_
 
 
 def test_a_dry_run_shows_the_stages_of_all_lots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also the lots themselves, which only the first version has."""
+    """The stages include the division into lots, which only the first version has."""
     lake = lake_of(tmp_path, 8)
     root = Root(lake, "root", 2)
     monkeypatch.setattr(planning, "FRAGMENTS_PER_LOT", root.lot)

@@ -139,7 +139,7 @@ def sketches(loaded_config: MetastoreConfig) -> dict[str, tuple[Any, ...]]:
 
 
 def test_sketches_equal_those_from_scratch_only_with_the_same_key(spark: SparkSession, tmp_path: Path) -> None:
-    """At every level, after any commit. A root with another key has other fingerprints of the same rows."""
+    """This holds for each level and commit. A root with another key has other hashes of the same rows."""
     uri, loaded_config = str(tmp_path / "lake"), config(tmp_path)
     for seed in range(3):
         write_deltalake(uri, table(seed), mode="append", partition_by=["day"])

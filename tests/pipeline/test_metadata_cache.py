@@ -50,7 +50,7 @@ def _memory_file(config: MetastoreConfig) -> Path:
 
 
 def test_a_plan_reads_only_new_metadata(spark: SparkSession, tmp_path: Path) -> None:
-    """It reports that; a version without new entries references the file of the one before."""
+    """The plan reports the bytes to read. A version without new metadata references the previous version's file."""
     config = _config(tmp_path)
     table = config.table("t")
     sizes = [_write(tmp_path, number) for number in range(3)]
@@ -155,7 +155,7 @@ def test_spark_tasks_have_the_outcomes_of_isolated_tasks(spark: SparkSession, mo
 
 
 def test_text_is_described_by_tasks(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The snapshot is equal, with a broken file among the files."""
+    """Files are described by Spark tasks or by child processes. Both give the same snapshot, despite a broken file."""
     config = _config(tmp_path)
     for number in range(4):
         _write(tmp_path, number)

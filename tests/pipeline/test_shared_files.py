@@ -111,7 +111,8 @@ def named(version: Version) -> list[ProfileFiles]:
 def assert_consistent(versions: VersionStore) -> None:
     """Assert that referenced files exist and that shared files waste little.
 
-    Of files less than half in use, at most a quarter of what the partition or the merge's nodes have in use is wasted.
+    A sparse file is one with more unused profiles than used ones. Per partition or merge tree, the sparse files have
+    at most one unused profile for every four used ones of the group.
     """
     for number in versions.numbers():
         for path in versions.read(number).paths():
@@ -161,7 +162,10 @@ def test_shared_files_are_consistent_in_random_histories(
 
 
 def test_used_profiles_of_a_sparse_file_are_copied(tmp_path: Path) -> None:
-    """If less than half is in use and the rest is not needed for a restore; nothing is read or merged for it."""
+    """This happens if less than half of the file is used, and no restore needs the rest.
+
+    No data file is read for it.
+    """
     lake = SmallFiles(tmp_path)
     files = [lake.append(0, 20) for _ in range(5)]
     config = lake.config()
@@ -228,7 +232,7 @@ _PROFILES = st.dictionaries(
 
 
 def wasteful(profiles: dict[tuple[str, int, int], bool]) -> dict[str, set[str]]:
-    """Return the sections to copy, by group that wastes too much. Files have 3 to 7 sections."""
+    """Return the sections to copy, by group. A group is missing if its files have few unused sections."""
     result = {}
     used = Counter(file for _, file, _ in profiles)
     for group in "abc":

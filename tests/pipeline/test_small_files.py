@@ -63,7 +63,7 @@ class Partitions:
                 self.copies[files.name] += 1
 
     def small_files(self, key: str) -> list[int]:
-        """Return how many profiles are in use in each file of a partition that is not full."""
+        """Return the number of used profiles in each file of the partition that is not yet full."""
         entries = self.entries[key].values()
         used = Counter(entry.files.states for entry in entries if entry.files.states_bytes < FULL_BYTES)
         return [count for count in used.values() if count < MIN_FILES**2]

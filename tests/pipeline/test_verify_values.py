@@ -23,7 +23,7 @@ FAR = 3_000_000
 
 
 class Latest(FrequencyStatistic):
-    """The latest day."""
+    """The latest day, which may be later than Python's dates."""
 
     name = "latest"
     revision = "1"
@@ -35,14 +35,14 @@ class Latest(FrequencyStatistic):
 
 
 class LatestText(Latest):
-    """The latest day, where text is declared."""
+    """A statistic that returns the latest day, although its declared result is a text."""
 
     name = "latest_text"
     result = pa.string()
 
 
 class LatestState(MergeableStatistic):
-    """The latest day, with a state that has no Python value."""
+    """The latest day, as a mergeable statistic. Python may have no value for its state."""
 
     name = "latest_state"
     revision = "1"
@@ -63,7 +63,7 @@ class LatestState(MergeableStatistic):
 
 
 class Undefined(FrequencyStatistic):
-    """Numbers without a value, in a list."""
+    """A statistic that returns a list with NaN."""
 
     name = "undefined"
     revision = "1"

@@ -16,12 +16,12 @@ BASE_MAPPINGS = [(4, 108), (6, 105), (9, 105)]
 
 
 def split(key: int, rows: Iterator[Any]) -> Iterator[Any]:
-    """A value is a target key and a value."""
+    """Emit each row, which is a pair of a target key and a value."""
     yield from rows
 
 
 def skipping(key: int, rows: Iterator[Any]) -> Iterator[Any]:
-    """As `split`, but without rows whose value is `skip`."""
+    """Emit each row except those with the value `skip`."""
     return (row for row in rows if row[1] != "skip")
 
 
@@ -72,15 +72,15 @@ class Base(Pair):
 
 
 def A(key: Any, value: Any) -> tuple[str, Any, Any]:
-    """A row of an update: the first of a new key."""
+    """Return a row of an update: the first row of a new key."""
     return "add", key, value
 
 
 def V(key: Any, value: Any) -> tuple[str, Any, Any]:
-    """A row of an update: any other row of a key."""
+    """Return a row of an update: a row of an existing key, or a further row of a new key."""
     return "update", key, value
 
 
 def X(key: Any) -> tuple[str, Any, Any]:
-    """A row of an update that deletes the key."""
+    """Return a row of an update that deletes a key."""
     return "delete", key, None

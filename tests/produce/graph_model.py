@@ -94,7 +94,7 @@ class Graph:
         return next(node for node in self.nodes if node.name == name)
 
     def rows(self, name: str) -> tuple[pa.Schema, pa.Schema, tuple[str, ...]]:
-        """Key columns, value columns, and the names of the descending ones."""
+        """Return the key columns, the value columns, and the names of the columns in descending order."""
         node = self[name]
         if not isinstance(node, SumNode):
             return node.key, node.value, node.descending

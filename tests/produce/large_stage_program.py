@@ -26,7 +26,10 @@ _BY_GROUP = Rows(pa.schema([("group", pa.int64())]), pa.schema([("amount", pa.in
 
 
 def pairs(keys: npt.NDArray[np.int64], rows: int, round_: int) -> pa.RecordBatch:
-    """Return pairs whose keys, far from each other, are in one of rows / 5 groups, and in another one each round."""
+    """Return a row with a group and an amount for each key.
+
+    There are `rows / 5` groups, and each round changes them.
+    """
     groups = (keys * 7_919 + round_ * 13) % (rows // 5)
     amounts = keys % 1_000 + round_
     change = pa.repeat("update", len(keys))
@@ -34,7 +37,7 @@ def pairs(keys: npt.NDArray[np.int64], rows: int, round_: int) -> pa.RecordBatch
 
 
 def all_rows(rows: int) -> Iterator[pa.RecordBatch]:
-    """The first update."""
+    """Yield the rows of the first update."""
     for start in range(0, rows, PIECE):
         yield pairs(np.arange(start, min(start + PIECE, rows)), rows, 0)
 

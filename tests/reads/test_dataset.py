@@ -339,7 +339,10 @@ def test_floats_that_hudi_widens_by_their_text_are_refused(tmp_path: Path, store
 def test_days_before_1582_in_the_calendar_of_spark_2_are_refused(
     tmp_path: Path, day: date, is_legacy: bool, is_nested: bool
 ) -> None:
-    """Arrow read 0001-01-01 as 0001-01-03. A file that was added since the version may have such days, too."""
+    """Arrow alone would read 0001-01-01 as 0001-01-03.
+
+    A file that was added since the version may have such days, too.
+    """
     (tmp_path / "lake").mkdir()
     marks = {"org.apache.spark.version": "3.5.0"} | ({"org.apache.spark.legacyDateTime": ""} if is_legacy else {})
     days = pa.table({"id": [1], "day": [[{"of": day}] if is_nested else day]}).replace_schema_metadata(marks)

@@ -25,7 +25,7 @@ class Kind:
 
 
 def _long_text(draw: random.Random) -> str:
-    """Draw a text longer than bounds in an index, sometimes than those of statistics, with a long common prefix."""
+    """Draw a text with a long common prefix. It may exceed the length limit of bounds in an index or in statistics."""
     return "ähnlich " * draw.choice([1, 9, 500, 600]) + draw.choice("xyz")
 
 

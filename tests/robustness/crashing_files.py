@@ -33,7 +33,7 @@ def flipped_repetition() -> bytes:
 def negative_lengths() -> bytes:
     """ORC with one flipped bit in its data: the lengths of the maps in `m` are 1, 0, -1, -2, …, not 1, 1, 1, 1, ….
 
-    A segmentation fault when `m` is read. The footer and the column `id` can be read.
+    Reading `m` causes a segmentation fault. The footer and the column `id` can be read.
     """
     sink = io.BytesIO()
     maps = pa.array([[(7, number)] for number in range(ROWS)], pa.map_(pa.int32(), pa.int32()))

@@ -28,9 +28,7 @@ _STRANGE: Sequence[Any] = (
 
 
 def mutated(data: bytes, seed: int) -> tuple[bytes, str]:
-    """Return the mutated content of a file and a description: bits flipped, truncated, extended, or JSON
-    restructured.
-    """
+    """Return the mutated content of a file, and a description of the mutation, which `seed` determines."""
     rng = random.Random(seed)
     kinds = [_flip, _flip, _flip, _cut, _grow, _zero]
     if data[:1] in (b"{", b"["):
@@ -68,7 +66,7 @@ def _zero(data: bytes, rng: random.Random) -> tuple[bytes, str]:
 
 
 def _restructure(data: bytes, rng: random.Random) -> tuple[bytes, str]:
-    """Replace a value in the JSON of a document, or in a line of JSON lines."""
+    """Replace or remove a value in a JSON document, or in one line of a JSON lines file."""
     lines = data.split(b"\n")
     try:
         number = 0 if len(lines) < 2 or not lines[1] or lines[0].strip() == b"{" else rng.randrange(len(lines))
@@ -108,7 +106,7 @@ def _json_locations(value: Any) -> Iterator[tuple[Any, Any]]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of reading a table: its `rows` as a digest, how it was `refused`, or an unexpected error."""
+    """The result of reading a table: a digest of its rows, the message of a refusal, or an unexpected error."""
 
     rows: str | None = None
     refused: str | None = None
@@ -120,9 +118,9 @@ class Outcome:
     """Bytes of memory."""
 
     def wrong(self, folder: Path, *, is_frugal: bool = True) -> str | None:
-        """Return what is wrong in any case, independently of the table's rows.
+        """Return what is wrong with an outcome, whatever the rows of the table are; None if nothing is.
 
-        Memory is checked if `is_frugal`.
+        Errors must name a file in `folder`. The use of memory is checked only if `is_frugal`.
         """
         if self.raised or self.died:
             return self.raised or self.died

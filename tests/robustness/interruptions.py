@@ -17,7 +17,7 @@ _CALLS = ("replace", "link", "unlink")
 
 @contextmanager
 def at_change(root: Path, number: int, action: Callable[[], object]) -> Iterator[None]:
-    """Call an action before the n-th change (from 0) of what is stored below a folder."""
+    """During the block, call `action` before change number `number` (from 0) of the files below a folder."""
     changes = 0
 
     def counted(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,9 +37,9 @@ def at_change(root: Path, number: int, action: Callable[[], object]) -> Iterator
 
 @contextmanager
 def killed_at(root: Path, number: int) -> Iterator[list[bool]]:
-    """Fail every change below a folder from the n-th on (from 0), as if the process was killed.
+    """Fail every change below a folder from change number `number` (from 0) on, as if the process was killed.
 
-    Handlers cannot change anything, either. The yielded list is not empty if it came to that.
+    Exception handlers cannot change files either. The yielded list is empty until the first change has failed.
     """
     dead: list[bool] = []
 
@@ -66,7 +66,7 @@ def killed_at(root: Path, number: int) -> Iterator[list[bool]]:
 
 @contextmanager
 def _around_calls(wrapped: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
-    """Wrap the functions that change what is stored."""
+    """During the block, replace each function that changes files by the result of `wrapped` for it."""
     with ExitStack() as stack:
         for name in _CALLS:
             stack.enter_context(patch.object(os, name, wrapped(getattr(os, name))))

@@ -3,10 +3,10 @@
     python -m tests.robustness.refresh_program metastore.yaml TABLE [--full] [--compare] [--file-size=BYTES]
         [--meet=COUNT]
 
-It joins the Spark of the process that started it when that says where (PYSPARK_GATEWAY_PORT, as Spark itself has it),
-so that one JVM serves many drivers; else it starts one of its own. No file that it writes gets larger than BYTES.
-With `--compare` it compares all fragments of a Delta table instead of using its commits. With `--meet` it publishes
-when so many drivers are about to.
+If Spark's variable PYSPARK_GATEWAY_PORT is set, the program uses the JVM of the process that started it, so that one
+JVM serves many drivers. Otherwise it starts Spark itself. No file that it writes gets larger than BYTES. With
+`--compare`, it compares all fragments of a Delta table instead of using its commits. With `--meet`, it waits before
+it publishes until COUNT drivers are about to publish.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _WAIT_SECONDS = 60
 
 @cache
 def joined() -> SparkSession:
-    """Return a session of this process in the running JVM's Spark context. Its workers record their steps, too."""
+    """Return a session in the Spark context of the running JVM. Its workers log their steps, too."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
@@ -56,7 +56,10 @@ def joined() -> SparkSession:
 
 
 def wait_for_drivers(count: int) -> Callable[[Progress], None]:
-    """Wait, the first time that a driver is about to publish, until so many are; not for fewer than two."""
+    """Return a progress listener that waits, before the first publish, until `count` drivers are about to publish.
+
+    It never waits if `count` is less than two.
+    """
     log = Path(os.environ[STEPS], "log")
     waiting = []
 
@@ -74,7 +77,7 @@ def wait_for_drivers(count: int) -> Callable[[Progress], None]:
 
 
 def main(path: str, name: str, *options: str) -> dict[str, object]:
-    """Refresh one table; print its result, or the error by type and message."""
+    """Refresh one table. Return the result, or the type and the message of the error, as JSON values."""
     config = load_config(path)
     options_by_name = dict(option.partition("=")[::2] for option in options)
     if "--file-size" in options_by_name:

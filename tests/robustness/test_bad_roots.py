@@ -101,7 +101,7 @@ def test_a_nearly_full_disk_leaves_the_last_version(spark: SparkSession, tmp_pat
 
 
 def test_a_limit_on_the_size_of_files_is_a_clear_error(spark: SparkSession, tmp_path: Path, drivers: Drivers) -> None:
-    """As with a full disk: not even the child that reads files can allocate its memory."""
+    """The child process that reads the table cannot create its shared memory file. The error names `ulimit -f`."""
     _, config = published(tmp_path, spark, tmp_path / "root")
     outcome = drivers.refresh(config, "--file-size=2000")
     assert outcome.answer["error"] == "MetastoreError"

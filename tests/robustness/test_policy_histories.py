@@ -153,9 +153,9 @@ def assert_is_from_scratch(config: MetastoreConfig, folder: Path) -> None:
 
 
 def _remove_decisions(actual: dict[str, Any], other: dict[str, Any]) -> None:
-    """Remove estimates, value counts and bins of columns that `auto` resolved differently before, with other values.
+    """Remove the numbers that depend on whether `auto` enumerates a column, for columns where the two results differ.
 
-    There are at most as many bins as distinct values.
+    Bins depend on it, too: their number is limited by the number of distinct values.
     """
     decided = {
         column

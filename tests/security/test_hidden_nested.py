@@ -166,7 +166,7 @@ def draw_value(draw: random.Random, kind: pa.DataType) -> object:
 
 
 def assert_hidden_as_configured(config: MetastoreConfig, schema: pa.Schema, what: object) -> None:
-    """Assert it for the table and for each partition."""
+    """Assert, for the table and each partition, that exactly the configured columns are hidden."""
     lookup = Metastore(config.root).table("t")
     hidden = {
         leaf.path for leaf, policy in table_profile_spec(schema, config.tables[0]).leaves if policy.values == "hidden"

@@ -27,7 +27,7 @@ run_monitoring: {enabled: true, poll_interval_seconds: 5}
 
 @dataclass
 class DagsterProcesses:
-    """Everything that runs, below a folder with a `metastore.yaml`."""
+    """The processes of one Dagster instance, for a folder with a `metastore.yaml`."""
 
     folder: Path
     port: int = 0
@@ -36,7 +36,7 @@ class DagsterProcesses:
     environment: dict[str, str] = field(default_factory=dict)
 
     def start(self) -> None:
-        """The code server, which the daemon's runs are processes of, and the daemon."""
+        """Start the code server, which starts a process for each run, and then the daemon."""
         home = self.folder / "home"
         home.mkdir()
         (home / "dagster.yaml").write_text(_SETTINGS, encoding="utf-8")
@@ -74,14 +74,14 @@ class DagsterProcesses:
         self.daemon = self._process("dagster-daemon", "run", "-w", str(self.folder / "workspace.yaml"))
 
     def kill_daemon(self) -> None:
-        """As if its machine went down, and another one took over."""
+        """Kill the daemon and start another one, as if its machine failed and another one took over."""
         assert self.daemon is not None
         self.daemon.kill()
         self.daemon.wait()
         self.start_daemon()
 
     def kill_run(self, instance: DagsterInstance) -> bool:
-        """The process of a run that works; False when none does."""
+        """Kill the process of a run that has started. Return False if there is none."""
         for run in instance.get_runs():
             if run.status == DagsterRunStatus.STARTED:
                 text = " ".join(entry.message for entry in instance.all_logs(run.run_id))
@@ -98,14 +98,14 @@ class DagsterProcesses:
         return pid is not None
 
     def spark(self) -> int | None:
-        """The process of the Spark Connect server."""
+        """Return the process id of the Spark Connect server; None if it does not run."""
         from metastore_assets.spark.local_server import find_server
 
         result = find_server()
         return result.pid if result else None
 
     def megabytes(self) -> dict[str, float]:
-        """Resident memory of what stays: the daemon, the code server, Spark, and all Python workers of Spark."""
+        """Return the memory in megabytes of the daemon, the code server, Spark, and all Python workers of Spark."""
         assert self.daemon is not None
         assert self.code is not None
         spark = self.spark()
@@ -147,7 +147,7 @@ def _kill(pid: int) -> None:
 
 
 def _resident(pid: int) -> float:
-    """Megabytes of a process that other processes do not share with it, or share with it in part."""
+    """Return the memory of a process in megabytes. Memory that several processes share is divided between them."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -157,7 +157,7 @@ def _resident(pid: int) -> float:
 
 
 def _tree(roots: Collection[int]) -> float:
-    """Megabytes of some processes and of all that descend from them."""
+    """Return the memory in megabytes of some processes and all their descendants."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -51,7 +51,7 @@ _MOST_GROWTH = 1.3
 
 @dataclass
 class Changing:
-    """A table, and its rows in each snapshot that it had."""
+    """A table that changes, with its expected rows in each of its snapshots."""
 
     name: str
     table: Table
@@ -60,7 +60,7 @@ class Changing:
     states: dict[str, dict[int, Row]] = field(default_factory=dict)
 
     def commit(self) -> str:
-        """One commit, as far as the format has such; says what it was."""
+        """Append, delete or compact rows at random, and record the rows of the new snapshot. Return what was done."""
         kind = self.draw.choice(["append", "append", "append", "delete", "compact"])
         day = self.draw.choice(DAYS)
         present = [batch for batch in self.batches if set(batch) & set(self.table.rows)]
@@ -150,7 +150,7 @@ def versions_of(folder: Path, name: str) -> VersionStore:
 def settle(
     site: DagsterProcesses, instance: DagsterInstance, tables: dict[str, Changing], seconds: float, runs: bool = True
 ) -> None:
-    """Until the newest version of each of these tables is of its newest snapshot, and, with `runs`, no run is left."""
+    """Wait until each table's newest version describes its newest snapshot and, with `runs`, no run is active."""
     ends = time.monotonic() + seconds
     while True:
         behind = {}
@@ -166,7 +166,7 @@ def settle(
 
 
 def assert_versions_are_true(folder: Path, changing: Changing) -> None:
-    """Each version tells the rows of its snapshot, as another engine counts them; none repeats the one before."""
+    """Assert that each version has the statistics of its snapshot's rows, and differs in snapshot from the last one."""
     config = load_config(folder / "metastore.yaml")
     store = versions_of(folder, changing.name)
     numbers = sorted(store.numbers())
@@ -191,7 +191,7 @@ def assert_versions_are_true(folder: Path, changing: Changing) -> None:
 
 
 def assert_events_are_reported_once(instance: DagsterInstance, tables: dict[str, Changing]) -> None:
-    """Dagster was told of each version once at most, in order, and of the newest."""
+    """Assert that each version was reported to Dagster at most once, and in ascending order."""
     for name in tables:
         records = instance.fetch_materializations(AssetKey([name, f"{name}_statistics"]), limit=5000).records
         materializations = [record.asset_materialization for record in records]
@@ -200,7 +200,7 @@ def assert_events_are_reported_once(instance: DagsterInstance, tables: dict[str,
 
 
 def assert_flat(memory: list[dict[str, float]]) -> None:
-    """Of what stays, the last samples are not much more than the first ones after the last kill."""
+    """Assert that no process uses much more memory in the second half of the samples than in the first half."""
     half = len(memory) // 2
     for name in memory[-1]:
         first = median(sample[name] for sample in memory[:half] if name in sample)

@@ -194,7 +194,7 @@ def test_unprofiled_columns_are_listed_with_a_reason(array: pa.Array, reason: st
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_decimal_beyond_its_precision_is_absent(sign: int) -> None:
-    """128 bits hold more than 38 digits: such a value of a damaged file is refused, and nothing crashes."""
+    """128 bits can store more than 38 digits. A damaged file may have such a value, which is treated as absent."""
     for unscaled, fits in ((10**38 - 1, True), (10**38, False), (2**127 - 1, False)):
         data = b"".join(value.to_bytes(16, "little", signed=True) for value in (sign * unscaled, 5))
         array = pa.Array.from_buffers(pa.decimal128(38, 2), 2, [None, pa.py_buffer(data)])
@@ -205,7 +205,7 @@ def test_a_decimal_beyond_its_precision_is_absent(sign: int) -> None:
 
 
 def test_dates_in_milliseconds_off_midnight_count_as_their_day() -> None:
-    """date64 values that are no multiple of a day, which Arrow's cast refuses, before and after 1970."""
+    """Values of the type date64 may be no multiple of a day. Arrow's cast refuses them."""
     array = pa.array([5, 86_400_000 + 1, -1], pa.int64()).view(pa.date64())
     result = profile_one(array)
     assert result.frequencies is not None
@@ -221,7 +221,7 @@ def test_unions_count_their_nulls() -> None:
 
 
 def test_column_of_nulls() -> None:
-    """Type null: nothing but nulls, exactly."""
+    """A column of the type null has an exact null count, and no values."""
     result = profile_one(pa.nulls(3))
     row = result.statistics
     assert (row.type_class, row.value_count, row.null_count, row.distinct_count) == ("null", 0, 3, 0)
@@ -229,7 +229,7 @@ def test_column_of_nulls() -> None:
 
 
 def test_policy_off() -> None:
-    """What is switched off is not kept, and values that are not listed are not sorted: their number is an estimate."""
+    """Outputs that the policy switches off are not stored. Without value counts, the distinct count is an estimate."""
     policy = ColumnPolicy(frequencies="off", histogram="off", quantiles="off")
     result = profile_one(pa.array([1, 1, 2]), policy)
     assert result.frequencies is result.histogram is result.statistics.quantile_sketch is None
@@ -239,7 +239,7 @@ def test_policy_off() -> None:
 
 
 def test_policy_auto_lists_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to the limit distinct values are listed, beyond it estimated; `all` lists them always."""
+    """A column with more distinct values than the limit is estimated. With `all`, it is enumerated nevertheless."""
     monkeypatch.setattr(profile_module, "FREQUENCY_LIMIT", 3)
     at, beyond = pa.array([1, 2, 3, 3]), pa.array([1, 2, 3, 4, 4])
     assert profile_one(at).statistics.frequencies == "enumerated"
@@ -256,7 +256,7 @@ def _hashes(count: int, distinct: int) -> pa.Array:
 
 
 def test_values_that_hardly_repeat_are_neither_listed_nor_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than half of more than 65,536 values differ: one pass, whose numbers are those of the sorted values."""
+    """That is so if there are over 65,536 values, more than half of them distinct. Other statistics stay the same."""
     unique = _hashes(70_000, 70_000)
     exact = profile_one(unique, ColumnPolicy(frequencies="all")).statistics
 
@@ -289,7 +289,7 @@ def test_nearly_unique_values_are_enumerated_by_decision_or_if_few() -> None:
 
 
 def test_unsorted_statistics_equal_sorted_ones() -> None:
-    """Moments, bounds, histogram and digests of an estimated column, over several lots and blocks."""
+    """An estimated column, whose values are not sorted, has the same moments, bounds, histogram and hashes."""
     drawn = np.random.default_rng(1).normal(size=300_000)
     drawn[::1000], drawn[1::1000], drawn[2::1000] = np.nan, np.inf, -0.0
     for array in (pa.array(drawn), pa.array((np.nan_to_num(drawn, posinf=9) * 1e6).astype(np.int64))):
@@ -306,7 +306,7 @@ def test_unsorted_statistics_equal_sorted_ones() -> None:
 
 
 def test_policies_are_requested_by_leaf_path() -> None:
-    """Each leaf has its own policy, and its own answer."""
+    """The profiler requests the policy of each leaf by its path, and applies it to this leaf only."""
     array = pa.array([{"a": 1, "b": [1, 2]}])
     requested_paths = []
 
@@ -321,7 +321,7 @@ def test_policies_are_requested_by_leaf_path() -> None:
 
 @pytest.mark.parametrize("type", [pa.list_(pa.int32()), pa.large_list(pa.int32()), pa.list_view(pa.int32())])
 def test_lists_have_lengths(type: pa.DataType) -> None:
-    """Lengths are of the lists that are not null; elements are counted wherever they are."""
+    """Lengths are those of lists that are not null. Only elements of the array's slice are counted."""
     array = pa.array([[9], [1, None], None, [], [3, 3, 3]], type).slice(1)
     row, elements = (each.statistics for each in profile(array))
     assert (row.value_count, row.null_count) == (3, 1)
@@ -331,7 +331,7 @@ def test_lists_have_lengths(type: pa.DataType) -> None:
 
 
 def test_maps_have_lengths() -> None:
-    """Maps as lists of entries; also cut into slices, also when all are null."""
+    """The length of a map is its number of entries. Slices are respected."""
     array = pa.array([[("z", 9)], [("a", 1), ("b", None)], None, []], pa.map_(pa.string(), pa.int8())).slice(1)
     row, keys, values = (each.statistics for each in profile([array, array.slice(1, 1)]))
     assert (row.value_count, row.null_count, row.minimum_length, row.maximum_length) == (2, 2, 0, 2)
@@ -340,7 +340,7 @@ def test_maps_have_lengths() -> None:
 
 
 def test_no_rows_at_all() -> None:
-    """A column without chunks has statistics: of nothing."""
+    """A column without chunks has the statistics of a column with zero rows."""
     (result,) = profile_module.profile_field(pa.field("c", pa.float64()), [], lambda _: ColumnPolicy())
     row = result.statistics
     assert (row.value_count, row.null_count, row.nan_count, row.distinct_count, row.sum) == (0, 0, 0, 0, None)
@@ -349,7 +349,7 @@ def test_no_rows_at_all() -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_absent_column_is_all_null(name: str) -> None:
-    """A column that rows were written without has the statistics of that many nulls."""
+    """A column that a file lacks has the statistics of a column with only nulls."""
     type = KINDS[name].type
     (leaf,) = leaf_columns(pa.field("c", type))
     nulls = pa.nulls(7, type) if not pa.types.is_run_end_encoded(type) else KINDS[name].array([None] * 7)
@@ -357,7 +357,7 @@ def test_absent_column_is_all_null(name: str) -> None:
 
 
 def test_absent_list_has_no_elements() -> None:
-    """Below a null list there is nothing, not even nulls; below a null struct there is a null."""
+    """A null list has no elements, not even null ones. The fields of a null struct are null."""
     type = pa.struct([("x", pa.list_(pa.struct([("y", pa.int8())])))])
     leaves = leaf_columns(pa.field("s", type))
     result = [profile_all_null(leaf, 7, ColumnPolicy()) for leaf in leaves]

@@ -1,4 +1,4 @@
-"""Tables of states: they come back, from Parquet too; merged all columns at once they say what each would alone."""
+"""Tables of states survive a round trip, and merging all columns at once equals merging each column alone."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read_back(table: pa.Table, names: list[str]) -> list[tuple[ColumnStatistics,
 
 
 def equal_rows(result: ColumnStatistics, expected: ColumnStatistics) -> bool:
-    """Equal, but for what the schema says of a column; and NaN equal to itself."""
+    """Return whether two rows are equal, except for position, name and type of the column. NaN equals itself."""
     pairs = [
         (getattr(result, field.name), getattr(expected, field.name))
         for field in fields(ColumnStatistics)
@@ -53,7 +53,7 @@ def equal_rows(result: ColumnStatistics, expected: ColumnStatistics) -> bool:
 @share(5)
 @given(data=st.data())
 def test_states_survive_a_round_trip(name: str, data: st.DataObject) -> None:
-    """With all that follows from them."""
+    """The statistics that are derived from the states are also equal, as is the histogram."""
     profile = profile_one(KINDS[name].array(data.draw(rows(KINDS[name], 8))))
     sink = pa.BufferOutputStream()
     pq.write_table(states([profile]), sink)
@@ -66,7 +66,7 @@ def test_states_survive_a_round_trip(name: str, data: st.DataObject) -> None:
 @share(15)
 @given(data=st.data())
 def test_columns_do_not_meet(data: st.DataObject) -> None:
-    """What columns of some types merge to at once is what each merges to alone."""
+    """Columns of several types that are merged together have the same results as if each was merged alone."""
     names = data.draw(st.lists(st.sampled_from(list(KINDS)), min_size=2, max_size=4))
     parts = [
         [profile_one(KINDS[name].array(data.draw(rows(KINDS[name], 4)))) for name in names]
@@ -83,7 +83,7 @@ def test_columns_do_not_meet(data: st.DataObject) -> None:
 @share(5)
 @given(data=st.data())
 def test_frequencies_determine_all_statistics(name: str, data: st.DataObject) -> None:
-    """A short list of values is all that is kept of a column: the rest is the same when it is derived."""
+    """All statistics and the histogram of a column can be derived from its value counts."""
     kind = KINDS[name]
     values: list[Any] = data.draw(rows(kind, 30))
     profile = profile_one(kind.array(values))

@@ -87,7 +87,7 @@ def test_delta_follows_links_unless_restricted(tmp_path: Path, outside: Path) ->
 
 @pytest.mark.parametrize("storage", ["p", "u"])
 def test_the_policy_applies_to_deletion_vectors(tmp_path: Path, outside: Path, storage: str) -> None:
-    """By absolute paths, and by a prefix that leads out."""
+    """The table names vectors by absolute paths, and by a path prefix that leads out of its folder."""
     vector = write_vector(outside, [1], storage)
     if storage == "u":
         encoded = vector["pathOrInlineDv"]
@@ -168,7 +168,7 @@ def test_the_policy_applies_to_every_file_of_iceberg(tmp_path: Path, part: str) 
 
 
 def test_the_policy_applies_to_manifests_in_the_metadata_file(tmp_path: Path) -> None:
-    """As in format version 1."""
+    """In format version 1, the metadata file itself may list the manifests."""
     for number, place in enumerate((str(tmp_path / "far"), "s3://other/far")):
         writer = IcebergWriter(tmp_path / f"t{number}", _COLUMNS)
         writer.commit(writer.data(pa.table({"a": [1]})))
@@ -252,7 +252,7 @@ def test_a_hudi_table_reads_only_files_below_it(tmp_path: Path) -> None:
 
 
 def test_links_out_of_a_confined_folder_are_refused_where_it_is_listed(tmp_path: Path) -> None:
-    """For plain files and Hudi tables; ignored files are not examined."""
+    """This holds for plain files and Hudi tables. Links that are ignored, such as hidden ones, are not examined."""
     (tmp_path / "out" / "d=2").mkdir(parents=True)
     pq.write_table(pa.table({"a": [2]}), tmp_path / "out" / "d=2" / "x.parquet")
     (tmp_path / "t" / "d=1").mkdir(parents=True)

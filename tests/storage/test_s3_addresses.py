@@ -117,7 +117,7 @@ def test_large_subfolders_are_skipped(bucket: Bucket, requests: Requests, monkey
     """One takes two requests, for any content; if there are many, only their names are listed."""
 
     def names(folder: str, after: str = "", before: str = "") -> tuple[list[str], int]:
-        """Return the names and the number of requests."""
+        """List the log. Return the names of its files, and the number of requests."""
         requests.take()
         result = list(Location.of(bucket.uri("t"), bucket.options).names(folder, after, before))
         return result, len(requests.take())
@@ -150,7 +150,7 @@ def test_large_subfolders_are_skipped(bucket: Bucket, requests: Requests, monkey
 def test_a_tick_of_a_sensor_lists_the_end_of_the_log_once(
     bucket: Bucket, requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With large folders before, between and after it: one listing, one hint, one commit."""
+    """There are large folders before, within and after the log. A tick has three requests: listing, hint and commit."""
     requests.page = 10
     monkeypatch.setattr(object_store, "_PAGE", 10)
     for number in range(18, 30):
@@ -196,7 +196,7 @@ def test_tables_are_detected_above_and_below(kind: type[Table], tmp_path: Path, 
 
 
 def test_plain_files_at_the_root_of_a_bucket(bucket: Bucket) -> None:
-    """Nothing is above; a file that only looks like metadata is ignored, and so is a table beside the parent folder."""
+    """No folder is above a bucket's root. Files that only look like metadata, and tables beside it, are ignored."""
     for key in ("d=1/x.parquet", "a/b/d=1/x.parquet"):
         bucket.put(key, _parquet(a=[1]))
     bucket.put("a/b/_delta_log/", b"")
@@ -211,7 +211,7 @@ def test_plain_files_at_the_root_of_a_bucket(bucket: Bucket) -> None:
 
 
 def test_detection_takes_few_requests_and_a_tick_one_listing(bucket: Bucket, requests: Requests) -> None:
-    """Six requests at each level, once in a process; below, the listing itself shows it."""
+    """The folders above are searched once per process, with six requests each. The listing shows tables below."""
     for number in range(25):
         bucket.put(f"a/b/c/d={number}/x.parquet", _parquet(a=[1]))
         bucket.put(f"a/metadata/{number}/notes.json", b"{}")
@@ -249,7 +249,7 @@ def test_a_folder_above_with_a_metadata_name_is_not_listed_completely(
 
 
 def test_folder_markers_are_ignored(bucket: Bucket) -> None:
-    """For folders of any name, and markers by any tool."""
+    """Markers of folders of any name are ignored, whichever tool wrote them."""
     bucket.put("t/sales.parquet/", b"")
     bucket.put("t/sales.parquet/d=1.csv/", b"")
     bucket.put("t/sales.parquet/d=1.csv/x.parquet", _parquet(a=[1]))
@@ -292,7 +292,7 @@ def test_a_clone_from_another_bucket_needs_permission(tmp_path: Path, make_bucke
 
 
 def test_all_spellings_of_the_tables_bucket_are_allowed(tmp_path: Path, make_bucket: Callable[[], Bucket]) -> None:
-    """Spellings of the scheme; also with `..`, which object stores do not resolve."""
+    """Locations in the bucket may have any spelling of the scheme, and `..`, which object stores do not resolve."""
     bucket = make_bucket()
     for number, start in enumerate(("s3", "s3a", "s3n", "S3")):
         folder = tmp_path / f"{number}"
@@ -309,7 +309,7 @@ def test_all_spellings_of_the_tables_bucket_are_allowed(tmp_path: Path, make_buc
     "path", ["file:///", "file:/", "/", "FILE:///", "//host/", "http://127.0.0.1:9/", "HTTPS://x/", "hdfs://n:8020/"]
 )
 def test_a_table_in_a_bucket_cannot_name_local_files_or_servers(tmp_path: Path, bucket: Bucket, path: str) -> None:
-    """Not even if the file exists; no request is sent."""
+    """This is refused even if the file exists, and no request is sent."""
     secret = tmp_path / "secret"
     secret.mkdir()
     pq.write_table(pa.table({"a": [7, 8, 9]}), secret / "f.parquet")

@@ -303,7 +303,7 @@ def test_a_file_added_and_removed_in_one_commit_is_refused(tmp_path: Path, is_re
 
 
 def test_names_that_are_not_utf_8_are_refused(tmp_path: Path) -> None:
-    """Two such files were one."""
+    """Otherwise, two files whose names differ only in invalid bytes would count as one."""
     adds = [add_file(tmp_path, pa.table({"a": [1]}), f"{name}.parquet", f"%{name}.parquet") for name in ("FE", "FF")]
     commit(tmp_path, protocol(), metadata([field("a", "long")]), *adds)
     with pytest.raises(TableFormatError, match=r"0\.json.*%FE.*UTF-8"):

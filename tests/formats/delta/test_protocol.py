@@ -92,7 +92,7 @@ def test_an_unknown_mapping_mode_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_mapping_mode_of_null_is_none(tmp_path: Path) -> None:
-    """It ended with an error about an attribute of Python."""
+    """The table property for the mode may be null in JSON. Then there is no column mapping."""
     metadata_action = metadata([field("a", "long")])
     metadata_action["metaData"]["configuration"] = {"delta.columnMapping.mode": None}
     commit(tmp_path, protocol("columnMapping"), metadata_action, add_file(tmp_path, pa.table({"a": [1]})))

@@ -367,7 +367,7 @@ def test_symbolic_links_are_followed_and_loops_refused(tmp_path: Path) -> None:
 
 
 def test_a_link_that_leads_nowhere_is_an_error_in_a_partition_too(tmp_path: Path) -> None:
-    """The other files of the partition were left out, without an error."""
+    """Otherwise, the other files of the partition would be left out without an error."""
     for name in "abcdefgh":
         _write(tmp_path / "d=1" / f"{name}.parquet", a=[1])
     (tmp_path / "d=1" / "gone.parquet").symlink_to(tmp_path / "nothing")

@@ -453,7 +453,10 @@ def test_unrecorded_partition_columns_follow_the_folders(tmp_path: Path) -> None
 
 
 def test_file_groups_of_two_partitions_may_have_the_same_names(tmp_path: Path) -> None:
-    """Flink names the file groups of a bucket index by the bucket. The row count of one was used for both."""
+    """Flink names the file groups of a bucket index by the bucket.
+
+    So row counts must be stored by partition and name.
+    """
     writer = HudiWriter(tmp_path / "t", 9)
     instant = writer.tick()
     writer.complete(instant, "commit", [writer.base_file(writer.new_slice("w", instant), instant, [_A])])

@@ -110,7 +110,7 @@ def test_the_record_with_the_highest_ordering_value_is_read(
 def test_ordering_values_that_are_not_compared_are_refused(
     tmp_path: Path, version: int, avro: Any, arrow: pa.DataType, high: Any, low: Any, ordering: str, message: str
 ) -> None:
-    """The lower value won, because it is newer. The base file alone is read."""
+    """Otherwise, the lower value would win, because it is newer. The base file alone is read."""
     properties = {"hoodie.table.precombine.field" if version < 9 else "hoodie.table.ordering.fields": ordering}
     _write(tmp_path / "base", version, 3, [(avro, arrow, high)], **properties)
     assert _read(tmp_path / "base") == [0.0]
@@ -120,7 +120,7 @@ def test_ordering_values_that_are_not_compared_are_refused(
 
 
 def test_several_ordering_fields_do_not_matter_by_commit_time(tmp_path: Path) -> None:
-    """Files were refused for ordering fields that they do not use."""
+    """Such a table is not refused: records are merged by commit time, and ordering fields are not used."""
     properties = {"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING", "hoodie.table.ordering.fields": "ts,value"}
     _write(tmp_path / "t", 9, 3, [(*_LONG, 2), (*_LONG, 1)], **properties)
     assert _read(tmp_path / "t") == [1.0]
@@ -151,7 +151,7 @@ def test_any_log_record_replaces_a_base_record_without_an_ordering_value(
 
 @_KINDS
 def test_log_records_with_ordering_values_of_several_types_are_refused(tmp_path: Path, version: int, kind: int) -> None:
-    """The third record won, because it is newer. Types of one kind, and a base file of another type, are compared."""
+    """Otherwise, the third record would win, because it is newer. Types of one kind can be compared."""
     for name, versions, expected in (
         ("widened", [(*_INT, 1), (*_INT, 5), (*_LONG, 3)], 1.0),
         ("base", [(*_LONG, 5), (*_DOUBLE, 3.0)], 0.0),
@@ -240,7 +240,7 @@ def test_deletes_apply_by_their_ordering_values(
 def test_deletes_with_ordering_values_of_another_type_are_refused(
     tmp_path: Path, version: int, ordering: Version, value: Any
 ) -> None:
-    """The delete won although it is older, because hudi-rs compared its number with another unit, or not at all."""
+    """Otherwise, the older delete would win: hudi-rs compares its number with one in another unit, or not at all."""
     _write_delete(tmp_path / "t", version, ordering, value)
     with pytest.raises(FragmentError, match=rf"delete.*{value[0]}.*'ts'"):
         _read(tmp_path / "t")
@@ -274,7 +274,7 @@ def _write_delete(folder: Path, version: int, ordering: Version, value: Any) -> 
 def test_concurrent_changes_with_equal_ordering_values_are_refused(
     tmp_path: Path, earlier: Any, later: Any, is_refused: bool, kind: int
 ) -> None:
-    """The write that began last won, and the order of concurrent writes is not defined."""
+    """Otherwise, the write that began last would win, although the order of concurrent writes is not defined."""
     writer = HudiWriter(tmp_path / "t", 9, fields=[FIELDS[0], FIELDS[2], FIELDS[3]])
     instant = writer.tick()
     one = writer.new_slice("x", instant)

@@ -67,7 +67,10 @@ def test_records_are_deleted_by_keys_that_are_built_from_fields(
 )
 @pytest.mark.parametrize("deleted", ["a", "key:a"])
 def test_deletes_by_ambiguous_keys_are_refused(tmp_path: Path, generator: dict[str, str], deleted: str) -> None:
-    """Some versions of Hudi write the field before the only value. Such deletes had no effect."""
+    """Some versions of Hudi write the field before the only value.
+
+    Without the refusal, such deletes would have no effect.
+    """
     _write(tmp_path / "t", "key", [deleted], **generator)
     with pytest.raises(FragmentError, match="key generator"):
         _rows(tmp_path / "t")

@@ -207,7 +207,7 @@ def test_unsupported_table_features_are_refused(history: History, properties: di
 
 
 def test_bootstrapped_files_are_refused_without_the_property(tmp_path: Path) -> None:
-    """Without the path of the other table, their columns were read as nulls."""
+    """They lack columns of the other table, which would be read as nulls."""
     writer = HudiWriter(tmp_path / "t", 6)
     instant = "00000000000001"
     stat = writer.base_file(writer.new_slice("x", instant), instant, [_A])
@@ -309,7 +309,7 @@ def test_rows_with_delete_operations_are_deleted(tmp_path: Path) -> None:
 def test_rows_are_deleted_by_operations_that_commits_do_not_record(
     tmp_path: Path, version: int, kind: int, local: bool
 ) -> None:
-    """Files have the column after Hudi's other columns. The rows of its deletes were read."""
+    """Files have the column of operations after Hudi's other columns. Rows with a delete operation are not read."""
     writer = HudiWriter(tmp_path / "t", version, by_commit=True)
     if local:
         type_ = {"type": "long", "logicalType": "local-timestamp-micros"}
@@ -388,7 +388,10 @@ def test_commits_of_empty_batches_do_not_define_the_schema(history: History) -> 
 def test_a_table_with_a_file_that_is_removed_meanwhile_still_exists(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A writer archives a commit after the timeline was listed. The table was said to exist no more."""
+    """A writer archives a commit after the timeline was listed.
+
+    The error must not say that the table does not exist.
+    """
     path = _timeline_file(history, max(history.states))
     read = Location.read
 
@@ -403,7 +406,10 @@ def test_a_table_with_a_file_that_is_removed_meanwhile_still_exists(
 
 
 def test_an_empty_file_of_a_completed_write_is_an_error(history: History) -> None:
-    """HDFS shows a file before its content. Without the names in it, all files of the write counted as leftovers."""
+    """HDFS shows a file before its content.
+
+    Its content names the files of the write, which would otherwise count as leftovers of a failed write.
+    """
     history.insert("y", [{"key": "c", "ts": 1}])
     path = _timeline_file(history, max(history.states))
     content = path.read_bytes()
@@ -437,7 +443,10 @@ def test_the_backup_of_properties_is_read_while_they_are_replaced(history: Histo
 
 @pytest.mark.parametrize("length", [0, 5])
 def test_properties_that_are_still_being_written_are_not_read(history: History, length: int) -> None:
-    """A writer replaces the file after it has written the backup. Properties that it lacked had their defaults."""
+    """A writer replaces the file after it has written the backup.
+
+    Properties that the incomplete file lacks would have their defaults.
+    """
     path = history.writer.folder / ".hoodie" / "hoodie.properties"
     text = path.read_text()
     path.write_text(text[:length])
@@ -482,7 +491,10 @@ def test_renamed_columns_are_refused(history: History, field: Callable[[str], An
 
 
 def test_another_encoding_of_folder_names_changes_fragments(tmp_path: Path) -> None:
-    """Their files do not store the partition column. They kept the statistics of the former values."""
+    """Their files do not store the partition column.
+
+    So a new value of the partition must give a new fragment id, or old statistics would be reused.
+    """
     history = History(HudiWriter(tmp_path / "t", 9))
     history.insert("a%20b", [{"key": "a", "ts": 1, "value": 1.0}])
     (base,) = history.writer.folder.glob("part=*/*.parquet")

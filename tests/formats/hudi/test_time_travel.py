@@ -122,7 +122,7 @@ def test_archived_states_cannot_be_opened_but_their_files_are_read(history: Hist
 def test_archived_writes_completed_after_a_compaction_apply(tmp_path: Path, missing: str) -> None:
     """The log file was started before the compaction's plan and completed after it.
 
-    Only the archive shows this. Without one of its files, the log file was ignored.
+    Only the archive shows this. If one of its files is missing, the state is refused, so that no rows are missed.
     """
     history = History(HudiWriter(tmp_path / "t", 9))
     history.insert("x", [_A, _B])
@@ -216,7 +216,7 @@ def test_writes_after_a_retained_savepoint_are_complete(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_the_state_of_a_savepoint_lacks_archived_writes_after_it(tmp_path: Path, version: int) -> None:
-    """They were read as rows of the savepoint's state."""
+    """Rows that were written after the savepoint are not part of its state."""
     history = History(HudiWriter(tmp_path / "t", version))
     for part in ("x", "y", "z"):
         history.insert(part, [_A])
@@ -239,7 +239,7 @@ def test_the_state_of_a_savepoint_lacks_archived_writes_after_it(tmp_path: Path,
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_a_time_between_a_savepoint_and_the_timeline_is_refused(tmp_path: Path, version: int) -> None:
-    """Writes that were archived may have been visible then. The state of the savepoint was read, without their rows."""
+    """Archived writes may have been visible then. The state of the savepoint would lack their rows."""
     history = History(HudiWriter(tmp_path / "t", version))
     for part in ("x", "y", "z"):
         history.insert(part, [_A])

@@ -99,7 +99,7 @@ def test_values_are_widened_as_hudi_widens_them(
 def test_casts_that_may_lose_values_are_refused_with_log_files(
     tmp_path: Path, stored: Version, target: Version
 ) -> None:
-    """hudi-rs replaced values by nulls, rounded them, or took microseconds for milliseconds."""
+    """hudi-rs would replace values by nulls, round them, or take microseconds for milliseconds."""
     for name, versions in (("base", [stored, target]), ("log", [target, stored, target])):
         with pytest.raises(FragmentError, match=r"'v'.*compact"):
             _read(tmp_path / name, 9, versions, logs=True)
@@ -114,7 +114,7 @@ def test_floats_that_became_texts_are_refused(tmp_path: Path, stored: Version) -
 
 @pytest.mark.parametrize("keeps", [False, True])
 def test_columns_whose_names_differ_in_case_are_refused_with_log_files(tmp_path: Path, keeps: bool) -> None:
-    """A new column had the values of an older one in the rows of the base file."""
+    """Otherwise, a new column could have the values of an older one in the rows of the base file."""
     writer = HudiWriter(tmp_path / "t", 9, by_commit=True, fields=[FIELDS[0], FIELDS[3]])
     instant = writer.tick()
     one = writer.new_slice("x", instant)

@@ -276,7 +276,7 @@ def test_two_vectors_of_one_file_are_an_error(writer: IcebergWriter) -> None:
 
 
 def test_a_vector_without_a_data_file_is_an_error(writer: IcebergWriter) -> None:
-    """It was applied to all data files of its partition."""
+    """Otherwise, the vector would be applied to all data files of its partition."""
     first, second = (writer.data(_table(id=[key, key + 1])) for key in (1, 3))
     writer.commit(first, second)
     vector = writer.deletion_vector(first["file_path"], [0], referenced_data_file=None)

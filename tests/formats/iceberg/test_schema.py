@@ -246,7 +246,7 @@ def test_orc_and_avro_files_without_ids_and_mapping_are_read_by_name(tmp_path: P
     [("{}", "not a list"), ('[{"field-id": 1, "names": "id"}]', "names.*'id'"), ("[", "Expecting value")],
 )
 def test_an_invalid_name_mapping_is_an_error(tmp_path: Path, mapping: str, message: str) -> None:
-    """The letters of a text were read as names, and the columns as nulls."""
+    """Otherwise, the letters of a text could be taken for names, and the columns would be null."""
     writer = IcebergWriter(
         tmp_path / "t", [column(1, "id", "long")], properties={"schema.name-mapping.default": mapping}
     )
@@ -312,7 +312,7 @@ def test_a_column_that_returns_with_its_entry_in_the_mapping_is_read(tmp_path: P
 
 
 def test_large_field_ids_take_no_time(tmp_path: Path) -> None:
-    """Sources of fragments had an entry for each number up to the largest id."""
+    """Fragment sources have no entry for each number up to the largest id."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "a", "long"), column(2**31 - 1, "b", "long")])
     for ids in (True, False):
         writer.commit(writer.data(pa.table({"a": [1], "b": [2]}), ids=ids))
@@ -352,7 +352,7 @@ def _field(field_id: int, source_id: int, transform: str, name: str) -> dict[str
 
 @pytest.mark.parametrize("transform", ["identity", "truncate[2]"])
 def test_partition_fields_of_texts_are_ordered_as_texts(tmp_path: Path, transform: str) -> None:
-    """Values of digits only were ordered as integers. The field has another name than the column."""
+    """Texts of digits are not ordered as integers, although the field has another name than its source column."""
     spec = {0: [_field(1000, 1, transform, "part")]}
     writer = IcebergWriter(tmp_path / "t", [column(1, "s", "string")], specs=spec, partition_types={1000: "string"})
     writer.commit(*(writer.data(pa.table({"s": [text]}), partition=(text,)) for text in ("9", "10", "2")))

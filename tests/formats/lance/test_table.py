@@ -575,7 +575,7 @@ def test_a_cached_commit_time_needs_no_manifest(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_high_id_of_a_dropped_field_is_refused() -> None:
-    """An entry for each lower id filled the memory."""
+    """Otherwise, placeholders for all lower ids would fill the memory."""
     assert [field.metadata for field in _dropped_fields({0, 3}, {0, 1})] == [
         {PARQUET_FIELD_ID: b"2"},
         {PARQUET_FIELD_ID: b"3"},

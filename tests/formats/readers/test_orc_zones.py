@@ -139,7 +139,7 @@ def test_the_zone_of_the_reading_machine_is_refused() -> None:
 
 @pytest.mark.parametrize("zone", ["GMT+24", "GMT+25:00", "GMT-1:60"])
 def test_offsets_that_java_does_not_know_are_refused(zone: str) -> None:
-    """Java takes such a zone for GMT, and it was taken for an offset of more than a day."""
+    """Java takes such a zone for GMT. It must not be taken for an offset of more than a day."""
     with pytest.raises(UnsupportedError, match=re.escape(repr(zone))):
         _read(_in_zone([datetime(2020, 1, 1)], zone, "zlib"))
 

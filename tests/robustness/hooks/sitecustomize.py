@@ -9,9 +9,9 @@ The folder `$METASTORE_TEST_STEPS` holds `rules.json`:
     {"root": "/folder", "driver": 123, "kill": "before versions/N.json", "nth": 1}
     {"root": "/folder", "meet": "before versions/N.json", "count": 2}
 
-`kill` ends the driver with SIGKILL the nth time the step is come to (and the worker that came to it, as it would end
-with the driver's JVM); the hidden file is cut to half its length first. `meet` lets processes wait for each other.
-Every step is a line of the file `log`.
+`kill` ends the driver with SIGKILL when the step is reached for the nth time. The hidden file is truncated to half
+its length first. A worker that reached the step is killed too, because it would end with the driver's JVM. `meet`
+lets processes wait for each other. Every step is logged as a line of the file `log`.
 """
 
 import json
@@ -25,7 +25,7 @@ _WAIT_SECONDS = 60
 
 
 def _kind(path, root):
-    """`t/fragments/<32 hex digits>.statistics.parquet` as `fragments/*.statistics.parquet`; None for other files."""
+    """Return the kind of a file, such as `fragments/*.statistics.parquet`; None if it is hidden or not below `root`."""
     below = os.path.relpath(path, root)
     if below.startswith("..") or os.path.basename(below).startswith("."):
         return None
