@@ -1,8 +1,7 @@
 """CPU time of driver and cluster in the first profile of a table of small files on a Spark cluster of two workers.
 
 The driver is this process, its JVM and its other children. The cluster is the master, the workers, their executors
-and the executors' Python workers. The goal is that the driver uses at most a tenth of the CPU time of both, which is
-nine times less than the cluster.
+and the executors' Python workers. The goal is that the driver uses at most a tenth of the total CPU time.
 """
 
 from __future__ import annotations

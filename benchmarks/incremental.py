@@ -116,7 +116,7 @@ def _measured(tasks: TaskTime, cpu: CpuTime, action: Callable[[], object]) -> tu
 
 
 def _sums(measured: list[tuple[float, dict[str, float]]]) -> list[float]:
-    """Return the CPU seconds of all processes together, of each measurement."""
+    """Return the total CPU seconds of all processes for each measurement."""
     return [sum(used.values()) for _, used in measured]
 
 

@@ -59,7 +59,7 @@ _PROFILES, _ROWS, _COLUMNS = 5, 2_000, 20
 
 
 def run() -> list[Row]:
-    """The 95th percentile of each lookup, warm and cold, against its goal."""
+    """Measure the 95th percentile of each lookup, warm and cold, and compare it with its goal."""
     sizes = map(int, os.environ.get("METASTORE_BENCH_FRAGMENTS", ",".join(map(str, SIZES))).split(","))
     return [row for size in sizes for row in measure(size)]
 

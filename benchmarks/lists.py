@@ -33,7 +33,7 @@ _QUANTILES = [at / 20 for at in range(1, 20)]
 def run() -> list[Row]:
     """Apply commits that add 500 rows and remove 500 rows.
 
-    The ratios are: the most rows written per changed row / the rows written; the bytes of the list of values / the
+    The ratios are: the goal for rows written per changed row / the rows written; the bytes of all value counts / the
     bytes that a commit writes; one second / the time of the quantiles.
     """
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))

@@ -69,9 +69,10 @@ def _answers(folder: Path, lake: Path) -> list[Row]:
 
 
 def _show(folder: Path) -> Row:
-    """Compare the processor times of processes, which other work on the machine changes least.
+    """Compare the CPU times of `metastore show` and of a process that only imports pyarrow.
 
-    The first run, which compiles the modules, does not count.
+    CPU time is compared, because other work on the machine changes it less than wall time. The first run, which
+    compiles the modules, does not count.
     """
 
     def spent(*command: str) -> list[float]:

@@ -38,7 +38,7 @@ def paired(runs: int, *actions: Callable[[], object]) -> list[list[float]]:
 
 
 def ratio(slower: list[float], faster: list[float]) -> float:
-    """Return the median of the ratios of the times, pair by pair."""
+    """Return the median of the ratios slower / faster of the times, pair by pair."""
     return median(a / b for a, b in zip(slower, faster, strict=True))
 
 

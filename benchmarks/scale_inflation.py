@@ -2,8 +2,8 @@
 
 A version of some partitions is published by a refresh. Then the rows of one partition are copied for each other
 partition, column by column in Arrow: names of partitions are replaced, and so are all digests and random names, equal
-ones by equal ones. The copies differ from what a refresh would store in one point: digests are not those of anything.
-No commit looks at them, because no commit touches these partitions.
+ones by equal ones. The copies differ from what a refresh would store in one point: their digests are not digests of
+any content. No commit compares them, because no commit touches these partitions.
 """
 
 from __future__ import annotations

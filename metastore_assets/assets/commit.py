@@ -90,7 +90,7 @@ def _table_changes(objects: ObjectStore, before: Version, now: Version) -> Itera
         )
     if now.number == before.number + 1:
         # Only consecutive versions record which value counts changed. A version of the same content, which a compaction
-        # or a purge published, still has the record of the version before.
+        # or a purge published, still has the record of the previous version.
         is_same = before.content_id == now.content_id
         values = ValueCountChanges() if is_same else count_changes(objects, before.value_counts, now.value_counts)
         if values is not None:

@@ -36,7 +36,7 @@ def parse_duration(value: Any) -> timedelta:
 def parse_share(value: Any) -> Decimal:
     """Parse a share of a whole without rounding: 0.05 and `5%` are equal.
 
-    Raises ValueError for anything but a finite number, without or with `%`. Negative shares and those above 1 pass.
+    Raises ValueError unless the value is a finite number, with or without `%`. Shares below 0 or above 1 are valid.
     """
     text = str(value).strip()
     try:

@@ -163,7 +163,7 @@ class StageDocument(Document):
     """The names of earlier stages that may still add partitions to this stage or remove some."""
     version: int = Field(default=0)
     previous: int = Field(default=0)
-    """The number of the version before; 0 if there is none."""
+    """The number of the previous version; 0 if there is none."""
     targets: list[str] = Field(default=[])
     """The names of the targets of `exports`."""
 

@@ -411,7 +411,7 @@ class DatabaseConfig(SharedTableConfig):
     @field_validator("only", "exclude", mode="before")
     @classmethod
     def _validate_patterns(cls, value: Any) -> Any:
-        """Validate patterns. A single text becomes a tuple of one. Raises ValueError for anything but texts."""
+        """Validate patterns. A single text becomes a tuple of one. Raises ValueError for values other than texts."""
         patterns = [value] if isinstance(value, str) else value
         if (
             not isinstance(patterns, list | tuple)

@@ -1,8 +1,9 @@
 """A history of statistics: appending of versions, reading, and removal of column values.
 
-A history has a row for each version and column. While a version exists, its rows can be computed from it, so not every
-publish appends to the history. A publish appends all missing versions at every 16th version, before versions expire,
-and if the publish before it was at least 10 minutes earlier. Readers compute the rows of versions that are missing.
+A history has a row for each version and column. While a version exists, its rows can be computed from it, so not
+every publish appends to the history. A publish appends all missing versions at every 16th version, before versions
+expire, and if the previous publish was at least 10 minutes earlier. Readers compute the rows of versions that are
+missing.
 
 Each commit of the Delta table records the last appended version. So an interrupted append is repeated, and concurrent
 appends do not duplicate rows.
@@ -72,10 +73,10 @@ def append_when_due(versions: VersionStore, base: Version | None, new: Version, 
 
     Args:
         versions: The versions of the table.
-        base: The version before `new`; None for the first one.
+        base: The previous version; None if `new` is the first one.
         new: The version that was just published.
         retained: The number of newest versions that are not removed.
-        grace: A version is not removed while the version after it is younger than this.
+        grace: A version is not removed while the next version is younger than this.
 
     Returns:
         The number of the newest version that may be removed. All older ones may be removed, too. 0 or less means none.
@@ -104,7 +105,7 @@ def _read_last_appended(versions: VersionStore) -> int:
 def _may_be_removed(versions: VersionStore, number: int, grace: timedelta) -> bool:
     """Return whether the time `grace`, during which a replaced version is retained, is over for a version.
 
-    It is over if the version after it is older than `grace`, or is itself removed.
+    It is over if the next version is older than `grace`, or is itself removed.
     """
     following = versions.objects.info(versions.documents.path(number + 1))
     return following is None or following.modified < datetime.now(UTC) - grace

@@ -103,7 +103,7 @@ def update_index(
 
     Args:
         store: The table's folder.
-        base: The index of the version before; None without one.
+        base: The index of the previous version; None if there is none.
         batches: The index rows of the added and replaced fragments. All batches except the last one are first written
             to temporary files.
         changes: The keys (see `store.version.fragment_key`) of added, replaced and removed fragments.
@@ -332,7 +332,7 @@ def _write_directories(
 def _divide(paths: Sequence[str], before: Mapping[str, SegmentFile]) -> Iterator[list[str]]:
     """Divide the range files of a segment into groups that each get one directory. Yield the paths of each group.
 
-    Consecutive files that were in one directory stay in one group. A new file joins the group of the file before it;
+    Consecutive files that were in one directory stay in one group. A new file joins the group of the previous file;
     new files at the start join the group of the first old file. A group with new files is combined with the next group
     if they have at most 32 files together. A group of more than 64 files is divided.
 

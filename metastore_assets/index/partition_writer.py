@@ -72,7 +72,7 @@ def update_partitions(
 
     Args:
         store: The table's folder.
-        base: The index of the version before; None without one.
+        base: The index of the previous version; None if there is none.
         changed: The partitions that were added or changed, by key.
         changes: The keys of these partitions and of removed partitions.
         read: Reads the statistics of partitions in batches. It is called only if a segment is written.

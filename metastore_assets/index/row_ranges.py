@@ -44,7 +44,7 @@ class RowRanges:
     def concatenate(cls, parts: Sequence[RowRanges]) -> RowRanges:
         """Return the ranges of all parts, in the order of the parts.
 
-        Each part must start at or after the end of the part before it. This is not checked.
+        Each part must start at or after the end of the previous part. This is not checked.
         """
         none = np.zeros(0, np.int64)
         starts, ends = [part.starts for part in parts], [part.ends for part in parts]

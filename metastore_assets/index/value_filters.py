@@ -345,7 +345,7 @@ def update_value_filters(
 
     Args:
         store: The table's folder.
-        base: The filters of the version before; None if it has none.
+        base: The filters of the previous version; None if it has none.
         changes: The keys of fragments that were added, replaced or removed (see `fragment_key`).
         batches: The filters of the added and replaced fragments. All batches except the last one are first written to
             temporary files.

@@ -37,8 +37,8 @@ def zone_sizes(runs: Numbers) -> Numbers:
 
     Consecutive partitions are joined until they have at least 64 fragments, which become one zone. More than 1,024
     fragments are divided into zones of equal size. The first partition is not joined with the next ones, because the
-    file before may have other fragments of it. If each partition has at least 64 fragments, no zone has two partitions.
-    A condition on partitions then matches each zone completely or not at all.
+    previous file may have other fragments of this partition. If each partition has at least 64 fragments, no zone has
+    two partitions. A condition on partitions then matches each zone completely or not at all.
 
     Args:
         runs: The number of fragments in each partition of a file.

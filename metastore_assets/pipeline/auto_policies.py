@@ -162,7 +162,10 @@ def planned_resolutions(
 
 
 def _published_column_specs(base: Version, table: TableConfig) -> Mapping[str, str]:
-    """Return {field id or, without one, name of a top-level column: column spec as text} of the published version.
+    """Return the column specs of the published version, as texts by field id.
+
+    The key of a top-level column without a
+    field id is its name.
 
     The specs are computed from the configured policies. If the result has the spec id of the version, it is returned.
     Otherwise, for example after a change of the policies, the specs are read from the store.

@@ -314,8 +314,8 @@ def make_backfill_plan(
 def expected_seconds(refresh_stats: Sequence[RefreshStats], bytes_: int, versions: int) -> float | None:
     """Estimate the duration of a backfill in seconds; None without an earlier refresh.
 
-    The reading speed is that of the earlier refresh that read most. Each version takes at least as long as the fastest
-    earlier refresh.
+    The reading speed is taken from the earlier refresh that read the most bytes. Each version takes at least as long
+    as the fastest earlier refresh.
 
     Args:
         refresh_stats: The bytes that earlier refreshes read, and their durations.

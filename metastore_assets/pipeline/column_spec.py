@@ -120,7 +120,7 @@ class ColumnSpec:
                 yield from ((leaf, key) for key in missing if not key.startswith(DERIVED))
 
     def all_outputs(self) -> list[tuple[str, str]]:
-        """Return (leaf, output) of what is missing if no stored output of the column can be used.
+        """Return the missing outputs if no stored output of the column can be used, as (leaf, output) pairs.
 
         The output is always "statistics", which stands for all outputs of the leaf. Example with two leaves in
         `values`: [("3", "statistics"), ("4", "statistics")]. Without leaves in `values`, it is [("", "statistics")].

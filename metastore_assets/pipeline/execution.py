@@ -240,7 +240,7 @@ def _publish(execution: Execution, stage: Publish) -> None:
     context, base, version = execution.context, execution.plan.base, execution.version
     assert version is not None
     versions, keep_versions = context.versions, context.keep_versions
-    with io_step("value_counts"):  # The files of the version before are there until the new one is published.
+    with io_step("value_counts"):  # The files of the previous version are there until the new one is published.
         execution.value_count_changes = count_changes(
             context.objects, base.value_counts if base else None, version.value_counts
         )

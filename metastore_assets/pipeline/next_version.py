@@ -178,8 +178,8 @@ class VersionBuilder:
         def profiles() -> list[tuple[str, ProfileFiles]]:
             """Return (key, files) of the profiles whose value counts add up to those of the table.
 
-            These are the profiles of partitions, with partition keys. The profile of an only partition has no value
-            counts. In this case, the profiles of its fragments are returned, with fragment keys.
+            These are the profiles of partitions, with partition keys. If there is only one partition, its profile has
+            no value counts. Then the profiles of its fragments are returned, with fragment keys.
             """
             entries = self._fragments if len(self._partitions) == 1 else self._partitions
             return [(entry.key, entry.files) for entry in entries]

@@ -67,7 +67,7 @@ class RefreshResult:
     dropped_columns: tuple[str, ...] = ()
     """Columns that a policy names and the table no longer has."""
     type_changes: tuple[TypeChange, ...] = ()
-    """Columns whose type changed since the version before."""
+    """Columns whose type changed since the previous version."""
     value_count_changes: ValueCountChanges | None = field(default_factory=ValueCountChanges)
     """Changes of the table's value counts; None if unknown, because the value counts were rebuilt."""
     refresh_stats: RefreshStats | None = None

@@ -246,7 +246,7 @@ def _publish_without_removed(engine: Engine, versions: VersionStore, before: int
         # Saved profiles are removed first: later readers find none, and earlier readers cannot publish.
         remove_all(versions.objects)
         try:
-            # The entries are not those of the version before, whose files contain removed fragments.
+            # The entries are not those of the previous version, whose files contain removed fragments.
             versions.publish(new, staged)
         except VersionConflictError:
             # Profiles are removed as well: they are unused, and may contain values that are deleted meanwhile.

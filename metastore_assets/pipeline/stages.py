@@ -192,7 +192,7 @@ class MergeTable(PlanStage):
 
     name = "merge_table"
     step = "reduce"
-    rule = "only if the profile of a partition, or the profile spec, is not that of the version before"
+    rule = "only if the profile of a partition, or the profile spec, is not that of the previous version"
     reads_stored_state = True
 
     def summary(self) -> str:
@@ -218,7 +218,7 @@ class UpdateValueCounts(PlanStage):
 
 @dataclass(frozen=True)
 class CompactSegments(PlanStage):
-    """The stage that copies the used profiles of wasteful and of small files into new files, which replace those files.
+    """The stage that copies the used profiles of wasteful files and of small files into new files.
 
     A file is wasteful if most of its profiles are unused.
     """
@@ -263,10 +263,10 @@ class Publish(PlanStage):
     step = "publish"
     version: int
     previous: int
-    """Number of the version before; 0 if there is none."""
+    """Number of the previous version; 0 if there is none."""
 
     def summary(self) -> str:
-        """Return the number of the version to publish, and of the version before it."""
+        """Return the numbers of the version to publish and of the previous version, as text."""
         return f"version {self.version}" + (f", after version {self.previous}" if self.previous else "")
 
 

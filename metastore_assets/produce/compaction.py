@@ -113,7 +113,7 @@ def write_pieces(spool: Spool, run_schema: RunSchema, rows: int, frames: Iterabl
 
 
 def continues_key(last: pl.DataFrame, frame: pl.DataFrame, run_schema: RunSchema) -> bool:
-    """Return whether `frame` begins with the last key of `last`, the frame before it."""
+    """Return whether `frame` begins with the last key of `last`, the previous frame."""
     return run_schema.group.distinct(pl.concat([last[-1:], frame[:1]], how="vertical")).height == 1
 
 

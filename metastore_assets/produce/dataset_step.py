@@ -108,7 +108,7 @@ class DatasetStep:
         With `bulk`, tasks rewrite all rows of their ranges. Otherwise, they add a run with the changes.
 
         A Preserve hook (it copies values from previous rows to new rows) gets a number for each new target key. The
-        numbers are consecutive over all tasks. So `runner` first counts the new keys of each task but the last.
+        numbers are consecutive over all tasks. So `runner` first counts the new keys of each task except the last.
         """
         tasks = [
             ApplyTask(

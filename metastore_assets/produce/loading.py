@@ -114,7 +114,7 @@ class Loader:
     def state(self, runs: Sequence[Run]) -> DatasetState:
         """Return the state of a dataset of these runs.
 
-        Raises UpdateError if a run does not begin after the last key of the run before it.
+        Raises UpdateError if a run does not begin after the last key of the previous run.
         """
         group = self.run_schema.group
         splitters = self.run_schema.empty_keys

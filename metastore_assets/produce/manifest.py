@@ -75,7 +75,7 @@ class Manifests:
         self._documents.publish(manifest.document, fields)
 
     def expire(self, keep: int, grace: timedelta) -> ExpiryCounts:
-        """Delete the manifests of all but the newest `keep` versions, then the unreferenced files.
+        """Delete the manifests of all versions except the newest `keep` ones, then the unreferenced files.
 
         Nothing younger than `grace` is deleted, nor files of a version that was the newest within this time. `grace`
         must be longer than any update of the dataflow takes, because an update reads the version that it started from.

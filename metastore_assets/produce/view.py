@@ -2,7 +2,7 @@
 
 A stage computes its content from its input. The keys of the input's rows are the source keys, and the keys of the
 content's rows are the target keys. A key-mapping is a pair (source key, target key): rows with this target key were
-computed from rows with this source key. An update is the changes of the content since the version before.
+computed from rows with this source key. An update is the changes of the content since the previous version.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class View:
         return _concat(self._batches(stage, run_schema, "mappings"), run_schema.schema)
 
     def update(self, stage: str) -> pa.Table:
-        """Return the changes of a stage since the version before, sorted by key: `_change`, key and value columns.
+        """Return the changes of a stage since the previous version, sorted by key: `_change`, key and value columns.
 
         `_change` is `add`, `update` or `delete`. An added or updated key has a row for each of its values. The first
         row of an added key says `add`, and its other rows say `update`. Exception: if this version loaded the content,

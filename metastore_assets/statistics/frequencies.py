@@ -176,7 +176,7 @@ def count_nan(frequencies: Frequencies) -> int:
 
 
 def exact_percentiles(frequencies: Frequencies) -> pa.Array:
-    """Return the values at the percentiles `PERCENTS`, by nearest rank among all values but NaN.
+    """Return the values at the percentiles `PERCENTS`, by nearest rank among all values except NaN.
 
     The result is empty if the column has no values except NaN.
     """

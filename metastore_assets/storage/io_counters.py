@@ -60,7 +60,7 @@ class _FileTally:
     def __init__(self) -> None:
         self._new: set[int] = set()
         self._packed: list[PackedDigests] = []
-        """Each is less than half as long as the one before, so a digest is merged few times."""
+        """Each is less than half as long as the previous one, so a digest is merged few times."""
         self._size = 0
 
     def add(self, digest: int, size: int) -> None:

@@ -549,7 +549,7 @@ def _partition_columns(version: Version, *names: str) -> Iterator[tuple[str, Any
 
 
 class ChangedMetadataCache(Mapping[bytes, bytes]):
-    """The metadata cache of a version that is being built, as changes of the cache of the version before."""
+    """The metadata cache of a version that is being built, as changes of the cache of the previous version."""
 
     def __init__(self, entries: Entries[MetadataCacheEntry]) -> None:
         self.entries = entries

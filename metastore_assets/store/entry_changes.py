@@ -1,7 +1,7 @@
-"""The entries of a version that is being built, as changes of the entries of the version before.
+"""The entries of a version that is being built, as changes of the entries of the previous version.
 
 Entries are stored in segments, which are sorted files. A new version adds a segment with its changes, and merges some
-of the segments of the version before (see `store.segments`).
+of the segments of the previous version (see `store.segments`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class DuplicateKeyError(ValueError):
 
 
 class EntryChanges(Entries[Entry]):
-    """The entries of one kind in a new version, as changes of the stored entries of the version before.
+    """The entries of one kind in a new version, as changes of the stored entries of the previous version.
 
     Lookups search the changes and the stored entries. Iteration reads all stored entries.
     """
@@ -60,7 +60,7 @@ class EntryChanges(Entries[Entry]):
 
         Args:
             kind: The kind of the entries.
-            base: The entries of the version before; None if there is none.
+            base: The entries of the previous version; None if there is none.
             put: The new and the changed entries, by key.
             dropped: The entries of `base` that the new version removes or replaces, by key.
         """
@@ -81,7 +81,7 @@ class EntryChanges(Entries[Entry]):
 
         Args:
             kind: The kind of the entries.
-            base: The entries of the version before; None if there is none.
+            base: The entries of the previous version; None if there is none.
             put: Entries of the new version. Each replaces the entry of `base` with its key. If both are equal, this is
                 no change.
             removed: Keys of entries that the new version does not have. Keys that `base` lacks are ignored.
@@ -108,7 +108,7 @@ class EntryChanges(Entries[Entry]):
 
         Args:
             kind: The kind of the entries.
-            base: The entries of the version before; None if there is none.
+            base: The entries of the previous version; None if there is none.
             entries: All entries of the new version.
 
         Raises:
@@ -144,7 +144,7 @@ class EntryChanges(Entries[Entry]):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the new version has the same entries as the version before."""
+        """Whether the new version has the same entries as the previous version."""
         return not self.put and not self.dropped
 
     def find_all(self, keys: Collection[Key]) -> dict[Key, Entry]:
@@ -193,12 +193,12 @@ class EntryChanges(Entries[Entry]):
 def change_metadata_cache(
     base: Mapping[bytes, bytes] | None, values: Mapping[bytes, bytes], removed: Iterable[bytes] = ()
 ) -> Mapping[bytes, bytes]:
-    """Return the metadata cache of a new version: that of the version before, with some values changed or removed.
+    """Return the metadata cache of a new version: that of the previous version, with some values changed or removed.
 
-    If the cache of the version before cannot be read, the result has only the new values.
+    If the cache of the previous version cannot be read, the result has only the new values.
 
     Args:
-        base: The metadata cache of the version before; None if there is none.
+        base: The metadata cache of the previous version; None if there is none.
         values: New values, and values that replace others.
         removed: Keys of values that the new version does not have.
     """

@@ -6,7 +6,7 @@ The document of the next version lists them, or a garbage manifest does if there
     versions/oldest                      {"oldest": 7, "portion": 2}: the version to delete next, and the number of
                                          portions of its garbage that are deleted already
 
-A version references only new files and files of the version before it. So no later version references garbage again.
+A version references only new files and files of the previous version. So no later version references garbage again.
 Each garbage file is deleted together with the last version that references it.
 
 Deletions can be repeated, so a process may die at any point, and two processes may work at the same time. If `oldest`

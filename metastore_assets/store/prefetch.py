@@ -23,7 +23,7 @@ Range = tuple[int, int]
 
 
 class FetchedRanges:
-    """Prefetched byte ranges of one object. Each call of `fetch` replaces the ranges of the call before."""
+    """Prefetched byte ranges of one object. Each call of `fetch` replaces the ranges of the previous call."""
 
     def __init__(self, fetch: Callable[[int, int], bytes], *, is_parallel: bool = True) -> None:
         """Prepare to fetch. Nothing is fetched yet.

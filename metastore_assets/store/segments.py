@@ -58,13 +58,13 @@ class SegmentFile(NamedTuple):
     rows: int
     """Number of keys in the file, tombstones included."""
     first: str | None = None
-    """A text that is at most the first key in the file, and greater than all keys in the file before it. None if
+    """A text that is at most the first key in the file, and greater than all keys in the previous file. None if
     unknown. If `absorbed` is true, the file may have smaller keys, which are not needed: older segments have them, too.
     """
     last: str | None = None
     """The last key in the file, or a greater one that is less than `first` of the file after it; None if unknown."""
     continues: bool = False
-    """Whether the file continues the segment of the file before it, with greater keys."""
+    """Whether the file continues the segment of the previous file, with greater keys."""
     footer_bytes: int = 0
     """Number of bytes at the end of the file that a reader needs first, mostly the footer; 0 if it is unknown."""
     absorbed: bool = False

@@ -47,9 +47,9 @@ def count_references(
 
     Args:
         version: The new version.
-        base: The version before; None if there is none.
+        base: The previous version; None if there is none.
         changes: The changes of the entries, by name of the kind.
-        counted: The counts of the version before; None if there is none.
+        counted: The counts of the previous version; None if there is none.
 
     Returns:
         (changes of the counts, sorted paths of the files that `base` references and `version` does not).
@@ -84,7 +84,7 @@ def count_profiles(
     Args:
         table: Name of the table, for messages.
         changes: The changes of the entries that reference such files.
-        counted: The counts of the version before; None if there is none.
+        counted: The counts of the previous version; None if there is none.
 
     Raises:
         CorruptionError: The stored counts contradict the entries.
@@ -106,7 +106,7 @@ def _count(
 ) -> dict[str, SharedFileEntry]:
     """Return {path: entry with the number of references after the changes} for each file in `references`.
 
-    The changes are applied to the number of references in the version before. This number is:
+    The changes are applied to the number of references in the previous version. This number is:
 
     - for a file with a stored count: this count;
     - for a file without a stored count that loses references: the number that it loses, because it had no others;
@@ -152,7 +152,7 @@ def _shared(
 
     Args:
         counts: The new counts.
-        stored: The counts of these files that the version before has stored. All of them are replaced or removed.
+        stored: The counts of these files that the previous version has stored. All of them are replaced or removed.
     """
     put = {
         path: entry

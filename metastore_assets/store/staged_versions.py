@@ -38,7 +38,7 @@ class StagedVersions(VersionStore):
 
         Args:
             version: The version. Its number is replaced by that of the next staged version.
-            base: The staged version before; None if there is none.
+            base: The previous staged version; None if there is none.
 
         Raises:
             VersionConflictError: Another process has staged a version meanwhile.

@@ -389,7 +389,7 @@ class Version:
     """One published state of the Metastore for one table, for one snapshot of it.
 
     Entries of a published version are read on first use. While a version is being built, it may have changes instead:
-    the differences from the entries of the version before (`store.entry_changes.EntryChanges`).
+    the differences from the entries of the previous version (`store.entry_changes.EntryChanges`).
     """
 
     number: int
@@ -456,10 +456,10 @@ class Version:
     """Number of the version that the last purge published; 0 before the first purge. A publisher that started before
     the purge must start again, because the purge deleted its files."""
     garbage_manifest: str | None = field(default=None, compare=False, repr=False)
-    """Path of the manifest of files that only the version before references; None if `garbage` lists them, or if they
+    """Path of the manifest of files that only the previous version references; None if `garbage` lists them, or if they
     are unknown. `publish` ignores this field."""
     garbage: tuple[str, ...] = field(default=(), compare=False, repr=False)
-    """The files that only the version before references, if they are few. `publish` ignores this field."""
+    """The files that only the previous version references, if they are few. `publish` ignores this field."""
 
     @property
     def fragment_count(self) -> int:

@@ -50,7 +50,7 @@ _MAX_LISTED_FILES = 16
 """Maximum number of files of a segment set that the document lists one by one. Longer lists are compressed."""
 _COMPRESSION_LEVEL = 3
 """For lists of files, it takes half of the CPU time of zlib's default, and 5 % more bytes."""
-_ADVICE = "rebuild with `metastore refresh NAME --full`, or move it away to use the version before"
+_ADVICE = "rebuild with `metastore refresh NAME --full`, or move it away to use the previous version"
 _FIELD_TYPES: Mapping[str, set[type]] = {
     "path": {str},
     "rows": {int},

@@ -169,7 +169,7 @@ class VersionStore:
 
         Args:
             version: The version. Its number must be one above that of the newest version.
-            base: The version before, as read from this store. Only entries that differ from it are written. None: all
+            base: The previous version, as read from this store. Only entries that differ from it are written. None: all
                 entries are written.
 
         Raises:

@@ -155,11 +155,11 @@ def count_changes(
     The result is None if the value counts of a type class were rebuilt, because the files then lack the changes.
 
     If the new version has no column of a type class any more, all old values of the class count as removed. They are
-    counted in the files of the version before. If these files cannot be read, the result is None, too.
+    counted in the files of the previous version. If these files cannot be read, the result is None, too.
 
     Args:
         store: The folder of the table.
-        before: The files of the version before; None if it has no value counts.
+        before: The files of the previous version; None if it has no value counts.
         after: The files of the next version; None if it has no value counts.
     """
     if before == after:

@@ -62,7 +62,7 @@ class Bucket:
 
 @contextmanager
 def demo_bucket(folder: Path) -> Iterator[Bucket]:
-    """Start the server, and make a configuration with the tables in the bucket the one of this process.
+    """Start an S3 server, and set $METASTORE_CONFIG to a new configuration with the tables in its bucket.
 
     Args:
         folder: The new folder of the demo. Its folder `lake` is mirrored.

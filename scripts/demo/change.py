@@ -22,13 +22,13 @@ class Change:
     read: int
     """Number of added fragments whose rows were read. The others had a stored profile from an earlier version."""
     removed: int
-    """Number of fragments that only the version before has."""
+    """Number of fragments that only the previous version has."""
     unchanged: int
     """Number of fragments that both versions have."""
     recomputed: frozenset[str]
     """Keys of the partitions whose profile was computed for this version."""
     dropped: frozenset[str]
-    """Keys of the partitions that only the version before has."""
+    """Keys of the partitions that only the previous version has."""
     partitions: int
     """Number of partitions after the refresh."""
     value_counts: ValueCountChanges | None

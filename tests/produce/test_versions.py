@@ -139,7 +139,7 @@ def test_a_lost_file_is_not_reported_as_an_expired_version(store: ObjectStore) -
 
 
 class Raced(ObjectStore):
-    """A store that expires all but the newest version when a version is first read."""
+    """A store that expires all versions except the newest one when a version is first read."""
 
     def read(self, path: str) -> bytes:
         if path == "versions/1.json":

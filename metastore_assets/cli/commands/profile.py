@@ -123,8 +123,8 @@ def _table_config(uri: str, settings: dict[str, Any]) -> TableConfig:
 def _parse_partitions(texts: Sequence[str]) -> dict[str, list[str]]:
     """Group patterns of partition keys by column: `{"day": ["2024-01-*", "2024-02-01"]}`.
 
-    All texts must name the same columns, and agree in all columns but one. Raises BadParameter if they do not, or if a
-    text is neither a key nor a pattern.
+    All texts must name the same columns, and agree in all columns except one. Raises BadParameter if they do not, or
+    if a text is neither a key nor a pattern.
     """
     from metastore_assets.expressions.partition_patterns import combine_partition_patterns
 

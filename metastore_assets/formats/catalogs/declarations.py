@@ -234,7 +234,7 @@ def _spark_partition_columns(table: DeclaredTable) -> set[str]:
 def _count(table: DeclaredTable, key: str) -> int:
     """Return the count in a parameter of the table, such as the number of partition columns; 0 without the parameter.
 
-    Raises TableFormatError if the parameter is anything but one to five digits.
+    Raises TableFormatError if the parameter does not consist of one to five digits.
     """
     text = table.parameters.get(key) or "0"
     if not _COUNT.fullmatch(text):

@@ -1,7 +1,7 @@
 """A record of the state of an Iceberg table for which fragments were last planned.
 
-A later state of the table is compared with the record. The changes between them are planned only if the states differ
-in nothing but files.
+A later state of the table is compared with the record. The changes between them are planned only if nothing except
+files differs.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ def compact_changes(
         context: The table, its store and engine.
         columns: Number of columns of the table, to estimate the work.
         changes: The changes of the version's entries.
-        counted: How many entries of the version before reference each shared file; None if there is no such version.
+        counted: How many entries of the previous version reference each shared file; None if there is no such version.
         windows: {group of nodes: key prefixes of the nodes that may be compacted now}. A group that is missing here has
             no such limit.
 
@@ -242,7 +242,7 @@ def plan_compaction(
     Args:
         table: Name of the table, for messages.
         changes: The changes of the version's entries.
-        counted: How many entries of the version before reference each shared file; None if there is no such version.
+        counted: How many entries of the previous version reference each shared file; None if there is no such version.
         windows: {group of nodes: key prefixes of the nodes that may be compacted now}. A group that is missing here has
             no such limit.
 

@@ -212,7 +212,7 @@ def write_states(store: ObjectStore, folder: str, spec: ProfileSpec, row_count: 
         folder: The folder of the file.
         spec: The profile spec.
         row_count: Number of rows that the states describe.
-        states: The states, with a row for each column. If the table has no columns and thus `states` no rows, a
+        states: The states, with a row for each column. If the table has no columns, `states` has no rows, and a
             `statistics` file is written instead.
     """
     if not states.num_rows:  # A table without columns has no states, but a number of rows.

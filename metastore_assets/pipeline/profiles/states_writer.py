@@ -57,7 +57,7 @@ def is_derivable(row: ColumnStatistics) -> bool:
 def strip_derivable(row: ColumnStatistics) -> ColumnStatistics:
     """Return the statistics of a column without those that can be derived from its value counts.
 
-    What remains describes the column, or counts its values, nulls and distinct values.
+    The remaining statistics describe the column, or count its values, nulls and distinct values.
     """
     return ColumnStatistics(
         position=row.position,

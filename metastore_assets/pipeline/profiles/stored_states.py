@@ -192,7 +192,7 @@ class _StoredProfile:
         return combine_to_one_chunk(table)
 
     def _without_values(self, field_ids: Set[str]) -> pa.Table:
-        """Return the stored rows of all columns, but change those of the given columns: they describe only nulls.
+        """Return the stored rows of all columns. The rows of the given columns are changed to describe only nulls.
 
         Their `value_count` becomes 0, and their `multiset_hash` the hash of the nulls. The values of these columns are
         not lost: they are added to the value counts of another profile (see `states`).
@@ -294,7 +294,8 @@ class _StoredRow(NamedTuple):
         return not self.is_derived and self._has_wanted_states(policy)
 
     def _has_wanted_states(self, policy: ResolvedPolicy) -> bool:
-        """Return whether this row has the states of the policy's user-defined statistics, and nothing excluded.
+        """Return whether this row has the states of the policy's user-defined statistics, and none that the policy
+        excludes.
 
         For example, a policy with `quantiles: off` excludes quantiles. Always true for a column without values.
         """

@@ -51,7 +51,7 @@ UNKNOWN_HEADER = (
 
 @dataclass(frozen=True)
 class FirstRow:
-    """The first row of a CSV file. It is kept only if the options do not say whether it is a header."""
+    """The first row of a CSV file. It is stored only if the options do not say whether it is a header."""
 
     cells: tuple[str, ...]
     has_types: bool

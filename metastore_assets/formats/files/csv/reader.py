@@ -344,7 +344,7 @@ def _check_delimiter(batch: pa.RecordBatch, options: CsvOptions) -> None:
     """Raise ArrowInvalid if a file with one column seems to have another delimiter than the default one.
 
     That is so if another common delimiter occurs in every row of the batch, and equally often in each. A configured
-    delimiter is never doubted.
+    delimiter is not checked.
 
     Args:
         batch: the first rows of the file.
