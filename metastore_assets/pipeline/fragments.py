@@ -116,7 +116,10 @@ class FragmentProfiler:
         # Imported here, because few refreshes need it.
         from metastore_assets.pipeline.merging.compaction import CopyTask, run_copies
 
-        written = {result.id: result.files for result in results if isinstance(result, FragmentEntry)}
+        # Without columns there are no states.
+        written = {
+            result.id: result.files for result in results if isinstance(result, FragmentEntry) and result.files.states
+        }
         tasks = []
         for bundle in bundles:
             files = tuple(written[fragment.id] for fragment in bundle if fragment.id in written)

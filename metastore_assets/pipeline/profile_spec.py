@@ -282,7 +282,7 @@ def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: ResolvedPoli
     Only `statistics` in the column's own entry under `columns` are checked. Inherited ones raise no error, because they
     are for many columns: this column then has no result for them.
     """
-    column_policy = table.columns.get(leaf.path)
+    column_policy = table.columns.get(leaf.path) if leaf.path != "default" else None
     if column_policy is None or "statistics" not in column_policy.model_fields_set or policy.frequencies != "off":
         return
     try:

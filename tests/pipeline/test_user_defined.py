@@ -7,6 +7,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import MetastoreConfig
+from metastore_assets.config.models import TableConfig
 from metastore_assets.errors import ConfigError
 from metastore_assets.lookup.json import column_to_json
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline import auto_policies
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.plan import RefreshRequest
+from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.pipeline.profiles.states_writer import MAX_DERIVABLE_VALUES
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.pipeline.verification.verify import verify
@@ -329,6 +332,17 @@ def test_classes_that_are_no_statistics_are_refused(tmp_path: Path, reference: s
         refreshed(lake)
     assert reference in str(raised.value)
     assert "table 't'" in str(raised.value)
+
+
+def test_a_column_named_default_has_the_default_policy_without_an_error() -> None:
+    """Statistics from value counts are an error in the entry of one column; the entry `default` is for all columns."""
+    statistics = [f"{STATISTICS_MODULE}:MostFrequent"]
+    schema = pa.schema([("default", pa.int64()), ("id", pa.int64())])
+    for column, is_error in (("default", False), ("id", True)):
+        policies = {column: {"frequencies": "off", "statistics": statistics}}
+        config = TableConfig.model_validate({"name": "t", "uri": "/t", "columns": policies})
+        with pytest.raises(ConfigError, match=r"columns\.id") if is_error else nullcontext():
+            table_profile_spec(schema, config)
 
 
 @pytest.mark.parametrize("before", [[], pytest.param(ALL, marks=pytest.mark.long)])
