@@ -260,7 +260,7 @@ class SuggestedPolicy(Document):
     """Whether it takes effect. If not, it is written as a comment."""
 
 
-class FoundTableDocument(Document):
+class ConfiguredTableDocument(Document):
     """A table in a new configuration."""
 
     table: str
@@ -296,7 +296,7 @@ class WrittenConfiguration(Document):
 
     file: str
     root: str
-    tables: list[FoundTableDocument]
+    tables: list[ConfiguredTableDocument]
     databases: list[ConfiguredDatabase]
 
 

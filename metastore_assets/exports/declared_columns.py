@@ -116,8 +116,8 @@ def twins_note(names: Iterable[str]) -> list[str]:
 
     The result is empty if there are no names.
     """
-    left_out = list(names)
-    return [f"left out, because their names differ only in case: {join_names(left_out)}"] if left_out else []
+    omitted = list(names)
+    return [f"left out, because their names differ only in case: {join_names(omitted)}"] if omitted else []
 
 
 def top_level_columns(version: ExportedVersion) -> dict[str, str]:

@@ -221,18 +221,19 @@ class ColumnValues:
     def frequencies(self, values: pa.Array) -> list[Count]:
         """Return the number of rows with each value, as `frequency` does. Values are looked up together."""
         counts = [self._frequency_by_statistics(value) for value in values]
-        within = [number for number, count in enumerate(counts) if count is None]
-        if within:
-            requested, exact_values = values.take(pa.array(within)), self._exact_values()
+        unanswered = [position for position, count in enumerate(counts) if count is None]
+        remaining_counts: list[Count] = []
+        if unanswered:
+            requested, exact_values = values.take(pa.array(unanswered)), self._exact_values()
             if exact_values is not None:
-                found = [Count(count, "exact", self._as_of) for count in exact_values.frequencies(requested)]
+                remaining_counts = [Count(count, "exact", self._as_of) for count in exact_values.frequencies(requested)]
             elif self._has_fingerprints():
-                found = self._frequencies_by_fingerprint(requested)
+                remaining_counts = self._frequencies_by_fingerprint(requested)
             else:
                 raise NotStoredError(
                     f"the version has no value counts of {self._subject}: {self._why_no_value_counts()}"
                 )
-        answers = iter(found if within else ())
+        answers = iter(remaining_counts)
         return [next(answers) if count is None else Count(count, "exact", self._as_of) for count in counts]
 
     def partitions_of(self, value: pa.Scalar) -> list[tuple[str, int]] | None:

@@ -169,8 +169,8 @@ class ValueCounter:
             return
         self._repeating.append(run)
         while len(self._repeating) > 1 and len(self._repeating[-2]) < 2 * len(self._repeating[-1]):
-            right, left = self._repeating.pop(), self._repeating.pop()
-            merged = merge_runs([left, right])
+            last, previous = self._repeating.pop(), self._repeating.pop()
+            merged = merge_runs([previous, last])
             self._repeating.append(CountedRun(copy_compact(merged.values), merged.counts))
 
 

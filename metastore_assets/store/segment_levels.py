@@ -285,8 +285,8 @@ def _absorb(
     # After a cut, the files of `older` also have keys from `keys.end` to `next_first`.
     merged = (*older[:start], *shorten_bounds(written, keys.start, next_first), *older[end:])
     remaining = [[file for file in newer if keys.end is not None and file.last >= keys.end] for newer in others]
-    for files_left in filter(None, remaining):
-        files_left[0] = files_left[0]._replace(first=keys.end, absorbed=True)
+    for remaining_files in filter(None, remaining):
+        remaining_files[0] = remaining_files[0]._replace(first=keys.end, absorbed=True)
     return [tuple(segment) for segment in (merged, *remaining) if segment]
 
 

@@ -128,7 +128,7 @@ class IcebergTarget(ExportTarget):
 
         with self._open() as table:
             ours, partition_files = _our_files(table.metadata)
-            former = _former_files(table)
+            unlisted = _unlisted_files(table)
             updates = [
                 *(RemoveStatisticsUpdate.model_validate({"snapshot-id": file.snapshot_id}) for file in ours),
                 *(
@@ -138,8 +138,8 @@ class IcebergTarget(ExportTarget):
             ]
             if updates:
                 _commit(table, updates)
-            _delete(table, [*ours, *partition_files, *former])
-        return bool(updates or former)
+            _delete(table, [*ours, *partition_files, *unlisted])
+        return bool(updates or unlisted)
 
     def read_back(self) -> Mapping[str, Mapping[str, Any]]:
         """Return what the Puffin file of the newest exported version has of each column.
@@ -345,19 +345,21 @@ def _our_files(metadata: TableMetadata) -> tuple[list[StatisticsFile], list[Part
     return ours, [file for file in metadata.partition_statistics if _is_ours(file)]
 
 
-def _former_files(table: Table) -> list[StatisticsFile | PartitionStatisticsFile]:
+def _unlisted_files(table: Table) -> list[StatisticsFile | PartitionStatisticsFile]:
     """Return our files that only earlier metadata registers and that still exist.
 
     Earlier metadata is known as far back as the table's log of metadata files.
     """
     current = table.metadata
     registered = {file.statistics_path for file in (*current.statistics, *current.partition_statistics)}
-    former: dict[str, StatisticsFile | PartitionStatisticsFile] = {}
+    earlier_files: dict[str, StatisticsFile | PartitionStatisticsFile] = {}
     for entry in current.metadata_log:
         with suppress(FileNotFoundError):  # engines may delete old metadata
             for files in _our_files(_read_metadata(table, entry.metadata_file)):
-                former |= {file.statistics_path: file for file in files}
-    return [file for path, file in former.items() if path not in registered and table.io.new_input(path).exists()]
+                earlier_files |= {file.statistics_path: file for file in files}
+    return [
+        file for path, file in earlier_files.items() if path not in registered and table.io.new_input(path).exists()
+    ]
 
 
 def _read_metadata(table: Table, location: str) -> TableMetadata:

@@ -37,9 +37,9 @@ def add_operations(avro_schema: str, positions: Collection[int | None], *, meta_
     expected = {offset + names.index(OPERATION)} if OPERATION in names else set()
     if not expected and set(positions) <= {None}:
         return avro_schema
-    found = expected.union(positions)
-    position = found.pop()
-    if found or position is None or not 0 <= position - offset <= len(fields):
+    distinct_positions = expected.union(positions)
+    position = distinct_positions.pop()
+    if distinct_positions or position is None or not 0 <= position - offset <= len(fields):
         raise UnsupportedError(
             f"log blocks without the column {OPERATION!r}, or with this column at several positions, are not supported "
             "in tables that have it; compact the table with Hudi"

@@ -283,8 +283,8 @@ def _deviations(mapping: _Tree, metadata: TableMetadata) -> _Deviations:
         uses = Counter(name for node in nodes for name in set(node.names))
         for node in nodes:
             if node.id is not None and node.id in names:
-                mapped, known = set(node.names), names[node.id]
-                deviations[node.id] = (mapped ^ known) | {name for name in known if uses[name] > 1}
+                mapped, schema_names = set(node.names), names[node.id]
+                deviations[node.id] = (mapped ^ schema_names) | {name for name in schema_names if uses[name] > 1}
     for above, node in _nodes(mapping):
         if node.id in deviations:
             deviations[node.id] |= {name for name in node.names if ids.get((above, name), set()) - {node.id}}

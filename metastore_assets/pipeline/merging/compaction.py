@@ -303,11 +303,11 @@ def table_node_window(group: str, count: int, number: int) -> tuple[str, ...]:
         length += 1
     if not length:
         return (prefix,)
-    turn, remainder = divmod(number, _WINDOW_INTERVAL)
+    round_number, remainder = divmod(number, _WINDOW_INTERVAL)
     if remainder:
         return ()
     # The nodes of the upper levels are the last window. The names of other nodes have more digits than `length`.
-    window = turn % ((1 << length * digit_bits) + 1)
+    window = round_number % ((1 << length * digit_bits) + 1)
     if window == 1 << length * digit_bits:
         return (f"{prefix}0",)
     return (f"{prefix}1{np.base_repr(window, 1 << digit_bits).lower().zfill(length)}",)
