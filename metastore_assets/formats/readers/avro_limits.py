@@ -1,7 +1,7 @@
 """Limits on Avro schemas and blocks, which are checked before the decoder runs.
 
 The decoder trusts every declared length: a list of a billion nulls takes only a few bytes. A memory limit of the
-process is not enough, see docs/explanation/decisions.md.
+process is not enough, see docs/decisions/0005-avro-limits.md.
 """
 
 from __future__ import annotations
