@@ -1,4 +1,5 @@
-"""Roots of each format of stored files are read by the code now, or are refused by name."""
+"""The current code reads stored roots of every earlier file format, or refuses them with an error that names the
+formats."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def format_of(archive: Path) -> int:
 
 @pytest.fixture(scope="module")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The roots of the current format, by table format."""
+    """The archived roots of the current format: a folder with one subfolder per table format."""
     archive = ROOTS / f"format_{FORMAT_VERSION}.tar.xz"
     assert archive.exists(), f"FORMAT_VERSION is {FORMAT_VERSION}, and there is no {archive.name}: run `make golden`"
     return read_archive(archive, tmp_path_factory.mktemp("golden"))
@@ -72,7 +73,7 @@ def test_lookups_of_the_current_format(golden: Path, kind: str) -> None:
 
 
 def test_older_versions_of_a_root_are_read(golden: Path) -> None:
-    """The Delta root has a version of the first state, with the ids 0 to 59."""
+    """Version 1 of the Delta root has the ids 0 to 59, and can still be read beside the later versions."""
     table = open_table(str(golden / "delta"), "t", version=1)
     assert table.count().value == 60
     assert pairs(table.top("day", n=2)) == [("2024-01-01", 30), ("2024-01-02", 30)]
@@ -129,7 +130,7 @@ def test_stored_values_are_those_of_the_current_format(golden: Path, new_root: P
 
 
 def test_the_comparison_notices_a_changed_column_and_a_changed_value(new_root: Path, tmp_path: Path) -> None:
-    """The two tests above can fail."""
+    """The comparisons of the two tests above detect a renamed column and a changed value."""
     (statistics, *_) = (new_root / "t" / "table").glob("*.statistics.parquet")
     table = pq.read_table(statistics)
     copy = tmp_path / "t" / "table" / statistics.name

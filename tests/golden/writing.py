@@ -1,8 +1,8 @@
-"""Golden roots: small roots of each table format, as the current code writes them. `make golden` stores them.
+"""Golden roots: a small Metastore root for each table format, as the current code writes it. `make golden` stores them.
 
 An archive `roots/format_<FORMAT_VERSION>.tar.xz` has, for each table format, a folder with the root. The tests read the
-archives of all formats that there were, and compare the files of the newest with those that the code writes now.
-"""
+archives of all file formats up to now, and compare the files in the newest archive with those that the code writes
+now."""
 
 from __future__ import annotations
 
@@ -96,10 +96,10 @@ def read_archive(archive: Path, folder: Path) -> Path:
 
 
 def describe_files(root: Path) -> dict[str, Any]:
-    """Return by path the structure of each stored file, in which ids are replaced by `*`.
+    """Return the structure of the stored files by path and field. Ids in paths are replaced by `*`.
 
-    For Parquet this is the type of each column and the keys of the metadata; for JSON the keys and the types of values.
-    """
+    For Parquet this is the type of each column and the keys of the metadata; for JSON the keys and the types of
+    values."""
     described: dict[str, Any] = {}
     for path in sorted(path for path in root.rglob("*") if path.is_file()):
         name = without_ids(path.relative_to(root).as_posix())
@@ -109,10 +109,9 @@ def describe_files(root: Path) -> dict[str, Any]:
 
 
 def read_values(root: Path) -> dict[str, list[str]]:
-    """Return by path and column the stored values of profiles and value counts.
+    """Return the stored values of profiles and value counts, by path and column.
 
-    They depend only on the table's rows, except ids, which are replaced by `*`.
-    """
+    Ids are replaced by `*`. Everything else depends only on the table's rows."""
     values: dict[str, list[str]] = {}
     for path in sorted(root.rglob("*.parquet")):
         if path.parent.name in _PROFILES:

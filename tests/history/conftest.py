@@ -1,4 +1,4 @@
-"""Fixtures for tests of the history: the roots of the store's tests."""
+"""Fixtures for tests of the history: the object stores that the tests of `store` define."""
 
 from __future__ import annotations
 

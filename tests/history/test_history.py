@@ -78,7 +78,8 @@ def test_points_with_values_of_several_types_are_a_table(values: list[Any], expe
 
 @pytest.mark.parametrize("name", ["p50", "row_count"])
 def test_a_user_defined_statistic_has_precedence(name: str) -> None:
-    """Its name may be that of a percentile, or of a statistic of the table."""
+    """A user-defined statistic may have the name of a percentile or of a statistic of the table, and is then returned
+    instead."""
     record = {
         "version": 1,
         "snapshot": "s",
@@ -101,7 +102,7 @@ def published(store: ObjectStore, count: int, columns: Any = None) -> Table:
 
 
 def written(store: ObjectStore) -> pa.Table:
-    """The Delta table, as its library reads it."""
+    """Read the history's Delta table with deltalake."""
     uri = store.uri(f"orders/{HISTORY}")
     uri = uri if store.is_remote else Path(uri).as_uri()
     return DeltaTable(uri, storage_options=store.storage_options).to_pyarrow_table()
@@ -178,7 +179,7 @@ def test_versions_that_are_not_appended_are_read(local_store: ObjectStore) -> No
 
 @pytest.mark.long
 def test_concurrent_processes_append_each_row_once(local_store: ObjectStore) -> None:
-    """Processes instead of threads, because a lock serializes the threads of one process."""
+    """The test starts processes, because a lock serializes the threads of one process."""
     published(local_store, 4)
     program = (
         "import sys; from metastore_assets.history import append_versions; from metastore_assets.store.objects import "
@@ -209,7 +210,7 @@ def test_concurrent_threads_append_each_row_once(local_store: ObjectStore) -> No
 
 
 def test_an_interrupted_append_is_repeated(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that were written without a commit have no rows."""
+    """Files that the interrupted append wrote without a commit add no rows."""
     published(local_store, 2)
     versions = VersionStore(local_store, "orders")
     append_versions(versions)
@@ -273,7 +274,7 @@ def test_hidden_columns_show_no_values(local_store: ObjectStore) -> None:
 
 
 def files_with_text(folder: Path, text: str) -> list[str]:
-    """Return the decompressed files that contain a text."""
+    """Return the names of the files below a folder that contain a text. Parquet files are searched by their values."""
     import pyarrow.parquet as pq
 
     result = []
@@ -285,7 +286,7 @@ def files_with_text(folder: Path, text: str) -> list[str]:
 
 
 def test_a_purge_removes_values(local_store: ObjectStore) -> None:
-    """Files of earlier commits and the log have no values either. Counts stay."""
+    """After a purge, files of earlier commits and the log of the Delta table have no values either. Counts stay."""
     versions = VersionStore(local_store, "orders")
     for _ in range(3):
         published(local_store, 1)
@@ -407,7 +408,7 @@ def test_a_version_with_missing_files_is_an_error(local_store: ObjectStore) -> N
 
 
 def test_points_of_a_table_are_in_the_order_of_versions() -> None:
-    """Arrow returns the groups of some rows in another order than that of their first rows."""
+    """Points are ordered by version, although Arrow returns grouped rows in another order if there are many."""
     start = datetime(2024, 1, 1, tzinfo=UTC)
     records = [
         {"version": number, "snapshot": f"{number * 7919:x}", "published_at": start + timedelta(seconds=number**2)}

@@ -288,7 +288,7 @@ def test_batches_without_fragments_are_ignored(tmp_path: Any) -> None:
 
 
 def damaged(data: bytes) -> Iterator[bytes]:
-    """Return the file truncated, with a changed byte in its last page, and empty."""
+    """Yield the file truncated, the file with a changed byte in its last page, and an empty file."""
     yield data[: len(data) // 10]  # More than half of a small file is its footer, which the directory has, too.
     at = len(data) - 9 - int.from_bytes(data[-8:-4], "little")
     yield data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
@@ -343,7 +343,7 @@ def test_a_directory_of_other_files_is_named(tmp_path: Any) -> None:
 def test_merged_segments_share_the_rows_that_are_in_memory(
     count: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The more segments are merged, the smaller their windows are. Every row is read once."""
+    """The more segments are merged, the fewer rows of each are in memory at once. Every row is read once."""
     monkeypatch.setattr(fragment_writer, "_WINDOW_ROWS", 256)
     read_rows: list[int] = []
     read = fragment_segments.LargeSegment.read
@@ -366,7 +366,8 @@ def test_merged_segments_share_the_rows_that_are_in_memory(
 
 
 def test_no_commit_rewrites_a_large_index(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each commit writes a few files of an index of any size. Lookups are correct while segments absorb others."""
+    """Each commit writes a few files, however large the index is. Lookups are correct while segments are being
+    merged."""
     monkeypatch.setattr(segment_levels, "_WORK_PER_KEY", 8)  # Files are small, so commits would do several steps.
     draw = random.Random(2)
     store = ObjectStore(str(tmp_path))

@@ -1,4 +1,4 @@
-"""After any commits, the partition index returns the statistics of the partitions' own rows, column by column."""
+"""After any commits, the partition index returns the statistics of each partition's rows, column by column."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ALL = [*PROFILED, UUIDS]
 
 
 def without_states(row: ColumnStatistics) -> ColumnStatistics:
-    """Return the row without its states, as it is read from a statistics table."""
+    """Return the row without its mergeable states (such as sketches), as it is read from a statistics table."""
     (result,) = parse_statistics_rows(build_statistics_table([row]))
     return result
 
@@ -67,9 +67,9 @@ def write_small_files(patch: pytest.MonkeyPatch, file_rows: int) -> None:
 
 
 def read_index(store: ObjectStore, files: PartitionIndex) -> dict[str, dict[str, ColumnStatistics]]:
-    """Return the statistics that a reader finds, by key and field id. The path of an unindexed partition is the number
-    of its rows.
-    """
+    """Return the statistics that a reader of the index returns, by partition key and field id.
+
+    Of a partition that is not in the index yet, the test data have the number for `rows_of` as its path."""
     reader = PartitionReader(store, files.files)
     keys = reader.partitions["_key"].to_pylist() if files.files.files else []
     assert keys == sorted(keys)

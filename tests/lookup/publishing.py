@@ -30,7 +30,7 @@ from metastore_assets.values.leaf_columns import schema_leaves
 
 
 def profiles_of(config: TableConfig, rows: pa.Table) -> list[ColumnProfile]:
-    """Profile all columns."""
+    """Return the profiles of all columns of `rows`, under the policies of `config`."""
     return [
         profile
         for field, column, leaves in zip(rows.schema, rows.columns, schema_leaves(rows.schema), strict=True)
@@ -41,7 +41,8 @@ def profiles_of(config: TableConfig, rows: pa.Table) -> list[ColumnProfile]:
 def write_profile(
     store: ObjectStore, config: TableConfig, rows: pa.Table, profiles: Iterable[ColumnProfile] | None = None
 ) -> ProfileFiles:
-    """Write the files of one profile, as the pipeline does. Profiles are computed unless they are given."""
+    """Write one profile as the pipeline does, and return its files. Column profiles are computed unless they are
+    given."""
     spec = table_profile_spec(rows.schema, config)
     with ProfileWriter(store, "profiles", spec, rows.num_rows) as writer:
         for profile in profiles_of(config, rows) if profiles is None else profiles:
@@ -60,7 +61,8 @@ def write_table_value_counts(
     profiles: Sequence[ColumnProfile],
     partitions: Mapping[str, Sequence[ColumnProfile]],
 ) -> ValueCountFiles | None:
-    """Write value counts of a table, and of its partitions for columns with `by_partition`."""
+    """Write the value counts of a table, and of its partitions for columns with `by_partition`. Returns their files, if
+    any."""
     columns = enumerated_classes(table_profile_spec(schema, config))
     by_partition = {
         column: name for column, name in columns.items() if config.effective_policy(column).by_partition == "on"
@@ -94,7 +96,8 @@ def publish(
     columns: Mapping[str, Any] | None = None,
     partitions: Mapping[str, pa.Table] | None = None,
 ) -> Table:
-    """Publish the rows as the next version of a table, with profiles of the given partitions."""
+    """Publish the rows as the next version of a table, with profiles of the given partitions. Returns the opened
+    version."""
     config = TableConfig.model_validate({"name": name, "uri": "nowhere", "columns": columns or {}})
     versions = VersionStore(store, name)
     number = max(versions.numbers(), default=0) + 1

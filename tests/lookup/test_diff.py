@@ -64,7 +64,7 @@ def key_of(value: Any) -> Any:
 
 
 def counted(lake: Lake) -> dict[str, Counter[Any]]:
-    """Count, by column, how often each value occurs now."""
+    """Count, by column, how often each value occurs in the files of the lake."""
     tables = [pq.read_table(path, partitioning=None) for path in lake.files()]
     full = pa.concat_tables([SCHEMA.empty_table(), *tables])
     result = {}
@@ -126,7 +126,8 @@ def test_changes_are_those_of_the_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compacted", [False, True])
 @pytest.mark.parametrize("algorithm", ["enumeration", "fingerprints"])
 def test_a_commit_is_reported_once_despite_a_policy_change(tmp_path: Path, algorithm: str, compacted: bool) -> None:
-    """If the new policy stores fewer value counts, the files are taken over with the update that created them."""
+    """A version that only changes a policy has no value changes. It refers to the same files, which list the last
+    changes."""
     stored = {"frequencies": "repeated", "algorithm": algorithm}
     config = MetastoreConfig(root=str(tmp_path / "root"), engine="auto")
     (tmp_path / "lake").mkdir()
@@ -160,9 +161,10 @@ def test_changes_over_longer_histories(tmp_path: Path, seed: int) -> None:
 
 
 def without_intermediate_version(store: ObjectStore, *tables: pa.Table, **policies: Any) -> Table:
-    """Publish three versions, delete the second, and return the newest. The versions do not build on one another as
-    those of refreshes do, so that complete value counts are compared.
-    """
+    """Publish three versions, delete the second, and return the newest.
+
+    Unlike versions of refreshes, these record no changes since their predecessor, so complete value counts are
+    compared."""
     publish(store, tables[0], **policies)
     publish(store, tables[0])
     table = publish(store, tables[1])

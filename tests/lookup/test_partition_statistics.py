@@ -101,7 +101,7 @@ def test_columns_have_current_names_and_new_ones_are_null(root: Path) -> None:
 
 
 def test_a_few_changed_partitions_are_read_separately(root: Path) -> None:
-    """A version in which only these changed writes no file of the partition index."""
+    """If only a few partitions changed, a version writes no file of the partition index."""
     table = published(root)
     version = table.version
     assert version.partition_index is not None

@@ -69,7 +69,10 @@ def _drawn(values: pa.Array, seed: int, rows: int) -> pa.Array:
 
 
 def columns_of(generation: int) -> dict[str, tuple[str, pa.Array]]:
-    """Return the columns of one generation of the table, with their names, identities and sample values."""
+    """Return the field id and sample values of each column, by name, for one generation of the table.
+
+    A generation is a state of the schema: columns are added, dropped, renamed, widened and reordered between
+    generations."""
     result = {kind: (kind, _column(kind, *values)) for kind, values in OF_CLASSES.items()}
     result["h"] = ("h", pa.array(["secret", None, "x"]))
     result["few"] = ("few", pa.array(["off", "on"]))
@@ -110,7 +113,7 @@ def rows_of(generation: int, seed: int) -> pa.Table:
 
 
 class StoredParts:
-    """A store with profiles and rows by generation and seed, and one version for each generation."""
+    """A store with a profile and a row count for each generation and seed, and one version for each generation."""
 
     def __init__(
         self, store: ObjectStore, profiles: Mapping[tuple[int, int], tuple[ProfileFiles, int]], versions: list[Version]
@@ -148,7 +151,8 @@ COMMITS = st.lists(
 
 
 def table_after(stored_parts: StoredParts, commits: list[dict[str, int | None]], generations: list[int]) -> Table:
-    """Return the table after commits, each made in one of the generations."""
+    """Return the table after the commits. Each commit uses the profiles of the generation at its position in
+    `generations`."""
     base: Version | None = None
     entries: dict[str, PartitionEntry] = {}
     objects = stored_parts.store.child("orders")

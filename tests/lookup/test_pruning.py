@@ -243,7 +243,7 @@ def test_a_name_with_a_dot_is_not_a_field_of_a_struct(tmp_path: Path) -> None:
 
 
 def test_pruning_follows_added_dropped_and_renamed_columns(tmp_path: Path) -> None:
-    """A column that a file lacks is null there. A column that is added again has its former values."""
+    """A column that a file lacks is null in that file. Once no file has a column, predicates on it are refused."""
     lake = Lake(tmp_path)
     folder = lake.uri / "part=0"
     folder.mkdir(parents=True)

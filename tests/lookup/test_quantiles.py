@@ -415,7 +415,9 @@ def test_errors_are_errors_of_the_package() -> None:
 
 
 def test_thousands_of_values_are_looked_up_together(tmp_path: Path) -> None:
-    """Texts and numbers, stored or not. Looked up one by one, 2,000 values took 20 seconds of CPU time."""
+    """A predicate may have lists of thousands of texts and numbers, stored or not.
+
+    When values were looked up one by one, 2,000 values took 20 seconds of CPU time."""
     numbers = [number * number % 40_009 for number in range(60_000)]
     rows = pa.table({"text": [f"t{number}" for number in numbers], "number": numbers})
     table = publish(ObjectStore(str(tmp_path)), rows, columns={"default": {"frequencies": "all"}})

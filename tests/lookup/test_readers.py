@@ -31,7 +31,8 @@ Question = Callable[[Table], object]
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A table of four columns with value counts in three partitions. One column has them by partition."""
+    """A root with a table of four columns with value counts in three partitions. One column has value counts by
+    partition."""
     folder = str(tmp_path_factory.mktemp("readers"))
     draw = random.Random(3)
     count = 3_000
@@ -51,7 +52,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def alone(root: str) -> dict[int, str]:
-    """The answers to all questions of one reader, without others."""
+    """The answers of a single reader to all questions, by number of the question."""
     return answers_in_order(open_table(root, "orders"), range(len(questions())))
 
 
@@ -91,7 +92,7 @@ def random_order(seed: int) -> list[int]:
 
 
 def answers_of_process(root: str, seed: int) -> dict[int, str]:
-    """Answer questions in a child process."""
+    """Return the answers to a random selection of questions. Child processes call this."""
     return answers_in_order(open_table(root, "orders"), random_order(seed))
 
 
@@ -122,7 +123,7 @@ def test_concurrent_readers_get_the_same_answers(root: str, alone: dict[int, str
 
 @pytest.mark.parametrize("question", ["top", "quantile", "histogram"])
 def test_a_question_opens_each_file_once(root: str, question: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only one profile stays open, and other readers use another one meanwhile."""
+    """This holds although only one profile stays open, and another reader opens a different one during the question."""
     monkeypatch.setattr(profiles, "_OPEN_PROFILES", 1)
     shared, opened = open_table(root, "orders"), list[str]()
     plain_open, plain_statistics = ObjectStore.open_parquet, ProfileReader.statistics

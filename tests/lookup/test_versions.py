@@ -155,7 +155,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Table:
 @settings(max_examples=max(30, settings().max_examples // 10))
 @given(data=st.data())
 def test_a_range_of_a_histogram_has_the_bins_that_overlap_it(measured: Table, data: st.DataObject) -> None:
-    """Bins are unchanged, and no other bin has values in the range."""
+    """The bins of the range equal those of the full histogram, and no other bin has values in the range."""
     column = data.draw(st.sampled_from(["i", "f"]))
     bound = st.one_of(st.none(), st.integers(-(10**8), 10**8))
     lower, upper = data.draw(bound), data.draw(bound)
@@ -182,7 +182,8 @@ def test_range_bounds_may_be_infinite_or_nan_but_not_invalid(measured: Table) ->
 
 
 def test_a_panic_in_a_thread_is_raised_by_the_caller() -> None:
-    """Panics of libraries in Rust are no subclass of Exception. The caller would wait without end."""
+    """A panic of a library in Rust is no subclass of `Exception`. If threads did not pass it on, the caller would wait
+    forever."""
     panic = pl.exceptions.PanicException
 
     def fail(item: object) -> None:
