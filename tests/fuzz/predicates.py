@@ -94,9 +94,9 @@ class Several(Predicate):
     parts: Sequence[Predicate]
 
     def holds(self, row: Row) -> Logic:
-        outcome = [part.holds(row) for part in self.parts]
+        outcomes = [part.holds(row) for part in self.parts]
         decisive = self.word == "or"
-        return decisive if decisive in outcome else None if None in outcome else not decisive
+        return decisive if decisive in outcomes else None if None in outcomes else not decisive
 
     def sql(self) -> str:
         return f" {self.word} ".join(f"({part.sql()})" for part in self.parts)
@@ -118,8 +118,8 @@ class Test(Predicate):
     """Of an expression of Arrow."""
 
     def value(self, row: Row) -> Any:
-        (outcome,) = self.leaf.values(row)
-        return outcome
+        (value,) = self.leaf.values(row)
+        return value
 
     @property
     def kind(self) -> Kind:
@@ -207,8 +207,8 @@ class In(Test):
                 return not self.skips_nulls and any(item.point is None for item in self.literals)
             # Arrow's `is_in` treats NaN as equal to itself.
             return point(self.kind, value) in [item.point for item in self.literals]
-        outcome = [self.compare("=", value, item) for item in self.literals]
-        result = True if True in outcome else None if None in outcome else False
+        comparisons = [self.compare("=", value, item) for item in self.literals]
+        result = True if True in comparisons else None if None in comparisons else False
         return result if result is None or not self.negated else not result
 
     def sql(self) -> str:
@@ -318,6 +318,7 @@ class PredicateDrawer:
         return self._test(ieee)
 
     def _test(self, ieee: bool) -> Predicate:
+        """Draw a test of one column, which compares as Arrow does if `ieee`, and otherwise as SQL does."""
         draw = self.draw
         leaf = draw.choice(self.leaves)
         kind, target = leaf.node.kind, (leaf, self._name(leaf, exact=ieee), ieee)
@@ -350,27 +351,29 @@ class PredicateDrawer:
         return ".".join(parts)
 
     def _like(self, target: tuple[Leaf, str, bool]) -> Predicate:
+        """Draw a `like` test, whose pattern has wildcards and escaped characters at random places."""
         draw = self.draw
         escape = draw.choice(["\\", "\\", "!"])
-        outcome = ""
+        pattern = ""
         for character in draw.choice(["", "a", "ab", "a%b", 'x"y', "it's", "😀", "a" * 70]):
             chosen = draw.random()
-            outcome += "%" if chosen < 0.15 else "_" if chosen < 0.3 else character
-        outcome = "".join(escape + item if item == escape else item for item in outcome)
+            pattern += "%" if chosen < 0.15 else "_" if chosen < 0.3 else character
+        pattern = "".join(escape + item if item == escape else item for item in pattern)
         if draw.random() < 0.3:
-            outcome += escape + draw.choice(["%", "_", escape])
+            pattern += escape + draw.choice(["%", "_", escape])
         if draw.random() < 0.5:
-            outcome += "%"
-        return Like(*target, outcome, escape, draw.random() < 0.4)
+            pattern += "%"
+        return Like(*target, pattern, escape, draw.random() < 0.4)
 
     def _literal(self, leaf: Leaf, kind: Kind, ieee: bool, *, in_list: bool = False) -> Literal:
+        """Draw a literal to compare with a column: null, a value in one of the rows, or another value."""
         draw = self.draw
         if draw.random() < (0.1 if in_list or not ieee else 0.0):
             return Literal("null", None)
         value = kind.drawn(draw)
         if self.rows and draw.random() < 0.7:
-            (outcome,) = leaf.values(draw.choice(self.rows))
-            value = value if outcome is None else outcome
+            (stored,) = leaf.values(draw.choice(self.rows))
+            value = value if stored is None else stored
         if ieee:
             if kind.family == "float" and not in_list and draw.random() < 0.3:
                 # A double for columns of any type.

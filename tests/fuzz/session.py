@@ -163,11 +163,12 @@ class Session:
         self.draw.seed(self.draw.getrandbits(64))
 
     def _note(self, question: str, error: Exception) -> None:
-        item = [frame for frame in traceback.extract_tb(error.__traceback__) if "/tests/fuzz/" not in frame.filename]
+        """Add an error to the report, with the steps that led to it and the place in the package that raised it."""
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/tests/fuzz/" not in frame.filename]
         location = (
             ""
-            if isinstance(error, AssertionError) or not item
-            else f" at {Path(item[-1].filename).name}:{item[-1].lineno}"
+            if isinstance(error, AssertionError) or not frames
+            else f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}"
         )
         text = f"{type(error).__name__}: {_short(error)}{location}"
         notes = "".join(f"\n    {note}" for note in getattr(error, "__notes__", ()))
@@ -214,23 +215,27 @@ class Session:
             self.report.refused["an expression of Arrow"] += 1
 
     def _check_predicate(self, predicate: Predicate, where: Any) -> None:
+        """Compare `prune`, `estimate` and `count` with the rows that match.
+
+        `where` is `predicate` in a form that the package takes.
+        """
         lookup, state = self._current, self.state
-        meant = {number: row for number, row in state.rows.items() if predicate.holds(row) is True}
+        matching = {number: row for number, row in state.rows.items() if predicate.holds(row) is True}
         answer = lookup.prune(where)
         paths = {}
         for fragment in answer.fragments:
-            item = self._ids(fragment.path) & state.rows.keys()
-            paths[fragment.path] = item
-            count = len(item & meant.keys())
+            ids = self._ids(fragment.path) & state.rows.keys()
+            paths[fragment.path] = ids
+            count = len(ids & matching.keys())
             expect_true(
                 fragment.least <= count <= fragment.most,
                 f"prune: {count} rows of {fragment.path}, not {fragment.least} to {fragment.most}",
             )
-        missed = meant.keys() - set().union(*paths.values())
+        missed = matching.keys() - set().union(*paths.values())
         expect(missed, set(), "prune: rows in files that are left out")
         expect_true(
-            answer.row_bounds[0] <= len(meant) <= answer.row_bounds[1],
-            f"prune: {len(meant)} rows, not {answer.row_bounds}",
+            answer.row_bounds[0] <= len(matching) <= answer.row_bounds[1],
+            f"prune: {len(matching)} rows, not {answer.row_bounds}",
         )
         expect(
             len(answer.eliminated_fragments()),
@@ -239,18 +244,20 @@ class Session:
         )
         limit = self.draw.randrange(5)
         limited = lookup.prune(where, limit=limit)
-        rows = sum(len(self._ids(item.path) & meant.keys()) for item in limited.fragments)
-        expect_true(rows >= min(limit, len(meant)), f"prune: {rows} rows with a limit of {limit}")
+        rows = sum(len(self._ids(item.path) & matching.keys()) for item in limited.fragments)
+        expect_true(rows >= min(limit, len(matching)), f"prune: {rows} rows with a limit of {limit}")
         about = lookup.estimate(where)
-        expect_true(about.lower <= len(meant) <= about.upper, f"estimate: {len(meant)} is not in {about}")
+        expect_true(about.lower <= len(matching) <= about.upper, f"estimate: {len(matching)} is not in {about}")
         expect_true(about.lower <= about.value <= about.upper, f"estimate: {about} is outside of its bounds")
-        expect_true(about.guarantee != "exact" or about.value == len(meant), f"estimate: {len(meant)}, not {about}")
-        expect(lookup.count(where, table=self.config, snapshot="version").value, len(meant), "count")
+        expect_true(
+            about.guarantee != "exact" or about.value == len(matching), f"estimate: {len(matching)}, not {about}"
+        )
+        expect(lookup.count(where, table=self.config, snapshot="version").value, len(matching), "count")
         text = lookup.predicate(where).to_sql()
         expect(lookup.predicate(text).to_sql(), text, "the predicate as text")
-        expect(lookup.count(text, table=self.config).value, len(meant), f"count of the predicate as text, {text}")
+        expect(lookup.count(text, table=self.config).value, len(matching), f"count of the predicate as text, {text}")
         if self.draw.random() < 0.4:
-            self._check_filter(where, meant)
+            self._check_filter(where, matching)
 
     def _check_filter(self, where: Any, meant: dict[int, Any]) -> None:
         lookup, state = self._current, self.state
@@ -289,6 +296,7 @@ class Session:
                 self._check_column(lookup, row, truth, "statistics")
 
     def _partitions(self) -> None:
+        """Check the row count and the statistics of each partition."""
         partition = self.table.partition
         if partition is None:
             return
@@ -310,6 +318,7 @@ class Session:
             expect(total, len(state.rows), "rows of all partitions")
 
     def _sql(self) -> None:
+        """Check the SQL views of the table against the rows. Hidden columns may not show values."""
         lookup, state, metastore = self._current, self.state, self.metastore
         leaves = {paths_of(state.columns)[leaf.keys]: leaf for leaf in state.leaves}
         with _noting("", self.policies):
@@ -366,6 +375,7 @@ class Session:
         return leaf.keys if self.table.supports_renames else leaf.names
 
     def _diff(self) -> None:
+        """Check `diff` with an earlier version: added and removed columns, and columns that it reports as equal."""
         lookup, state = self._current, self.state
         earlier, before = self._earlier()
         with _noting(f"since version {earlier.version.number}", self.policies):
@@ -398,6 +408,7 @@ class Session:
         return leaf.keys in self.hidden[lookup.version.number]
 
     def _changes(self) -> None:
+        """Check `changes` since an earlier version: the frequency of each value before and after."""
         lookup, state = self._current, self.state
         earlier, before = self._earlier()
         paths = {path: leaf for leaf in state.leaves for path in [paths_of(state.columns)[leaf.keys]]}

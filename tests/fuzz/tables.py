@@ -154,29 +154,31 @@ class FuzzTable(ABC):
             self.append()
 
     def drop(self) -> None:
-        result = [
+        """Drop a random column or field of a struct, if the format allows it."""
+        candidates = [
             leaf
             for leaf in leaves_of(self.columns)
             if leaf.node.key != ID
             and leaf.node is not self.partition
             and (len(leaf.nodes) == 1 or (leaf.nodes[-2].form == "struct" and len(leaf.nodes[-2].children) > 1))
         ]
-        if len(self.columns) > 3 and result:
-            leaf = self.draw.choice(result)
+        if len(self.columns) > 3 and candidates:
+            leaf = self.draw.choice(candidates)
             if self._drop(leaf):
                 (self.columns if len(leaf.nodes) == 1 else leaf.nodes[-2].children).remove(leaf.node)
                 self.dropped.add(leaf.node.name)
                 self._after_schema()
 
     def rename(self) -> None:
-        result = [
+        """Rename a random column or field of a struct, if the format allows it."""
+        candidates = [
             leaf
             for leaf in leaves_of(self.columns)
             if leaf.node.key != ID and (len(leaf.nodes) == 1 or leaf.nodes[-2].form == "struct")
         ]
-        if not result:
+        if not candidates:
             return
-        leaf = self.draw.choice(result)
+        leaf = self.draw.choice(candidates)
         beside = self.columns if len(leaf.nodes) == 1 else leaf.nodes[-2].children
         name = self.draw.choice([name for name in self.drawer.names if name not in {node.name for node in beside}])
         if self._rename(leaf, name):
@@ -184,7 +186,8 @@ class FuzzTable(ABC):
             self._after_schema()
 
     def widen(self) -> None:
-        result = [
+        """Change the type of a random column to a wider one, if the format allows it. Then append rows."""
+        candidates = [
             (leaf, wider)
             for leaf in leaves_of(self.columns)
             if leaf.node.kind is not None and leaf.node is not self.partition and leaf.node.key != ID
@@ -194,8 +197,8 @@ class FuzzTable(ABC):
             for wider in _WIDER[name]
             if wider in self.kinds
         ]
-        if result:
-            leaf, wider = self.draw.choice(result)
+        if candidates:
+            leaf, wider = self.draw.choice(candidates)
             if self._widen(leaf, wider):
                 leaf.node.kind = self.kinds[wider]
                 self._after_schema()
@@ -215,7 +218,8 @@ class FuzzTable(ABC):
         return pa.Table.from_arrays(arrays, names=labels)
 
     def _drawn(self, count: int) -> Rows:
-        result: Rows = {}
+        """Draw rows with new ids. About a third of the columns have at most two different values."""
+        rows: Rows = {}
         columns = [node for node in self.columns if node.key != ID]
         few = {node.key: [node.drawn(self.draw, self.nulls) for _ in range(2)] for node in columns}
         alike = {node.key for node in columns if self.draw.random() < 0.3}
@@ -227,9 +231,9 @@ class FuzzTable(ABC):
                 )
             if self.partition is not None:
                 row[self.partition.key] = self.draw.choice(_PARTITIONS)
-            result[number] = row
+            rows[number] = row
         self.next_id += count
-        return result
+        return rows
 
     def _by_partition(self, rows: Rows) -> Iterable[tuple[str | None, Rows]]:
         if self.partition is None:
@@ -289,6 +293,7 @@ class MappedDelta(FuzzTable):
         return metadata(fields, partition, **{"delta.columnMapping.mode": "name"})
 
     def _type(self, node: Node) -> Any:
+        """Return the type of a column in the JSON of a Delta schema."""
         if node.kind is not None:
             return next(name for name, kind in self.kinds.items() if kind is node.kind or kind == node.kind)
         if node.form == "struct":
@@ -297,6 +302,7 @@ class MappedDelta(FuzzTable):
         return list_of(*types) if node.form == "list" else map_of(*types)
 
     def _write(self, rows: Rows) -> list[dict[str, Any]]:
+        """Write a data file for each partition of the rows. Return the actions that add these files."""
         names = {leaf.node.key: f"p{leaf.node.key}" for leaf in leaves_of(self.columns)}
         actions = []
         for value, part in self._by_partition(rows):
@@ -432,6 +438,7 @@ class PlainIceberg(FuzzTable):
         self.table.overwrite(self.arrow(rows))
 
     def _add(self, above: Leaf | None, node: Node) -> bool:
+        """Add a column, or a field of the struct `above`. Return whether Iceberg accepts the new schema."""
         # Existing rows would have null lists.
         if (above is not None and above.is_repeated) or any(leaf.is_repeated for leaf in leaves_of([node])):
             return False
@@ -469,6 +476,7 @@ class PlainIceberg(FuzzTable):
 
 
 def _without_null_lists(node: Node, value: Any) -> Any:
+    """Return a value with empty lists and maps in place of null ones, at any depth."""
     if node.form == "struct" and value is not None:
         return {child.key: _without_null_lists(child, value.get(child.key)) for child in node.children}
     if node.form == "list":
@@ -625,7 +633,10 @@ class Lance(FuzzTable):
         return True
 
     def _altered(self, leaf: Leaf, alter: Callable[[Any, str], object]) -> bool:
-        """Alter a column and return True, or return False, because pylance resolves only plain names."""
+        """Alter a column and return True.
+
+        Return False for a name that is no identifier, which pylance does not resolve.
+        """
         if not all(name.isidentifier() for name in leaf.names):
             return False
         alter(self._dataset, ".".join(leaf.names))

@@ -76,11 +76,11 @@ def read_index(store: ObjectStore, files: PartitionIndex) -> dict[str, dict[str,
     hidden = {*files.removed, *(partition.key for partition in files.unindexed)}
     result: dict[str, dict[str, ColumnStatistics]] = {key: {} for key in keys if key not in hidden}
     for name in ("a", "b", "c", "d.e") if keys else ():
-        for locations, table in reader.column(name):
-            for location, row in zip(locations.tolist(), parse_statistics_rows(table), strict=True):
-                if keys[location] in result:
-                    assert name not in result[keys[location]]
-                    result[keys[location]][name] = row
+        for positions, table in reader.column(name):
+            for position, row in zip(positions.tolist(), parse_statistics_rows(table), strict=True):
+                if keys[position] in result:
+                    assert name not in result[keys[position]]
+                    result[keys[position]][name] = row
     for partition in files.unindexed:
         result[partition.key] = rows_of(int(partition.path))
     return result

@@ -43,8 +43,7 @@ def tables(draw: st.DrawFn) -> tuple[dict[str, list[Any]], int]:
     few = {name: draw(st.lists(st.one_of(st.none(), STORED[name].values), min_size=1, max_size=6)) for name in kinds}
     picks = draw(st.lists(st.integers(0, 5), min_size=2, max_size=25))
     columns = {
-        name: [choices[(at + location) % len(choices)] for at, location in enumerate(picks)]
-        for name, choices in few.items()
+        name: [choices[(at + pick) % len(choices)] for at, pick in enumerate(picks)] for name, choices in few.items()
     }
     return columns, draw(st.integers(1, len(picks) - 1))
 
@@ -95,12 +94,13 @@ def test_answers_are_those_of_plain_python(tmp_path_factory: pytest.TempPathFact
 
 
 def assert_answers(table: Table, name: str, values: list[Any], requested: list[Any], partition: str | None) -> None:
+    """Compare quantiles, ranks, frequencies and spread of a column with those of `values` in plain Python."""
     facts = Facts([in_class(name, value) for value in values])
     numbers, n = facts.numbers, len(facts.numbers)
     for result, q in zip(table.quantile(name, FRACTIONS, partition=partition), FRACTIONS, strict=True):
-        location = max(1, math.ceil(Fraction(str(q)) * n)) - 1
+        position = max(1, math.ceil(Fraction(str(q)) * n)) - 1
         assert result.guarantee == "exact"
-        assert plain(result.value) == (numbers[location] if numbers else None), (name, q, partition)
+        assert plain(result.value) == (numbers[position] if numbers else None), (name, q, partition)
     for value in requested:
         scalar, wanted = in_class(name, value), as_scalar(name, value)
         less = sum(key(other) < key(scalar) for other in numbers)

@@ -145,8 +145,8 @@ def change(path: Path, column: str) -> bool:
         if row is None:
             continue
         values[row] = different_value(values[row])
-        location, field = table.schema.get_field_index(column), table.schema.field(column)
-        groups[at] = table.set_column(location, field, pa.array(values, field.type))
+        index, field = table.schema.get_field_index(column), table.schema.field(column)
+        groups[at] = table.set_column(index, field, pa.array(values, field.type))
         with pq.ParquetWriter(path, file.schema_arrow) as writer:
             for group in groups:
                 writer.write_table(group)

@@ -105,6 +105,7 @@ def parts(key: Key) -> tuple[Any, ...]:
 
 
 def _compare_parts(left: Any, right: Any) -> int:
+    """Return -1, 0 or 1 for the order of two parts of a key. Null is first, and NaN last."""
     if left is None or right is None:
         return (left is not None) - (right is not None)
     if isinstance(left, float) and (isnan(left) or isnan(right)):
@@ -115,13 +116,14 @@ def _compare_parts(left: Any, right: Any) -> int:
 
 
 def compare(left: Key, right: Key, descending: Sequence[bool] = ()) -> int:
-    """Return a negative number, zero or a positive number: the total order of keys. Parts ascend unless in
-    `descending`.
+    """Return a negative number if `left` is before `right`, zero if they are equal, and otherwise a positive number.
+
+    `descending` has a flag for each part of the keys. Parts without a flag ascend.
     """
     for number, (one_part, other) in enumerate(zip(parts(left), parts(right), strict=True)):
-        result_ = _compare_parts(one_part, other)
-        if result_:
-            return -result_ if number < len(descending) and descending[number] else result_
+        order = _compare_parts(one_part, other)
+        if order:
+            return -order if number < len(descending) and descending[number] else order
     return 0
 
 
@@ -163,6 +165,7 @@ def inputs(node: Produced, groups: Mapping[str, Groups], key: Key) -> list[list[
 
 
 def _evaluate_stage(node: Produced, state: State, previous: State) -> None:
+    """Compute all rows of a stage by its function, and store them in `state`."""
     keys = ordered({key for feeder in node.feeders for key in state.groups[feeder]})
     rows: list[tuple[Key, Key, Value]] = []
     for key in keys:
@@ -180,7 +183,7 @@ def _evaluate_stage(node: Produced, state: State, previous: State) -> None:
         by_target[row[0]].append(row)
         groups[row[0]].append(row[2])
     state.groups[node.name] = groups
-    state.content[node.name] = [row for result_ in by_target.values() for row in result_]
+    state.content[node.name] = [row for target_rows in by_target.values() for row in target_rows]
     pairs: dict[Key, set[Key]] = {}
     for target, key, _ in rows:
         pairs.setdefault(key, set()).add(target)
@@ -204,30 +207,31 @@ def _ids(node: Produced, live: set[Key], state: State, previous: State) -> dict[
 def _founders(node: Produced, rows: Sequence[tuple[Key, Key, Value]], state: State, previous: State) -> dict[Key, Any]:
     """Return the founders of the previous state; new target keys get the value of their first row, by source key."""
     assert node.founded is not None
-    earlier, result_ = previous.founders.get(node.name, {}), {}
+    earlier, founders = previous.founders.get(node.name, {}), {}
     for target, _, value in rows:
-        if target not in result_:
-            result_[target] = earlier[target] if target in earlier else parts(value)[node.founded[1]]
-    state.founders[node.name] = result_
-    return result_
+        if target not in founders:
+            founders[target] = earlier[target] if target in earlier else parts(value)[node.founded[1]]
+    state.founders[node.name] = founders
+    return founders
 
 
 def _with(value: Value, position: int, number: Any) -> Value:
-    result_ = list(parts(value))
-    result_[position] = number
-    return plain(tuple(result_))
+    columns = list(parts(value))
+    columns[position] = number
+    return plain(tuple(columns))
 
 
 def _evaluate_sum(node: Summed, state: State) -> None:
+    """Compute the totals of each group, and store them in `state`. A group whose totals are all 0 is left out."""
     totals: dict[Key, list[Any]] = {}
     for feeder in node.feeders:
         for key, values in state.groups[feeder].items():
             for value in values:
                 group, amounts = node.select(key, value)
-                result_ = totals.setdefault(one(group), [0] * len(amounts))
+                group_totals = totals.setdefault(one(group), [0] * len(amounts))
                 for number, amount in enumerate(amounts):
-                    result_[number] += amount
-    live = ordered((key for key, result_ in totals.items() if any(result_)), node.descending)
+                    group_totals[number] += amount
+    live = ordered((key for key, group_totals in totals.items() if any(group_totals)), node.descending)
     state.groups[node.name] = {key: [plain(tuple(totals[key]))] for key in live}
     state.content[node.name] = [(key, None, plain(tuple(totals[key]))) for key in live]
 

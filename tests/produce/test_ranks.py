@@ -72,26 +72,29 @@ def test_ranks_in_many_runs_equal_those_of_sorted_rows(store: ObjectStore, seed:
 
 
 def check(ranks: Ranks, counts: Counter[tuple[str, int]], draw: Random, sign: int) -> None:
+    """Compare the ranks with a sorted list of values. `sign` is -1 if values descend."""
     assert ranks.total() == sum(counts.values())
     for column in "abcd":
         prefix = pa.table({"column": [column]})
-        amounts = {sign * value: count for (column_number, value), count in counts.items() if column_number == column}
-        values_ = [value for value in sorted(amounts) for _ in range(amounts[value])]
-        assert ranks.total(prefix) == len(values_)
+        amounts = {sign * value: count for (other, value), count in counts.items() if other == column}
+        ascending = [value for value in sorted(amounts) for _ in range(amounts[value])]
+        assert ranks.total(prefix) == len(ascending)
         low, high = sorted(sign * draw.randrange(-1, 61) for _ in range(2))
         keys = pa.table({"column": [column] * 2, "value": [sign * low, sign * high]})
-        assert ranks.rank(keys) == [bisect_left(values_, low), bisect_left(values_, high)]
-        between = bisect_right(values_, high) - bisect_left(values_, low)
+        assert ranks.rank(keys) == [bisect_left(ascending, low), bisect_left(ascending, high)]
+        between = bisect_right(ascending, high) - bisect_left(ascending, low)
         assert ranks.count_between(keys.slice(0, 1), keys.slice(1)) == between
-        for rank in {0, len(values_) - 1, *draw.sample(range(len(values_)), min(2, len(values_)))} if values_ else ():
-            value, count = values_[rank], amounts[values_[rank]]
+        for rank in (
+            {0, len(ascending) - 1, *draw.sample(range(len(ascending)), min(2, len(ascending)))} if ascending else ()
+        ):
+            value, count = ascending[rank], amounts[ascending[rank]]
             assert ranks.at_rank(prefix, rank).to_pylist() == [
                 {
                     "column": column,
                     "value": sign * value,
                     "frequency": count,
                     "other": 7 * count,
-                    "rank": bisect_left(values_, value),
+                    "rank": bisect_left(ascending, value),
                 }
             ]
 

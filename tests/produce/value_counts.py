@@ -79,17 +79,17 @@ def nodes(kind: str) -> list[Any]:
 
 def table(kind: str, rows: Iterable[tuple[int, int, int]]) -> pa.Table:
     """Return a table of column, number of a value, and frequency."""
-    table_ = list(rows)
+    drawn_rows = list(rows)
     columns = [
-        pa.array([row[0] for row in table_], pa.int32()),
-        array(kind, [row[1] for row in table_]),
-        pa.array([row[2] for row in table_], pa.int64()),
+        pa.array([row[0] for row in drawn_rows], pa.int32()),
+        array(kind, [row[1] for row in drawn_rows]),
+        pa.array([row[2] for row in drawn_rows], pa.int64()),
     ]
     return pa.table(columns, names=["column", "value", "frequency"])
 
 
 def pieces(everything: pa.Table) -> list[pa.RecordBatch]:
-    """Return a function that yields the rows of a delta in pieces."""
+    """Return the rows of a delta in batches of at most two."""
     return everything.to_batches(max_chunksize=2)
 
 
@@ -152,51 +152,51 @@ class TableValueCounts:
         counted = sorted((column, value, count) for (column, value), count in self.counts.items())
         assert self.rows("values", "column", "value", "frequency") == counted
         by_frequency = sorted((column, -count, value) for column, value, count in counted if count > 1)
-        table_ = self.rows("frequencies", "column", "frequency", "value", "values")
-        assert table_ == [(column, -count, value, 1) for column, count, value in by_frequency]
+        frequencies = self.rows("frequencies", "column", "frequency", "value", "values")
+        assert frequencies == [(column, -count, value, 1) for column, count, value in by_frequency]
         facts = sorted(Counter((column, count) for column, _, count in counted).items())
         assert self.rows("facts", "column", "frequency", "values") == [(*key, number) for key, number in facts]
 
     def check_update(self, previous: Amounts) -> None:
         """Assert that the update of the values is the typed difference."""
         update = self.flow.view(self.state).update("values")
-        table_ = self._plain(update, ("column", "value", "_change", "frequency", "_before_frequency"))
+        changes = self._plain(update, ("column", "value", "_change", "frequency", "_before_frequency"))
         expected = []
         for key in sorted(previous.keys() | self.counts.keys()):
             before, now = previous.get(key), self.counts.get(key)
             if before != now:
                 change = "add" if before is None else "delete" if now is None else "update"
                 expected.append((*key, change, now, before))
-        assert table_ == expected
+        assert changes == expected
 
     def check_ranks(self, random: Random) -> None:
         """Compare ranks with a sort of all rows."""
         ranks = self.flow.view(self.state).ranks("values", "frequency")
         every = sorted(key for key, count in self.counts.items() for _ in range(count))
         for column in {column for column, _ in self.counts} | {99}:
-            values_ = [value for other, value in every if other == column]
+            column_values = [value for other, value in every if other == column]
             prefix = pa.table({"column": pa.array([column], pa.int32())})
-            assert ranks.total(prefix) == len(values_)
+            assert ranks.total(prefix) == len(column_values)
             keys = [random.randrange(len(ORDERED[self.kind])) for _ in range(2)]
-            assert ranks.rank(self._keys(column, keys)) == [sum(value < key for value in values_) for key in keys]
+            assert ranks.rank(self._keys(column, keys)) == [sum(value < key for value in column_values) for key in keys]
             low, high = self._keys(column, keys[:1]), self._keys(column, keys[1:])
-            assert ranks.count_between(low, high) == sum(keys[0] <= value <= keys[1] for value in values_)
-            for rank in random.sample(range(len(values_)), min(3, len(values_))):
+            assert ranks.count_between(low, high) == sum(keys[0] <= value <= keys[1] for value in column_values)
+            for rank in random.sample(range(len(column_values)), min(3, len(column_values))):
                 (row,) = self._plain(ranks.at_rank(prefix, rank), ("column", "value", "frequency", "rank"))
                 assert row == (
                     column,
-                    values_[rank],
-                    values_.count(values_[rank]),
-                    values_.index(values_[rank]),
+                    column_values[rank],
+                    column_values.count(column_values[rank]),
+                    column_values.index(column_values[rank]),
                 )
 
     def _keys(self, column: int, numbers: Sequence[int]) -> pa.Table:
         columns = [pa.array([column] * len(numbers), pa.int32()), array(self.kind, numbers)]
         return pa.table(columns, names=["column", "value"])
 
-    def _plain(self, table_: pa.Table, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    def _plain(self, stored: pa.Table, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         lists = [
-            numbers_of(self.kind, table_[name]) if name == "value" else table_[name].to_pylist() for name in columns
+            numbers_of(self.kind, stored[name]) if name == "value" else stored[name].to_pylist() for name in columns
         ]
         return list(zip(*lists, strict=True))
 

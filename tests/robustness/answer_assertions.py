@@ -79,6 +79,7 @@ def leaves_of(live: pa.Table) -> Iterator[list[Leaf]]:
         connection.register("live", live)
 
         def leaves(path: str, type_: pa.DataType, query: str) -> Iterator[Leaf]:
+            """Yield a column and the columns inside it, each with a query for its values."""
             yield Leaf(path, type_, query, "(true)", connection)
             below: list[tuple[str, pa.DataType, str]] = []
             if pa.types.is_struct(type_):
@@ -178,6 +179,7 @@ def assert_column(lookup: Table, row: ColumnStatistics, leaf: Leaf, table: Table
 
 
 def assert_bounds(row: ColumnStatistics, leaf: Leaf, location: Any) -> None:
+    """Compare minimum, maximum, sum and lengths of a column with those of its values. Long texts have cut bounds."""
     values, counts = leaf.finite, leaf.counts
     least, greatest = (values[0], values[-1]) if values else (None, None)
     if isinstance(greatest, str) and max(map(len, values)) > _LONG // 2:
@@ -254,20 +256,20 @@ def assert_custom_statistics(row: ColumnStatistics, leaf: Leaf, location: Any) -
     """Compare the statistics that the package ships, computed from the values by their descriptions."""
     texts = pa.types.is_string(leaf.type)
     for name, part in row.user_defined.items():
-        lookup = part.value.as_py()
+        result = part.value.as_py()
         if name == "common_prefix" and texts:
             expected: Any = _common(leaf.finite)
-            assert lookup == expected, (location, name)
+            assert result == expected, (location, name)
         elif name == "string_patterns" and texts:
             patterns = {"empty": "", "word": r"[^\W\d_]+", "e-mail": r"[^@\s]+@[^@\s]+\.[^@\s]+", "url": r"https://\S+"}
-            shares = {part["pattern"]: part["share"] for part in lookup or ()}
+            shares = {part["pattern"]: part["share"] for part in result or ()}
             for pattern, expression in patterns.items():
                 fits = sum(n for value, n in leaf.counts.items() if re.fullmatch(expression, value))
                 assert shares.get(pattern, 0) == pytest.approx(fits / max(1, leaf.values)), (location, name, pattern)
         elif name == "benford_distance":
-            assert lookup == pytest.approx(_benford(leaf.counts)), (location, name)
+            assert result == pytest.approx(_benford(leaf.counts)), (location, name)
         elif name == "share_outside_fences" and part.guarantee != "absent":
-            assert lookup == pytest.approx(_outside(leaf)), (location, name)
+            assert result == pytest.approx(_outside(leaf)), (location, name)
 
 
 def _common(texts: list[str]) -> str | None:
@@ -279,6 +281,7 @@ def _common(texts: list[str]) -> str | None:
 
 
 def _benford(counts: Counter[Any]) -> float | None:
+    """Return the mean distance of the shares of first digits from Benford's law; None without a digit."""
     digits: Counter[int] = Counter()
     for value, count in counts.items():
         if value != "nan" and value:
@@ -289,6 +292,7 @@ def _benford(counts: Counter[Any]) -> float | None:
 
 
 def _outside(leaf: Leaf) -> float | None:
+    """Return the share of values that lie more than 1.5 times the interquartile range outside of the quartiles."""
     values = [Fraction(value) for value in leaf.finite for _ in range(leaf.counts[value])]
     if not values:
         return None

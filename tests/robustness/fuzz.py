@@ -37,13 +37,13 @@ def mutated(data: bytes, seed: int) -> tuple[bytes, str]:
 
 
 def _flip(data: bytes, rng: random.Random) -> tuple[bytes, str]:
-    result = bytearray(data)
-    locations = [rng.randrange(len(data)) for _ in range(rng.choice((1, 1, 1, 2, 4)))] if data else []
-    for location in locations:
-        result[location] = rng.choice(
-            (0, 127, 128, 255, rng.randrange(256), result[location] ^ (1 << rng.randrange(8)))
+    changed = bytearray(data)
+    positions = [rng.randrange(len(data)) for _ in range(rng.choice((1, 1, 1, 2, 4)))] if data else []
+    for position in positions:
+        changed[position] = rng.choice(
+            (0, 127, 128, 255, rng.randrange(256), changed[position] ^ (1 << rng.randrange(8)))
         )
-    return bytes(result), f"other bytes at {locations}"
+    return bytes(changed), f"other bytes at {positions}"
 
 
 def _cut(data: bytes, rng: random.Random) -> tuple[bytes, str]:
@@ -53,10 +53,10 @@ def _cut(data: bytes, rng: random.Random) -> tuple[bytes, str]:
 
 
 def _grow(data: bytes, rng: random.Random) -> tuple[bytes, str]:
-    location = rng.choice((0, len(data), rng.randrange(len(data) + 1)))
+    position = rng.choice((0, len(data), rng.randrange(len(data) + 1)))
     first = rng.randrange(len(data) + 1)
     more = rng.choice((rng.randbytes(rng.randrange(1, 64)), data[first : first + rng.randrange(1, 200)], b"\0" * 4096))
-    return data[:location] + more + data[location:], f"{len(more)} bytes more at {location}"
+    return data[:position] + more + data[position:], f"{len(more)} bytes more at {position}"
 
 
 def _zero(data: bytes, rng: random.Random) -> tuple[bytes, str]:

@@ -48,7 +48,7 @@ def check(folder: Path, number: int, pairs: int) -> int:
     for at, rows in enumerate(fragments):
         part = uri / f"part={at % 2}"
         part.mkdir(exist_ok=True)
-        numbered = [{**row, "n": at * 100 + location} for location, row in enumerate(plain(rows))]
+        numbered = [{**row, "n": at * 100 + position} for position, row in enumerate(plain(rows))]
         every += numbered
         table = table_of(rows).append_column("n", pa.array([row["n"] for row in numbered], pa.int64()))
         pq.write_table(table, part / f"{at}.parquet")
@@ -59,7 +59,7 @@ def check(folder: Path, number: int, pairs: int) -> int:
     config = MetastoreConfig(root=str(folder / f"root{number}"), tables=[table_config], engine="auto")
     refresh(config, table_config, no_spark)
     lookup = open_table(config.root, "t")
-    location = lookup.version.schema.get_field_index("n")
+    column_index = lookup.version.schema.get_field_index("n")
     skipped = 0
     for node in requested:
         where = sql(node)
@@ -68,7 +68,7 @@ def check(folder: Path, number: int, pairs: int) -> int:
         result: Counter[int] = Counter()
         for filter_, planned in ((None, plan.full_fragments), (plan.filter, plan.partial_fragments)):
             for fragment in planned:
-                for batch in matching_rows(filter_, plan.snapshot.schema, [location], fragment):
+                for batch in matching_rows(filter_, plan.snapshot.schema, [column_index], fragment):
                     result.update(batch.column(0).to_pylist())
         assert result == wanted, where
         pruning, about = lookup.prune(where), lookup.estimate(where)

@@ -23,14 +23,15 @@ FALSE_BOUNDS = {("delta/kernel_parsed-stats", "ts_col")}
 
 
 def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]], question: Question) -> None:
+    """Compare the result of a scan, and the bounds before it, with the rows that match."""
     wanted = Counter(repr([order(key) for key in row]) for row in rows if question.holds(row[question.column]))
     answer = (name, question.where)
     plan = plan_scan(lookup, table, question.where, "now")
-    locations = list(range(len(plan.snapshot.schema)))
+    columns_read = list(range(len(plan.snapshot.schema)))
     result: Counter[str] = Counter()
     for row_filter, fragments in ((None, plan.full_fragments), (plan.filter, plan.partial_fragments)):
         for fragment in fragments:
-            for batch in matching_rows(row_filter, plan.snapshot.schema, locations, fragment):
+            for batch in matching_rows(row_filter, plan.snapshot.schema, columns_read, fragment):
                 columns = [keys(column) for column in batch.columns]
                 result.update(repr([order(key) for key in row]) for row in zip(*columns, strict=True))
     assert result == wanted, answer

@@ -49,12 +49,13 @@ def move_files(paths: set[str], folder: Path) -> None:
 
 
 def check(spark: SparkSession, folder: Path, number: int, count: int) -> None:
+    """Write random rows as a table. Compare Spark's answers to random predicates with the rows that match."""
     draw = random.Random(number)
     parts = example(st.lists(rows_of(most=8), min_size=2, max_size=4), draw, 3)[-1]
     every = []
     uri = folder / f"lake{number}"
     for at, rows in enumerate(parts):
-        numbered = [{**row, "n": at * 100 + location} for location, row in enumerate(plain(rows))]
+        numbered = [{**row, "n": at * 100 + position} for position, row in enumerate(plain(rows))]
         every += numbered
         part = uri / f"part={at % 2}"
         part.mkdir(parents=True, exist_ok=True)

@@ -29,6 +29,7 @@ NAMES = ["a", "b", "a.b", "b.key", "key", "value", "element", "a.b.key", "a`b", 
 
 
 def draw_type(draw: random.Random, depth: int, among: Sequence[str] = NAMES) -> pa.DataType:
+    """Draw a type. It is nested at most `depth` levels deep, and its fields have names out of `among`."""
     kind = draw.choice(["leaf", "leaf", "struct", "list", "map"]) if depth else "leaf"
     if kind == "struct":
         names = draw.sample(among, draw.randint(1, 3))
@@ -41,7 +42,7 @@ def draw_type(draw: random.Random, depth: int, among: Sequence[str] = NAMES) -> 
 
 
 def enclosing_leaf_indexes(field: pa.Field, parents: tuple[int, ...] = (), start: int = 0) -> Iterator[tuple[int, ...]]:
-    """Return for each leaf column of a field, depth first, the indexes of its enclosing columns."""
+    """Yield for each leaf column of a field, depth first, the indexes of its enclosing columns."""
     yield parents
     index = start + 1
     for _, child in children(field.type):
@@ -53,16 +54,19 @@ def enclosing_leaf_indexes(field: pa.Field, parents: tuple[int, ...] = (), start
 def leaf_paths_of_schema(schema: pa.Schema) -> list[list[str]]:
     """Return the dotted paths of all leaf columns, including duplicates."""
 
-    def walk(field: pa.Field, enclosing_leaf_indexes: str) -> Iterator[str]:
-        yield enclosing_leaf_indexes + field.name
+    def walk(field: pa.Field, prefix: str) -> Iterator[str]:
+        yield prefix + field.name
         for name, child in children(field.type):
-            yield from walk(child.with_name(name), f"{enclosing_leaf_indexes}{field.name}.")
+            yield from walk(child.with_name(name), f"{prefix}{field.name}.")
 
     return [list(walk(field, "")) for field in schema]
 
 
 def test_policies_go_down_the_tree_of_columns() -> None:
-    """Not by path prefixes: two thousand random schemas have names that look like paths of other columns."""
+    """A policy applies to the columns inside a column, and not to all paths with the same prefix.
+
+    Two thousand random schemas have names that look like paths of other columns.
+    """
     hidden = 0
     for seed in range(2000):
         draw = random.Random(seed)
@@ -152,10 +156,11 @@ def test_a_hidden_column_is_hidden_after_another_takes_its_path(tmp_path: Path) 
 
 
 def draw_value(draw: random.Random, kind: pa.DataType) -> object:
+    """Draw a value of the type `kind`, or null."""
     if draw.random() < 0.1:
         return None
     if pa.types.is_struct(kind):
-        return {config.name: draw_value(draw, config.type) for config in kind}
+        return {field.name: draw_value(draw, field.type) for field in kind}
     if pa.types.is_map(kind):
         return [(f"k{draw.randrange(5)}", draw_value(draw, kind.item_type))]
     if pa.types.is_list(kind):

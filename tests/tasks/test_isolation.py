@@ -86,7 +86,7 @@ def test_two_crashing_files_among_thousands(no_idle_children: None) -> None:
     numbers = list(range(5000))
     numbers[1234], numbers[4321] = tasks.SEGV, tasks.KILL
     outcomes = double_all(numbers, threads=4, chunk_size=100)
-    fatal = [location for location, outcome in enumerate(outcomes) if isinstance(outcome, FatalFileError)]
+    fatal = [index for index, outcome in enumerate(outcomes) if isinstance(outcome, FatalFileError)]
     assert fatal == [1234, 4321]
     assert "signal 11, segmentation fault" in str(outcomes[1234])
     assert "more memory than there is" in str(outcomes[4321])
