@@ -100,6 +100,7 @@ def folder_store(folder: Path, latency: float = 0.0) -> Iterator[FolderStore]:
         disable_nagle_algorithm = True
 
         def do_GET(self) -> None:
+            """Answer a request for an object, a range of it, or a list of objects, as S3 does."""
             time.sleep(latency)
             url = urlsplit(self.path)
             query = {name: values[0] for name, values in parse_qs(url.query).items()}

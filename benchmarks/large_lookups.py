@@ -116,6 +116,7 @@ def _lookups(fragments: int) -> Iterator[tuple[str, Callable[[Table], object], t
 def _measure(
     local: ObjectStore, requests: Requests, name: str, lookup: Callable[[Table], object], goals: tuple[float, float]
 ) -> list[Row]:
+    """Print and return the times of a lookup with warm and cold caches. `goals` are the times to reach, in seconds."""
     table = Metastore(local.uri()).table(_TABLE)
     lookup(table)
     started = time.process_time()

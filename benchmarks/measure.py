@@ -141,6 +141,7 @@ class CpuTime:
         return sum(one.ru_utime + one.ru_stime for one in used)
 
     def _of_others(self) -> dict[str, float]:
+        """Return the CPU seconds of descendants of this process, by `jvm` and `workers`. Excluded ones do not count."""
         total = {"jvm": 0.0, "workers": 0.0}
         processes = running_processes()
         for pid, process in processes.items():

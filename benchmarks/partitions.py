@@ -69,6 +69,7 @@ def run() -> list[Row]:
 
 
 def _questions() -> list[tuple[str, str, Callable[[Table], object]]]:
+    """Return lookups of random columns and partitions, each as (its name, the table to ask, the function)."""
     draw = random.Random(5)
 
     def column() -> str:
@@ -117,6 +118,7 @@ def _questions() -> list[tuple[str, str, Callable[[Table], object]]]:
 
 
 def _times(folder: str, name: str, ask: Callable[[Table], object]) -> tuple[list[float], list[float], str]:
+    """Return (times of a lookup with warm caches, times with cold ones, a text on what a cold lookup reads)."""
     table = Metastore(folder).table(name)
     ask(table)
     with count_io() as meter:

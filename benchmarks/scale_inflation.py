@@ -111,6 +111,7 @@ class _Inflation:
         return files
 
     def _write(self, kind: EntryKind[Any], stored: StoredEntries[Any]) -> SegmentFiles:
+        """Write the stored entries of one kind, and copies of a template for each day, as one segment."""
         rows = stored.read_rows()
         rows = rows.take(pc.sort_indices(rows.column(0)))
         template = self._template(kind, rows)

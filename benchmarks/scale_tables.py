@@ -164,7 +164,7 @@ class SyntheticTable(ABC):
         self._apply(change, "rewrite")
 
     def restore(self) -> None:
-        """Return to the state before the last commit."""
+        """Make the state before the last commit current again."""
         last = self._history[-1]
         self._apply(Change(last.removed, last.added), "restore")
 
@@ -281,6 +281,7 @@ class DeltaTable(SyntheticTable):
         }
 
     def _checkpoint(self, files: Sequence[DataFile], *, is_first: bool) -> pa.Table:
+        """Return the rows of a Delta checkpoint that adds `files`. If `is_first`, protocol and metadata come first."""
         adds = pa.StructArray.from_arrays(
             [
                 pa.array([file.path for file in files]),
@@ -380,6 +381,7 @@ class IcebergTable(SyntheticTable):
         self._write_list()
 
     def _commit(self, change: Change, operation: str) -> None:
+        """Write a snapshot with the changed files. The operation `restore` makes the previous snapshot current."""
         if operation == "restore":
             # The table's state is an earlier snapshot again.
             self._manifests = self._before.pop()

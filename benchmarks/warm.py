@@ -92,6 +92,7 @@ def _measure(way: str, commits: int) -> list[dict[str, float]]:
 
 
 def _once(folder: Path, instance: DagsterInstance, port: int, version: int) -> dict[str, float]:
+    """Commit once. Return the seconds of each step between the commit and the new version on Dagster's page."""
     _await_quiet(instance)
     committed = _commit(folder, version)
     seen = _await_version(port, version)
@@ -115,6 +116,7 @@ def _once(folder: Path, instance: DagsterInstance, port: int, version: int) -> d
 
 
 def _commit(folder: Path, number: int) -> float:
+    """Append random rows to the table: 10,000 in the first commit, and 500 in each later one. Return the time."""
     draw = random.Random(number)
     count = 10_000 if number == 0 else 500
     rows = pa.table(
@@ -168,6 +170,7 @@ def _await_version(port: int, version: int) -> float:
 
 
 def _read_port(port: int) -> int | None:
+    """Return the newest version that Dagster's page shows; None if there is none, or no answer."""
     request = Request(
         f"http://127.0.0.1:{port}/graphql", json.dumps({"query": _QUERY}).encode(), {"Content-Type": "application/json"}
     )

@@ -117,6 +117,7 @@ def redact(text: str) -> str:
 
 
 def _without_query(match: re.Match[str]) -> str:
+    """Return the matched word. If it is a URI with a query, `***` takes the place of the query."""
     word = match[0]
     scheme = _SCHEME.search(word) if "://" in word else None
     mark = _QUERY_MARK.search(word, scheme.end()) if scheme else None

@@ -167,6 +167,7 @@ def _open_reader(data: Any) -> pa.RecordBatchReader:
 
 
 def _arrow_reader(data: Any) -> pa.RecordBatchReader:
+    """Do the same as `_open_reader`, but raise ArrowException for data that Arrow cannot represent."""
     if not hasattr(data, "__arrow_c_stream__"):
         # Datasets of pyarrow, data frames of Spark, lazy frames of Polars.
         if hasattr(data, "scanner"):

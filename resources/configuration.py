@@ -116,6 +116,7 @@ class Configuration:
         return self._with_listings(lambda config: load_listings(config, LOAD_TIMEOUT, self.state.databases))
 
     def _with_listings(self, list_all: Callable[[MetastoreConfig], tuple[DatabaseListing, ...]]) -> "Configuration":
+        """Return a copy with the result of `list_all` as its listings, or this object if it has listings."""
         if self.listings is not None:
             return self
         config = self.unresolved()

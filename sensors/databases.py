@@ -85,6 +85,7 @@ def database_sensor(
         "location if its tables are others.",
     )
     def tables(context: SensorEvaluationContext) -> SensorResult:
+        """Compare the database's tables with the loaded ones. If they differ, request a reload of the code location."""
         with hide_secrets():
             listings = runner.run(list_tables, tick_timeout())
             if not listings:

@@ -14,7 +14,7 @@ _LEAVES = (str, bytes, int, float, bool, type(None), type, types.ModuleType, pa.
 
 
 def scalars_in(value: Any, path: str = "", visited: set[int] | None = None) -> Iterator[str]:
-    """Return the paths of all scalars in a value, at any depth: in data classes, containers, partial functions,
+    """Yield the paths of all scalars in a value, at any depth: in data classes, containers, partial functions,
     closures.
     """
     visited = set() if visited is None else visited
@@ -29,6 +29,7 @@ def scalars_in(value: Any, path: str = "", visited: set[int] | None = None) -> I
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the values inside a value, each with its name: items, attributes, or what a function holds on to."""
     if isinstance(value, Mapping):
         for key, part in value.items():
             yield f"{key!r}", (key, part)

@@ -194,7 +194,7 @@ def test_quantiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.long
 def test_fingerprints() -> None:
-    """In a subprocess, because it needs its own Spark session."""
+    """The benchmark runs in a subprocess, because it needs its own Spark session."""
     environment = {**os.environ, "METASTORE_BENCH_PRINTS": "40000"}
     command = [sys.executable, "-m", "benchmarks", "fingerprints"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -225,7 +225,7 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 
 def test_keys_without_a_value_are_absent(tmp_path: Path) -> None:
-    """As when everything below a key is commented out."""
+    """A key has no value if everything below it is commented out."""
     path = written(tmp_path, "root: r\nspark:\ntables:\n- name: a\n  uri: b\n  columns:\n    # c: {}\n")
     assert load_config(path).table("a").columns == {}
     assert load_config(written(tmp_path, "root: r\ntables:\n")).tables == []

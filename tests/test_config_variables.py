@@ -41,7 +41,10 @@ def written(folder: Path, text: str = FILE) -> Path:
 
 
 def test_every_text_may_refer_to_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the top level, in tables and catalogs, and within a text; numbers and policies stay."""
+    """Texts at the top level, in tables and in catalogs may be or contain references.
+
+    Numbers and policies stay as they are.
+    """
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("ROOT", raising=False)
@@ -100,7 +103,7 @@ def test_unset_variables_are_reported_with_their_key(tmp_path: Path, text: str, 
 
 
 def test_a_default_replaces_empty_values() -> None:
-    """As in a shell."""
+    """Shells have the same rule."""
     config = MetastoreConfig(root="${A:-}x${B:-y}$${C}$D")
     for environment in ({}, {"A": "", "B": ""}):
         assert VariableResolver(environment).resolve(config).root == "xy${C}$D"
@@ -210,7 +213,7 @@ def test_every_key_may_refer_to_the_environment(tmp_path: Path, monkeypatch: pyt
     ],
 )
 def test_invalid_values_are_reported_when_the_file_is_read(tmp_path: Path, text: str, message: str) -> None:
-    """For keys whose values are validated then."""
+    """The examples are keys whose values are validated at that time."""
     with pytest.raises(ConfigError, match=message):
         read_config(written(tmp_path, text))
 

@@ -34,7 +34,7 @@ ATTRIBUTES = {
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
-    """Return the path and the syntax tree of each shipped module."""
+    """Yield the path and the syntax tree of each shipped module."""
     for folder in ("metastore_assets", "resources", "sensors"):
         for path in sorted((REPOSITORY / folder).rglob("*.py")):
             yield path.relative_to(REPOSITORY).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
@@ -45,7 +45,7 @@ def is_private(name: str) -> bool:
 
 
 def private_imports(tree: ast.Module) -> Iterator[str]:
-    """Return imported modules of other packages that are private, and modules from which a private name is imported."""
+    """Yield imported modules of other packages that are private, and modules from which a private name is imported."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             interfaces = [(alias.name, alias.name) for alias in node.names]
@@ -60,7 +60,7 @@ def private_imports(tree: ast.Module) -> Iterator[str]:
 
 
 def defined_names(tree: ast.Module) -> Iterator[str]:
-    """Return the private names that a module defines: functions, classes, variables, fields, attributes."""
+    """Yield the private names that a module defines: functions, classes, variables, fields, attributes."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
@@ -81,7 +81,7 @@ DOCUMENTED = {"_exit"}
 
 
 def foreign_attributes(tree: ast.Module, package_names: set[str]) -> Iterator[str]:
-    """Return the private attributes that a module uses and that no module of the package defines."""
+    """Yield the private attributes that a module uses and that no module of the package defines."""
     imported = _foreign_names(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and is_private(node.attr):

@@ -134,6 +134,7 @@ UNGROUPED = PartitionGrouping()
 
 
 def _merge_entries(group: str, content_id: str, entries: Sequence[PartitionEntry]) -> PartitionGroup:
+    """Return one entry for a group of partitions, with the sums of their row counts, sizes and numbers of fragments."""
     return PartitionGroup(
         group,
         content_id,

@@ -59,6 +59,7 @@ def _parse_unit_share(value: Any) -> Decimal:
 
 
 def _parse_baseline(value: Any) -> Any:
+    """Return the setting as `previous`, the number of a version, or a duration. Raises ValueError for anything else."""
     if value == "previous" or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
         return value
     if isinstance(value, str | timedelta) and value != "previous":

@@ -81,6 +81,7 @@ class _Dumper(yaml.SafeDumper):
         return True
 
     def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> Any:
+        """Write a mapping on several lines if it or one of its values has checks, and otherwise on one line."""
         is_block = isinstance(mapping, dict) and (
             not {"checks", "columns"}.isdisjoint(mapping)
             or any(isinstance(item, dict) and "checks" in item for item in mapping.values())

@@ -292,6 +292,7 @@ def find_contradictions(version: Version, rows: Sequence[ColumnStatistics]) -> I
 
 
 def _column_contradictions(row: ColumnStatistics) -> Iterator[str]:
+    """Yield a text for each contradiction between statistics of a column, such as `3 NaN among 2 values`."""
     for name, part, total, of in (
         ("NaN", row.nan_count, row.value_count, "values"),
         ("distinct values", row.distinct_count, row.value_count, "values"),

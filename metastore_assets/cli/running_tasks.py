@@ -68,6 +68,7 @@ class RunningTasks:
 
 
 def _count_tasks(tracker: Any, jobs: list[int]) -> tuple[int, int]:
+    """Return (number of completed tasks, number of tasks) of some Spark jobs."""
     infos = [job for job in map(tracker.getJobInfo, jobs) if job is not None]
     stages = [stage for job in infos for stage in map(tracker.getStageInfo, job.stageIds) if stage is not None]
     return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)

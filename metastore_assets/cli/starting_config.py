@@ -311,6 +311,7 @@ def format_config(
 
 
 def _table_lines(table: TableProposal, folder: Path) -> list[str]:
+    """Return the lines of YAML for a proposed table."""
     facts = [
         text.format_count(table.columns, "column"),
         f"{text.format_count(table.fragments, 'file')} ({text.format_size(table.bytes)})",

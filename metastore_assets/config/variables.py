@@ -218,6 +218,7 @@ def _entry_name(value: object, index: int) -> str:
 
 
 def _path_prefix(path: Keys) -> str:
+    """Return a prefix for error messages with the place of a value in the configuration: `table 'orders': uri: `."""
     if not path:
         return ""
     for key, subject in (("tables", "table"), ("databases", "database")):

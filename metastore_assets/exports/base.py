@@ -201,6 +201,7 @@ class ExportedVersion:
         return self.lookup.profiles.profile(None).user_states()
 
     def _exported(self, rows: Sequence[ColumnStatistics]) -> list[ExportedColumn]:
+        """Return the columns to export, with their statistics. For a hidden column, only counts are exported."""
         leaves = {leaf.path: leaf for leaf in self.lookup.columns.leaves}
         exported = []
         for row in rows:

@@ -305,6 +305,7 @@ class CatalogTarget(ExportTarget):
         changed: Mapping[PartitionName, Numbers],
         columns: DeclaredColumns,
     ) -> int:
+        """Write the statistics and properties of changed partitions to the catalog. Return their size in bytes."""
         if not changed:
             return 0
         table.change_partitions(list(changed), self._unclaimed)

@@ -102,6 +102,10 @@ def _no_scanner() -> Scanner:
 
 
 def _write(entry: ExportEntry, table: TableConfig, open_lookup: Callable[[], Table], *, rewrite: bool) -> ExportResult:
+    """Write the newest version to one export, unless the export has it already.
+
+    If the table in the catalog changes meanwhile, it tries again. The last of `_ATTEMPTS` attempts raises the error.
+    """
     target = entry.open(table)
     if rewrite:
         target.remove()

@@ -59,6 +59,7 @@ class PartitionCondition:
         return self._may_match(self._predicate, values)
 
     def _may_match(self, predicate: Predicate, values: Mapping[str, str | None]) -> bool:
+        """Do the same as `may_match` for a part of the condition."""
         # Bound predicates have no negations, so an unknown value can be taken as matching.
         if isinstance(predicate, And):
             return all(self._may_match(child, values) for child in predicate.children)

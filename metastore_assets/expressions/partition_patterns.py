@@ -197,6 +197,7 @@ def _matches_pattern(values: dict[str, str | None], column: str, pattern: str) -
 
 
 def _not_found_message(table: str, text: str, keys: Sequence[str], columns: Sequence[str]) -> str:
+    """Return an error message with the reason why no partition matches `text`, and with advice."""
     summary = f"table {table!r} has no partition {text!r}"
     if not keys:
         return f"{summary}: it has no partitions, because it has no rows"

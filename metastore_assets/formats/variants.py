@@ -70,6 +70,7 @@ def assemble_variants(array: pa.StructArray) -> pa.StructArray:
 
 @lru_cache(maxsize=64)
 def _decode_names(metadata: bytes) -> _Names:
+    """Return the field names in the metadata of a variant."""
     if not metadata:
         return _Names((), {})
     size = (metadata[0] >> 6) + 1
@@ -134,6 +135,7 @@ def _objects(residual: Sequence[bytes | None], typed: pa.StructArray, names: Seq
 
 
 def _arrays(typed: pa.ListArray, names: Sequence[_Names]) -> list[bytes | None]:
+    """Return each row's list as an encoded array; None for a null list."""
     lengths = pc.list_value_length(typed).to_pylist()
     inner_names = [names[row] for row, length in enumerate(lengths) for _ in range(length or 0)]
     items = iter(_values(typed.flatten(), inner_names))
@@ -143,6 +145,7 @@ def _arrays(typed: pa.ListArray, names: Sequence[_Names]) -> list[bytes | None]:
 
 
 def _primitives(typed: pa.Array) -> list[bytes | None]:
+    """Return each row's value in encoded form; None for null."""
     if isinstance(typed, pa.ExtensionArray) and typed.type != pa.uuid():
         typed = typed.storage
     encode = _encoder(typed.type)

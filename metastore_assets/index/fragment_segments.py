@@ -460,6 +460,10 @@ class LargeSegment(FragmentSegment):
         return self._join_files("columns")
 
     def _join_files(self, kind: str) -> list[RangeFiles]:
+        """Return readers of consecutive files of one kind: `fragments` or `columns`.
+
+        Files in sequence share a reader if the heads of their Parquet footers are equal and their numbers differ.
+        """
         runs: list[list[tuple[str, dict[str, Any]]]] = []
         numbers: set[int] = set()
         head = None
@@ -499,6 +503,10 @@ class LargeSegment(FragmentSegment):
         return Zones(zones.starts, zones.ends, rows, groups)
 
     def _read_zones(self, columns: Sequence[BoundColumn], cached: _CachedZones | None) -> _CachedZones:
+        """Return the zones with the bounds of `columns`. Bounds in `cached` are not read again.
+
+        If all bounds together were more than `_CACHED_ZONES`, the cached bounds of other columns are dropped.
+        """
         bounds = {} if cached is None else cached.bounds
         if len(bounds) + len(columns) > _CACHED_ZONES:
             bounds = {column: bounds[column] for column in columns if column in bounds}
@@ -541,6 +549,7 @@ class LargeSegment(FragmentSegment):
         counts = self._counts["tombstones"].to_pylist()
 
         def read(number: int) -> pa.Array:
+            """Return the tombstones of the file with this number."""
             at = number
             for part in self._fragments:
                 if at < part.range_count:

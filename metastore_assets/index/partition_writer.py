@@ -126,6 +126,12 @@ class _PartitionMerge:
         return self._merge.write_files(self._sources, _MERGED, self._write_file)
 
     def _stored_source(self, numbers: Iterable[int], keys: SegmentKeyRange | None) -> MergeSource:
+        """Return the rows and tombstones of stored files as a source of the merge.
+
+        `numbers` are the numbers of the files. If `keys` are given, rows and tombstones outside this range are left
+        out.
+        """
+
         def rows() -> Iterator[pa.Table]:
             for number in numbers:
                 table = _numbered(self._files[number].read_section(ROWS, PARTITIONS.names), number)

@@ -108,6 +108,11 @@ def _column_clustering(index: IndexReader, row: ColumnStatistics, counts: npt.ND
 
 
 def _verdict(total: int, depth: float, possible: float) -> Clustered:
+    """Return the verdict on how well a column is clustered.
+
+    `total` is the number of fragments with rows. `depth` is the average number of fragments whose range contains a
+    value, and `possible` is the smallest depth that the column can have.
+    """
     if total < _FEWEST:
         return "unknown"
     if possible > total / 2:

@@ -73,6 +73,10 @@ def rows_html(rows: ResultSet[Any], shapes: Sequence[Sequence[int]], shown: Sequ
 
 
 def _charts(rows: ResultSet[Any], shapes: Sequence[Sequence[int]]) -> list[Markup]:
+    """Return a bar chart of each of the `shapes`. Without shapes, return a bar for the frequency of each row.
+
+    The result is empty if the rows have no frequency either.
+    """
     if shapes:
         return [bars(counts, "distribution") if counts else Markup("") for counts in shapes]
     if not rows or not hasattr(rows[0], "frequency"):
@@ -121,6 +125,7 @@ def _is_number(rows: ResultSet[Any], name: str) -> bool:
 
 
 def _text(value: Any) -> str:
+    """Return a value as the text of a table cell."""
     if isinstance(value, pa.Scalar):
         value = scalar_json(value)
     if value is None:

@@ -161,6 +161,7 @@ class ProfileReader:
         return None
 
     def _rows(self, rows: Sequence[int]) -> list[ColumnStatistics]:
+        """Return the statistics in some rows of the file. Only the row groups with these rows are read."""
         if not rows:
             return []
         starts = self._group_starts

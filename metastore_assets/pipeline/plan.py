@@ -493,6 +493,7 @@ def _reuse_partitions(
 def _stages(
     target: Target, request: RefreshRequest, to_profile: Sequence[Fragment], exports: tuple[str, ...]
 ) -> tuple[PlanStage, ...]:
+    """Return the stages of a plan, in the order in which a refresh runs them."""
     spec, changes, valued = target.spec, target.changes, target.spec.typed_leaves
     undecided = undecided_columns(spec)
     auto_columns = tuple(leaf.path for leaf, _ in spec.leaves if leaf.field_id in undecided)

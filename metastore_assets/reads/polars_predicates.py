@@ -63,6 +63,7 @@ class _Translator:
             return None
 
     def _weaken(self, node: Any) -> pc.Expression | None:
+        """Do the same as `weaken`, but raise an error of `_UNKNOWN_FORM` for some unknown forms."""
         ((kind, value),) = node.items()
         if kind == "Column":
             return pc.field(value) if pa.types.is_boolean(self._types[value]) else None
@@ -82,6 +83,7 @@ class _Translator:
         return self._compare(right["Column"], _COMMUTED[operator], left)
 
     def _weaken_function(self, call: Mapping[str, Any]) -> pc.Expression | None:
+        """Do the same as `_weaken` for a call of a function. Its first argument must be a column."""
         function, (column, *arguments) = call["function"], call["input"]
         name = column["Column"]
         if name not in self._types:

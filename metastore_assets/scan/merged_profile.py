@@ -159,6 +159,7 @@ class MergedProfile:
             return [self._cache[leaf.field_id] for leaf in leaves]
 
     def _read(self, columns: Sequence[ColumnSelection]) -> dict[str, _MergedColumn]:
+        """Return the merged statistics of columns, by their field ids."""
         spec = ProfileSpec("", {}, tuple(columns), {})
         filtered = [] if self._partial is None else self._partial.read(columns, value_union(spec))
         rows = self._merge_states(spec, filtered)

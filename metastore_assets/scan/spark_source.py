@@ -180,6 +180,7 @@ class _RequestedTable:
         return load_config(self._options["config"]) if "config" in self._options else None
 
     def _open(self) -> Table:
+        """Open the version that the options select. Raises ConfigError if an option is missing or wrong."""
         options, configured = self._options, self._configured
         if "table" not in options:
             raise ConfigError('option table is required, as in `.option("table", "orders")`')

@@ -318,6 +318,7 @@ def _pack_percentiles(rows: Sequence[Percentiles | None], union: pa.StructType) 
 
 
 def _unpack_percentiles(column: pa.ListArray) -> list[Percentiles | None]:
+    """Return the percentiles of each row, as pairs (fraction, value); None for null."""
     # Not `flatten`: Arrow cannot flatten lists with nulls whose values contain UUIDs.
     first, last = column.offsets[0].as_py(), column.offsets[len(column)].as_py()
     entries = column.values.slice(first, last - first)

@@ -387,6 +387,7 @@ def decode_digests(table: pa.Table) -> list[Digest | None]:
 
 
 def _digest_arrays(digests: Sequence[Digest | None]) -> list[pa.Array]:
+    """Return the fields of digests as arrays: minimum, maximum, means and weights. A digest of None becomes null."""
     return [
         pa.array([None if digest is None else digest.minimum for digest in digests], pa.float64()),
         pa.array([None if digest is None else digest.maximum for digest in digests], pa.float64()),

@@ -260,6 +260,11 @@ def write_entries(objects: ObjectStore, changes: EntryChanges[Any], *, allow_ste
     def write(
         parts: Sequence[SegmentPart], with_changes: bool, with_tombstones: bool, file_rows: int
     ) -> tuple[SegmentFile, ...]:
+        """Merge parts of stored segments into one new segment. Return its files.
+
+        If `with_changes`, the changes of the new version are merged too. Unless `with_tombstones`, tombstones are left
+        out.
+        """
         sources, row_count = [], 0
         for part in parts:
             segment = stored.open_files(part.files)

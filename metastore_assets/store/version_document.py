@@ -268,6 +268,7 @@ def _bucket(value: object) -> tuple[str, str, int]:
 
 
 def _segments_json(segments: SegmentFiles) -> dict[str, Any]:
+    """Return segments as JSON. A long list of files is compressed."""
     fields: dict[str, Any] = {"rows": segments.rows}
     if segments.directories:
         fields["directories"] = [_segment_json(file) for file in segments.directories]
@@ -282,6 +283,7 @@ def _segment_json(file: SegmentFile) -> dict[str, Any]:
 
 
 def _segments(value: object, name: str) -> SegmentFiles:
+    """Return segments from their JSON, after a check of its types. `name` is the field's name in errors."""
     fields = json_fields.mapping(value, name)
     if "compressed_files" in fields:
         files = _decompress_files(json_fields.text(fields["compressed_files"], name), name)
@@ -323,6 +325,7 @@ def _are_valid(columns: Mapping[str, list[Any]]) -> bool:
 
 
 def _segment(fields: Mapping[str, Any], name: str) -> SegmentFile:
+    """Return one file of a segment from its JSON, after a check of its types. `name` is the field's name in errors."""
     if not fields["path"]:
         raise ValueError(f"{name} has an empty path")
     first, last = fields.get("first"), fields.get("last")

@@ -282,6 +282,10 @@ class ValueCountReader:
         return cache[type_class]
 
     def _summarize_column(self, column: str, type_class: str) -> FrequencySummary:
+        """Return the distinct count, the number of repeated values and the percentiles of a column.
+
+        If the column has many distinct values, only the values of the percentiles are read.
+        """
         counts = self.counts(column, type_class)
         distinct = sum(values for _, values in counts)
         if distinct <= _MAX_SCANNED_VALUES:
@@ -327,6 +331,7 @@ class ValueCountReader:
         return self._column_rows(BY_PARTITION, self.by_partition[column], column, start)
 
     def _columns_of_class(self, type_class: str) -> Iterator[tuple[str, list[pa.Table]]]:
+        """Yield each column with values of a class, and the tables with its values."""
         pieces = (
             (column, table)
             for batch in self._view.content_batches(stage_name(VALUES, type_class))

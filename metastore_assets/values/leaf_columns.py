@@ -217,6 +217,7 @@ def _elements(array: pa.Array) -> pa.Array:
 
 
 def _split_struct(array: pa.StructArray) -> Iterator[pa.Array]:
+    """Yield the leaf arrays of a struct array. They are null where the struct is null."""
     fields = [array.field(i) for i in range(array.type.num_fields)]
     if any(_lacks_validity(child.type) for child in fields):
         # Arrow's flatten() skips null structs for run-end encodings, and aborts the process for unions.

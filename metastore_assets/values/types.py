@@ -148,6 +148,7 @@ def type_fingerprint(type: pa.DataType) -> str:
 
 
 def _container_kind(type: pa.DataType) -> str:
+    """Return the kind of a type without a class: `struct`, `map`, `list`, or the name of the Arrow type."""
     if t.is_struct(type):
         return "struct"
     if t.is_map(type):

@@ -63,6 +63,7 @@ def _as_truth(column: dict[str, Any]) -> dict[str, Any]:
 
 
 def _same(profiled: Any, known: Any, type_: str) -> bool:
+    """Return whether the profile and the truth have the same value. Their JSON writes some types in other ways."""
     if profiled is None or known is None:
         return profiled is known
     if type_.startswith("timestamp") and isinstance(profiled, str):

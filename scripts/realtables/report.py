@@ -55,6 +55,7 @@ def _summary(title: str, results: Sequence[Result]) -> str:
 
 
 def _section(results: Sequence[Result]) -> list[str]:
+    """Return the lines of a section in Markdown: a table of features, and a table of results."""
     lines = ["", "| feature | exact | not |", "|---|--:|---|"]
     features = sorted({feature for result in results for feature in _features(result)})
     for feature in features:

@@ -102,6 +102,7 @@ def _field_documents(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _type_text(annotation: Any) -> str:
+    """Return the type of a setting in words, such as `list of text`."""
     arguments = [argument for argument in typing.get_args(annotation) if argument is not type(None)]
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:

@@ -152,7 +152,10 @@ def test_removed_partitions_fail_only_their_run(lab: Lab, workspace: WorkspacePr
 def test_a_run_beside_an_older_run_reads_only_its_partitions(
     lab: Lab, workspace: WorkspaceProcessContext, tmp_path: Path
 ) -> None:
-    """Without a limit on concurrent runs they start together; the oldest active run does the common work."""
+    """Without a limit on concurrent runs, all runs start together.
+
+    The oldest active run does the work that they share.
+    """
     backfill = launch(lab, workspace, [1, 3], [PARTITIONS])
     older, newer = (
         create_run_for_test(lab.instance, status=DagsterRunStatus.STARTED, tags={"dagster/backfill": backfill})

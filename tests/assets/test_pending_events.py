@@ -183,6 +183,7 @@ class Log:
     """A number is the report of a version as a whole."""
 
     def reported_state(self, versions: dict[int, Version]) -> ReportedState:
+        """Return what the log says: the last version, all states of partitions, and the states since that version."""
         last = max((at for at, event in enumerate(self.events) if isinstance(event, int)), default=None)
         number = None if last is None else self.events[last]
         since = self.events if last is None else self.events[last + 1 :]

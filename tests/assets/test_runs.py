@@ -125,7 +125,7 @@ def test_metadata_contains_guarantees(lab: Lab) -> None:
 
 
 def test_manually_selected_partitions_are_read_again_and_published(lab: Lab) -> None:
-    """One partition, a range, two separate ones: each run publishes one version and reports no other partition."""
+    """A run of one partition, or of a range, publishes one version and reports no other partition."""
     lab.refresh("sales")
     assert lab.reported_events(lab.by_hand("sales", "partitions", first=key_of(2), last=key_of(3))) == all_of(2, 3)
     assert lab.reported_events(lab.by_hand("sales", "partitions", first=key_of(1))) == all_of(1)

@@ -85,7 +85,7 @@ def pools(definitions: Definitions) -> set[str]:
 
 
 def test_separate_definitions_equal_the_combined_ones(tmp_path: Path) -> None:
-    """All definitions are the assets and sensors of each table; a selection has those of the named tables."""
+    """Assets and sensors that are built separately for a table are those of the combined definitions for this table."""
     two = config(tmp_path)
     two = two.model_copy(update={"tables": [*two.tables, TableConfig(name="other", uri="o")]})
     parts = Definitions(

@@ -34,7 +34,10 @@ def records(evaluation: AssetCheckEvaluation) -> list[str]:
 
 
 def test_a_failed_check_of_the_table_names_its_worst_partitions(tmp_path: Path, instance: DagsterInstance) -> None:
-    """They are ordered by nulls or by distance from a limit, with the number of others; passed checks name none."""
+    """Partitions are ordered by nulls, or by distance from a limit.
+
+    The text has the number of the others. Passed checks name none.
+    """
     by_name = evaluated(
         tmp_path,
         instance,

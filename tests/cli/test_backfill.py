@@ -215,7 +215,7 @@ def test_a_failure_reports_what_was_done(config: Path) -> None:
     ("typed", "status", "versions"), [pytest.param("y", 0, 1, marks=pytest.mark.long), ("n", 130, 0)]
 )
 def test_a_backfill_asks_for_confirmation(config: Path, typed: str, status: int, versions: int) -> None:
-    """At a terminal; an answer of no changes nothing."""
+    """The question is asked at a terminal. If the answer is `no`, nothing changes."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [*PROGRAM, "backfill", "t"], cwd=config.parent, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs

@@ -106,7 +106,7 @@ def test_histogram(published: Path) -> None:
 
 
 def test_histogram_as_text_lists_every_bin(published: Path) -> None:
-    """Without a terminal, a line per bin; at most twenty unless more are requested."""
+    """Without a terminal, each bin is a line. There are at most twenty bins unless more are requested."""
     few = run("histogram", "orders", "id", "--bins", "8", config=published).stdout.splitlines()
     bins = run_json("histogram", "orders", "id", "--bins", "8", config=published)
     assert [line.split()[:3] for line in few[2:]] == [
@@ -149,7 +149,7 @@ def test_expire(published: Path) -> None:
 
 
 def test_text_without_a_terminal_is_complete_and_plain(published: Path) -> None:
-    """No colours, no trailing blanks, and nothing is truncated or omitted."""
+    """The text has no colours and no trailing blanks, and nothing is truncated or omitted."""
     output = run("show", "orders", config=published).stdout
     assert "\x1b" not in output
     assert "…" not in output

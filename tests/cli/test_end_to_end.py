@@ -217,8 +217,8 @@ def test_progress_is_shown_on_a_terminal(lakehouse: Lakehouse) -> None:
 
 
 def test_profile_equals_show(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    """Without configuration: one line per URI, with the numbers of `show`; a failed table does not affect the
-    others.
+    """`profile` needs no configuration. Each URI has a line with the numbers of `show`. A failed table does not
+    affect the others.
     """
     (tmp_path / "empty").mkdir()
     uris = [str(lakehouse.folder / table) for table in TABLES]

@@ -79,6 +79,7 @@ def _command(way: str, work: Path, job: Any) -> tuple[list[str], dict[str, str]]
 
 
 def _play(way: str, job: Any) -> None:
+    """Run a job in a subprocess, and set its state as EMR does. The job may be cancelled meanwhile."""
     time.sleep(0.3)
     if job.state == "CANCELLED":
         return

@@ -23,7 +23,10 @@ pytestmark = pytest.mark.s3
 
 
 def test_a_commit_is_published_by_one_job(cloud: EmrSetup, instance: DagsterInstance, tmp_path: Path) -> None:
-    """One job publishes with its role's credentials; its log lines are the run's; the run reports as any other."""
+    """One job publishes with the credentials of its role.
+
+    Its log lines are those of the run. The run reports as any other run.
+    """
     definitions = build_metastore_definitions(cloud.config(engine="auto", tags={"team": "data"}))
     result = commit(definitions, instance)
     assert result is not None

@@ -408,7 +408,10 @@ def test_partition_statistics_follow_the_specification(lake: IcebergLake) -> Non
 def test_partition_fields_whose_values_pyiceberg_loses_have_no_partition_statistics(
     lake: IcebergLake, change: str
 ) -> None:
-    """It looks up values by the present name of a field. With another name in an earlier spec, they would be null."""
+    """pyiceberg looks up values by the present name of a field.
+
+    Values of an earlier spec with another name would be null.
+    """
     lake.settings["exports"] = {"iceberg": {"partition_statistics": True}}
     table = create_partitioned(lake)
     table.append(pa.table({"day": ["b", "a"], "id": [1, 2]}))

@@ -78,6 +78,7 @@ PATHS = list(_VALUES)
 
 
 def _literal(name: str, value: Any) -> str:
+    """Return a value as a literal of SQL."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

@@ -44,6 +44,7 @@ NODES = st.recursive(
 
 
 def text_of(node: Node) -> str:
+    """Return a condition as SQL."""
     if node[0] == "not":
         return f"not ({text_of(node[1])})"
     if node[0] in ("and", "or"):

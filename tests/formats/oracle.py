@@ -51,6 +51,7 @@ class Micros(int):
 
 
 def _plain_values(chunk: pa.Array) -> list[Any]:
+    """Return values as Python objects. Timestamps that Python cannot represent are returned as `Micros`."""
     if isinstance(chunk, pa.StructArray):
         children = {field.name: _plain_values(chunk.field(index)) for index, field in enumerate(chunk.type)}
         rows = zip(*children.values(), strict=True)
@@ -90,6 +91,7 @@ def _container(values: list[Any], nulls: int) -> Leaf:
 
 
 def _leaf(rows: int, nulls: int, present: list[Any]) -> Leaf:
+    """Return the expected statistics of a column, from its number of rows and nulls and its other values."""
     nans = sum(isinstance(value, float) and math.isnan(value) for value in present)
     ordered = [_key(value) for value in present if not (isinstance(value, float) and math.isnan(value))]
     distinct = len(set(ordered)) + bool(nans)
@@ -114,6 +116,7 @@ def _value(key: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    """Return a value in the form in which the truth file has it."""
     if isinstance(value, Micros):
         return _micros_text(value)
     if isinstance(value, datetime):

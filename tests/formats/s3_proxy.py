@@ -72,6 +72,7 @@ def counted(endpoint: str) -> Iterator[Requests]:
         protocol_version = "HTTP/1.1"
 
         def _forward(self) -> None:
+            """Send the request to the real server, note it, and return the answer. If `broken`, return an error."""
             length = int(self.headers.get("Content-Length") or 0)
             connection = http.client.HTTPConnection(backend, timeout=30)
             body = self.rfile.read(length) if length else None

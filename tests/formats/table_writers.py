@@ -142,6 +142,7 @@ class DeltaDeletionVectors(DeltaCopyOnWrite):
             delete_rows(self.folder, path, [index for index, key in enumerate(stored) if key not in live], storage)
 
     def compact(self, day: str) -> None:
+        """Replace the files of a day by one file without deletion vectors."""
         snapshot = self.snapshot()
         key = encode_partition_key([("day", day)])
         group = [(f, rows_of(snapshot, f)) for f in snapshot.fragments if f.partition_key == key]

@@ -188,6 +188,7 @@ def _forget_before(folder: Path, version: int) -> None:
 
 
 def _actions(rows: list[dict[str, Any]], actions: list[dict[str, Any]]) -> pa.Table:
+    """Return actions and added files as rows of a Parquet checkpoint."""
     protocols = pa.struct(
         [
             ("minReaderVersion", pa.int32()),

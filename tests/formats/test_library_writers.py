@@ -69,6 +69,7 @@ def _everything(columns: list[tuple[str, pa.DataType, Any, Any]]) -> pa.Table:
 
 
 def _comparable(value: Any) -> Any:
+    """Return a value in a form that `==` can compare: NaN equals NaN, and zones of times do not matter."""
     if isinstance(value, float):
         return repr(value)
     if isinstance(value, UUID):

@@ -128,6 +128,7 @@ def without_ids(text: str) -> str:
 
 
 def _fields(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the fields of a file, each as (name, type). A JSON file has them at any depth."""
     if path.suffix == ".parquet":
         file = pq.ParquetFile(path)
         for index in range(len(file.schema)):

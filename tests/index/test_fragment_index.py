@@ -76,6 +76,7 @@ def drawn_fragment(key: int, draw: random.Random) -> Fragment:
 
 
 def value(name: str, number: int) -> Any:
+    """Return the value number `number` of a column. Values ascend with the number."""
     return {
         "part": lambda: pa.scalar(number),
         "text": lambda: pa.scalar(f"t{number:03}", pa.large_string()),
@@ -96,6 +97,7 @@ def literal(name: str, number: int) -> str:
 
 
 def rows_of(fragments: Sequence[Fragment]) -> IndexRows:
+    """Return fragments as the rows of an index."""
     table = pa.table(
         [
             [fragment.partition_key for fragment in fragments],
@@ -145,6 +147,7 @@ def joined(keyword: str, parts: Sequence[Condition]) -> Condition:
 
 
 def drawn_condition(draw: random.Random, depth: int = 2) -> Condition:
+    """Draw a condition: a comparison of a column or, at most `depth` levels deep, two conditions with `and` or `or`."""
     if depth and draw.random() < 0.6:
         parts = [drawn_condition(draw, depth - 1) for _ in range(2)]
         return joined("and" if draw.random() < 0.6 else "or", parts)
@@ -159,6 +162,7 @@ def drawn_condition(draw: random.Random, depth: int = 2) -> Condition:
     }.get(kind, f"{name} {kind} {literal(name, numbers[0])}")
 
     def rows(fragment: Fragment) -> tuple[int, int]:
+        """Return the least and the greatest number of rows that match, by the bounds and nulls of the column."""
         column_bounds = fragment.columns.get(name, Bounds(fragment.rows, None, None))
         nulls = (0, fragment.rows) if column_bounds.nulls is None else (column_bounds.nulls, column_bounds.nulls)
         if kind == "null":
@@ -205,6 +209,7 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check(store: ObjectStore, files: SegmentFiles, fragments: Mapping[str, Fragment], draw: random.Random) -> None:
+    """Compare answers on random conditions with those of a plain loop over all fragments. Then look up some keys."""
     schema = pa.schema([(name, cls.arrow) for name, cls in CLASSES.items()])
     table = Table(store, replace(version(files), schema=schema), open_scanner)
     for _ in range(4):

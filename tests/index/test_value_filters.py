@@ -35,6 +35,7 @@ def class_of(number: int) -> str | None:
 
 
 def lots(numbers: dict[str, int], size: int) -> Iterator[ValueFilters]:
+    """Yield the value filters of the named fragments, at most `size` fragments at a time."""
     names = sorted(numbers)
     for start in range(0, len(names), size):
         part = names[start : start + size]

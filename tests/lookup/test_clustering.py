@@ -24,6 +24,7 @@ Fragment = tuple[int, int | None, int | None]
 
 
 def column_clustering(fragments: Sequence[Fragment], distinct: int = 1000) -> ColumnClustering:
+    """Return the clustering of a column, from the (rows, minimum, maximum) of each fragment."""
     rows, low, high = (list(column_values) for column_values in zip(*fragments, strict=True))
     counts, zeros = np.array(rows, np.int64), np.zeros(len(rows), np.int64)
     nulls = RowBounds(zeros, np.where([least is None for least in low], counts, 0))

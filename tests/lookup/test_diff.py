@@ -90,6 +90,7 @@ def changes_by_value(changes: ResultSet[ValueChange] | None) -> dict[Any, tuple[
 
 
 def check_history(folder: Path, seed: int, commits: int) -> None:
+    """Make random commits with a refresh after each one. Compare `changes` of pairs of versions with plain Python."""
     lake = Lake(folder, random.Random(seed), {"columns": {"default": {"frequencies": "all"}}})
     lake.append(1)
     config = lake.config().model_copy(update={"engine": "auto"})

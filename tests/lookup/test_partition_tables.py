@@ -221,6 +221,7 @@ def test_rows_and_table_are_those_of_the_partitions_long(
 
 
 def check(stored_parts: StoredParts, commits: list[dict[str, int | None]], first: int, data: st.DataObject) -> None:
+    """Assert that one request for many partitions returns the same as one request for each partition."""
     generations = [min(GENERATIONS - 1, first + at) for at in range(len(commits))]
     table = table_after(stored_parts, commits, generations)
     keys = [partition.key for partition in table.partitions()]

@@ -72,6 +72,7 @@ def matching_rows_by_file(lake: Lake, where: str) -> dict[str, int]:
 
 
 def check(lake: Lake, table: Table, where: str) -> None:
+    """Compare `prune`, `estimate` and `count` of a condition with the rows of the files."""
     result = matching_rows_by_file(lake, where)
     total = sum(result.values())
     pruning = table.prune(where)

@@ -162,6 +162,7 @@ def finite(values: list[Any]) -> list[Any]:
 
 
 def check_histogram(table: Table, column: str, values: list[Any], bins: int | None) -> None:
+    """Assert that the bins have no gaps, and that each bin counts the values inside it."""
     parts = table.histogram(column, bins=bins)
     assert bins is None or len(parts) <= bins
     for part in parts:

@@ -90,6 +90,8 @@ class Folder:
 
 
 def drawn(draw: random.Random) -> pa.Table:
+    """Draw 18 rows of all types. Add a row of least values, one of greatest values, and one of nulls."""
+
     def day() -> date:
         return date(1000, 1, 1) + timedelta(days=draw.randrange(10**6))
 

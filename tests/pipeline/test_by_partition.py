@@ -139,7 +139,10 @@ def test_counts_by_partition_equal_duckdbs_after_any_commits(
 
 
 def test_turning_by_partition_on_reads_stored_profiles_only(plain: Plain) -> None:
-    """Also if the table gets its second partition, or only one remains. Turning it off removes all its files."""
+    """This also holds if the table gets its second partition, or if only one remains.
+
+    Turning `by_partition` off removes all its files.
+    """
     plain.put("p=1/one", pa.table({"a": ["x", "x", None, "y"], "b": [1, 2, 3, 3]}))
     plain.put("p=2/one", pa.table({"a": ["y", "z", "z", "z"], "b": [3, 3, None, 4]}))
     plain.refresh()

@@ -171,7 +171,7 @@ def test_a_hidden_column_that_takes_the_name_of_a_dropped_one_is_not_shown() -> 
 
 
 def test_warnings_name_dropped_columns(tmp_path: Path) -> None:
-    """Only those that the configuration still names."""
+    """Only dropped columns that the configuration still names are in warnings."""
     (table,) = config_of(tmp_path, {**NOTE, "id": {}}).tables
     assert table.dropped_columns_warning(()) is None
     assert table.dropped_columns_warning(("gone",)) is None

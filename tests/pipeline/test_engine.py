@@ -45,7 +45,7 @@ def _auto(lake: Lake, root: str) -> MetastoreConfig:
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", _KINDS)
 def test_results_are_equal_with_and_without_spark(spark: SparkSession, tmp_path: Path, kind: type[Table]) -> None:
-    """For every format, from scratch and after commits."""
+    """Results of every format are compared, from scratch and after commits."""
     table = kind(tmp_path / "t")
     table.append([(number, f"text {number % 4}", DAYS[number % 3]) for number in range(12)])
     config = MetastoreConfig(

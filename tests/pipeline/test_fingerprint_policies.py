@@ -105,7 +105,7 @@ def test_columns_that_hardly_repeat_are_fingerprinted(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("policy", [PRINTED, LISTS], ids=str)
 def test_the_mode_of_values_that_do_not_repeat_is_unknown(tmp_path: Path, policy: dict[str, Any]) -> None:
-    """It is no exact answer that there is no value."""
+    """The answer is not the exact one that there is no mode."""
     lake = Words(tmp_path, **policy)
     lake.words("a", "b", None)
     lake.refresh()
@@ -424,7 +424,7 @@ def test_hidden_values_have_no_fingerprints(tmp_path: Path) -> None:
 
 
 def test_fingerprints_take_about_four_bytes_per_value(tmp_path: Path) -> None:
-    """In the profile of a fragment, and in the sums of the table."""
+    """This holds in the profile of a fragment, and in the sums of the table."""
     lake = Words(tmp_path)
     count = 60_000
     data = np.random.default_rng(1).bytes(16 * count)

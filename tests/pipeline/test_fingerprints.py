@@ -194,7 +194,7 @@ def test_a_refresh_reports_changed_value_counts(tmp_path: Path, policy: dict[str
 def test_values_of_columns_that_are_no_longer_counted_are_reported_as_removed(
     tmp_path: Path, policy: dict[str, Any]
 ) -> None:
-    """Also if no other column has values of the same type, or any value counts."""
+    """This also holds if no other column has values of the same type, or if no other column has value counts."""
     lake = Lake(tmp_path, policy)
     lake.put(codes("aabb").set_column(1, "number", pa.array([0.5, 0.5, 0.5, 0.5])))
     lake.put(codes("abcc").set_column(1, "number", pa.array([0.5, 0.5, 1.0, 1.0])))

@@ -14,7 +14,7 @@ from metastore_assets.statistics.frequencies import Frequencies, sum_frequencies
 
 @pytest.mark.parametrize("length", [0, 1, 10, 100_000])
 def test_blobs_are_bounded_and_lose_nothing(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
-    """For any lengths of values; only a single value may exceed the limit."""
+    """This holds for values of any length. Only a blob with a single value may exceed the limit."""
     monkeypatch.setattr(frequency_sums, "_BYTES_PER_BLOB", 50_000)
     draw = random.Random(length)
     texts = sorted({f"{draw.random()}" + "x" * draw.choice([0, 0, length]) for _ in range(200)})
@@ -26,7 +26,7 @@ def test_blobs_are_bounded_and_lose_nothing(monkeypatch: pytest.MonkeyPatch, len
 
 
 def test_an_empty_list_is_one_blob() -> None:
-    """It records that there are no values; no blob would not."""
+    """The blob records that there are no values. Without a blob, this would not be recorded."""
     empty = Frequencies(pa.array([], pa.int64()), pa.array([], pa.int64()))
     (blob,) = encode_frequencies(empty, 1)
     decoded, sign = decode_frequencies(blob)

@@ -292,7 +292,7 @@ def test_missing_and_wrong_nodes_are_recomputed(data: st.DataObject) -> None:
 
 
 def test_groups_share_requests() -> None:
-    """For any number of changed groups: two requests for nodes, and one more for children in another group."""
+    """Any number of changed groups takes two requests for nodes, and one more for children in another group."""
     tables = {f"p={number}": Table(SPECS["a all"]) for number in range(20)}
     stored: dict[str, NodeEntry] = {}
     for key, table in tables.items():

@@ -253,6 +253,7 @@ def conditions(values: Values) -> st.SearchStrategy[Node]:
 
 
 def sql(node: Node) -> str:
+    """Return a condition as SQL."""
     kind = node[0]
     if kind == "not":
         return f"not ({sql(node[1])})"
@@ -291,6 +292,7 @@ def joined(decisive: bool, results: Sequence[bool | None]) -> bool | None:
 
 
 def like(pattern: str, text: str) -> bool:
+    """Return whether a text matches a pattern of SQL's `like`, whose escape character is a backslash."""
     if not pattern:
         return not text
     if pattern[0] == "%":

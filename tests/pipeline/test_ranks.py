@@ -74,6 +74,8 @@ def assert_files(table: Table, connection: duckdb.DuckDBPyConnection, column: st
 def assert_column(
     table: Table, connection: duckdb.DuckDBPyConnection, column: str, partition: str | None, draw: random.Random
 ) -> None:
+    """Compare quantiles, ranks, frequencies and spread of a column with the answers of DuckDB."""
+
     def ask(what: str, *parameters: Any) -> Any:
         result = connection.execute(f"SELECT {what} FROM t", parameters).fetchone()
         assert result is not None

@@ -75,6 +75,7 @@ def values_of(lake: Lake, location: str, column: str) -> list[Any]:
 
 
 def close(one: Any, other: Any) -> bool:
+    """Return whether two results are equal, except for rounding errors of floats."""
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
     if isinstance(one, dict) and isinstance(other, dict):
@@ -86,6 +87,7 @@ def close(one: Any, other: Any) -> bool:
 
 
 def benford(values: Iterable[Any]) -> float | None:
+    """Return the mean distance of the shares of first digits from Benford's law; None without a digit."""
     digits = Counter(
         digit
         for value in values
@@ -135,6 +137,10 @@ def prefix(values: list[str]) -> str | None:
 
 
 def expected(lake: Lake, location: str, column: str, is_listed: bool) -> dict[str, Any]:
+    """Return the expected result of each user-defined statistic of a column.
+
+    `is_listed` is whether all values of the column are stored.
+    """
     values = values_of(lake, location, column)
     by_statistic: dict[str, Any] = {}
     if column in ("id", "price", "ratio"):

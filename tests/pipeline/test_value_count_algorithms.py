@@ -39,6 +39,8 @@ def config_of(folder: Path, root: str, **policy: Any) -> MetastoreConfig:
 
 
 def written(folder: Path, draw: random.Random, files: int, count: int) -> None:
+    """Write `files` files of `count` random rows each, in three partitions."""
+
     def column(kind: pa.DataType, values: list[Any]) -> pa.Array:
         return pa.array([None if draw.random() < 0.1 else draw.choice(values) for _ in range(count)], kind)
 
@@ -74,7 +76,7 @@ def content_of(config: MetastoreConfig) -> tuple[dict[str, pa.Table], Mapping[st
 def test_all_algorithms_give_equal_value_counts(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """With values of every class, in this process and on Spark; the algorithm is recorded and stays."""
+    """Values of every class are counted in this process and on Spark. The algorithm is recorded and stays."""
     monkeypatch.setattr(ranges, "_ROWS_PER_RANGE", 250)
     monkeypatch.setattr(ranges, "_SAMPLES_PER_PROFILE", 10)
     draw = random.Random(seed)

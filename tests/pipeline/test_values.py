@@ -156,7 +156,7 @@ def watch_what_travels(patch: pytest.MonkeyPatch) -> set[str]:
         return call
 
     def flat(value: Any) -> Iterator[Any]:
-        """Return the elements of lists and tuples, at any depth."""
+        """Yield the elements of lists and tuples, at any depth."""
         if isinstance(value, list | tuple):
             for one in value:
                 yield from flat(one)

@@ -157,6 +157,7 @@ class Graph:
         )
 
     def _batched(self, node: StageNode, produce: Function) -> Callable[[Batch], pa.Table]:
+        """Return a function that calls `produce` for each key of a batch. It asserts the order of its inputs."""
         values = [self.rows(port[0])[1].names for port in node.ports]
 
         def produce_batch(batch: Batch) -> pa.Table:
@@ -177,6 +178,7 @@ class Graph:
         return produce_batch
 
     def _described(self, node: Node) -> oracle.Node:
+        """Return the node as the oracle describes it."""
         key, _, descending = self.rows(node.name)
         flags = tuple(name in descending for name in key.names)
         if isinstance(node, RootNode):

@@ -78,6 +78,7 @@ class PlainVersion:
         return list(zip(tuples(table, self._sources(name)), tuples(table, key), strict=True))
 
     def update(self, name: str) -> list[Change]:
+        """Return the changes of a node in this version. Assert that deletes have no values, and check the counts."""
         table = self.view.update(name)
         key, value, _ = self.graph.rows(name)
         rows = list(

@@ -20,6 +20,7 @@ def dropped_responses(endpoint: str, lost: list[str]) -> Iterator[str]:
         protocol_version = "HTTP/1.1"
 
         def forward(self) -> None:
+            """Send a request to the server. The answer to the first write of each version file is not returned."""
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             behind = http.client.HTTPConnection(endpoint.removeprefix("http://"))
             behind.request(self.command, self.path, body, dict(self.headers))

@@ -139,6 +139,7 @@ def _stage(
     values: Sequence[NumberEncoding],
     varied: Callable[[NumberEncoding], NumberEncoding],
 ) -> StageNode:
+    """Draw a stage that reads earlier nodes. Add the encodings of its keys and values to `forms`."""
     first = random.choice(list(forms))
     source = forms[first][0]
     fitting = [other for other, (key, _) in forms.items() if key is source]
@@ -169,6 +170,7 @@ def _stage(
 def _sum(
     random: Random, ids: Random, name: str, forms: dict[str, tuple[NumberEncoding, NumberEncoding]], *, signed: bool
 ) -> SumNode:
+    """Draw a sum over one or two earlier nodes of equal encodings."""
     # Amounts are not null: null cannot be added.
     fitting = [other for other, (_, value) in forms.items() if value is not VALUE_ENCODINGS[1]]
     first = random.choice(fitting or list(forms))

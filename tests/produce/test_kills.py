@@ -23,7 +23,7 @@ COMMITS = 4
 
 
 def prepared(drawn: Plan, folder: Path, commits: int) -> None:
-    """Return storage with the first commits of a plan."""
+    """Publish the first commits of a plan to storage in `folder`."""
     store = ObjectStore(str(folder))
     for commit in drawn.commits[:commits]:
         assert drawn.publish(store, commit) == commit.number

@@ -76,8 +76,8 @@ def test_previous_rows_are_read_once(store: ObjectStore, looked_up: list[int]) -
 def test_a_view_reads_few_or_many_keys(
     store: ObjectStore, some: Callable[[int], bool], lead: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By two key columns, of which the first is equal in many rows, or in all of a row group; in one or several row
-    groups.
+    """The key has two columns. The first is equal in many rows, or in all rows of a row group. There are one or
+    several row groups.
     """
     monkeypatch.setattr(module, "_MAX_ROWS_TOGETHER", 100)
     key = columns(a=lead, b=value)

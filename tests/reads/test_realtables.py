@@ -19,6 +19,7 @@ _FEW = 53
 
 
 def _rows(batches: pa.RecordBatchReader) -> Counter[str]:
+    """Return the rows as a multiset, each as text."""
     result: Counter[str] = Counter()
     for batch in batches:
         if not batch.num_columns:

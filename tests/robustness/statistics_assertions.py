@@ -43,6 +43,7 @@ def _compare(
     where: str,
     location: tuple[Any, ...],
 ) -> None:
+    """Compare the statistics and the top values of a column with the answers of DuckDB."""
     column = '"' + field.name.replace('"', '""') + '"'
     is_float = pa.types.is_floating(field.type)
     number = f"case when isnan({column}) then null else {column} end" if is_float else column

@@ -273,7 +273,7 @@ def test_strange_partition_values_of_a_delta_table_are_unchanged(spark: SparkSes
 
 
 def test_an_empty_partition_value_of_a_delta_table_is_null(spark: SparkSession, tmp_path: Path) -> None:
-    """As the protocol defines; if a writer distinguishes them, their folders are one partition."""
+    """The protocol defines it so. If a writer has a folder for each of the two, both folders are one partition."""
     lake = Lake(tmp_path)
     table = pa.table({"p": pa.array(["", "x"], pa.string()), "n": [1, 2]})
     write_deltalake(str(lake.uri), table, partition_by=["p"])
@@ -285,7 +285,7 @@ def test_an_empty_partition_value_of_a_delta_table_is_null(spark: SparkSession, 
 
 
 def test_strange_partition_values_in_folders_are_unchanged(spark: SparkSession, tmp_path: Path) -> None:
-    """As Hive and Spark write them: percent-encoded, null by its name, and the empty text after `=`."""
+    """Folders are named as Hive and Spark name them. Values are percent-encoded, and null has its special name."""
     lake = Lake(tmp_path)
     folders = {
         "p=a%2Fb": "a/b",

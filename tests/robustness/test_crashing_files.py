@@ -44,13 +44,14 @@ _MAPS = pa.map_(pa.int32(), pa.int32())
 
 
 def good(path: Path, number: int) -> None:
-    """Return a file with the columns of one whose maps crash the reader."""
+    """Write a file with the same columns as the files that crash the reader."""
     path.parent.mkdir(parents=True, exist_ok=True)
     maps = pa.array([[(7, number)]] * 20, _MAPS)
     orc.write_table(pa.table({"id": pa.array(range(20), pa.int64()), "m": maps}), path)
 
 
 def killing(path: Path) -> Path:
+    """Write a file whose maps crash the reader. Return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(negative_lengths())
     return path
@@ -108,6 +109,7 @@ def kill_readers_of(*paths: Path) -> Iterator[None]:
     stop = threading.Event()
 
     def kill() -> None:
+        """Kill each child process whose requests in flight match `paths`, until `stop` is set."""
         while not stop.is_set():
             for child in list(child_process._running):
                 in_flight = child._in_flight.entries().values()

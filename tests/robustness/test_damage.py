@@ -71,6 +71,7 @@ def profile_file(level: str, kind: str) -> Callable[[Lake], Path]:
     """Return a function that finds a profile that the next refresh must read, by level and kind."""
 
     def find(lake: Lake) -> Path:
+        """Return the path of a stored file of one kind: of the table, of a partition, or of a fragment."""
         store = versions(lake.config())
         version = store.latest()
         assert version is not None

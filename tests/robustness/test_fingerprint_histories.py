@@ -56,6 +56,7 @@ def test_repeated_values_equal_the_counted_ones(
 
 
 def _compare(published_table: Table, live: pa.Table, step: str) -> None:
+    """Assert that the table has all repeated values with their frequencies, and the right distinct counts."""
     assert sorted(row.column for row in published_table.statistics()) == sorted(live.column_names), step
     for name in live.column_names:
         counted = Counter(_key(value) for value in live[name].to_pylist() if value is not None)

@@ -64,6 +64,7 @@ def test_many_mutations_of_a_file_give_the_rows_or_an_error(tables: Tables, read
 
 
 def _check(tables: Tables, reader: Reader, name: str, seeds: range, profiled: int) -> None:
+    """For each seed, change a random file and read the table. Assert that the outcome of no read is wrong."""
     target = TARGETS[name]
     config, truth = tables(target.table)
     folder = Path(config.uri)

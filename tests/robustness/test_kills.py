@@ -181,7 +181,7 @@ def test_the_next_publisher_clears_pending_files_of_a_killed_one(
 
 @pytest.mark.long
 def test_a_driver_killed_with_its_spark_loses_nothing(plain: Prepared, tmp_path: Path, spark: SparkSession) -> None:
-    """As on a real machine: the driver's JVM and all workers end with it."""
+    """As on a real machine, the driver's JVM and all workers end with the driver."""
     lake = copied(plain.lake, tmp_path / "table")
     outcome = Drivers(tmp_path, None).refresh(lake.config(), kill="before fragments/*.frequencies.parquet")
     assert outcome.killed

@@ -89,6 +89,7 @@ def keys(array: pa.Array) -> list[Any]:
 
 
 def _key(value: pa.Scalar) -> Any:
+    """Return a value in a form that Python can compare."""
     kind = value.type
     if isinstance(value, pa.ExtensionScalar):
         return value.value.as_py()
@@ -107,7 +108,7 @@ def order(key: Any) -> Any:
 
 
 def questions(snapshot: Snapshot, most: int = 3) -> Iterator[Question]:
-    """Return comparisons, sets and ranges with evenly spread values of each column, and null tests."""
+    """Yield comparisons, sets and ranges with evenly spread values of each column, and null tests."""
     for at, field in enumerate(snapshot.schema):
         name = '"' + field.name.replace('"', '""') + '"'
         if snapshot.schema.names.count(field.name) > 1 or "`" in field.name:
@@ -132,6 +133,7 @@ def questions(snapshot: Snapshot, most: int = 3) -> Iterator[Question]:
 
 
 def _about(name: str, at: int, key: Any, literal: str) -> Iterator[Question]:
+    """Yield conditions that compare a column with one of its values."""
     order_key = order(key)
     yield Question(f"{name} = {literal}", at, lambda other: other is not None and order(other) == order_key)
     yield Question(f"not ({name} = {literal})", at, lambda other: other is not None and order(other) != order_key)
@@ -142,6 +144,7 @@ def _about(name: str, at: int, key: Any, literal: str) -> Iterator[Question]:
 
 
 def _literal(value: pa.Scalar, cls: str) -> str | None:
+    """Return a value as a literal of SQL; None for a text that SQL cannot have."""
     answer = scalar_json(value)
     if cls == "boolean":
         return str(answer).lower()

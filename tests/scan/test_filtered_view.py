@@ -41,6 +41,7 @@ def key(value: Any) -> Any:
 
 
 def values_of(rows: list[dict[str, Any]], name: str) -> list[Any]:
+    """Return the sorted values of a column, which may be a field of a struct. Nulls are left out."""
     outer, _, inner = name.partition(".")
     column_values = [row[outer] for row in rows]
     if inner:
@@ -49,6 +50,7 @@ def values_of(rows: list[dict[str, Any]], name: str) -> list[Any]:
 
 
 def check_scope(scope: FilteredView, rows: list[dict[str, Any]]) -> None:
+    """Compare the statistics of a filtered view with its rows."""
     assert scope.count().value == len(rows)
     assert scope.row_bounds[0] <= len(rows) <= scope.row_bounds[1]
     answer = {row.column: row for row in scope.statistics()}
@@ -78,6 +80,7 @@ def check_scope(scope: FilteredView, rows: list[dict[str, Any]]) -> None:
 
 
 def check_listed(scope: FilteredView, name: str, values: list[Any], counts: Counter[Any]) -> None:
+    """Compare the answers about a column with its values. All values of the column must be stored."""
     most = scope.top(name, 10**6)
     result = [(key(value), count) for value, count in most]
     wanted = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
@@ -115,6 +118,7 @@ def check_repeated(scope: FilteredView, name: str, counts: Counter[Any]) -> None
 
 
 def check_bins(scope: FilteredView, name: str, finite: list[Any]) -> None:
+    """Assert that each bin of the histogram, if there is one, counts the values inside it."""
     numbers = [key_[1] for key_ in finite]
     if name.endswith("day"):
         numbers = [(day - date(1970, 1, 1)).days for day in numbers]

@@ -16,6 +16,7 @@ from tests.scan.realtable_predicates import REFUSED, Question, check_table, keys
 
 
 def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]], question: Question) -> None:
+    """Compare the statistics and top values of a filtered view with the rows that match."""
     wanted = [row for row in rows if question.holds(row[question.column])]
     answer = (name, question.where)
     scope = lookup.filter(question.where, table=table)

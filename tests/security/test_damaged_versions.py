@@ -55,7 +55,7 @@ def folder(intact_root: Path, tmp_path: Path) -> Path:
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Return the paths of all values of a document, including containers."""
+    """Yield the paths of all values of a document, including containers."""
     yield path
     if isinstance(value, dict | list):
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):

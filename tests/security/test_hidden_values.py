@@ -356,7 +356,7 @@ def _texts() -> list[bytes]:
 
 @pytest.mark.parametrize("lake", [Csv, Json, Delta], ids=lambda lake: lake.__name__)
 def test_the_search_checks_find_a_shown_value(tmp_path: Path, lake: type[Lake]) -> None:
-    """Otherwise the tests above would prove nothing."""
+    """Otherwise, the searches of the other tests would prove nothing."""
     lake(tmp_path).write(0)
     refresh_table(hidden_config(tmp_path, lake, []))
     for token in (TEXT, str(NUMBER), struct.pack("<q", NUMBER)):

@@ -200,7 +200,10 @@ PLACES = ["current_plan", "profile_all", "resolve_auto_policies", "VersionBuilde
 def test_a_concurrent_refresh_starts_again(
     tmp_path: Path, config: MetastoreConfig, monkeypatch: pytest.MonkeyPatch, function: str, how: dict[str, Any]
 ) -> None:
-    """At any step: what it publishes is correct and complete, and what it had written before is removed."""
+    """A purge takes place before one of the steps of the refresh.
+
+    What the refresh publishes is correct and complete, and what it had written before is removed.
+    """
     write(tmp_path, 10, PERSON)
     purged = []
 
@@ -225,7 +228,7 @@ def test_a_concurrent_refresh_starts_again(
 
 
 def test_profiles_saved_before_a_purge_are_not_used_after_it(config: MetastoreConfig) -> None:
-    """Also if they are saved by a process that does not know of the purge yet."""
+    """This also holds if they are saved by a process that does not know of the purge yet."""
     before = version_store(config)
     latest = before.latest()
     assert latest is not None

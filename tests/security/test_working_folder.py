@@ -126,7 +126,7 @@ def configured(folder: HostileFolder, engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.spark)])
 def test_statistics_are_imported_only_from_pythonpath(tmp_path: Path, engine: str) -> None:
-    """Also in child processes and in Spark's workers."""
+    """This also holds in child processes and in Spark's workers."""
     folder = HostileFolder(tmp_path, (*ALL, "my_stats"))
     configured(folder, engine)
     refused = folder.run([*METASTORE, "refresh", "sales"])

@@ -106,6 +106,7 @@ def _texts_in(value: Any) -> Iterator[str]:
 
 
 def _bytes_in(value: Any) -> Iterator[bytes]:
+    """Yield each text and each bytes object inside a value, as bytes."""
     if isinstance(value, bytes):
         yield value
     elif isinstance(value, str):

@@ -58,7 +58,7 @@ def test_an_unreported_version_requests_a_run() -> None:
 
 
 def test_no_run_is_requested_during_another_run() -> None:
-    """One run at a time per table, whoever launched the other."""
+    """A table has one run at a time, whoever launched it."""
     decision = decide_run(Cursor(), replace(COMMIT, active="r"), 30, 0)
     assert decision.attempt is None
     assert decision.cursor == Cursor()

@@ -60,7 +60,7 @@ def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypa
 
 
 def test_a_user_without_a_home_folder_has_no_archive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container whose user id has no name."""
+    """This is the case in a container whose user id has no name."""
 
     def unknown(uid: int) -> None:
         raise KeyError(uid)

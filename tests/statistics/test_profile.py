@@ -65,6 +65,7 @@ def widened(name: str, value: Any) -> Any:
 
 
 def check_lengths(row: ColumnStatistics, kind: Kind, values: list[Any]) -> None:
+    """Compare the size and the lengths of a column with those of its values."""
     non_null = [value for value in values if value is not None]
     assert row.true_count == (sum(non_null) if kind.type_class == "boolean" else None)
     if kind.type_class not in ("string", "binary"):
@@ -79,6 +80,7 @@ def check_lengths(row: ColumnStatistics, kind: Kind, values: list[Any]) -> None:
 
 
 def check_moments(row: ColumnStatistics, kind: Kind, expected: Facts) -> None:
+    """Compare sum, mean, standard deviation, skewness and kurtosis of a column with exact ones."""
     result = (row.sum, row.mean, row.standard_deviation, row.skewness, row.kurtosis)
     n = len(expected.numbers)
     if not kind.numeric or not n:
@@ -110,6 +112,7 @@ def check_moments(row: ColumnStatistics, kind: Kind, expected: Facts) -> None:
 
 
 def check_histogram(histogram: Any, kind: Kind, expected: Facts) -> None:
+    """Assert that a histogram exists for values on a line, and that it counts each finite one."""
     line = kind.numeric or kind.type_class.startswith(("date", "time"))
     finite = [v for v in expected.numbers if not (isinstance(v, float) and math.isinf(v))]
     assert (histogram is not None) == bool(line and finite)

@@ -47,7 +47,7 @@ def requests(s3_options: dict[str, str]) -> Iterator[Requests]:
 def test_the_counts_of_steps_equal_the_requests_of_the_server(
     request: pytest.FixtureRequest, s3_options: dict[str, str], requests: Requests, tmp_path: Path, engine: Any
 ) -> None:
-    """In one process with a child, and with as much as possible on Spark's workers."""
+    """The refresh runs in one process with a child, or with as much as possible on Spark's workers."""
     options = {**s3_options, "aws_endpoint": requests.endpoint}
     prefix = f"s3://metastore/steps-{engine}-{random.randrange(10**12)}"
     table = TableConfig(name="t", uri=f"{prefix}/lake", storage_options=options)
@@ -55,6 +55,7 @@ def test_the_counts_of_steps_equal_the_requests_of_the_server(
     spark = no_spark if engine == "auto" else lambda: request.getfixturevalue("spark")
 
     def refreshed() -> RefreshResult:
+        """Refresh the table. Assert that the reported bytes and files are those that the server counted."""
         requests.objects_read.clear()
         requests.objects_written.clear()
         with nullcontext() if engine == "auto" else everything_on_spark():

@@ -241,6 +241,7 @@ def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
             return traceback.format_exc(), max(*durations, time.monotonic() - started - sum(durations))
 
     def publish_all(durations: list[float]) -> int:
+        """Publish versions until the time is over. Return their number. The seconds of each go to `durations`."""
         retained: list[str] = ["always"]
         started = time.monotonic()
         save("always")
@@ -265,6 +266,7 @@ def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
         raise AssertionError
 
     def reader() -> int:
+        """Read the files of the newest version again and again. A missing file is an error only for a fresh version."""
         reads = 0
         while time.monotonic() < end:
             started = time.monotonic()

@@ -70,7 +70,7 @@ def write_small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def files_of(published: Version) -> Iterator[str]:
-    """Return all files that remain if this version, read from a store, is the only one."""
+    """Yield all files that remain if this version, read from a store, is the only one."""
     yield from published.paths()
     yield from published.auxiliary_files()
     yield from (path for stored in stored_entries(published) for path in stored.files.paths())

@@ -135,7 +135,7 @@ class History:
 
 
 def references(published: Version) -> Iterator[tuple[str, str, int]]:
-    """Return every reference of a version as (path, group, number of sections)."""
+    """Yield every reference of a version as (path, group, number of sections)."""
     for entries in (published.fragments, published.retired, published.partitions, published.nodes):
         for entry in entries:
             for path in set(entry.files.paths()):

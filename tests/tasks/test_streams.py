@@ -37,7 +37,7 @@ def test_the_error_of_a_task_ends_the_stream(processes: int) -> None:
 
 @pytest.mark.parametrize(("processes", "threads"), [(1, 1), (1, 4), (2, 4)])
 def test_a_crash_names_the_file_at_fault(processes: int, threads: int) -> None:
-    """Also if the child read several files: each of them is then read alone."""
+    """This also holds if the child read several files. Each of them is then read alone."""
     crash = (2, int(signal.SIGABRT))
     requested = [PathTask(f"/t/{number}", crash if number == 7 else (2000,)) for number in range(20)]
     with pytest.raises(FatalFileError, match=r"/t/7 .*signal 6\b") as raised:

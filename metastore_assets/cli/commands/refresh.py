@@ -208,6 +208,7 @@ def _draw_type_changes(page: Page, result: Answer) -> None:
 
 
 def _format_counts(result: Answer) -> str:
+    """Return how many fragments, partitions and values a refresh changed, as one line."""
     fragments, partitions = result["fragments"], result["partitions"]
     counts = ", ".join(f"{fragments[key]:,} {key}" for key in ("added", "removed", "unchanged"))
     read = f", {fragments['profiled']:,} read" if fragments["profiled"] != fragments["added"] else ""

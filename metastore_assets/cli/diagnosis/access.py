@@ -28,6 +28,7 @@ def check_root(config: MetastoreConfig) -> DoctorFinding:
     advice += "read, write, list and delete"
 
     def probe() -> str:
+        """Write, read, list and delete a small object. Raises an error at the first operation that fails."""
         from metastore_assets.store.objects import ObjectStore
 
         store = ObjectStore(config.root, config.storage_options)
@@ -79,6 +80,7 @@ def check_table(config: MetastoreConfig, table: TableConfig, *, deep: bool) -> D
 
 
 def _describe_table(config: MetastoreConfig, table: TableConfig, deep: bool) -> str:
+    """Return a line on the table: its format, its files, its snapshot, and whether its newest version is current."""
     from metastore_assets.formats import open_table_format
     from metastore_assets.metastore import Metastore
     from metastore_assets.tasks.isolation import IsolatedRunner

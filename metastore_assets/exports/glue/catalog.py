@@ -207,6 +207,7 @@ def _values(name: PartitionName) -> tuple[str, ...]:
 
 
 def _raise_errors(response: Mapping[str, Any]) -> None:
+    """Raise ExportError for the first error that a response of Glue lists, if there is one."""
     for error in response.get("Errors") or ():
         detail = error.get("Error") or error.get("ErrorDetail") or {}
         column = error.get("ColumnStatistics", {}).get("ColumnName")

@@ -31,6 +31,7 @@ def to_thrift(statistics: Iterable[DeclaredStatistics]) -> list[ColumnStatistics
 
 
 def _data(column: DeclaredStatistics) -> ColumnStatisticsData:
+    """Return a column's statistics as the object that Hive's API has for columns of this kind."""
     from hive_metastore import ttypes
 
     counts: dict[str, Any] = {"numNulls": column.nulls}

@@ -144,6 +144,10 @@ class HiveTable(RegisteredTable):
         return size
 
     def _write_partition_columns(self, partitions: Mapping[PartitionName, Sequence[DeclaredStatistics]]) -> int:
+        """Write column statistics of partitions. Return their size in bytes.
+
+        Stored statistics that would keep an outdated bound are deleted first.
+        """
         from hive_metastore.ttypes import PartitionsStatsRequest, SetPartitionsStatsRequest
 
         names = [name for name, columns in partitions.items() if _without_bounds(columns)]

@@ -277,6 +277,7 @@ def _file_columns(with_statistics: bool) -> list[str]:
 
 
 def _parquet_actions(location: Location, path: str, columns: Sequence[str]) -> Iterator[Action]:
+    """Yield the actions of a Parquet checkpoint, each as (kind of action, its fields)."""
     # Imported at first use: most lookups of the newest version read no checkpoint.
     from metastore_assets.tasks.streams import stream_isolated
 
@@ -288,6 +289,7 @@ def _parquet_actions(location: Location, path: str, columns: Sequence[str]) -> I
 
 
 def _to_list(column: pa.Array) -> list[Any]:
+    """Return the values of a column as Python objects, as `to_pylist` does, but faster for common columns."""
     if column.null_count == len(column):
         return [None] * len(column)
     if pa.types.is_string(column.type) or (pa.types.is_integer(column.type) and not column.null_count):

@@ -92,6 +92,7 @@ def _without_values(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_defaults(schema: Any) -> Any:
+    """Return a schema's JSON without the keys in `_VALUES`, at any depth."""
     if isinstance(schema, dict):
         return {key: _without_defaults(value) for key, value in schema.items() if key not in _VALUES}
     return [_without_defaults(item) for item in schema] if isinstance(schema, list) else schema

@@ -155,6 +155,7 @@ class _Block:
 
 
 def _encode(footers: Mapping[str, Footer]) -> bytes:
+    """Return footers as compressed JSON, which `FooterReader._decode` reads."""
     digests = list(dict.fromkeys(digest for _, digest in footers.values()))
     numbers = {digest: number for number, digest in enumerate(digests)}
     columns = [

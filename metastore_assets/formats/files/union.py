@@ -161,6 +161,10 @@ def _decimal_shape(type_: pa.DataType) -> tuple[int, int] | None:
 
 
 def _wider_timestamp(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+    """Return the common type of two timestamp types: with the finer unit, and in UTC if their zones differ.
+
+    Return None if a type is no timestamp, or if only one of them has a time zone.
+    """
     if not (pa.types.is_timestamp(first) and pa.types.is_timestamp(second)) or bool(first.tz) != bool(second.tz):
         return None
     unit = max(first.unit, second.unit, key=_UNITS.index)

@@ -78,6 +78,7 @@ def decode_bound(data: bytes | None, type_: pa.DataType) -> Constant | None:
 
 
 def _decode_bound(data: bytes, type_: pa.DataType) -> Constant | None:
+    """Do the same as `decode_bound`, but raise an error for some invalid bytes."""
     if pa.types.is_boolean(type_) and len(data) == 1:
         return constant(data != b"\x00", type_)
     if pa.types.is_decimal(type_) and data:

@@ -216,7 +216,7 @@ class IcebergFragmentPlanner:
         return [Manifest(path, None, 0, 0, None) for path in snapshot.manifests]
 
     def _may_match(self, manifest: Manifest) -> bool:
-        """Return False if no entry of a manifest can be in a partition that the filter selects; otherwise True."""
+        """Return whether a manifest can have an entry of a partition that the filter selects."""
         spec = self.partitions.specs.get(manifest.spec_id) if manifest.spec_id is not None else None
         if not self._filter.patterns or manifest.content != 0 or not spec or manifest.partitions is None:
             return True

@@ -70,6 +70,7 @@ def _check_type(field_id: Any, type_: Any, ids: list[int], depth: int) -> None:
 
 
 def _check_spec(fields: Any) -> None:
+    """Check that the fields of a partition spec have the right types and distinct names."""
     objects = as_objects(fields, "the fields of a partition spec")
     for field in objects:
         as_text(field.get("name"), "the name of a partition field")
@@ -89,6 +90,7 @@ def _snapshot_id(raw: Mapping[str, Any], key: str, *, required: bool = True) -> 
 
 
 def _check_snapshots(raw: Mapping[str, Any]) -> None:
+    """Check the types in the snapshots, branches, tags and snapshot log, and that the snapshots' ids differ."""
     snapshots = as_objects(raw.get("snapshots") or [], "snapshots")
     for snapshot in snapshots:
         _snapshot_id(snapshot, "snapshot-id")

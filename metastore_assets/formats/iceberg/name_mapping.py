@@ -212,6 +212,7 @@ def _child_fields(type_: pa.DataType) -> list[pa.Field]:
 
 
 def _parse_mapping(fields: Any, what: str) -> _Tree:
+    """Return a name mapping from its JSON, after a check of its types."""
     return tuple(
         Node(
             tuple(as_text(name, "names") for name in as_list(entry.get("names") or [], "names")),
@@ -243,6 +244,7 @@ def _struct_nodes(fields: Sequence[Mapping[str, Any]]) -> _Tree:
 
 
 def _type_nodes(type_: Any) -> _Tree:
+    """Return the nodes of the fields inside a nested type."""
     if not isinstance(type_, dict):
         return ()
     if type_["type"] == "struct":

@@ -249,6 +249,7 @@ def _needs_normalization(type_: pa.DataType | None) -> bool:
 
 
 def _normalize(raw: Any, type_: pa.DataType | None) -> Any:
+    """Return a hashable form of a partition value: NaN equals NaN, -0.0 differs from 0.0, decimals are integers."""
     if isinstance(raw, bytes) and type_ is not None and pa.types.is_decimal(type_):
         return int.from_bytes(raw, "big", signed=True)
     if isinstance(raw, float) and math.isnan(raw):
@@ -257,6 +258,7 @@ def _normalize(raw: Any, type_: pa.DataType | None) -> Any:
 
 
 def _typed_constant(raw: Any, type_: pa.DataType | None) -> Constant:
+    """Return the partition value `raw` as a constant of a type."""
     if raw is None or type_ is None:
         return constant(raw, type_)
     if pa.types.is_decimal(type_):

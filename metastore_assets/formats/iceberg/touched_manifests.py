@@ -136,7 +136,7 @@ def partition_bounds(partitions: Partitions, manifest: Manifest) -> list[FieldBo
 
 
 def may_contain(bounds: FieldBounds, value: Any) -> bool:
-    """Return False if the bounds of a partition field in a manifest exclude a value.
+    """Return whether a partition field of a manifest can have a value, judged by the bounds of the field.
 
     Args:
         bounds: the bounds of the field in the manifest.

@@ -49,6 +49,7 @@ def _field(stored: pa.Field, field: Any, key: bytes) -> pa.Field:
 
 
 def _read_type(stored: pa.DataType, children: Sequence[Any], key: bytes) -> pa.DataType:
+    """Return the Arrow type in which a column with the type `stored` is read."""
     if pa.types.is_date64(stored):
         return pa.date32()
     if isinstance(stored, pa.BaseExtensionType) or not pa.types.is_nested(stored):

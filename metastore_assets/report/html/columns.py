@@ -116,6 +116,7 @@ def _frequency_bars(row: ColumnStatistics, top: Top) -> Markup | None:
 
 
 def _details(row: ColumnStatistics, top: Top, history: Sequence[Mapping[str, Any]]) -> list[Part]:
+    """Return the parts of a column's details: a note, its statistics, its values, and trends over versions."""
     parts: list[Part] = []
     if row.reason is not None:
         parts.append(tag("p", row.reason, class_="note"))
@@ -131,6 +132,7 @@ def _details(row: ColumnStatistics, top: Top, history: Sequence[Mapping[str, Any
 
 
 def _facts(row: ColumnStatistics) -> Markup:
+    """Return a list of the column's statistics, each with its name. Absent statistics are left out."""
     facts = [("values", text.format_number(row.value_count)), ("nulls", text.format_number(row.null_count))]
     if row.nan_count:
         facts.append(("NaN", text.format_number(row.nan_count)))
@@ -159,6 +161,7 @@ def _facts(row: ColumnStatistics) -> Markup:
 
 
 def _read_top(table: Table, row: ColumnStatistics) -> Top:
+    """Return the most frequent values of a column. The list is empty if the version does not have them."""
     if row.frequencies not in ("enumerated", "repeated") or not row.value_count:
         return []
     try:
@@ -236,6 +239,7 @@ def change_rows(columns: Sequence[ColumnDiff]) -> list[list[Part]]:
 
 
 def _change_row(column: ColumnDiff) -> list[Part]:
+    """Return the cells of a column's row in the table of changes."""
     distances = column.distances
     kind = [tag("small", f" {column.change}")] if column.change != "changed" else []
     name = joined([tag("b", column.column), *kind])

@@ -119,6 +119,7 @@ def _columns_section(columns: Sequence[Markup], *, has_changes: bool) -> Markup:
 
 
 def _changes_section(diff: TableDiff | None) -> list[Part]:
+    """Return the section on the changes since an older version. The list is empty if there is no `diff`."""
     if diff is None:
         return []
     before = diff.before
@@ -207,6 +208,7 @@ def _clustering_section(lookup: Table) -> list[Part]:
 
 
 def _versions_section(lookup: Table, note: str | None) -> Markup:
+    """Return the section on the table's versions: a chart of their row counts, and a list of the newest ones."""
     try:
         records = distinct_versions(read_history(lookup.versions, lookup.version.number)).to_pylist()
     except MissingPackageError:

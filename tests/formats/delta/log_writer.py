@@ -118,6 +118,7 @@ def encode_z85(data: bytes) -> str:
 
 
 def _container(content: list[int], runs: bool) -> bytes:
+    """Return a container of a Roaring bitmap with the values in `content`. If `runs`, it is run-length encoded."""
     if runs:
         pairs: list[list[int]] = []
         for value in content:

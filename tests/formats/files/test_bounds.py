@@ -46,6 +46,7 @@ def _columns(draw: st.DrawFn) -> dict[str, pa.Array]:
 
 
 def _values(column: str, rows: list[Any]) -> list[Any]:
+    """Return the values of a column in Python rows. The column may be nested, such as `tags.element`."""
     below = column.partition(".")[2]
     if below == "element":
         return [item for row in rows if row is not None for item in row]

@@ -292,7 +292,7 @@ def test_columns_by_name(tmp_path: Path) -> None:
 
 
 def test_partition_columns_stay_text(tmp_path: Path) -> None:
-    """This holds for partition columns in a file above the folders too."""
+    """A file above the partition folders may have the column too. Its values are also text."""
     (tmp_path / "day=01").mkdir()
     (tmp_path / "day=01" / "a.csv").write_text("a\n1\n")
     (tmp_path / "b.csv").write_text("a,day\n2,02\n")

@@ -167,7 +167,7 @@ def test_blank_lines_between_rows_of_several_columns_are_ignored(
 def test_blank_lines_before_the_first_row_of_one_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, count: int
 ) -> None:
-    """Without a header they are treated like blank lines between rows: DuckDB and Polars write nulls so."""
+    """Without a header they are treated like blank lines between rows: DuckDB and Polars write nulls in this way."""
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     content = (end * count + f"15{end}77{end}").encode()
     for header in ({}, {"header": False}):

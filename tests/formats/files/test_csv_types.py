@@ -183,6 +183,7 @@ def test_reading_returns_the_planned_types(texts: list[str | None], quoting: int
 
 
 def _plain(value: pa.Scalar) -> Any:
+    """Return a scalar as a Python value. Times are cut to microseconds, and converted to UTC if they have a zone."""
     if (
         value.is_valid
         and (pa.types.is_timestamp(value.type) or pa.types.is_time(value.type))

@@ -218,7 +218,7 @@ def test_objects_without_keys_are_refused(tmp_path: Path) -> None:
 
 
 def test_partition_columns_are_text(tmp_path: Path) -> None:
-    """This holds if a file above the folders has numbers in the column."""
+    """They are text even if a file above the partition folders has numbers in a column of the same name."""
     (tmp_path / "d=1").mkdir()
     (tmp_path / "d=1" / "a.json").write_text('{"a": 1}\n')
     (tmp_path / "b.json").write_text('{"a": 2, "d": 7}\n')

@@ -236,7 +236,7 @@ def test_foreign_files_are_refused(history: History) -> None:
 
 @pytest.mark.parametrize("ending", ["log.1_0-0-0.parquet", "log.1_0-0-x", "log.parquet"])
 def test_log_files_with_unknown_names_are_refused(history: History, ending: str) -> None:
-    """They may have rows. The checksum of a log file, which Hadoop writes on local disks, has none."""
+    """They may have rows. Hadoop's checksum files on local disks have none, and are not refused."""
     one = _group(history)
     log = f".{one.file_id}_{one.base_instant}"
     folder = history.writer.folder
@@ -422,7 +422,7 @@ def test_an_empty_file_of_a_completed_write_is_an_error(history: History) -> Non
 
 @pytest.mark.parametrize("file_id", [None, ""])
 def test_a_write_statistic_without_files_is_ignored(history: History, file_id: str | None) -> None:
-    """It needs no file id, as that of a task that wrote nothing."""
+    """It needs no file id. A task that wrote nothing has such a statistic."""
     path = _timeline_file(history, max(history.states))
     metadata = json.loads(path.read_text())
     (stats,) = metadata["partitionToWriteStats"].values()

@@ -72,6 +72,7 @@ class IcebergPositionDeletes(Table):
         self._writer.commit(self._writer.data(arrow(rows), partition=(day,)))
 
     def _delete(self, ids: Collection[int]) -> None:
+        """Delete rows by id. Each data file with one of them gets a delete file with all its deleted positions."""
         added: list[Entry] = []
         removed: list[Entry] = []
         for data in [entry for entry in self._writer.live if entry["content"] == 0]:
@@ -114,6 +115,7 @@ class IcebergEqualityDeletes(IcebergPositionDeletes):
     """An Iceberg table whose deletes are ids, which apply to all older files of a partition."""
 
     def _delete(self, ids: Collection[int]) -> None:
+        """Delete rows by id, with one file of equality deletes for each day that has one of them."""
         rows = [self.rows[key] for key in sorted(ids) if key in self.rows]
         days = sorted({row[2] for row in rows})
         by_day = [(day, pa.table({"id": [row[0] for row in rows if row[2] == day]})) for day in days]

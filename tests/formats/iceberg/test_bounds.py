@@ -80,6 +80,7 @@ def test_bounds_contain_all_values(catalog: InMemoryCatalog, files: list[list[di
 
 
 def _check(row: dict[str, Any], values: list[Any]) -> None:
+    """Assert that the statistics `row` fit the values: an exact null count, and bounds that no value exceeds."""
     assert row["null_count_guarantee"] == "exact"
     assert row["null_count"] == values.count(None)
     present = [value for value in values if value is not None and not (isinstance(value, float) and math.isnan(value))]

@@ -103,6 +103,7 @@ class _Model:
     def _equality(
         self, sequence: int, added: list[Entry], _: list[Entry], spec: int, part: str | None, names: Any, values: Any
     ) -> None:
+        """Add a file of equality deletes. Remove the rows that Iceberg lets it delete from the model."""
         keys = sorted(names)
         rows = [dict(zip("ab", pair, strict=True)) for pair in values]
         table = _table(a=[row["a"] for row in rows], b=[row["b"] for row in rows])
@@ -118,6 +119,7 @@ class _Model:
         ]
 
     def _positions(self, _: int, added: list[Entry], removed: list[Entry], picked: set[int], is_moved: bool) -> None:
+        """Delete some written rows by position: with deletion vectors in version 3, otherwise with delete files."""
         rows = [self.written[number % len(self.written)] for number in sorted(picked)] if self.written else []
         by_partition: dict[Any, list[_Row]] = {}
         for row in rows:

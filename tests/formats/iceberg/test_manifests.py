@@ -160,6 +160,7 @@ class _Other:
         path.write_bytes(container(json.dumps(other).encode(), data, codec, metadata))
 
     def _record(self, schema: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+        """Return a random variant of a record schema, and a function that converts a record to it."""
         fields = []
         for field in schema["fields"]:
             optional = isinstance(field["type"], list) and field["name"] not in _REQUIRED_FIELDS
@@ -186,6 +187,7 @@ class _Other:
         return {"type": "record", **named, "fields": [field for field, _, _ in fields]}, change
 
     def _type(self, type_: Any) -> tuple[Any, Any]:
+        """Return a random variant of an Avro type, and a function that converts a value to it."""
         if isinstance(type_, list):
             branches = [self._type(branch) for branch in type_]
             (change,) = [change for branch, change in branches if branch != "null"]

@@ -216,6 +216,7 @@ class IcebergWriter:
     def _manifest(
         self, key: tuple[int, int], entries: Sequence[Entry], snapshot_id: int, deleted: Sequence[Entry] = ()
     ) -> dict[str, Any]:
+        """Write a manifest with live and deleted files. Return its entry in the manifest list."""
         spec_id, content = key
         fields = self.specs[spec_id]
         types = [self.partition_types[field["field-id"]] for field in fields]

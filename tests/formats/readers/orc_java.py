@@ -50,6 +50,7 @@ class JavaOrc:
         writer.close()
 
     def _set(self, vector: Any, value: Any) -> None:
+        """Set the value of the first row of a column vector."""
         match value:
             case bytes() | str():
                 vector.setVal(0, value if isinstance(value, bytes) else value.encode())

@@ -34,6 +34,7 @@ def _kind(path, root):
 
 
 def _step(moment, path, hidden=None):
+    """Log a step of a file access. Kill the processes, or wait for others, if the rules say so for this step."""
     try:
         with open(os.path.join(_FOLDER, "rules.json"), encoding="utf-8") as file:
             rules = json.load(file)
