@@ -109,7 +109,7 @@ def lab(tmp_path: Path, served: tuple[int, list[str]]) -> Iterator[Lab]:
 
 
 def test_a_page_fetches_nothing_that_a_table_names(lab: Lab, served: tuple[int, list[str]], page: Any) -> None:
-    """Checked on the statistics page, the picture's dialog and the page of the writing asset.
+    """This is checked on the statistics page, in the picture's dialog and on the page of the writing asset.
 
     A picture in a project's own metadata is fetched: this shows that the browser could fetch.
     """

@@ -86,7 +86,7 @@ def _instants(numbers: list[int | None]) -> pa.Table:
 
 
 def events(start: int, count: int) -> pa.Table:
-    """Rows of three days, with nulls, NaN and text of all kinds."""
+    """Return rows of three days, with nulls, NaN and text of all kinds."""
     draw = random.Random(start)
     numbers = range(start, start + count)
     return pa.table(

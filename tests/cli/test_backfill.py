@@ -59,7 +59,10 @@ def untouched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_first_backfill_reads_all_and_the_next_nothing(config: Path) -> None:
-    """The steps of cron: a table's first version, an up-to-date table, and a full refresh in chunks."""
+    """A scheduled backfill makes a table's first version, then finds the table up to date.
+
+    A full backfill reads it again in chunks.
+    """
     planned = run_json("backfill", "t", "--dry-run", config=config)
     assert {*planned} > RESULT
     assert (planned["dry_run"], planned["missing"], planned["versions"], planned["done"]) == (True, 4, [], False)

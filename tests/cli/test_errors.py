@@ -81,7 +81,10 @@ def test_wrong_usage_is_status_2(published: Path, arguments: list[str], explanat
 
 @pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
 def test_help_is_not_reformatted(arguments: list[str]) -> None:
-    """On stdout with status 0 if requested; without any argument, on stderr with status 2, as click does."""
+    """Requested help is on stdout, with status 0.
+
+    Without any argument it is on stderr, with status 2, as click has it.
+    """
     result = run(*arguments)
     assert result.exit_code == (0 if arguments else failures.BAD_USAGE)
     help_text = result.stdout if arguments else result.stderr

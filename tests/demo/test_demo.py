@@ -49,7 +49,7 @@ def test_the_demo_runs_and_agrees_with_scans(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_demo_runs_in_a_bucket_and_shows_no_secret(tmp_path: Path) -> None:
-    """The same, with tables and root in S3; exit status 0 also says that no file and no object holds the secret key."""
+    """Tables and root are in S3. Exit status 0 also says that no file and no object holds the secret key."""
     assert demo(tmp_path, "--s3").count("✓") == 3
 
 

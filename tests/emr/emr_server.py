@@ -27,7 +27,7 @@ _DRIVER_VARIABLE = "spark.emr-serverless.driverEnv."
 
 
 def emr_server(way: str) -> AbstractContextManager[str]:
-    """The endpoint of a new server; `way` is `spark-submit` or `python`."""
+    """Return the endpoint of a new server. `way` is `spark-submit` or `python`."""
     return s3_server("tests.emr.emr_server", way)
 
 

@@ -31,7 +31,7 @@ _TYPES = {
 
 
 def connect(uri: str) -> AbstractContextManager[Any]:
-    """A connection to a metastore."""
+    """Return a connection to a metastore."""
     return HiveCatalog("hms", uri=uri)._client
 
 
@@ -123,7 +123,7 @@ class HiveExportedTable(ExportedTable):
         self.uri = uri
 
     def properties(self) -> dict[str, str]:
-        """The properties of the table in the metastore."""
+        """Return the properties of the table in the metastore."""
         database, _, name = self.name.partition(".")
         with connect(self.uri) as client:
             return dict(client.get_table(database, name).parameters)

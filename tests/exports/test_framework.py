@@ -75,7 +75,7 @@ def exporting(tmp_path: Path) -> Exporting:
 
 
 def test_a_refresh_exports_as_its_last_step(exporting: Exporting) -> None:
-    """The stages of the plan include it. A version that the target has is not written again."""
+    """The stages of the plan include the export. A version that the target has is not written again."""
     plan = plan_refresh(exporting.config, exporting.config.tables[0])
     result = exporting.refresh()
     assert [stage["stage"] for stage in plan.to_json()["stages"]][-2:] == ["publish", "write_exports"]  # type: ignore

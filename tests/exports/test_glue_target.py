@@ -54,7 +54,7 @@ class GlueLab:
             self.store = ColumnStatisticsStore(catalog.glue)  # type: ignore[attr-defined]
 
     def flat(self, **settings: Any) -> ExportedTable:
-        """An unpartitioned table."""
+        """Return an unpartitioned table."""
         location = self.folder / "flat"
         location.mkdir()
         pq.write_table(ROWS, location / "1.parquet")
@@ -62,7 +62,7 @@ class GlueLab:
         return self._table("flat", location, settings)
 
     def partitioned(self, **settings: Any) -> ExportedTable:
-        """A table with the partitions `p=1` and `p=2`; the latter is registered as `02`."""
+        """Return a table with the partitions `p=1` and `p=2`. The latter is registered as `02`."""
         location = self.folder / "parts"
         for part in ("1", "02"):
             (location / f"p={part}").mkdir(parents=True)
@@ -81,7 +81,7 @@ class GlueLab:
         return dict(table.get("Parameters", {}))
 
     def partitions(self, name: str = "parts") -> dict[str, dict[str, str]]:
-        """The properties of each partition by its value."""
+        """Return the properties of each partition by its value."""
         registered = self.glue.client.get_partitions(DatabaseName=self.glue.database, TableName=name)["Partitions"]
         return {partition["Values"][0]: partition.get("Parameters", {}) for partition in registered}
 

@@ -55,7 +55,7 @@ def _flat(uri: str, folder: Path, rows: pa.Table = ROWS, **settings: Any) -> Hiv
 
 
 def _partitioned(uri: str, folder: Path, **settings: Any) -> HiveExportedTable:
-    """A table with two partitions by day, `2024-01-01` and `2024-01-02`."""
+    """Return a table with two partitions by day, `2024-01-01` and `2024-01-02`."""
     name, location = f"h.parts{next(_NUMBERS)}", folder / "parts"
     for day in (1, 2):
         (location / f"day=2024-01-0{day}").mkdir(parents=True)
@@ -66,7 +66,7 @@ def _partitioned(uri: str, folder: Path, **settings: Any) -> HiveExportedTable:
 
 
 def _partitions(table: HiveExportedTable) -> dict[str, tuple[dict[str, str], dict[str, Any]]]:
-    """Properties and column statistics of each partition by its name."""
+    """Return properties and column statistics of each partition by its name."""
     from hive_metastore.ttypes import PartitionsStatsRequest
 
     database, _, name = table.name.partition(".")
@@ -86,7 +86,10 @@ def _partitions(table: HiveExportedTable) -> dict[str, tuple[dict[str, str], dic
 
 
 def test_a_client_reads_the_statistics_of_every_type(hive: str, tmp_path: Path) -> None:
-    """Read back by Thrift: counts as DuckDB computes them, bounds of numbers and dates, lengths of texts and bytes."""
+    """Statistics are read back by Thrift.
+
+    Counts are as DuckDB computes them. There are bounds of numbers and dates, and lengths of texts and bytes.
+    """
     table = _flat(hive, tmp_path)
     result = table.export()
     assert (result.state, result.columns, result.notes, result.error) == ("written", 8, (), None)

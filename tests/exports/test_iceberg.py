@@ -120,7 +120,7 @@ def test_zeros_and_nan_are_one_value_each() -> None:
 
 
 def test_hashes_are_those_of_trino(realtables: Path) -> None:
-    """A table that Impala wrote and Trino analysed: the same hashes for the same values, and the same bytes."""
+    """Impala wrote the table, and Trino analysed it. The same values have the same hashes and the same bytes."""
     table = realtables / "iceberg" / "impala_with_puffin_stats"
     (puffin_file,) = table.glob("metadata/*.stats")
     (data_file,) = table.glob("data/*.parq")
@@ -321,7 +321,7 @@ def test_a_refused_registration_leaves_no_files(lake: IcebergLake, monkeypatch: 
 
 
 def stored_files(lake: IcebergLake) -> list[str]:
-    """The paths of the statistics files in the table's folder."""
+    """Return the paths of the statistics files in the table's folder."""
     metadata = lake.folder / "lake" / "sales" / "orders" / "metadata"
     return sorted(str(path) for pattern in ("*.stats", "*.parquet") for path in metadata.glob(pattern))
 
@@ -385,7 +385,7 @@ def test_removing_deletes_files_of_snapshots_that_expired(lake: IcebergLake) -> 
 
 
 def test_partition_statistics_follow_the_specification(lake: IcebergLake) -> None:
-    """Sorted by partition, nulls first, with the field ids of the specification."""
+    """The rows are sorted by partition, nulls first, and have the field ids of the specification."""
     lake.settings["exports"] = {"iceberg": {"partition_statistics": True}}
     table = create_partitioned(lake)
     table.append(pa.table({"day": ["b", "a", None, "a"], "id": [1, 2, 3, 4]}))
@@ -433,7 +433,7 @@ def test_partition_fields_whose_values_pyiceberg_loses_have_no_partition_statist
 
 
 def test_a_missing_state_is_named_until_the_next_refresh(lake: IcebergLake) -> None:
-    """A new target: `metastore export` alone writes what is stored; a refresh reads the other columns once."""
+    """A target is new. `metastore export` alone writes what is stored. A refresh reads the other columns once."""
     exports = lake.settings.pop("exports")
     lake.settings["columns"] = {"note": {"frequencies": "off"}}
     lake.create(pa.table({"id": [1, 2], "note": ["a", "b"]}))

@@ -124,7 +124,7 @@ def _fail(*_: Any) -> None:
 
 
 def _row_count(plan: list[list[Any]]) -> float:
-    """The estimated number of rows of a query, which EXPLAIN COST prints with three digits."""
+    """Return the estimated number of rows of a query, which EXPLAIN COST prints with three digits."""
     match = re.search(r"rowCount=([0-9.E+]+)", str(plan[0][0]))
     assert match is not None, plan
     return float(match[1])

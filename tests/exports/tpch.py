@@ -19,7 +19,7 @@ _SPLIT = pa.scalar(9131, pa.int32()).cast(pa.date32())
 
 
 def generate_tables(folder: Path, scale: float) -> dict[str, pa.Table]:
-    """The rows of each table; scale 1 has 6 million rows of `lineitem`."""
+    """Return the rows of each table. Scale 1 has 6 million rows of `lineitem`."""
     program = Path(sysconfig.get_path("scripts")) / "tpchgen-cli"
     names = ",".join(TABLES)
     arguments = ["parquet", "--quiet", "-s", str(scale), "-T", names, "-o", str(folder)]
@@ -60,7 +60,7 @@ def lineitem_filters(rows: pa.Table, number: int) -> Iterator[str]:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """The table with texts of the usual type, and without metadata."""
+    """Return the table with texts of the usual type, and without metadata."""
     fields = [
         pa.field(field.name, pa.string() if field.type == pa.string_view() else field.type) for field in table.schema
     ]

@@ -143,7 +143,10 @@ def assert_plain(lake: Lake, ranked: set[str]) -> None:
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 12))])
 def test_other_tools_read_plain_files(lake: Lake, seed: int) -> None:
-    """Values of each class, in one or several partitions; a commit removes the files and compaction restores them."""
+    """The files have values of each class, in one or several partitions.
+
+    A commit removes the files, and compaction restores them.
+    """
     draw = random.Random(seed)
     lake.columns = {"default": {"frequencies": "all"}, "money": {"ranks": "on"}, "text": {"ranks": "on"}}
     lake.columns |= {"ratio": {"ranks": "on"}, "small": {"frequencies": "top(3)"}}

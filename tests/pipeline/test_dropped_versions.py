@@ -39,8 +39,8 @@ def refreshed(config: MetastoreConfig, spark: SparkSession) -> VersionStore:
 def test_old_versions_are_removed_and_a_restore_reads_no_file(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After random commits, with entries in base and delta files. A file that returns within its retention is not
-    read.
+    """This holds after random commits, with entries in base and delta files. A file that returns within its retention
+    is not read.
     """
     monkeypatch.setattr(entries_module, "_REWRITE_BELOW", 2)
     lake = Lake(tmp_path, random.Random(5))

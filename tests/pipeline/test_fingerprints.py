@@ -152,7 +152,10 @@ def change(lake: Lake, draw: random.Random, removed: list[tuple[Path, bytes]]) -
 def test_repeated_values_equal_those_of_duckdb(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, bits: int, commits: int
 ) -> None:
-    """Checked after every commit of a random history; with five bits, each fingerprint has several values."""
+    """They are compared after every commit of a random history.
+
+    Fingerprints have only five bits, so that each has several values.
+    """
     monkeypatch.setattr(fingerprints, "TABLE_BITS", bits)
     monkeypatch.setattr(graph, "SETTINGS", RUNS)
     draw = random.Random(1000 * bits + seed)

@@ -182,7 +182,7 @@ def test_rewritten_value_counts_without_columns_have_no_files(tmp_path: Path) ->
 
 
 def test_a_purge_removes_unpublished_files(spark: SparkSession, lake: Lake) -> None:
-    """Of any age, saved or not: tests/security/test_purge_unpublished.py tests concurrent refreshes."""
+    """They may have any age, and be saved or not. tests/security/test_purge_unpublished.py has concurrent refreshes."""
     refresh(lake.config(), lake.table, lambda: spark)
     store = versions(lake)
     store.objects.write("fragments/pending.states.parquet", b"x")

@@ -77,7 +77,10 @@ def test_a_refresh_executes_the_stages_of_the_dry_run(lake: Lake) -> None:
 def test_auto_policies_are_marked_and_resolved_by_the_marked_stage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A column proves near-unique: the plan names it, and the stage that decides converts all partitions."""
+    """The values of a column prove nearly unique.
+
+    The plan names the column, and the stage that decides converts all partitions.
+    """
     monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 2000)
     lake = Lake(tmp_path)
     config = config_of(lake)
@@ -99,7 +102,7 @@ def test_auto_policies_are_marked_and_resolved_by_the_marked_stage(
 
 
 def test_a_rewrite_is_marked_and_skipped(lake: Lake) -> None:
-    """A compaction of the table: the plan names the partition, and a refresh merges nothing."""
+    """The table is compacted. The plan names the partition, and a refresh merges nothing."""
     config = config_of(lake)
     refresh_as_planned(config)
     paths = sorted((lake.uri / "part=0").glob("*.parquet"))

@@ -92,7 +92,7 @@ def test_statistics_are_equal_bit_for_bit_in_other_processes(pandas: str) -> Non
 @share(20)
 @given(data=st.data())
 def test_percentiles_are_values_of_the_column(name: str, data: st.DataObject) -> None:
-    """Before and after a round trip, for any type."""
+    """This holds before and after a round trip, for columns of any type."""
     values = data.draw(rows_of(KINDS[name], 30))
     profile = profile_one(KINDS[name].array(values))
     assert profile.frequencies is not None

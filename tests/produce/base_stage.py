@@ -26,7 +26,7 @@ def skipping(key: int, rows: Iterator[Any]) -> Iterator[Any]:
 
 
 def base_graph(function: Function = split, **options: Any) -> Graph:
-    """Values (t, x) of a root, and a stage that emits them as x by t."""
+    """Return a graph of a root with values (t, x), and a stage that emits them as x by t."""
     return Graph(
         (
             RootNode("source", columns(k="int64"), columns(t="int64", x="string")),

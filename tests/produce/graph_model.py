@@ -17,7 +17,7 @@ Function = Callable[..., Iterable[tuple[Key, Value]]]
 
 
 def columns(**types: Any) -> pa.Schema:
-    """A schema of nullable columns: `columns(id="int64", name="string")`."""
+    """Return a schema of nullable columns: `columns(id="int64", name="string")`."""
     return pa.schema(
         [(name, pa.type_for_alias(kind) if isinstance(kind, str) else kind) for name, kind in types.items()]
     )

@@ -84,7 +84,7 @@ def pair(s3_store: ObjectStore) -> Pair:
 def test_every_version_equals_the_one_on_local_disk(
     store: ObjectStore, s3_store: ObjectStore, settings: Settings
 ) -> None:
-    """Row by row: content, groups, update and key mappings, of each version when it is new and when it is old."""
+    """Content, groups, updates and key mappings of each version are compared, when it is new and when it is old."""
     pairs = [Pair(edits_of_roots, shop_graph(), settings=settings) for edits_of_roots in (store, s3_store)]
     random = Random(1)
     for number in range(1, 7):

@@ -20,7 +20,7 @@ class Kind:
     value: Callable[[random.Random], Any]
 
     def drawn(self, draw: random.Random) -> Any:
-        """A value, or null."""
+        """Draw a value, or null."""
         return None if draw.random() < 0.15 else self.value(draw)
 
 

@@ -53,7 +53,7 @@ def tables(reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> Tables:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_mutated_file_gives_the_rows_or_an_error(tables: Tables, reader: Reader, name: str) -> None:
-    """A few mutations of each kind."""
+    """A few mutations of each kind are tried."""
     _check(tables, reader, name, range(_FEW), profiled=0)
 
 

@@ -161,7 +161,7 @@ _KINDS = [DeltaMerged, IcebergMerged, FilesMerged]
 def test_some_revisions_have_the_published_statistics(
     spark: SparkSession, tmp_path: Path, realtables: Path, kind: type[Any]
 ) -> None:
-    """The first, the empty one, and a later one, with everything between as one commit."""
+    """These are the first revision, the empty one and a later one. All changes between two of them are one commit."""
     stops = (0, _EMPTY, 150)
     revisions, table, config = _start(kind, tmp_path, realtables)
     waiting: dict[int, _Row | None] = {}

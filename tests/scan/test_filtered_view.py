@@ -195,7 +195,7 @@ def test_answers_about_a_filtered_view_equal_those_of_its_rows(tmp_path: Path, n
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_answers_about_a_filtered_view_equal_those_of_its_rows_at_length(tmp_path: Path) -> None:
-    """Checks 1,000 pairs of tables and predicates of all kinds."""
+    """There are 1,000 pairs of tables and predicates of all kinds."""
     observed = sum((check(tmp_path, 100 + number, 20) for number in range(50)), Counter[str]())
     assert min(observed["cut"], observed["whole"], observed["nothing"]) > 30
 

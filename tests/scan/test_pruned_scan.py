@@ -94,12 +94,12 @@ def example(strategy: st.SearchStrategy[Any], draw: random.Random, count: int) -
 
 @pytest.mark.parametrize("number", range(len(POLICIES)))
 def test_a_pruned_scan_returns_the_rows_of_the_full_scan(tmp_path: Path, number: int) -> None:
-    """Checks 84 pairs of tables and predicates."""
+    """There are 84 pairs of tables and predicates."""
     check(tmp_path, number, 12)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_a_pruned_scan_returns_the_rows_of_the_full_scan_at_length(tmp_path: Path) -> None:
-    """Checks 6,000 pairs, many of which prune fragments."""
+    """There are 6,000 pairs of tables and predicates. Many of the predicates prune fragments."""
     assert sum(check(tmp_path, 100 + number, 60) for number in range(100)) > 1000

@@ -108,7 +108,7 @@ def test_folders_in_use_stay(folder: Path) -> None:
 
 
 def test_a_command_that_must_be_ended_removes_temporary_files(folder: Path) -> None:
-    """SIGTERM during native code: the process is ended some seconds later."""
+    """If SIGTERM arrives during native code, the process is ended some seconds later."""
     with subprocess.Popen(python_command("-c", ENDS_LATE), stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()

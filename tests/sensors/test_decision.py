@@ -72,7 +72,10 @@ def test_a_failed_run_is_requested_again_on_the_next_tick() -> None:
 
 @pytest.mark.parametrize(("attempts", "wait"), [(2, 30), (3, 90), (4, 210), (20, 3600), (5000, 3600)])
 def test_further_failures_wait_longer(attempts: int, wait: int) -> None:
-    """1, 3, 7 … intervals, at most an hour; then the run is requested, after any number of failures."""
+    """The waits are 1, 3, 7 … intervals, and at most an hour.
+
+    Then the run is requested, after any number of failures.
+    """
     observed = replace(COMMIT, attempts=attempts, last_ended=1000.0)
     assert decide_run(Cursor("t2", attempts), observed, 30, 999 + wait).attempt is None
     assert decide_run(Cursor("t2", attempts), observed, 30, 1000 + wait).attempt == attempts + 1

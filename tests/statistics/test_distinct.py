@@ -127,7 +127,7 @@ def test_estimates_are_within_the_standard_error(n: int) -> None:
 
 @pytest.mark.parametrize("exponent", [30, 40, 50, 60, 62])
 def test_large_estimates_are_within_the_standard_error(exponent: int) -> None:
-    """Up to 2**62 values. Registers are drawn from the distribution that so many random hashes would give."""
+    """There are up to 2**62 values. Registers are drawn from the distribution that so many random hashes would give."""
     rng = np.random.default_rng([exponent])
     share = 2.0**exponent / 4096
     positions = np.arange(1, 53)

@@ -172,8 +172,8 @@ def test_a_tick_of_a_sensor_lists_the_end_of_the_log_once(
 
 @pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
 def test_tables_are_detected_above_and_below(kind: type[Table], tmp_path: Path, bucket: Bucket) -> None:
-    """Tested for folders and files in tables, and folders above them up to the bucket's root, with and without a
-    filter.
+    """This holds for folders and files in tables, and for folders above them up to the bucket's root, with and
+    without a filter.
     """
     table = kind(tmp_path / "t")
     table.append([(number, "x", ("a", "b")[number % 2]) for number in range(4)])

@@ -161,7 +161,7 @@ def test_compressed_files(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyP
 
 
 def test_files_that_contradict_their_names(tmp_path: Path) -> None:
-    """Plain text in .gz, UTF-16, gzip in gzip, and a byte order mark, which is not part of the first key."""
+    """The files are plain text in .gz, UTF-16, gzip in gzip, and text after a byte order mark."""
     (tmp_path / "a.json.gz").write_bytes(b'{"a": 1}\n')
     assert read_columns(_snapshot(tmp_path)) == {"a": [1]}
     (tmp_path / "a.json.gz").write_bytes(gzip.compress('{"a": 1}\n'.encode("utf-16")))

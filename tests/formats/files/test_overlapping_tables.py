@@ -152,7 +152,7 @@ def test_a_partition_of_a_hudi_table_without_its_table(tmp_path: Path) -> None:
 
 
 def test_similar_folders_are_no_tables(tmp_path: Path) -> None:
-    """Empty and unrelated folders with such names, above and below, and files with the names of folders."""
+    """Empty and unrelated folders may have such names, above and below. Files may have the names of such folders."""
     data = tmp_path / "a" / "b" / "data"
     data.mkdir(parents=True)
     pq.write_table(pa.table({"id": [1, 2]}), data / "x.parquet")

@@ -253,7 +253,7 @@ def test_every_type_that_parquet_files_declare_is_read(
 
 
 def test_int96_timestamps_are_read_as_microseconds(tmp_path: Path) -> None:
-    """Nested timestamps too, for the years 1 to 9999."""
+    """This holds for nested timestamps too, and for the years 1 to 9999."""
     values = [datetime(1, 1, 1), datetime(1677, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)]
     array = pa.array(values, pa.timestamp("us"))
     nested = pa.array([{"a": [value]} for value in values], pa.struct([("a", pa.list_(pa.timestamp("us")))]))

@@ -165,7 +165,7 @@ def test_differences_between_any_two_instants_equal_comparisons(
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_differences_of_real_tables_equal_comparisons(name: str, realtables: Path) -> None:
-    """From each instant to the next, from the first to the last, and back."""
+    """Differences lead from each instant to the next, from the first to the last, and back."""
     table = unpacked(realtables, name)
     instants = list(completed(table))
     planned = [Planned.of(_config(table, instant)) for instant in instants]

@@ -81,7 +81,7 @@ def _read(folder: Path) -> list[float]:
 def test_the_record_with_the_highest_ordering_value_is_read(
     tmp_path: Path, version: int, kind: int, avro: Any, arrow: pa.DataType, low: Any, high: Any
 ) -> None:
-    """Values of every type that Hudi's writers commonly order by."""
+    """The values are of every type that Hudi's writers commonly order by."""
     for name, orderings, expected in (("a", [low, high, low], 1.0), ("b", [high, low, low], 0.0)):
         _write(tmp_path / name, version, kind, [(avro, arrow, ordering) for ordering in orderings])
         assert _read(tmp_path / name) == [expected]

@@ -440,7 +440,7 @@ def test_a_branch_has_differences(tmp_path: Path) -> None:
 
 
 def test_branches_whose_changes_have_equal_numbers_are_not_confused(tmp_path: Path) -> None:
-    """Fragment ids do not have the branch, but file names, which Lance chooses at random."""
+    """Fragment ids do not have the name of the branch. They have names of files, which Lance chooses at random."""
     folder = tmp_path / "t"
     dataset = lance.write_dataset(_ROWS, folder)
     ids: list[set[str]] = []
