@@ -1,5 +1,4 @@
-"""The current code reads stored roots of every earlier file format, or refuses them with an error that names the
-formats."""
+"""The current code reads the roots of every earlier file format, or refuses them with an error that names both."""
 
 from __future__ import annotations
 

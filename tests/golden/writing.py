@@ -1,8 +1,10 @@
-"""Golden roots: a small Metastore root for each table format, as the current code writes it. `make golden` stores them.
+"""Golden roots: a small Metastore root for each table format, as the current code writes it.
+
+`make golden` stores them.
 
 An archive `roots/format_<FORMAT_VERSION>.tar.xz` has, for each table format, a folder with the root. The tests read the
-archives of all file formats up to now, and compare the files in the newest archive with those that the code writes
-now."""
+archives of all file formats up to now, and compare the files in the newest archive with those that the code writes now.
+"""
 
 from __future__ import annotations
 
@@ -98,8 +100,8 @@ def read_archive(archive: Path, folder: Path) -> Path:
 def describe_files(root: Path) -> dict[str, Any]:
     """Return the structure of the stored files by path and field. Ids in paths are replaced by `*`.
 
-    For Parquet this is the type of each column and the keys of the metadata; for JSON the keys and the types of
-    values."""
+    For Parquet this is the type of each column and the keys of the metadata; for JSON the keys and the types of values.
+    """
     described: dict[str, Any] = {}
     for path in sorted(path for path in root.rglob("*") if path.is_file()):
         name = without_ids(path.relative_to(root).as_posix())

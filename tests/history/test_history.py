@@ -78,8 +78,7 @@ def test_points_with_values_of_several_types_are_a_table(values: list[Any], expe
 
 @pytest.mark.parametrize("name", ["p50", "row_count"])
 def test_a_user_defined_statistic_has_precedence(name: str) -> None:
-    """A user-defined statistic may have the name of a percentile or of a statistic of the table, and is then returned
-    instead."""
+    """If a user-defined statistic has the name of a percentile or of a table's statistic, it is the one returned."""
     record = {
         "version": 1,
         "snapshot": "s",

@@ -371,8 +371,10 @@ def test_merged_segments_share_the_rows_that_are_in_memory(
 
 
 def test_no_commit_rewrites_a_large_index(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each commit writes a few files, however large the index is. Lookups are correct while segments are being
-    merged."""
+    """Each commit writes a few files, however large the index is.
+
+    Lookups are correct while segments are being merged.
+    """
     monkeypatch.setattr(segment_levels, "_WORK_PER_KEY", 8)  # Files are small, so commits would do several steps.
     draw = random.Random(2)
     store = ObjectStore(str(tmp_path))

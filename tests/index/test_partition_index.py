@@ -69,7 +69,8 @@ def write_small_files(patch: pytest.MonkeyPatch, file_rows: int) -> None:
 def read_index(store: ObjectStore, files: PartitionIndex) -> dict[str, dict[str, ColumnStatistics]]:
     """Return the statistics that a reader of the index returns, by partition key and field id.
 
-    Of a partition that is not in the index yet, the test data have the number for `rows_of` as its path."""
+    The path of a partition that is not in the index yet is a number, from which `rows_of` gives its statistics.
+    """
     reader = PartitionReader(store, files.files)
     keys = reader.partitions["_key"].to_pylist() if files.files.files else []
     assert keys == sorted(keys)

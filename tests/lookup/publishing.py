@@ -41,8 +41,10 @@ def profiles_of(config: TableConfig, rows: pa.Table) -> list[ColumnProfile]:
 def write_profile(
     store: ObjectStore, config: TableConfig, rows: pa.Table, profiles: Iterable[ColumnProfile] | None = None
 ) -> ProfileFiles:
-    """Write one profile as the pipeline does, and return its files. Column profiles are computed unless they are
-    given."""
+    """Write one profile as the pipeline does, and return its files.
+
+    Column profiles are computed unless they are given.
+    """
     spec = table_profile_spec(rows.schema, config)
     with ProfileWriter(store, "profiles", spec, rows.num_rows) as writer:
         for profile in profiles_of(config, rows) if profiles is None else profiles:
@@ -61,8 +63,10 @@ def write_table_value_counts(
     profiles: Sequence[ColumnProfile],
     partitions: Mapping[str, Sequence[ColumnProfile]],
 ) -> ValueCountFiles | None:
-    """Write the value counts of a table, and of its partitions for columns with `by_partition`. Returns their files, if
-    any."""
+    """Write the value counts of a table, and of its partitions for columns with `by_partition`.
+
+    Returns their files, if any.
+    """
     columns = enumerated_classes(table_profile_spec(schema, config))
     by_partition = {
         column: name for column, name in columns.items() if config.effective_policy(column).by_partition == "on"
@@ -96,8 +100,10 @@ def publish(
     columns: Mapping[str, Any] | None = None,
     partitions: Mapping[str, pa.Table] | None = None,
 ) -> Table:
-    """Publish the rows as the next version of a table, with profiles of the given partitions. Returns the opened
-    version."""
+    """Publish the rows as the next version of a table, with profiles of the given partitions.
+
+    Returns the opened version.
+    """
     config = TableConfig.model_validate({"name": name, "uri": "nowhere", "columns": columns or {}})
     versions = VersionStore(store, name)
     number = max(versions.numbers(), default=0) + 1

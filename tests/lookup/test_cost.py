@@ -125,8 +125,7 @@ except AttributeError as error:
 def test_a_cold_prune_takes_few_requests(
     s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]
 ) -> None:
-    """It reads the version's document, the footer of the index, one slice with fragments, and one slice with a
-    column."""
+    """It reads the version's document, the footer of the index, one slice of fragments, and one slice of a column."""
     rows = pa.table({f"c{i}": range(12) for i in range(20)})
     publish(s3_store, rows, partitions={f"p={at}": rows.slice(at, 1) for at in range(12)})
     table = Metastore(s3_store.uri(), storage_options=s3_options).table("orders")

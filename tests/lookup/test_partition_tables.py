@@ -151,8 +151,10 @@ COMMITS = st.lists(
 
 
 def table_after(stored_parts: StoredParts, commits: list[dict[str, int | None]], generations: list[int]) -> Table:
-    """Return the table after the commits. Each commit uses the profiles of the generation at its position in
-    `generations`."""
+    """Return the table after the commits.
+
+    Each commit uses the profiles of the generation at its position in `generations`.
+    """
     base: Version | None = None
     entries: dict[str, PartitionEntry] = {}
     objects = stored_parts.store.child("orders")

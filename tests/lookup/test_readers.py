@@ -31,8 +31,10 @@ Question = Callable[[Table], object]
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A root with a table of four columns with value counts in three partitions. One column has value counts by
-    partition."""
+    """A root with a table of four columns with value counts in three partitions.
+
+    One column has value counts by partition.
+    """
     folder = str(tmp_path_factory.mktemp("readers"))
     draw = random.Random(3)
     count = 3_000

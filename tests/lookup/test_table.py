@@ -367,8 +367,7 @@ def test_an_expired_version_is_reported(local_store: ObjectStore) -> None:
 def test_paths_of_a_pruning_of_an_expired_version_are_reported(
     local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a large index, a pruning reads the paths of its fragments later, when the version may have expired: an error
-    says so."""
+    """In a large index, a pruning reads paths later. If the version has expired by then, an error says so."""
     monkeypatch.setattr(fragment_writer, "_SMALL_ROWS", 10)
     parts = {f"p={number:02}": pa.table({"n": [number, number + 1]}) for number in range(40)}
     publish(local_store, pa.concat_tables(parts.values()), partitions=parts)
@@ -410,8 +409,7 @@ def test_a_root_lists_its_tables(store: ObjectStore, request: pytest.FixtureRequ
 
 
 def test_threads_share_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers are correct, although the cache is so small that each thread evicts the row groups that the others
-    read."""
+    """Answers are correct although the cache is so small that each thread evicts the row groups that others read."""
     monkeypatch.setattr(rank_index, "_BLOCK_BYTES", 1)
     lookup = publish(ObjectStore(str(tmp_path)), pa.table({"n": range(30_000)}), columns={"n": {"frequencies": "all"}})
     interval = sys.getswitchinterval()

@@ -182,8 +182,10 @@ def test_range_bounds_may_be_infinite_or_nan_but_not_invalid(measured: Table) ->
 
 
 def test_a_panic_in_a_thread_is_raised_by_the_caller() -> None:
-    """A panic of a library in Rust is no subclass of `Exception`. If threads did not pass it on, the caller would wait
-    forever."""
+    """A panic of a library in Rust is no subclass of `Exception`.
+
+    If threads did not pass it on, the caller would wait forever.
+    """
     panic = pl.exceptions.PanicException
 
     def fail(item: object) -> None:

@@ -36,7 +36,7 @@ SCHEMA = pa.schema(
 
 
 def rows(random_source: random.Random, count: int) -> pa.Table:
-    """Random rows with nulls, NaN, repeated and near-unique values."""
+    """Return random rows with nulls, NaN, repeated and near-unique values."""
     draw = random_source
 
     def maybe(value: Any) -> Any:
@@ -63,7 +63,7 @@ def rows(random_source: random.Random, count: int) -> pa.Table:
 
 @contextmanager
 def everything_on_spark() -> Iterator[None]:
-    """Merge everything on Spark, however little it is."""
+    """Run all merges and sums on Spark, however small they are."""
     with patch.object(engine, "_SMALL_MERGE", -1), patch.object(engine, "_SMALL_SUM", -1):
         yield
 
@@ -168,7 +168,7 @@ def everything(config: MetastoreConfig) -> dict[str, Any]:
 
 
 def close(left: Any, right: Any) -> bool:
-    """Compare values; floats to 1e-9 relative, as third and fourth moments are rounded when merged."""
+    """Return whether values are equal. Floats may differ by a relative 1e-9, because merges round higher moments."""
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(close(left[key], right[key]) for key in left)
     if isinstance(left, float) and isinstance(right, float):
@@ -177,7 +177,7 @@ def close(left: Any, right: Any) -> bool:
 
 
 def numbers(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return a profile without the states that are stored only for merging."""
+    """Return a profile without user-defined statistics and without the states that are stored only for merging."""
     states = {"moments", "quantile_sketch", "distinct_sketch", "user_states", "user_defined"}
     columns = {name: {k: v for k, v in row.items() if k not in states} for name, row in answer["columns"].items()}
     return {"row_count": answer["row_count"], "columns": columns}

@@ -1,5 +1,6 @@
-"""`auto` resolves a column's policy once, records why, and changes it with hysteresis; a commit costs its changes
-only.
+"""The policy `auto` of a column is resolved once, its reason is recorded, and it changes only with hysteresis.
+
+The cost of a commit depends on its changes only.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     st.booleans(),
 )
 def test_small_changes_do_not_revert_a_decision(walk: list[tuple[int, int]], estimated: bool) -> None:
-    """An estimated column is enumerated again only below half of the threshold; both conditions never hold at once."""
+    """An estimated column is enumerated again only below half of the threshold. Both conditions never hold at once."""
     for distinct, repeats in walk:
         values = distinct * repeats
         if why_enumerated(distinct, values) is not None:
@@ -55,7 +56,7 @@ def test_small_changes_do_not_revert_a_decision(walk: list[tuple[int, int]], est
 def test_a_decision_stays_while_the_number_of_distinct_values_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frequencies: str
 ) -> None:
-    """A text that is not UTF-8 leaves the table with only counts. Refreshes then read only added files."""
+    """A text that is not UTF-8 leaves the table without value counts. Later refreshes still read only added files."""
     monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 30)
     lake = tmp_path / "lake"
     lake.mkdir()
@@ -110,7 +111,7 @@ class Walk:
         return refresh(self.config, self.config.tables[0], lambda: self.spark, **how)
 
     def state(self) -> str:
-        """Return the state of `x`, which is the same for fragments, partitions and table."""
+        """Return how the frequencies of `x` are stored, asserting that all partitions and the table are the same."""
         table = Metastore(self.config.root).table("t")
         locations = [None, *(entry.key for entry in table.partitions())]
         (state,) = {table.statistics(["x"], partition=location)[0].frequencies for location in locations}
@@ -131,7 +132,7 @@ def walk(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def assert_full_says_the_same(walk: Walk) -> None:
-    """Assert that `--full`, which reads everything under the recorded decisions, gives equal results."""
+    """Assert that `--full`, which reads all files under the recorded decisions, gives equal results."""
     reported, decisions = everything(walk.config), latest(walk.config).decisions
     root = Path(walk.config.root)
     shutil.copytree(root, root.with_name("kept"))
@@ -212,7 +213,10 @@ def test_decisions_while_distinct_values_grow_and_shrink(walk: Walk) -> None:
 
 @pytest.mark.spark
 def test_a_near_unique_column_is_never_enumerated(walk: Walk) -> None:
-    """More than half of over 65,536 values of a file differ: value counts are neither written nor stored."""
+    """Each file has more than 65,536 values, over half of them distinct.
+
+    Value counts are neither written nor stored.
+    """
     folder = walk.folder / "lake" / "part=0"
     folder.mkdir(parents=True)
     for number in range(3):
@@ -234,7 +238,10 @@ def test_a_near_unique_column_is_never_enumerated(walk: Walk) -> None:
 @pytest.mark.long
 @pytest.mark.spark
 def test_switching_policies_reads_no_table_file(walk: Walk) -> None:
-    """Switching off reads nothing; switching on reads only fragments without value counts, and the plan says so."""
+    """Switching value counts off reads nothing.
+
+    Switching them on reads only fragments without them, and the plan says so.
+    """
     walk.put(0, 1)
     walk.refresh()
     listed = everything(walk.config)
@@ -261,7 +268,7 @@ def test_switching_policies_reads_no_table_file(walk: Walk) -> None:
 
 
 def test_a_full_refresh_keeps_the_content_id(tmp_path: Path) -> None:
-    """The partition's only file is profiled before the first version's decisions, and later under them."""
+    """`--full` profiles files under resolved `auto` policies, which the first refresh did not have: ids are equal."""
     lake = Lake(tmp_path)
     lake.append(0)
     lake.append(0)

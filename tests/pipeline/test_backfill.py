@@ -1,4 +1,4 @@
-"""What a backfill reads and publishes, for any selection and any interruption."""
+"""A backfill reads and publishes what its plan says, for any selection of partitions and any interruption."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def key(partition: int) -> str:
 
 
 def test_the_first_version_reads_all_partitions(lake: Lake) -> None:
-    """It is one chunk, as a version describes the whole table, and nothing is left to do."""
+    """All partitions are one chunk, because a version describes the whole table. Afterwards nothing is left to do."""
     plan = plan_of(lake, BackfillSelection())
     assert (plan.version, plan.missing, plan.stale, len(plan.chunks), plan.fragments) == (0, 12, 0, 1, 12)
     assert plan.keys == tuple(key(number) for number in range(1, 13))
@@ -110,7 +110,7 @@ def test_the_first_version_reads_all_partitions(lake: Lake) -> None:
 
 
 def test_profiles_of_selected_partitions_are_saved_before_the_first_version(lake: Lake) -> None:
-    """No version is published while most of the table is unknown; saved profiles are not read again."""
+    """No version is published before all partitions have been read. Saved profiles are not read again."""
     selection = BackfillSelection(first="3", last="11")
     plan = plan_of(lake, selection)
     assert not plan.publishes
@@ -123,7 +123,7 @@ def test_profiles_of_selected_partitions_are_saved_before_the_first_version(lake
 
 
 def test_the_plan_of_the_first_version_needs_no_list_of_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It equals the plan from the list, also if profiles are saved."""
+    """A plan from a stream of files equals the plan from the complete list, also if profiles are saved."""
     fill(lake, BackfillSelection(first="3", last="5"))
     lake.append(4, 8)
     config = config_of(lake)
@@ -152,7 +152,10 @@ def test_profiles_are_saved_before_the_first_version_without_a_list_of_files(
 
 
 def test_no_publish_saves_profiles_only(lake: Lake) -> None:
-    """The next refresh publishes the saved profiles."""
+    """A backfill with `publish=False` saves profiles and publishes no version.
+
+    The next refresh uses the saved profiles.
+    """
     fill(lake, BackfillSelection())
     for partition in (2, 5, 9):
         lake.append(partition, 8)
@@ -163,7 +166,10 @@ def test_no_publish_saves_profiles_only(lake: Lake) -> None:
 
 
 def test_missing_and_stale_partitions_are_selected(lake: Lake) -> None:
-    """Outdated partitions are read, too, even if not selected: otherwise the version would be wrong."""
+    """Each mode selects its partitions.
+
+    Other outdated partitions are read too, because a version must be true for all.
+    """
     fill(lake, BackfillSelection())
     lake.append(3, 8)
     lake.append(20, 8)
@@ -186,7 +192,10 @@ def test_missing_and_stale_partitions_are_selected(lake: Lake) -> None:
 
 
 def test_removing_partitions_publishes_a_version(lake: Lake) -> None:
-    """Without a selection it does, although no file is read; with a selection there is nothing to do."""
+    """A backfill without a selection publishes a version, although it reads no file.
+
+    One with a selection has nothing to do.
+    """
     fill(lake, BackfillSelection())
     lake.files()[0].unlink()
     assert plan_of(lake, BackfillSelection(first="4")).chunks == ()
@@ -196,9 +205,9 @@ def test_removing_partitions_publishes_a_version(lake: Lake) -> None:
 
 
 def test_mode_all_is_split_into_chunks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each chunk, limited in partitions or bytes, is a version, and each partition is read once.
+    """Each chunk has a limited number of partitions or bytes and becomes a version. Each partition is read once.
 
-    Bytes and rows in progress events rise over all chunks, up to their totals.
+    The bytes and rows in progress events rise over all chunks, up to their totals.
     """
     fill(lake, BackfillSelection())
     assert [len(chunk.keys) for chunk in plan_of(lake, BackfillSelection("all"), chunk_partitions=5).chunks] == [
@@ -227,8 +236,9 @@ def test_mode_all_is_split_into_chunks(lake: Lake, monkeypatch: pytest.MonkeyPat
 
 
 def test_all_outdated_partitions_are_one_chunk(lake: Lake) -> None:
-    """Partitions that changed since the newest version are the first chunk. Stale ones are read completely, old files
-    too.
+    """Partitions that changed since the newest version are the first chunk.
+
+    Those with changed files are read completely, including their old files.
     """
     fill(lake, BackfillSelection())
     for partition in (2, 4, 30):
@@ -257,7 +267,10 @@ def test_an_interrupted_backfill_continues(lake: Lake, event: int) -> None:
 
 @pytest.mark.long
 def test_saved_profiles_of_a_chunk_are_not_read_again(lake: Lake) -> None:
-    """The profiles are saved under the attempt's name; other backfills do not use them."""
+    """An interrupted chunk has saved its profiles for its own backfill.
+
+    Backfills with other selections do not use them.
+    """
     fill(lake, BackfillSelection())
     events: list[str] = []
     fill(lake, BackfillSelection("all"), lambda event: events.append(event.stage))
@@ -285,7 +298,7 @@ def test_another_selection_does_not_continue_the_backfill(lake: Lake) -> None:
 
 
 def test_partitions_dropped_after_planning_are_omitted(lake: Lake) -> None:
-    """The table changes meanwhile: new partitions are read, as by every refresh, and dropped ones are omitted."""
+    """If the table changes during the backfill, new partitions are read, as by a refresh, and dropped ones omitted."""
     fill(lake, BackfillSelection())
 
     def commit(event: Progress) -> None:
@@ -337,7 +350,10 @@ def test_partition_keys_from_a_list(lake: Lake) -> None:
 
 
 def test_the_expected_duration_is_extrapolated() -> None:
-    """It is extrapolated from the version that read most, with at least the shortest time per partition."""
+    """The expected seconds follow from the version that read most bytes.
+
+    The shortest time per partition is the minimum.
+    """
     assert expected_seconds([], 100, 1) is None
     efforts = [RefreshStats(1, 0, 2.0), RefreshStats(4, 1000, 10.0), RefreshStats(1, 10, 3.0)]
     assert expected_seconds(efforts, 5000, 2) == 50.0
@@ -345,7 +361,7 @@ def test_the_expected_duration_is_extrapolated() -> None:
 
 
 def test_an_interrupted_full_refresh_continues(lake: Lake) -> None:
-    """Saved profiles are not read again; if they are damaged, everything is read."""
+    """Saved profiles are not read again. If they are damaged, all files are read."""
     config = config_of(lake)
     refresh(config, lake.table, no_spark)
 
@@ -372,7 +388,7 @@ def test_an_interrupted_full_refresh_continues(lake: Lake) -> None:
 @pytest.mark.s3
 @pytest.mark.long
 def test_an_interrupted_backfill_continues_on_an_object_store(lake: Lake, s3_options: dict[str, str]) -> None:
-    """The backfill's record and the saved profiles are objects like others."""
+    """The next backfill reads only the two partitions whose profiles were not saved, and then deletes its record."""
     config = config_of(lake).model_copy(update={"root": "s3://metastore/backfills", "storage_options": s3_options})
 
     def fill_there(interrupt: Callable[[Progress], None] = lambda event: None) -> BackfillResult:
@@ -406,8 +422,9 @@ def test_an_interrupted_backfill_continues_on_an_object_store(lake: Lake, s3_opt
 def test_any_sequence_of_backfills_gives_the_version_from_scratch(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """Commits and backfills are random, some interrupted. Each version equals one from scratch, a backfill reads no
-    more than planned, and only unselected partitions stay unread.
+    """Commits and backfills are random, and some backfills are interrupted. Each version equals one from scratch.
+
+    A backfill reads no more than planned, and only unselected partitions stay unread.
     """
     lake = Lake(tmp_path_factory.mktemp("lake"), random.Random(data.draw(st.integers(0, 99))))
     for partition in range(4):

@@ -1,4 +1,4 @@
-"""Counts of values by partition, updated with each commit, equal DuckDB's and those from scratch."""
+"""Value counts by partition, updated with each commit, equal DuckDB's counts and those computed from scratch."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ON = {"by_partition": "on"}
 
 
 def config(lake: Lake, root: str = "root") -> MetastoreConfig:
-    """Return a configuration with which little is read and merged without Spark."""
+    """Return a configuration of the lake that uses Spark only for large work."""
     return lake.config(root).model_copy(update={"engine": "auto"})
 
 
@@ -73,7 +73,7 @@ def stored_counts(lists: ValueCountReader) -> dict[str, Counter[tuple[str, str]]
 
 
 def counted(lake: Lake, columns: Any) -> dict[str, Counter[tuple[str, str]]]:
-    """Count the rows with DuckDB in the same form; a table of one partition stores no counts by partition."""
+    """Return DuckDB's counts of the rows, in the form of `stored_counts`."""
     source = f"read_parquet('{lake.uri}/*/*.parquet', hive_partitioning = true, hive_types_autocast = false)"
     result = {}
     for column in columns:
@@ -97,7 +97,7 @@ def _value(text: str) -> Any:
 def test_counts_by_partition_equal_duckdbs_after_any_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Columns are switched on and off in between; lookups work without counts by partition."""
+    """Columns are switched on and off between commits. Lookups also work without counts by partition."""
     draw = random.Random(seed)
     if seed % 2:
         monkeypatch.setattr(graph, "SETTINGS", RUNS)
@@ -172,7 +172,7 @@ def test_turning_by_partition_on_reads_stored_profiles_only(plain: Plain) -> Non
 
 
 def stages(plain: Plain) -> set[str]:
-    """Return the newest version's stages of counts by partition."""
+    """Return the names of the newest version's stages that store counts by partition."""
     lists = read_value_counts(ObjectStore(plain.config.root).child("t"), latest(plain.config).value_counts)
     result = {name for name in lists.flow.stages if name.startswith(graph.BY_PARTITION)}
     assert {name.partition(".")[2] for name in result} == set(lists.by_partition.values())
@@ -197,7 +197,10 @@ def test_a_widened_column_and_renamed_partitions(plain: Plain) -> None:
 
 @pytest.mark.parametrize("all_of_them", [True, False])
 def test_partitions_with_changed_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, all_of_them: bool) -> None:
-    """The same files are in partitions with other names, as after a renamed field of an Iceberg spec: none is read."""
+    """The same files are in partitions with other names, as after an Iceberg field was renamed.
+
+    No file is read again.
+    """
     monkeypatch.setattr(graph, "SETTINGS", RUNS)
     lake = tmp_path / "lake"
     catalog = SqlCatalog("c", uri="sqlite://", warehouse=tmp_path.as_uri())

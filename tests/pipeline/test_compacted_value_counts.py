@@ -165,7 +165,10 @@ def test_other_tools_read_plain_files(lake: Lake, seed: int) -> None:
 
 
 def test_plain_files_are_retained_until_value_counts_change(lake: Lake) -> None:
-    """Rewritten rows and another policy change no value counts; renaming a column or storing ranks does."""
+    """Rewritten rows and other options leave the file of frequencies in place, because its content stays true.
+
+    It is removed when a column is renamed or no longer has value counts.
+    """
     rows = pa.table({"a": [1, 2, 2, 5], "b": ["x", "y", "y", "z"]})
     lake.put("one", rows)
     lake.put("two", rows)
@@ -193,7 +196,7 @@ def test_plain_files_are_retained_until_value_counts_change(lake: Lake) -> None:
 
 
 def test_plain_files_of_fingerprinted_columns_have_repeated_values(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file has the values that occur at least twice, also if they share fingerprints with others."""
+    """The file has exactly the values that occur at least twice, even if other values have the same fingerprints."""
     monkeypatch.setattr(fingerprints, "TABLE_BITS", 5)
     lake.columns = {"a": {"frequencies": "repeated", "algorithm": "fingerprints"}}
     lake.put("one", pa.table({"a": [*range(300), 7, 7, 290]}))

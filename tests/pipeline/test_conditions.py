@@ -1,4 +1,4 @@
-"""Conditions that select partitions: of a table, where the date changes the selection, and of a backfill."""
+"""Conditions select partitions of a table, where the selection may depend on the date, and those of a backfill."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def table_of_days(folder: Path, **options: Any) -> MetastoreConfig:
 
 
 def test_a_condition_on_current_date_selects_other_partitions_the_next_day(tmp_path: Path) -> None:
-    """No file is read for it, and nothing is published on the same day."""
+    """A second refresh on the same day publishes nothing. One on the next day publishes the new selection."""
     config = table_of_days(tmp_path, partitions="day >= current_date - 2")
     observed = []
     for day in (5, 5, 6):

@@ -54,8 +54,10 @@ def put(folder: Path, part: int, name: str, seed: int) -> Path:
 
 @pytest.fixture(scope="module")
 def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two partitions, one with so many files that they merge in steps; a file was added later, one removed; value
-    counts are compacted.
+    """A folder with a table and its root. The stored files are of every kind that a version can have.
+
+    One of two partitions has so many files that they merge in steps. One file was added later and one removed, and
+    value counts are compacted.
     """
     folder = tmp_path_factory.mktemp("whole")
     for number in range(9):
@@ -83,7 +85,7 @@ def kinds(folder: Path) -> dict[str, list[Path]]:
 
 
 def reported_damage(folder: Path) -> str:
-    """Return what `verify` reports; nothing if all is right."""
+    """Return what `verify` reports, or an empty text if all files are intact."""
     loaded_config = config(folder)
     try:
         result = verify(loaded_config, loaded_config.tables[0], no_spark)
@@ -136,7 +138,7 @@ def different_value(value: Any) -> Any:
 
 
 def change(path: Path, column: str) -> bool:
-    """Replace a value in one row of a file; return whether there was one to replace."""
+    """Replace a value of a column in one row of a file. Return False if no value has a replacement."""
     file = pq.ParquetFile(path)
     groups = [file.read_row_group(at) for at in range(file.num_row_groups)]
     for at, table in enumerate(groups):

@@ -20,7 +20,7 @@ FILES = 18
 
 
 def put(folder: Path, number: int, draw: random.Random, count: int) -> None:
-    """Write a file; the lower the number, the wider its range of values."""
+    """Write a file of `count` rows. The lower the number, the wider the range of its values."""
     reach = 10 ** max(1, 12 - number // 2)
     numbers = [draw.choice([None, draw.randint(-reach, reach)]) for _ in range(count)]
     floats = [None if drawn is None else draw.choice([drawn / 7, float("nan"), float("inf")]) for drawn in numbers]
@@ -31,7 +31,7 @@ def put(folder: Path, number: int, draw: random.Random, count: int) -> None:
 @pytest.mark.parametrize("lists", ["all", "off"])
 @pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 14))])
 def test_deletes_of_extremes_equal_a_refresh_from_scratch(tmp_path: Path, lists: str, seed: int) -> None:
-    """Files with the extreme values are deleted first, partly or completely: bins become finer, and bounds closer.
+    """Files with the extreme values are deleted first, partly or completely, so bins become finer and bounds closer.
 
     The results also equal DuckDB's.
     """

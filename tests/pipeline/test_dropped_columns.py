@@ -38,7 +38,7 @@ def refreshed(folder: Path, columns: dict[str, Any], *, full: bool = False) -> R
 
 
 def write(folder: Path, *names: str) -> None:
-    """Replace the table by one with these columns; a dotted name is a field of a struct."""
+    """Replace the table by one with these columns. A name with a dot is a field of a struct."""
     (folder / "lake").mkdir(exist_ok=True)
     arrays = {
         name.split(".")[0]: pa.StructArray.from_arrays([pa.array([1, 2])], [name.split(".")[1]])
@@ -87,7 +87,10 @@ def test_a_dropped_column_is_recorded_after_its_versions_expire(tmp_path: Path) 
 
 
 def test_a_policy_for_a_column_that_was_dropped_before(tmp_path: Path) -> None:
-    """Any stored version that has the column explains the name; the next version records it."""
+    """A policy for a column that only an older stored version has is no error.
+
+    The next version records the column as dropped.
+    """
     for names in (("id", "note"), ("id",), ("id", "more")):
         write(tmp_path, *names)
         refreshed(tmp_path, {})
@@ -112,7 +115,7 @@ def test_a_misspelt_name_is_an_error(tmp_path: Path, names: tuple[str, ...]) -> 
 
 
 def test_a_hidden_column_does_not_show_its_values_under_another_name(tmp_path: Path) -> None:
-    """If one column disappears and another appears it may be a rename, which many formats do not record."""
+    """If one column disappears and another appears, this may be a rename, which many formats do not record."""
     hidden = {"note": {"values": "hidden"}}
     write(tmp_path, "id", "note")
     refreshed(tmp_path, hidden)
@@ -128,7 +131,7 @@ def test_a_hidden_column_does_not_show_its_values_under_another_name(tmp_path: P
 
 @pytest.mark.parametrize("damaged", ["versions/2.json", "entries/*.fragments.parquet"])
 def test_a_full_refresh_over_damage_does_not_show_hidden_values(tmp_path: Path, damaged: str) -> None:
-    """The newest readable version has the hidden columns."""
+    """If the newest version or its entries are damaged, older versions show which columns were hidden."""
     hidden = {"note": {"values": "hidden"}}
     write(tmp_path, "id", "note")
     for _ in range(2):
@@ -142,7 +145,7 @@ def test_a_full_refresh_over_damage_does_not_show_hidden_values(tmp_path: Path, 
 
 
 def test_a_hidden_column_of_a_database_is_not_shown_under_another_name(tmp_path: Path) -> None:
-    """Policies of a database need not match its tables. `values: shown` says that the new column is another one."""
+    """A database's policies may name columns that a table lacks. `values: shown` permits a new column beside them."""
 
     def refreshed_table(columns: dict[str, Any]) -> RefreshResult:
         config = config_of(tmp_path, columns)
@@ -158,7 +161,7 @@ def test_a_hidden_column_of_a_database_is_not_shown_under_another_name(tmp_path:
 
 
 def test_a_hidden_column_that_takes_the_name_of_a_dropped_one_is_not_shown() -> None:
-    """The field ids of a format show that the column is another one."""
+    """The format's field ids show that a hidden column was renamed, even to the name of a column that was dropped."""
 
     def schema(**ids: str) -> pa.Schema:
         return pa.schema([pa.field(name, pa.int64(), metadata={FIELD_ID: field_id}) for name, field_id in ids.items()])

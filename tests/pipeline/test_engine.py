@@ -63,7 +63,7 @@ def test_results_are_equal_with_and_without_spark(spark: SparkSession, tmp_path:
 
 @pytest.mark.parametrize("limit", ["_SMALL_BYTES", "_SMALL_FILES", "_SMALL_MERGE", "_SMALL_SUM"])
 def test_much_work_runs_on_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    """Reads are large by bytes and files, merges by columns, sums by values."""
+    """Reads are large by bytes or files, merges by columns, and sums by values: each limit alone starts Spark."""
     lake = Lake(tmp_path)
     lake.append(1)
     lake.append(2)

@@ -72,8 +72,9 @@ def test_small_changes_do_not_revert_a_decision(distinct: int, repeats: int) -> 
 
 
 def test_columns_that_hardly_repeat_are_fingerprinted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The algorithm is chosen from the values, recorded with its reason, and changed once the values are clearly
-    different.
+    """The algorithm is chosen from the values and recorded with its reason.
+
+    It changes only if the values differ clearly.
     """
     for module in (auto_policies, profile):
         monkeypatch.setattr(module, "NEAR_UNIQUE_FROM", 100)
@@ -105,7 +106,7 @@ def test_columns_that_hardly_repeat_are_fingerprinted(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("policy", [PRINTED, LISTS], ids=str)
 def test_the_mode_of_values_that_do_not_repeat_is_unknown(tmp_path: Path, policy: dict[str, Any]) -> None:
-    """The answer is not the exact one that there is no mode."""
+    """The error says that the mode is not stored. "There is no value" would be wrong."""
     lake = Words(tmp_path, **policy)
     lake.words("a", "b", None)
     lake.refresh()
@@ -115,7 +116,7 @@ def test_the_mode_of_values_that_do_not_repeat_is_unknown(tmp_path: Path, policy
 
 
 def test_a_first_refresh_does_not_enumerate_near_unique_columns(tmp_path: Path) -> None:
-    """Long fragments are never sorted; value counts of short ones are replaced by fingerprints."""
+    """Values of long fragments are never sorted. Value counts of short fragments are replaced by fingerprints."""
     lake = Words(tmp_path, frequencies="repeated")
     lake.put(pa.table({"word": pa.array(np.arange(70_000)).cast(pa.string())}), 2)
     lake.words("69999", "once", "unlisted value", *(f"short {at}" for at in range(40)))
@@ -135,7 +136,7 @@ def test_a_first_refresh_does_not_enumerate_near_unique_columns(tmp_path: Path) 
 
 @pytest.mark.parametrize("frequencies", ["top(3)", "repeated"])
 def test_many_distinct_values_of_one_file_are_enumerated(frequencies: str) -> None:
-    """This holds for any number of distinct values in one file."""
+    """With these policies, a file's profile has value counts for any number of distinct values: here 150,000."""
     policy = ColumnPolicy(frequencies=frequencies, algorithm="enumeration" if frequencies == "repeated" else "auto")
     (column_profile,) = profile_field(
         pa.field("x", pa.int64()), [pa.array(range(0, 3_000_000, 20))], lambda path: policy
@@ -145,7 +146,10 @@ def test_many_distinct_values_of_one_file_are_enumerated(frequencies: str) -> No
 
 
 def test_fingerprints_are_derived_from_value_counts(tmp_path: Path) -> None:
-    """A policy for fingerprints reads no file; one for value counts reads the fragments without them."""
+    """Changing the policy to fingerprints reads no file.
+
+    Changing it to value counts reads the fragments without them.
+    """
     lake = Words(tmp_path, **LISTS)
     first = lake.words("a", "b", "b", None, "c")
     lake.words("c", "d", part=1)
@@ -191,7 +195,7 @@ def test_values_that_are_not_stored_are_read(tmp_path: Path) -> None:
 
 
 def test_removed_values_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file is not read either if none of its values becomes repeated by the commit."""
+    """Removing a file reads no file. After an addition, only files with a value that becomes repeated are read."""
     lake = Words(tmp_path)
     lake.words("a", "b", "x")
     lake.words("a", "c", "x", part=1)
@@ -220,7 +224,7 @@ def test_removed_values_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_values_that_occur_again_are_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long value counts are not read to find a few values."""
+    """An update reads the few counts that it needs, and never all value counts of the column."""
     lake = Words(tmp_path)
     lake.words(*(f"{at // 2}" for at in range(400)))
     lake.refresh()
@@ -322,7 +326,7 @@ def test_verify_reports_changed_fingerprints(tmp_path: Path) -> None:
 
 
 def test_compaction_and_purge_change_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A purge removes all traces of deleted values."""
+    """The most frequent values stay the same. After the purge, no file contains a deleted value."""
     lake = Words(tmp_path)
     removed_file = lake.words("Ada Deleted-Person", "b", "x")
     lake.words("Ada Deleted-Person", "c", "x", "b", part=1)
@@ -348,7 +352,10 @@ def test_compaction_and_purge_change_no_answer(tmp_path: Path, monkeypatch: pyte
 
 
 def test_an_overwritten_file_is_an_error(tmp_path: Path) -> None:
-    """The values that are read must be those from which the fingerprints were computed."""
+    """A file is read again to find its repeated values.
+
+    It must be the file from which the fingerprints were computed.
+    """
     lake = Words(tmp_path)
     path = lake.words("a", "b")
     lake.words("c", part=1)

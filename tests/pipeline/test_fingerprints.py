@@ -209,6 +209,6 @@ def test_values_of_columns_that_are_no_longer_counted_are_reported_as_removed(
 
 
 def codes(texts: str) -> pa.Table:
-    """Return rows with a code each; all else is null."""
+    """Return rows with one code each, in which all other columns are null."""
     nulls = {name: pa.nulls(len(texts), COLUMNS[name]) for name in ("number", "parts")}
     return pa.table({"code": list(texts), **nulls})

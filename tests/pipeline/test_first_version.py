@@ -1,4 +1,4 @@
-"""A first version that is computed in lots equals one that is computed at once."""
+"""A first version that is computed in lots of fragments equals one that is computed at once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Root:
             return refresh(self.config, self.lake.table, no_spark)
 
     def refresh_with_rival(self, rival: Root, lot: int) -> Any:
-        """Refresh; before a lot is computed, publish from another root object."""
+        """Refresh, but let `rival` refresh just before lot number `lot` is computed. Return this refresh's result."""
         execute, lots = first_version.execute, 0
 
         def executed(*arguments: Any) -> Any:
@@ -67,7 +67,7 @@ class Root:
             return self.refresh()
 
     def interrupted_at(self, module: Any, name: str) -> None:
-        """Refresh, and die when the function is first called."""
+        """Refresh, and raise KeyboardInterrupt when the function `name` of the module is first called."""
 
         def dying(*arguments: Any) -> Any:
             raise KeyboardInterrupt
@@ -78,7 +78,7 @@ class Root:
                 self.refresh()
 
     def interrupted(self, lots: int) -> None:
-        """Refresh, and die after some lots."""
+        """Refresh, and raise KeyboardInterrupt after `lots` lots have been computed."""
         execute, done = first_version.execute, 0
 
         def dying(*arguments: Any) -> Any:
@@ -116,7 +116,7 @@ def lake_of(folder: Path, seed: int, files: int = 9) -> Lake:
 @given(st.integers(0, 10**6), st.integers(1, 5), st.sampled_from([10, 10**6]))
 @settings(max_examples=max(2, settings().max_examples // 100))
 def test_lots_and_one_plan_give_equal_versions(seed: int, lot: int, near_unique_from: int) -> None:
-    """They are equal even if an `auto` column stops being enumerated between lots, and after further commits."""
+    """Both versions are equal, even if an `auto` column stops being enumerated between lots, and after more commits."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(auto_policies, "NEAR_UNIQUE_FROM", near_unique_from)
         lake = lake_of(Path(folder), seed)
@@ -165,7 +165,10 @@ def test_a_dry_run_shows_the_stages_of_all_lots(tmp_path: Path, monkeypatch: pyt
 def test_a_dry_run_after_an_interruption_shows_the_missing_lots(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Profiles of finished lots are used. With other policies there are no lots, but the profiles still fit."""
+    """The plan reuses the profiles of finished lots.
+
+    With other policies there are no lots, but fitting profiles are reused.
+    """
     lake = lake_of(tmp_path, 8)
     root = Root(lake, "root", 2)
     root.interrupted(3)
@@ -220,7 +223,7 @@ def test_the_table_may_change_before_the_refresh_continues(tmp_path: Path) -> No
 
 
 def test_changed_policies_discard_staged_lots_only(tmp_path: Path) -> None:
-    """The staged lots are dropped, but profiles that still fit are used."""
+    """The finished lots are discarded, but profiles that are valid under the new policies are used."""
     lake = lake_of(tmp_path, 3)
     root = Root(lake, "root", 2)
     root.interrupted(3)
@@ -243,7 +246,7 @@ def test_fingerprinted_columns_need_all_fragments(tmp_path: Path) -> None:
 
 
 def test_a_refresh_ends_if_another_one_publishes_first(tmp_path: Path) -> None:
-    """The slower refresh finds that the version is up to date."""
+    """The slower refresh detects that the other's version is current, and publishes nothing."""
     lake = lake_of(tmp_path, 5)
     root, rival = Root(lake, "root", 2), Root(lake, "root", 10**6)
     assert not root.refresh_with_rival(rival, 2).published
@@ -252,7 +255,7 @@ def test_a_refresh_ends_if_another_one_publishes_first(tmp_path: Path) -> None:
 
 
 def test_another_refresh_publishes_right_after_the_last_lot(tmp_path: Path) -> None:
-    """It has removed the staged versions when this refresh reads the newest of them."""
+    """The other refresh has removed the staged versions when this one reads the newest of them."""
     lake = lake_of(tmp_path, 4)
     root, rival = Root(lake, "root", 3), Root(lake, "root", 3)
     publish, latest = StagedVersions.publish, StagedVersions.latest
@@ -292,7 +295,7 @@ def test_a_lot_is_staged_even_if_nothing_can_be_deleted(tmp_path: Path) -> None:
 
 
 def test_a_lot_contains_exactly_its_fragments(tmp_path: Path) -> None:
-    """It also has the partitions of these fragments, but no profile of the table."""
+    """The fragments in memory depend on the size of a lot, not on the size of the table."""
     most = []
     for count in (12, 24):
         lake = Lake(tmp_path / str(count), random.Random(1))
@@ -314,7 +317,7 @@ def test_a_lot_contains_exactly_its_fragments(tmp_path: Path) -> None:
 
 
 def test_another_refresh_publishes_the_staged_version(tmp_path: Path) -> None:
-    """It removes files that the slower refresh would read: the error is not reported as damage."""
+    """The other refresh removes files that the slower one would read. This error is not reported as damage."""
     lake = lake_of(tmp_path, 6)
     root = Root(lake, "root", 2)
     assert not root.refresh_with_rival(root, 3).published
@@ -330,7 +333,10 @@ def assert_equals_one_plan(root: Root) -> None:
 
 
 def test_the_snapshot_is_read_if_its_stream_fails_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Formats detect only there that a data file is listed twice. The complete snapshot is read instead."""
+    """Formats detect only at the end of a stream that a data file is listed twice.
+
+    Then the complete snapshot is read.
+    """
 
     def stream(table_format: FilesFormat) -> SnapshotStream:
         snapshot = table_format.snapshot()
@@ -365,7 +371,7 @@ def test_the_policies_change_after_the_last_lot(tmp_path: Path) -> None:
 
 
 def write_format_version(root: Root, change: int) -> None:
-    """Give staged versions the format version of another release."""
+    """Change the format version in staged versions, as if another release had written them."""
     for path in Path(root.config.root).glob("t/staged/*.json"):
         path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": FORMAT_VERSION + change}))
 

@@ -93,7 +93,10 @@ URIS = st.sampled_from(["/lake/a", "s3://bucket", "s3://bucket/a/b", "sftp://me:
 
 @given(st.lists(st.tuples(URIS, st.sampled_from(["SecretA", "SecretB"]), st.booleans()), max_size=6))
 def test_rows_have_no_credentials(locations: list[tuple[str, str, bool]]) -> None:
-    """Rows may be written to a file. What is read from a row equals what was written."""
+    """The rows, which may be written to a temporary file, contain no secret.
+
+    A fragment read from a row equals the original.
+    """
     fragments = []
     for number, (uri, secret, confined) in enumerate(locations):
         location = Location(uri, (("secret_access_key", secret),), confined)
@@ -115,7 +118,7 @@ def test_memory_depends_on_the_differences_only(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(sections, "_STREAMED_BYTES", 1)
 
     def peak(count: int) -> int:
-        """Return the largest number of bytes of Python's objects during a comparison of many equal fragments."""
+        """Return the peak bytes of Python objects while `count` fragments are compared with equal published ones."""
 
         def fragments() -> Iterator[Fragment]:
             return (fragment("all", f"{(7919 * number) % count:06}.parquet", "x") for number in range(count))

@@ -54,7 +54,7 @@ def read(store: ObjectStore, summed: SummedColumns, column: str) -> dict[object,
 
 @pytest.fixture(params=["here", "spark"])
 def engine(request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """Engines that sum in this process and on Spark, for any number of values."""
+    """An engine that computes any sum in this process, and one that computes any sum on Spark."""
     monkeypatch.setattr(engines, "_SMALL_SUM", 10**9 if request.param == "here" else -1)
     return Engine(lambda: spark)
 
@@ -87,7 +87,7 @@ def test_sums_of_several_profiles_are_separate(engine: Engine, tmp_path: Path) -
 def test_a_large_sum_is_written_to_several_files_in_column_order(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On Spark it is; a sum in this process is small and written to one file."""
+    """A sum on Spark is written to several files. (A sum in this process is small and has one file.)"""
     monkeypatch.setattr(frequency_sums, "_ROWS_PER_PARTITION", 10)
     store = ObjectStore(str(tmp_path))
     lists = [write(store, a={1: 1}, b={"x": 1}, c={5: 1}) for _ in range(3)]

@@ -128,7 +128,7 @@ def test_a_partition_column_cannot_be_hidden(spark: SparkSession, tmp_path: Path
 
 
 def sketches(loaded_config: MetastoreConfig) -> dict[str, tuple[Any, ...]]:
-    """Return the sketches of the hidden columns, by level and column."""
+    """Return counts and hashes of the hidden columns, by partition (None for the table) and column."""
     lookup = Metastore(loaded_config.root).table("t")
     return {
         f"{key} {row.column}": (row.distinct_count, row.multiset_hash, row.value_count, row.null_count)
@@ -139,7 +139,10 @@ def sketches(loaded_config: MetastoreConfig) -> dict[str, tuple[Any, ...]]:
 
 
 def test_sketches_equal_those_from_scratch_only_with_the_same_key(spark: SparkSession, tmp_path: Path) -> None:
-    """This holds for each level and commit. A root with another key has other hashes of the same rows."""
+    """This holds for the table and each partition after every commit.
+
+    Under another key, equal rows have other hashes.
+    """
     uri, loaded_config = str(tmp_path / "lake"), config(tmp_path)
     for seed in range(3):
         write_deltalake(uri, table(seed), mode="append", partition_by=["day"])
@@ -196,7 +199,7 @@ def test_an_added_hidden_column_is_hidden_in_older_partitions(
 
 
 def test_a_configured_key_is_not_stored(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another key is another policy: values hashed with the former key are read again. The environment's key wins."""
+    """Values hashed with another key are read again. The environment's key has precedence over the configuration's."""
     write_deltalake(str(tmp_path / "lake"), table(1))
     first, second = "a" * 40, "b" * 40
     loaded_config = config(tmp_path).model_copy(update={"hidden_key": SecretStr(first)})

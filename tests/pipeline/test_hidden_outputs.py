@@ -35,7 +35,7 @@ HIDDEN = ("name", "number", "person")
 
 
 def config(folder: Path, *, hidden: bool) -> MetastoreConfig:
-    """Return a configuration with every kind of output, and filters also for hidden columns."""
+    """Return a configuration with every kind of output. Hidden columns have the options that are permitted for them."""
     policy: dict[str, Any] = {
         "by_partition": "on",
         "ranks": "on",
@@ -78,7 +78,7 @@ def published(folder: Path, loaded_config: MetastoreConfig) -> VersionStore:
 
 
 def files_with_values(folder: Path) -> list[str]:
-    """Return the files of the root that have a secret, as text or as the bytes of a number."""
+    """Return the files of the root that contain a secret value, as text or as the bytes of a number."""
     root = folder / "root"
     result = [path for text in TEXTS for path in holding(root, text)]
     for path in root.rglob("*.parquet"):

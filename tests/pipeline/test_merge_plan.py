@@ -1,6 +1,6 @@
-"""A group is merged along a tree that only its children determine, whatever was stored before.
+"""A group of profiles is merged along a tree that only its children determine, whatever was stored before.
 
-No profile is read: the model of a merge records its inputs. The oracle is the tree of all children.
+No profile is read: the model of a merge records its inputs. The oracle is the tree that is built from all children.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def oracle(tree: Trie, children: Mapping[str, Child]) -> Merged:
 
 @dataclass
 class Children:
-    """The children of a group in the published version. It records reads."""
+    """The children of a group in the published version. Records which keys are requested, and whether all are read."""
 
     children: dict[str, Child]
     requested_keys: set[str] = field(default_factory=set)
@@ -74,7 +74,7 @@ class Children:
 
 @dataclass
 class Nodes:
-    """The nodes of the published version. It records reads and their requests."""
+    """The tree nodes of the published version. Records the requested keys and the number of requests."""
 
     nodes: dict[str, NodeEntry] = field(default_factory=dict)
     requested_keys: set[str] = field(default_factory=set)
@@ -112,7 +112,10 @@ class Table:
         return Child(key, files, self.spec.id, matches_spec=True)
 
     def run(self, merge: TreeMerge, nodes: list[NodeEntry]) -> tuple[Merged, set[str]]:
-        """Return the inputs of a merge, and the specs of the children. Merges below are added to the nodes."""
+        """Return the inputs of a merge, and the spec ids of all children below it.
+
+        Nodes of inner merges are added to `nodes`.
+        """
         merged: list[Merged] = []
         spec_ids: set[str] = set()
         by_name = {child.files.name: child for child in self.children.values()}
@@ -142,7 +145,7 @@ class Table:
             assert not (set(wanted) - set(columns)) & set(COLUMNS[spec_id].split()[0])
 
     def plan(self, changes: Mapping[str, bool], key: str = "*") -> tuple[MergePlan, Children, Nodes]:
-        """Apply changes to the children, and plan the merges."""
+        """Apply changes to the children (True adds or replaces one, False removes it), and plan the merges."""
         stored = Children(dict(self.children))
         changed = {name: self.child(name) for name, is_present in changes.items() if is_present}
         removed = frozenset(name for name, is_present in changes.items() if not is_present)
@@ -195,7 +198,7 @@ class Table:
 
 
 def draw_changes(data: st.DataObject, table: Table, most: int) -> dict[str, bool]:
-    """Draw children that are added, replaced and removed."""
+    """Draw children to add or replace (True) and to remove (False)."""
     present = sorted(table.children)
     removing = st.sets(st.sampled_from(present), max_size=most) if present else st.just(set[str]())
     removed, replaced = data.draw(removing), data.draw(removing)
@@ -210,7 +213,7 @@ def fan_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("damaged", ["no line break", ""])
 def test_damaged_files_in_a_node_are_replaced_by_those_of_the_children(damaged: str) -> None:
-    """Too many entries are damage, too."""
+    """Entries that cannot be parsed are damage, and so is a wrong number of entries."""
     table = Table(next(iter(SPECS.values())))
     plan, *_ = table.plan({str(at): True for at in range(40)})
     table.apply(plan)
@@ -224,7 +227,7 @@ def test_damaged_files_in_a_node_are_replaced_by_those_of_the_children(damaged: 
 
 @given(st.data())
 def test_after_any_history_the_plan_is_that_from_scratch(data: st.DataObject) -> None:
-    """It has equal shape, nodes and inputs. A small change reads only nodes above it and their children."""
+    """The tree has equal shape, nodes and inputs. A small change reads only the nodes above it and their children."""
     specs = st.sampled_from(list(SPECS.values()))
     table = Table(data.draw(specs))
     valid_spec = ""
@@ -275,7 +278,7 @@ def test_the_nodes_of_a_reverted_spec_are_compared_once(data: st.DataObject) -> 
 
 @given(st.data())
 def test_missing_and_wrong_nodes_are_recomputed(data: st.DataObject) -> None:
-    """The plan then reads all children. A removed child may be in no node."""
+    """If a node is missing or wrong, the plan reads all children. A removed child may be missing in every node."""
     table = Table(SPECS["a all"])
     table.apply(table.plan(dict.fromkeys(map(str, range(data.draw(st.integers(0, 100)))), True))[0])
     for key in data.draw(st.sets(st.sampled_from(sorted(table.nodes)), max_size=5)) if table.nodes else ():
@@ -292,7 +295,7 @@ def test_missing_and_wrong_nodes_are_recomputed(data: st.DataObject) -> None:
 
 
 def test_groups_share_requests() -> None:
-    """Any number of changed groups takes two requests for nodes, and one more for children in another group."""
+    """For any number of changed groups, a plan makes only two requests for nodes."""
     tables = {f"p={number}": Table(SPECS["a all"]) for number in range(20)}
     stored: dict[str, NodeEntry] = {}
     for key, table in tables.items():
@@ -312,7 +315,7 @@ def test_groups_share_requests() -> None:
 
 @given(st.integers(0, 200), st.integers(1, 50))
 def test_tasks_cover_the_tree(count: int, most: int) -> None:
-    """Merged task by task and round by round, the root has the same inputs."""
+    """A tree that is merged in rounds of bounded tasks has the same inputs at its root as one merged at once."""
     table = Table(SPECS["a all"])
     plan, _, _ = table.plan(dict.fromkeys(map(str, range(count)), True))
     expected_root = oracle(expected(table.children, tree_shape()), table.children)

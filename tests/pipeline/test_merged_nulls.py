@@ -1,4 +1,4 @@
-"""Value counts of several small files are derived together, with the nulls of all of them."""
+"""Value counts of several small files are derived together. The multiset hash includes the nulls of all files."""
 
 from __future__ import annotations
 

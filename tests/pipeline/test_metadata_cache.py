@@ -42,7 +42,7 @@ def _write(folder: Path, number: int, text: str = "id,name\n1,x\n2,y\n") -> int:
 
 
 def _memory_file(config: MetastoreConfig) -> Path:
-    """Return the file of the cached metadata; so few entries are in one file."""
+    """Return the file with the cached metadata of the newest version. The test's few entries are in one file."""
     retained = latest(config).metadata_cache
     assert isinstance(retained, StoredMetadataCache)
     (path,) = retained.entries.files.paths()
@@ -81,7 +81,7 @@ def test_a_plan_reads_only_new_metadata(spark: SparkSession, tmp_path: Path) -> 
 
 
 def test_missing_or_damaged_cached_metadata_are_read_again(spark: SparkSession, tmp_path: Path) -> None:
-    """The metadata are then read from the table: the plan is equal, and the next version stores them again."""
+    """They are read from the table again, the plan is equal, and the next version stores them again."""
     config = _config(tmp_path)
     table = config.table("t")
     _write(tmp_path, 0)
@@ -129,7 +129,10 @@ def _ends(fatal: str, path: str) -> str:
 
 
 def test_spark_tasks_have_the_outcomes_of_isolated_tasks(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are in the order of the tasks; errors take the place of results, and a fatal task is named."""
+    """Outcomes are in the order of the tasks.
+
+    Errors take the place of results, and a file that ends its process is named.
+    """
     paths = ["a", "bad", "odd", "deadly"]
     requested: list[int] = []
 
@@ -155,7 +158,7 @@ def test_spark_tasks_have_the_outcomes_of_isolated_tasks(spark: SparkSession, mo
 
 
 def test_text_is_described_by_tasks(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are described by Spark tasks or by child processes. Both give the same snapshot, despite a broken file."""
+    """Spark tasks and child processes infer the same columns from text files, even if one file is broken."""
     config = _config(tmp_path)
     for number in range(4):
         _write(tmp_path, number)

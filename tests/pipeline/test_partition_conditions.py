@@ -213,7 +213,7 @@ def spellings(value: Any) -> list[str]:
 
 
 def near(value: Any) -> list[Any]:
-    """Return literals close to a value, which no partition has."""
+    """Return values that are close to a value, and which no partition has."""
     if isinstance(value, bool) or value is None:
         return []
     if isinstance(value, int):
@@ -228,7 +228,7 @@ def near(value: Any) -> list[Any]:
 
 
 def conditions(values: Values) -> st.SearchStrategy[Node]:
-    """Conditions with literals of one type, as trees in which a literal has its value and its spelling."""
+    """Draw conditions on values of one type, as trees. A literal is a pair of its value and its spelling."""
     operators = st.sampled_from(["=", "!=", "<", "<=", ">", ">="])
     literals = st.sampled_from([*values, *(neighbour for value in values for neighbour in near(value))]).flatmap(
         lambda value: st.tuples(st.just(value), st.sampled_from(spellings(value)))
@@ -465,7 +465,10 @@ def test_a_literal_of_another_type_is_refused_everywhere(
 
 
 def test_templates_give_folder_names_number_types(lakes: Callable[[str], Lake]) -> None:
-    """Folder names are texts, and the error suggests a template."""
+    """Names of folders are texts unless a template declares a type.
+
+    The error of a comparison with a number suggests one.
+    """
     with pytest.raises(LiteralError, match=r"options\.template"):
         lakes("files").configured("part < 10")
     lake = lakes("files template int")

@@ -1,4 +1,4 @@
-"""The plan is a pure function of the published version and the snapshot: stored profiles are not read again."""
+"""A plan is a pure function of the published version and the snapshot, and does not read stored profiles."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -171,7 +171,10 @@ def test_added_dropped_and_reordered_columns_recompute_no_partition() -> None:
 
 
 def test_a_partition_that_was_reduced_without_a_column_its_fragments_have_is_recomputed() -> None:
-    """A column that was dropped and returns: profiles of fragments have it, partitions made meanwhile do not."""
+    """A dropped column returns.
+
+    Profiles of old fragments have it, but partitions that were merged meanwhile lack it.
+    """
     first = published(plan(None, snapshot(fragment("a"))))
     without = plan(first, snapshot(fragment("a"), fragment("b"), schema=SCHEMA.remove(1), identity="2"))
     assert without.changed_partitions == ("all",)
@@ -225,7 +228,10 @@ def policy(**retained: object) -> TableConfig:
 def test_a_changed_policy_reads_only_missing_outputs(
     before: dict[str, object], after: dict[str, object], output: str | None
 ) -> None:
-    """A policy that needs no more than stored reads nothing; the plan names the column and the missing output."""
+    """A policy that needs no more than what is stored reads nothing.
+
+    Else the plan names the column and the missing output.
+    """
     resolved = {"id": "enumerated", "name": "enumerated"}
     base = published(plan(None, snapshot(fragment("a")), policy(**before), decided=resolved))
     again = plan(base, snapshot(fragment("a")), policy(**after), decided=resolved)
@@ -262,7 +268,7 @@ def test_outputs_have_separate_versions(monkeypatch: pytest.MonkeyPatch, output:
 
 
 def test_a_column_to_enumerate_is_read_in_fragments_without_value_counts() -> None:
-    """The plan counts them by column. A fragment that has value counts all the same is not read."""
+    """The plan has the number of these fragments by column. Fragments that have value counts are not read."""
     first = plan(None, snapshot(fragment("a"), fragment("b")))
     base = published(first)
     entries = [replace(entry, not_enumerated=("id",)) if entry.id == "a" else entry for entry in base.fragments]
@@ -294,7 +300,7 @@ def test_an_unknown_partition_is_refused_by_name() -> None:
 
 
 def test_another_full_plan_uses_profiles_of_the_last_attempt() -> None:
-    """Planning again after a lost race uses the profiles that the full refresh has read, but no stored ones."""
+    """The second plan of a full refresh that lost a race uses profiles of the first attempt, but no published ones."""
     now = snapshot(fragment("a", "k=1"), fragment("b", "k=2"))
     base = published(plan(None, now))
     fresh = entry(fragment("a", "k=1"), table_profile_spec(SCHEMA, TABLE))
@@ -304,7 +310,7 @@ def test_another_full_plan_uses_profiles_of_the_last_attempt() -> None:
 
 
 def test_an_added_column_with_a_default_is_read_from_all() -> None:
-    """Without a default, older rows are null; with a default, no stored profile is valid."""
+    """Without a default, older rows are null and nothing is read. With a default, all fragments are read once."""
     first = published(plan(None, snapshot(fragment("a"))))
     added = pa.field("new", pa.int64())
     assert ids(plan(first, snapshot(fragment("a"), schema=SCHEMA.append(added)))) == []
@@ -315,7 +321,7 @@ def test_an_added_column_with_a_default_is_read_from_all() -> None:
 
 
 def test_a_plan_reports_changed_types_and_reasons() -> None:
-    """It has the columns that both schemas have, matched by id, and the reason if it depends on the files."""
+    """The plan lists the columns, matched by id, whose type changed, with the reason if a file caused the change."""
     base = published(plan(None, snapshot(fragment("a"))))
     wider = pa.schema([("id", pa.string()), ("name", pa.binary()), ("new", pa.int64())])
     reasons = (TypeReason("id", pa.float64(), "no"), TypeReason("id", pa.int64(), "'01' in b.csv, line 2"))
@@ -330,7 +336,7 @@ def test_a_plan_reports_changed_types_and_reasons() -> None:
 
 
 def test_a_profile_of_an_unknown_spec_lacks_all_outputs() -> None:
-    """The plan counts its fragment for each column, as if a release had changed the statistics."""
+    """The plan counts the profile's fragment for each column, as if a release had changed the statistics."""
     base = published(plan(None, snapshot(fragment("a"), fragment("b"))))
     entries = [replace(entry, spec_id="unknown") if entry.id == "a" else entry for entry in base.fragments]
     again = plan(replace(base, fragments=entries), snapshot(fragment("a"), fragment("b")))

@@ -38,7 +38,7 @@ def counted(*parts: str) -> list[tuple[str, int]]:
 
 
 def test_policies_limit_stored_values(spark: SparkSession, tmp_path: Path) -> None:
-    """Enumerating fewer values, or all again, reads no file; all other statistics stay exact."""
+    """Enumerating fewer values, or all values again, reads no file. All other statistics stay exact."""
     for part, values in VALUES.items():
         (tmp_path / "lake" / f"part={part}").mkdir(parents=True)
         pq.write_table(pa.table({"word": values}), tmp_path / "lake" / f"part={part}" / "1.parquet")

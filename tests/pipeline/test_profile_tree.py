@@ -1,4 +1,4 @@
-"""The tree of merges is a pure function of the children, and one child more or less is a local change.
+"""The tree of merges is a pure function of the children, and an added or removed child changes only a few branches.
 
 The oracle is the trie over the bits of the positions, built from all children at once.
 """
@@ -23,7 +23,7 @@ BITS = 64
 
 @dataclass(frozen=True)
 class Trie:
-    """A branch of the oracle."""
+    """A branch of the oracle, with its child branches or keys of children."""
 
     parts: tuple[Trie | str, ...]
 
@@ -65,7 +65,7 @@ def reached(branches: Mapping[str, Branch], name: str = ROOT) -> Iterator[str]:
 
 @given(KEYS, FAN_INS, st.randoms())
 def test_a_tree_is_a_function_of_its_children(keys: set[str], fan_in: int, shuffle: random.Random) -> None:
-    """It equals that of the oracle, for any order of the children. Each branch comes after those below it."""
+    """The tree equals that of the oracle for any order of the children. Each branch comes after those below it."""
     shape = TreeShape(fan_in)
     order = sorted(keys)
     shuffle.shuffle(order)
@@ -83,8 +83,9 @@ def test_a_tree_is_a_function_of_its_children(keys: set[str], fan_in: int, shuff
 
 @given(KEYS, FAN_INS)
 def test_every_child_is_merged_once(keys: set[str], fan_in: int) -> None:
-    """No branch is wider than the fan-in, only the root may have a single part, and a branch covers its name's
-    prefix.
+    """No branch is wider than the fan-in, and only the root may have a single part.
+
+    The positions of all children below a branch start with the branch's name.
     """
     shape = TreeShape(fan_in)
     branches = shape.build(keys).put
@@ -98,7 +99,10 @@ def test_every_child_is_merged_once(keys: set[str], fan_in: int) -> None:
 
 
 def numbered(bits: int) -> Callable[[str], int]:
-    """Return positions that differ only in the highest and the lowest bits: long common prefixes, and collisions."""
+    """Return a function from keys to positions that differ only in the highest and the lowest bits.
+
+    Positions then have long common prefixes, and some are equal.
+    """
 
     def position(key: str) -> int:
         number = int(key)
@@ -131,7 +135,10 @@ def updated(shape: TreeShape, before: Mapping[str, Branch], changes: Mapping[str
 def test_after_any_history_the_tree_is_that_from_scratch(
     data: st.DataObject, fan_in: int, position: Callable[[str], int]
 ) -> None:
-    """For any added, removed and replaced children, the branches are equal, and only those above a change are new."""
+    """After any added, removed and replaced children, the branches equal those of a tree that is built at once.
+
+    Only branches above a change are new.
+    """
     shape = TreeShape(fan_in, position)
     numbers = st.integers(0, data.draw(st.sampled_from([60, 400]))).map(str)
     keys = set(data.draw(st.sets(numbers, max_size=200)))
@@ -163,7 +170,7 @@ def test_after_any_history_the_tree_is_that_from_scratch(
 @given(KEYS, st.sets(st.integers(0, 10**6).map(str), min_size=1, max_size=5), FAN_INS)
 @example({str(number) for number in range(200)}, {"200"}, 6)
 def test_branches_above_a_replaced_child_are_merged_again(keys: set[str], replaced: set[str], fan_in: int) -> None:
-    """All of these are merged, as the shape stays, and no others."""
+    """Exactly the branches above a replaced child are merged again, because the shape of the tree stays the same."""
     shape = TreeShape(fan_in)
     keys = keys | replaced | {str(number) for number in range(fan_in + 1)}
     before = shape.build(keys).put
@@ -176,7 +183,7 @@ def test_branches_above_a_replaced_child_are_merged_again(keys: set[str], replac
 
 @given(st.integers(0, 2000), st.integers(0, 10**9), FAN_INS)
 def test_an_added_child_changes_only_the_branches_above_it(count: int, seed: int, fan_in: int) -> None:
-    """Their number is at most the length of the longest common prefix of positions, plus a fan-in."""
+    """At most as many branches change as the longest common prefix of positions has digits, plus the fan-in."""
     shape = TreeShape(fan_in)
     keys = {str(number) for number in range(seed, seed + count)}
     extra = str(seed + count)
@@ -191,7 +198,7 @@ def test_an_added_child_changes_only_the_branches_above_it(count: int, seed: int
 
 @pytest.mark.parametrize("fan_in", [4, *(pytest.param(fan_in, marks=pytest.mark.long) for fan_in in (16, 32))])
 def test_the_cost_of_a_change_is_logarithmic_in_the_children(fan_in: int) -> None:
-    """A table grows by one partition at a time: no size is much more expensive, and the mean is about the height."""
+    """A table grows by one partition at a time. The mean number of merged branches is about the height of the tree."""
     shape = TreeShape(fan_in)
     height = math.log(3000, 2 ** (fan_in.bit_length() - 1))
     costs = []

@@ -47,7 +47,7 @@ def lake(tmp_path: Path) -> Lake:
 
 @pytest.fixture(params=[3, 10_000], autouse=True, ids=["several lots", "one lot"])
 def lots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copy few entries at once, or all."""
+    """Copy three entries at a time, or all at once."""
     monkeypatch.setattr(purge_module, "_ENTRIES_PER_LOT", request.param)
 
 
@@ -60,7 +60,7 @@ def purge(store: VersionStore, before: int) -> PurgeResult:
 
 
 def holding(root: Path, text: str) -> list[str]:
-    """Return files below a folder that contain a text, plain or decompressed."""
+    """Return the paths of files below a folder that contain a text, plain or decompressed."""
     result = []
     for path in filter(Path.is_file, root.rglob("*")):
         data = path.read_bytes()
@@ -122,9 +122,7 @@ def test_a_deleted_value_is_stored_nowhere(spark: SparkSession, lake: Lake, loca
 
 
 def test_files_of_a_lost_race_are_removed(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every file below the root belongs to a version: the purge's own failed attempt may have copied deleted values,
-    too.
-    """
+    """If another version is published first, the purge tries again. The files of its first attempt are removed, too."""
     path = lake.append(1)
     for _ in range(2):
         refresh(lake.config(), lake.table, lambda: spark)
@@ -147,8 +145,9 @@ def test_files_of_a_lost_race_are_removed(spark: SparkSession, lake: Lake, monke
 
 
 def test_a_purge_removes_the_values_of_a_dropped_column(spark: SparkSession, tmp_path: Path) -> None:
-    """Old profiles of the column are hidden until all is read again; value counts of a class that only it had are
-    removed.
+    """The first purge reports a partition whose profile still has the column.
+
+    After `--full`, no file has its values.
     """
     lake = Lake(tmp_path, random.Random(4))
     both = pa.table({"n": [1, 2, 2], "person": [PERSON, PERSON, "x"]})
@@ -166,7 +165,7 @@ def test_a_purge_removes_the_values_of_a_dropped_column(spark: SparkSession, tmp
 
 
 def test_rewritten_value_counts_without_columns_have_no_files(tmp_path: Path) -> None:
-    """The update that removed the last column lists the removed values."""
+    """The update that removed the last column contains its removed values, so its files are deleted as well."""
     store = ObjectStore(str(tmp_path))
     flow = value_count_dataflow(store, {"string"})
     state = FlowState()
@@ -199,7 +198,7 @@ def test_a_purge_removes_unpublished_files(spark: SparkSession, lake: Lake) -> N
 
 
 def test_two_purges_at_once(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One removes the version that the other has published, before the other has deleted all files."""
+    """While one purge deletes files, a second one publishes and removes the version of the first."""
     refresh(lake.config(), lake.table, lambda: spark)
     delete_files, others = purge_module.delete_files, [2]
 

@@ -59,7 +59,7 @@ def assert_answers(table: Table, lake: Lake, draw: random.Random) -> None:
 
 
 def assert_files(table: Table, connection: duckdb.DuckDBPyConnection, column: str, lake: Lake) -> None:
-    """Assert that the files of value counts add up as the docs say."""
+    """Assert that frequencies summed over the files of value counts equal the column's, as the documentation says."""
     files = [f"{lake.config().root}/t/{path}" for path in table.value_files(column)]
     (row,) = table.statistics([column])
     summed = connection.execute(
@@ -127,7 +127,7 @@ def test_ranks_equal_those_from_the_rows_after_any_commits(spark: SparkSession, 
 
 
 def test_ranks_are_equal_after_a_compaction(spark: SparkSession, tmp_path: Path) -> None:
-    """There are fewer files with the same rows; the next refresh continues from them."""
+    """After a compaction, fewer files have the same rows, and the next refresh continues from them."""
     lake = Lake(tmp_path)
     for partition in range(3):
         lake.append(partition, 60)

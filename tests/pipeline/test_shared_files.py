@@ -1,4 +1,4 @@
-"""Fragments share files: no referenced profile is lost after any commits, and little space is wasted."""
+"""Profiles of fragments share files. After any commits, no referenced profile is lost and little space is wasted."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ _FRAGMENTS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60 << 20)
 def test_fragments_are_grouped_into_bundles(
     drawn: list[tuple[str, int]], columns: int, tasks: int, draw: random.Random
 ) -> None:
-    """Each fragment is in one bundle of its partition; those of `alone` are not bundled; bundle sizes are bounded."""
+    """Each fragment is in exactly one bundle, of its partition. Fragments in `alone` are not bundled.
+
+    Sizes are bounded.
+    """
     source: Any = None
     fragments = [Fragment(f"{at:x}", key, f"{at}", size, 1, source) for at, (key, size) in enumerate(drawn)]
     alone = {entry.id for entry in fragments if draw.random() < 0.1}
@@ -82,7 +85,7 @@ class SmallFiles(Lake):
         return super().config(root).model_copy(update=options)
 
     def commit_some(self, away: Path) -> None:
-        """Add, remove and restore files."""
+        """Add and remove files, and move files to the folder `away` or back."""
         for _ in range(self.draw.randrange(7)):
             self.append(self.draw.randrange(2), self.draw.randrange(30))
         if self.draw.random() < 0.3:
@@ -103,7 +106,7 @@ def store_of(config: MetastoreConfig) -> VersionStore:
 
 
 def named(version: Version) -> list[ProfileFiles]:
-    """Return the referenced sections of fragments and nodes; the root of a tree has none."""
+    """Return the profiles of fragments and nodes that are in shared files. (The root of a tree is in none.)"""
     entries = [*version.fragments, *version.retired, *version.nodes]
     return [entry.files for entry in entries if entry.files.name]
 
@@ -135,9 +138,7 @@ def assert_consistent(versions: VersionStore) -> None:
 def test_shared_files_are_consistent_in_random_histories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Incremental equals from scratch; dropping versions and expiring at once removes exactly what is not
-    referenced.
-    """
+    """Incremental results equal those from scratch. Expiry removes exactly the files that no version references."""
     monkeypatch.setattr(execution, "GRACE", timedelta(0))
     monkeypatch.setattr(profiling, "_MAX_BUNDLE_COST", 5 << 19)
     monkeypatch.setattr(merge_plan, "FAN_IN", 3)
@@ -195,10 +196,10 @@ def test_used_profiles_of_a_sparse_file_are_copied(tmp_path: Path) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 9), st.integers(1, 9)), max_size=30), st.booleans())
 def test_sparse_files_of_a_group_are_compacted_together(drawn: list[tuple[str, int, int]], purging: bool) -> None:
-    """The used sections of all files that are less than half in use are copied, if the files waste over a quarter of
-    what the group uses. Otherwise each small commit would copy what earlier ones left.
+    """The used sections of all files that are less than half in use are copied together.
 
-    A purge copies them in any case.
+    This happens if these files waste more than a quarter of what the group uses: otherwise, each small commit would
+    copy what earlier ones left. A purge copies them in any case.
     """
     files = [(group, written, min(written, left)) for group, written, left in drawn]
     entries = [
@@ -249,7 +250,7 @@ def test_groups_with_many_unused_profiles_are_compacted(
     before: dict[tuple[str, int, int], bool],
     after: dict[tuple[str, int, int], bool],
 ) -> None:
-    """Groups are found by the changed references: all wasteful ones are found, and no others are copied."""
+    """The changed references alone show which groups waste space. Exactly these groups are copied."""
     versions = VersionStore(ObjectStore(str(tmp_path_factory.mktemp("root"))), "orders")
 
     def entries(profiles: dict[tuple[str, int, int], bool]) -> tuple[list[FragmentEntry], list[RetiredFragment]]:
@@ -288,7 +289,7 @@ def test_groups_with_many_unused_profiles_are_compacted(
 
 @pytest.mark.parametrize("count", [1, 2_000, 2_001, 10_000, 100_000, 10**9])
 def test_each_node_of_the_table_is_in_one_window(count: int) -> None:
-    """Successive versions cover all nodes; each looks at those of about 2,000 children."""
+    """Each version checks the nodes of one window, with about 2,000 children. Successive versions cover all nodes."""
     draw = random.Random(count)
     names = ["".join(draw.choices("0123", k=draw.randint(0, 14))) for _ in range(3_000)]
     windows = [window for number in range(10_000) if (window := table_node_window("*", count, number))]
@@ -338,7 +339,7 @@ def near_unique(lake: SmallFiles, files: int) -> None:
 
 
 def lists(config: MetastoreConfig) -> Counter[str]:
-    """Return, by column, the number of fragments' profiles with value counts."""
+    """Return, by column, the number of fragments whose profile has value counts."""
     occurrences: Counter[str] = Counter()
     for path in {entry.files.states for entry in latest(config).fragments}:
         table = pq.read_table(Path(config.root) / "t" / path, columns=["field_id", "enumerated_counts"])
@@ -349,9 +350,7 @@ def lists(config: MetastoreConfig) -> Counter[str]:
 
 
 def test_value_counts_are_dropped_with_the_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A column that is near-unique only in the whole table has no value counts in any fragment from then on, old or
-    new.
-    """
+    """If a column is near-unique only in the table, no fragment has value counts of it from then on, old or new."""
     monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 2000)
     lake = SmallFiles(tmp_path)
     config = lake.config()
@@ -403,7 +402,7 @@ def test_value_counts_are_dropped_with_the_decision(tmp_path: Path, monkeypatch:
 def test_a_kill_before_rewritten_files_are_deleted_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their replacement is saved by then: the next attempt reads nothing again."""
+    """The rewritten profiles are saved before the old ones are deleted, so the next attempt reads nothing again."""
     monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 2000)
     lake = SmallFiles(tmp_path)
     near_unique(lake, 12)
@@ -425,7 +424,10 @@ def test_a_kill_before_rewritten_files_are_deleted_loses_nothing(
 
 
 def test_an_unreadable_fragment_does_not_affect_others(tmp_path: Path) -> None:
-    """The others in its file are saved for the next attempt; nothing references what was written of it."""
+    """The other profiles of the same bundle are saved for the next attempt.
+
+    Nothing references the part that was unreadable.
+    """
     lake = SmallFiles(tmp_path)
     for _ in range(6):
         bad = lake.append(0, 40)
@@ -448,7 +450,7 @@ def test_an_unreadable_fragment_does_not_affect_others(tmp_path: Path) -> None:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Count how often each Parquet file of the Metastore is opened in this process."""
+    """The number of times that each Parquet file of the Metastore is opened in this process, by path."""
     observed: Counter[str] = Counter()
     plain = ObjectStore.open_parquet
 
@@ -461,7 +463,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def test_a_file_is_opened_once_per_step(tmp_path: Path, opened: Counter[str]) -> None:
-    """Opened for decisions (16 fragments at a time), merges, sums, and the index; not once per fragment."""
+    """A shared file is opened for each step (decisions, merges, sums, index), not once per fragment in it."""
     lake = SmallFiles(tmp_path)
     for _ in range(30):
         lake.append(0, 10)

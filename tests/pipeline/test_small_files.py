@@ -1,4 +1,4 @@
-"""Commits of one file leave few small files, because later ones to the same partition copy their profiles together."""
+"""After commits of one file each, few small files remain: later commits to a partition copy its profiles together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_BYTES = MIN_FILES * FULL_BYTES
 
 
 class Partitions:
-    """The fragments of two partitions, whose files are bundled after each commit as a refresh does it."""
+    """A model of two partitions' fragments, whose profile files are combined after each commit as in a refresh."""
 
     def __init__(self) -> None:
         self.entries: dict[str, dict[str, FragmentEntry]] = {"a": {}, "b": {}}
@@ -35,13 +35,13 @@ class Partitions:
         self._files = 0
 
     def write(self, sizes: list[int]) -> list[ProfileFiles]:
-        """Return the profiles of a new file, given their sizes in bytes."""
+        """Return entries for profiles of the given sizes in bytes, which share one new file."""
         self._files += 1
         path, size = f"{self._files:09}", sum(sizes)
         return [ProfileFiles("", "", (), path, f"{path}-{at}", len(sizes), size) for at in range(len(sizes))]
 
     def commit(self, added: dict[str, list[int]], removed: set[str]) -> None:
-        """Add one file with profiles of some sizes to each partition, remove fragments, and bundle files."""
+        """Add a file with profiles of the given sizes to each partition, remove fragments, and combine small files."""
         changed: list[FragmentEntry] = []
         for key, sizes in added.items():
             for name in removed & self.entries[key].keys():
@@ -63,7 +63,7 @@ class Partitions:
                 self.copies[files.name] += 1
 
     def small_files(self, key: str) -> list[int]:
-        """Return the number of used profiles in each file of the partition that is not yet full."""
+        """Return the number of used profiles in each file of the partition that may still be combined with others."""
         entries = self.entries[key].values()
         used = Counter(entry.files.states for entry in entries if entry.files.states_bytes < FULL_BYTES)
         return [count for count in used.values() if count < MIN_FILES**2]
@@ -71,7 +71,10 @@ class Partitions:
 
 @given(st.integers(0, 10**9), st.sampled_from([100, 20_000, 100_000]), st.sampled_from([1, 3, 12]))
 def test_a_partition_has_few_small_files_after_any_history(seed: int, size: int, per_commit: int) -> None:
-    """No commit copies more than a megabyte, or twice what it wrote; profiles are copied about twice."""
+    """No commit copies more than a megabyte, or more than twice what it wrote.
+
+    On average, profiles are copied about twice.
+    """
     draw = random.Random(seed)
     partitions = Partitions()
     names: list[str] = []
@@ -102,7 +105,7 @@ def assert_few_files(lake: SmallFiles) -> None:
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 12))])
 def test_commits_of_one_file_leave_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Results equal those from scratch, and dropping versions removes exactly what is not referenced."""
+    """Results equal those from scratch. Removing old versions deletes exactly the files that no version references."""
     monkeypatch.setattr(small_files, "MIN_FILES", 3)
     monkeypatch.setattr(execution, "GRACE", timedelta(0))
     lake = SmallFiles(tmp_path, random.Random(seed))
@@ -125,7 +128,10 @@ def test_commits_of_one_file_leave_few_files(tmp_path: Path, monkeypatch: pytest
 
 
 def test_profiles_share_a_file_after_a_crash(tmp_path: Path) -> None:
-    """The other fragments of the bundle are read one by one, and their profiles are then copied to one file."""
+    """If a fragment crashes its reader, the others of the bundle are read one by one.
+
+    Their profiles still share one file.
+    """
     import pyarrow as pa
     from pyarrow import orc
 

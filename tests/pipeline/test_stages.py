@@ -1,4 +1,4 @@
-"""The stages of a dry run are those that a refresh executes, also if values decide what these do."""
+"""The stages of a dry run are those that a refresh executes, even if values decide what the stages do."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def config_of(lake: Lake) -> MetastoreConfig:
 
 
 def refresh_as_planned(config: MetastoreConfig, full: bool = False) -> Plan:
-    """Refresh, and assert that its stages are those of a dry run just before."""
+    """Refresh, and assert that its stages equal those of a dry run just before. Returns the plan of the dry run."""
     table = config.tables[0]
     plan = plan_refresh(config, table, request=RefreshRequest(full=full))
     result = refresh(config, table, no_spark, request=RefreshRequest(full=full))
@@ -119,7 +119,7 @@ def test_a_rewrite_is_marked_and_skipped(lake: Lake) -> None:
 
 
 def test_a_refresh_succeeds_once_the_version_is_published(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written and deleted afterwards only saves storage, so the next refresh may do it."""
+    """Writes and deletions after the publication only save storage. If they fail, the next refresh does them."""
     write, config = ObjectStore.write, config_of(lake)
 
     def refuse_markers(self: ObjectStore, path: str, data: bytes, **options: bool) -> None:

@@ -22,7 +22,10 @@ from tests.robustness.refresh_assertions import versions
 
 
 def test_possibly_removed_files_are_looked_up_in_the_version(tmp_path: Path) -> None:
-    """A file that was only added again is removed; a file that the version never had is no error."""
+    """A published file that was added again and removed counts as removed.
+
+    Removing a file of no version is no error.
+    """
     folder = tmp_path / "t"
     adds = [add_file(folder, pa.table({"a": [number]}), f"{number}.parquet") for number in range(3)]
     removes = [{"remove": {"path": add["add"]["path"], "dataChange": True}} for add in adds]
@@ -40,7 +43,10 @@ def test_possibly_removed_files_are_looked_up_in_the_version(tmp_path: Path) -> 
 
 
 def test_a_file_listed_twice_gives_no_difference(tmp_path: Path) -> None:
-    """An Iceberg commit adds a file that an earlier one added: its rows count twice, so all fragments are compared."""
+    """An Iceberg commit adds a file that an earlier one added, so its rows count twice.
+
+    All fragments are then compared.
+    """
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     file = writer.data(pa.table({"id": [1, 2]}))
     writer.commit(file, retain_manifests=True)
@@ -59,7 +65,7 @@ def test_a_file_listed_twice_gives_no_difference(tmp_path: Path) -> None:
 
 
 def test_files_without_ids_are_read_for_a_column_that_they_may_have(tmp_path: Path) -> None:
-    """A column gets an id after the file was profiled: its name was in no mapping. Other files are not read again."""
+    """A column that no name mapping had gets an id after a file with it was profiled. Only this file is read again."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     table = TableConfig(name="t", uri=str(writer.folder))
     config = MetastoreConfig(root=str(tmp_path / "root"), tables=[table], engine="auto")
@@ -78,7 +84,7 @@ def test_files_without_ids_are_read_for_a_column_that_they_may_have(tmp_path: Pa
 
 
 def test_two_fragments_with_one_path_are_refused_by_name() -> None:
-    """The message names table, partition and path, so that a user can remove one of them."""
+    """The message has the table, the partition and the path, so that a user can remove one of the files."""
     fragments = {
         id_: FragmentEntry(id_, "day=1", path, 1, 1, "spec", (), ProfileFiles("", "", ()))
         for id_, path in (("a", "one"), ("b", "two"), ("c", "two"))

@@ -1,4 +1,4 @@
-"""Files that are intact but unsupported: no message advises to repair or remove them."""
+"""If files are intact but unsupported, no message advises to repair or remove them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _avro(path: Path, type_: Any, values: list[Any]) -> None:
 @pytest.mark.parametrize("damaged", [True, False])
 @pytest.mark.parametrize("unsupported", [True, False])
 def test_unsupported_and_damaged_files_have_different_advice(tmp_path: Path, damaged: bool, unsupported: bool) -> None:
-    """A damaged file may be removed; an unsupported one has rows that somebody would miss."""
+    """A damaged file may be removed. An unsupported file has rows that users would miss."""
     lake = tmp_path / "lake"
     _avro(lake / "good.avro", "int", [1, 2])
     if damaged:
@@ -60,7 +60,10 @@ def test_unsupported_and_damaged_files_have_different_advice(tmp_path: Path, dam
 def test_value_counts_of_a_column_return_when_its_unsupported_file_is_removed(
     tmp_path: Path, by_partition: Literal["off", "on"]
 ) -> None:
-    """Until then the column has none, and other files of the partition can be removed and added."""
+    """As long as a file has a text that is not UTF-8, the column has no value counts.
+
+    Other files can be added and removed.
+    """
     table = TableConfig.model_validate(
         {"name": "t", "uri": str(tmp_path / "lake"), "columns": {"s": {"by_partition": by_partition}}}
     )
@@ -95,7 +98,7 @@ def test_value_counts_of_a_column_return_when_its_unsupported_file_is_removed(
 
 
 def test_limits_apply_to_partitions_of_a_column_that_the_table_does_not_enumerate(tmp_path: Path) -> None:
-    """A text that is not UTF-8 leaves the table without value counts, and other partitions with theirs."""
+    """`top(1)` applies to a partition's value counts, even if the table has none because one text is not UTF-8."""
     table = TableConfig.model_validate(
         {
             "name": "t",

@@ -1,4 +1,4 @@
-"""Incremental user-defined statistics equal those from scratch, and those that Python computes from the rows."""
+"""Incremental user-defined statistics equal those from scratch, and those computed in plain Python from the rows."""
 
 from __future__ import annotations
 
@@ -164,7 +164,10 @@ def not_enumerated(lake: Lake) -> list[str]:
 
 
 def assert_true(lake: Lake, without: Iterable[str] = ()) -> None:
-    """Assert that each statistic equals that of the rows."""
+    """Assert that each statistic of each partition and the table equals that of its rows.
+
+    Columns in `without` have no value counts.
+    """
     for location, columns in results(lake).items():
         for column in ("id", "group", "price", "ratio", "day"):
             values = {name: result["value"] for name, result in columns[column].items()}
@@ -174,7 +177,10 @@ def assert_true(lake: Lake, without: Iterable[str] = ()) -> None:
 
 @pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, *range(3, 60)))])
 def test_incremental_equals_from_scratch_and_the_rows(tmp_path: Path, seed: int) -> None:
-    """Commits and changed policies are random, by every kind of computation; `verify` finds no difference."""
+    """Commits and changed policies are random.
+
+    Results come from profiles, value counts and rows; `verify` accepts them.
+    """
     draw = random.Random(seed)
     lake = Lake(tmp_path, draw)
     off = draw.sample(["id", "group", "price"], 1)
@@ -211,7 +217,10 @@ def test_user_defined_results_are_equal_on_spark(spark: SparkSession, tmp_path: 
 
 
 def test_another_statistic_reads_only_columns_without_value_counts(tmp_path: Path) -> None:
-    """Columns with value counts are not read; of others all fragments are, and the plan names the column."""
+    """An added statistic is computed from value counts.
+
+    Of columns without them, all fragments are read, and the plan says so.
+    """
     lake = Lake(tmp_path)
     for partition in (1, 2, 2):
         lake.append(partition, LONG)
@@ -279,7 +288,10 @@ class Distinct(FrequencyStatistic):
 
 
 def test_a_changed_class_needs_a_new_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the error names the remedy and the version stays; comments may change."""
+    """Without a new revision, the error says what to do and no version is published.
+
+    Changed comments need no revision.
+    """
     from metastore_assets.statistics.user_defined import loading
 
     monkeypatch.syspath_prepend(tmp_path)
@@ -341,7 +353,10 @@ def test_classes_that_are_no_statistics_are_refused(tmp_path: Path, reference: s
 
 
 def test_a_column_named_default_has_the_default_policy_without_an_error() -> None:
-    """Statistics from value counts are an error in the entry of one column; the entry `default` is for all columns."""
+    """The entry `default` is for all columns, so a statistic that needs value counts is no error there.
+
+    In the entry of a single column, it is an error.
+    """
     statistics = [f"{STATISTICS_MODULE}:MostFrequent"]
     schema = pa.schema([("default", pa.int64()), ("id", pa.int64())])
     for column, is_error in (("default", False), ("id", True)):
@@ -355,7 +370,10 @@ def test_a_column_named_default_has_the_default_policy_without_an_error() -> Non
 def test_states_remain_when_value_counts_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: list[str]
 ) -> None:
-    """A column that becomes estimated loses its value counts; earlier and later statistics stay correct."""
+    """A column that becomes estimated loses its value counts.
+
+    Its user-defined statistics stay correct, old and new ones.
+    """
     lake = Lake(tmp_path)
     lake.options = {"statistics": before}
     for partition in (1, 1, 2):
@@ -374,7 +392,7 @@ def test_states_remain_when_value_counts_are_dropped(
 
 
 def test_an_added_column_has_states_of_no_rows_in_older_fragments(tmp_path: Path) -> None:
-    """Partitions without the column are not read again; they have the statistics of no values."""
+    """Partitions without the column are not read again. Their statistics of it are those of no values."""
     lake = Lake(tmp_path)
     lake.options = {"statistics": ALL}
     for partition in (1, 1, 2):

@@ -1,4 +1,4 @@
-"""The table's value counts, updated with each commit, equal DuckDB's, at the cost of the change."""
+"""The table's value counts, updated with each commit, equal DuckDB's. An update costs as much as its changes."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def columns_of(plain: Plain) -> dict[str, str]:
 
 
 def test_an_only_partition_uses_the_tables_value_counts(plain: Plain) -> None:
-    """It gets its own value counts when another partition is added."""
+    """Value counts of the partition itself are stored only when a second partition is added."""
     first = {"a": [1, 1, 2], "b": ["x", None, "y"]}
     plain.put("p=1/one", pa.table(first))
     plain.put("p=1/two", pa.table({"a": [2, 3], "b": ["x", "x"]}))
@@ -146,7 +146,7 @@ def test_a_column_enumerated_again_is_read_from_stored_profiles(plain: Plain) ->
 
 
 def test_a_small_commit_writes_few_of_many_values(plain: Plain) -> None:
-    """Of 200,000 values a commit changes ten: it writes some kilobytes, and at most one run per stage."""
+    """A commit that changes ten of 200,000 values writes some kilobytes, and at most one run per stage."""
     plain.columns = {"x": {"frequencies": "all"}}
     draw = np.random.default_rng(3)
     numbers = draw.choice(2**60, 200_000, replace=False)
@@ -194,7 +194,10 @@ def _lists(plain: Plain, number: int) -> set[str]:
 def test_value_counts_of_a_partition_are_updated_or_summed_whichever_reads_less(
     plain: Plain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A small new file is added to the stored counts; if the one large file is removed, the others are summed."""
+    """The counts of a small new file are added to the stored ones.
+
+    If the large file is removed, the small ones are summed.
+    """
     terms: list[list[int]] = []
     real = reduce.sum_columns
 

@@ -1,4 +1,4 @@
-"""Values are unchanged by processing: nanoseconds, far years, 38 digits, with pandas or without."""
+"""No step changes a value: this includes nanoseconds, far years and 38 digits, with pandas or without."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ pickle.dump(({name: one.ranked for name, one in facts.items()}, told, arrays), s
 
 @pytest.mark.parametrize("pandas", ["hidden", "there", "used"])
 def test_statistics_are_equal_bit_for_bit_in_other_processes(pandas: str) -> None:
-    """This holds for any pickling; a task's function keeps the scalars that it refers to."""
+    """This holds for pickle and for the runner's serialization, also of Arrow scalars in a task's function."""
     facts = {}
     for name, kind in KINDS.items():
         values = extremes(kind)
@@ -108,7 +108,7 @@ def test_percentiles_are_values_of_the_column(name: str, data: st.DataObject) ->
 
 @pytest.fixture(scope="module")
 def rows() -> dict[str, dict[str, list[Any]]]:
-    """Return by file and kind a few extreme values, repeated, and nulls."""
+    """Return, by file and type, a few extreme values and nulls, which repeat."""
     draw = random.Random(7)
     choices = {name: [*extremes(KINDS[name]), None] for name in STORABLE}
     return {
@@ -121,8 +121,9 @@ def rows() -> dict[str, dict[str, list[Any]]]:
 def results(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, rows: dict[str, dict[str, list[Any]]]
 ) -> Table:
-    """A table of all kinds in two partitions of several files, refreshed; no task or result contained an Arrow
-    scalar.
+    """A refreshed table with columns of all types, in two partitions of several files.
+
+    No task or result of the refresh contained an Arrow scalar.
     """
     folder = tmp_path_factory.mktemp("values")
     for file, columns in rows.items():
@@ -142,7 +143,10 @@ def results(
 
 
 def watch_what_travels(patch: pytest.MonkeyPatch) -> set[str]:
-    """Search everything that is pickled or returned from now on for scalars; return the names of the classes seen."""
+    """Assert from now on that nothing that is pickled or returned contains an Arrow scalar.
+
+    Returns a set, to which the names of the classes of these objects are added.
+    """
     observed: set[str] = set()
 
     def watched(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -175,7 +179,7 @@ def watch_what_travels(patch: pytest.MonkeyPatch) -> set[str]:
 def test_every_type_is_reported_unchanged(
     results: Table, rows: dict[str, dict[str, list[Any]]], name: str, partition: str | None
 ) -> None:
-    """Counts, bounds, percentiles and every frequency are computed by definition, in Python's integers."""
+    """Counts, bounds, percentiles and all frequencies equal those computed by definition, with Python's integers."""
     values = [
         value
         for file, columns in rows.items()
@@ -198,7 +202,7 @@ def test_every_type_is_reported_unchanged(
 
 @pytest.mark.spark
 def test_every_answer_is_json_without_loss(results: Table) -> None:
-    """Tests the command's JSON and Dagster's events, for columns whose values Python cannot represent."""
+    """The JSON of commands and the events for Dagster are exact for columns whose values Python cannot represent."""
     table = results.statistics()
     shown = {row["column"]: row for row in columns_json(results.version, table)}
     json.dumps(shown, allow_nan=False)
@@ -238,7 +242,7 @@ def check_histogram(results: Table, row: ColumnStatistics) -> None:
 
 @pytest.mark.spark
 def test_tasks_of_users_return_scalars(spark: SparkSession) -> None:
-    """This includes scalars of nanoseconds and far years that the function refers to."""
+    """Unlike in a refresh, a function on Spark may return and refer to Arrow scalars, whose values are unchanged."""
     types = (pa.timestamp("ns"), pa.time64("ns"), pa.timestamp("us", "UTC"), pa.duration("ns"))
     numbers = (1, 999, 2**63 - 1, 7)
     scalars = [pa.array([number], pa.int64()).view(type_)[0] for number, type_ in zip(numbers, types, strict=True)]

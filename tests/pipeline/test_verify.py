@@ -30,7 +30,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> Lake:
-    """Three partitions, of one, two and three files; one file was appended later."""
+    """A refreshed table of three partitions, of one, two and three files. One file was appended later."""
     lake = Lake(tmp_path, random.Random(9))
     for partition in (1, 2, 2, 3, 3):
         lake.append(partition)
@@ -75,8 +75,9 @@ def test_verify_finds_no_difference_in_a_published_version(spark: SparkSession, 
 
 
 def test_verify_finds_no_difference_after_schema_changes(spark: SparkSession, tmp_path: Path) -> None:
-    """Two columns were added (one of lists), one widened; one has a skewness that is zero except for rounding in
-    merges.
+    """Two columns were added, one of them of lists, and one was widened.
+
+    Rounding in merges gives one column a skewness that is not exactly zero.
     """
     lake = Lake(tmp_path, random.Random(3))
     ends = [0.1, 0.3, 0.7, 1.1]

@@ -21,7 +21,7 @@ from tests.pipeline.test_refresh import no_spark
 
 
 def table_of(folder: Path, files: int) -> tuple[MetastoreConfig, TableConfig, list[dict[str, object]]]:
-    """A Delta table of some files, and the actions that add them."""
+    """Write a Delta table of some files. Returns the configuration, the table, and the actions that add the files."""
     adds = [add_file(folder / "t", pa.table({"a": [number, None]}), f"{number}.parquet") for number in range(files)]
     commit(folder / "t", protocol(), metadata([field("a", "long")]), *adds)
     table = TableConfig(name="t", uri=str(folder / "t"))
@@ -52,7 +52,7 @@ def test_a_sample_reads_neither_all_entries_nor_all_fragments(tmp_path: Path, mo
     create = Fragment.__init__
 
     class Counter:
-        """Counts the fragments in memory."""
+        """Part of each fragment, to count the fragments in memory."""
 
         def __init__(self) -> None:
             nonlocal alive, most

@@ -1,4 +1,4 @@
-"""User-defined statistics, and `verify`, of values that Python's dates and comparisons cannot represent."""
+"""User-defined statistics, and `verify`, handle values that Python's dates and comparisons cannot represent."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LatestText(Latest):
 
 
 class LatestState(MergeableStatistic):
-    """The latest day, as a mergeable statistic. Python may have no value for its state."""
+    """A mergeable statistic: the latest day. If Python has no value for its state, the result is absent."""
 
     name = "latest_state"
     revision = "1"
@@ -80,7 +80,10 @@ def write(path: Path, first: int) -> None:
 
 
 def test_values_beyond_pythons_are_compared_and_named(tmp_path: Path) -> None:
-    """A file is replaced by one with later days, of the same size and time, so that it seems unchanged."""
+    """A file with later days replaces one of the same size and time, so the table seems unchanged.
+
+    `verify` names the values.
+    """
     (tmp_path / "t").mkdir()
     write(tmp_path / "t" / "a.parquet", FAR)
     write(tmp_path / "t" / "b.parquet", FAR)

@@ -11,7 +11,7 @@ from metastore_assets import FrequencyStatistic, MergeableStatistic
 
 
 class Parities(MergeableStatistic):
-    """The number of even and odd integers: can be merged and subtracted."""
+    """The numbers of even and of odd integers. States can be merged and subtracted."""
 
     name = "parities"
     revision = "1"
@@ -37,7 +37,7 @@ class Parities(MergeableStatistic):
 
 
 class Letters(MergeableStatistic):
-    """The letters that occur, sorted: can only be merged, and its state grows."""
+    """The letters that occur, sorted. States grow, and can only be merged."""
 
     name = "letters"
     revision = "1"
@@ -71,7 +71,7 @@ class MostFrequent(FrequencyStatistic):
 
 
 class First(MergeableStatistic):
-    """The first value: depends on the order of rows."""
+    """The first value, which depends on the order of rows."""
 
     name = "first"
     revision = "1"
@@ -93,7 +93,7 @@ class First(MergeableStatistic):
 
 
 class Rows(Parities):
-    """Counts blocks, not rows."""
+    """A wrong statistic: it counts calls of `update` instead of rows."""
 
     name = "blocks"
 
@@ -102,7 +102,7 @@ class Rows(Parities):
 
 
 class Raises(Parities):
-    """Raises for an odd number above a limit."""
+    """A statistic that raises if a value is odd."""
 
     name = "raises"
 
@@ -113,7 +113,7 @@ class Raises(Parities):
 
 
 class WrongType(MostFrequent):
-    """Returns text where a number is declared."""
+    """A statistic that returns text, although it declares a number."""
 
     name = "wrong_type"
 
@@ -122,12 +122,12 @@ class WrongType(MostFrequent):
 
 
 class Unnamed(MostFrequent):
-    """Has the name of another statistic."""
+    """A statistic with the name of a built-in one."""
 
     name = "mean"
 
 
 class OtherCase(MostFrequent):
-    """Has the name of another statistic, in another case."""
+    """A statistic whose name differs from that of another one only in case."""
 
     name = "Mean"
