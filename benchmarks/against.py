@@ -111,7 +111,7 @@ def _checkout(commit: str, folder: Path) -> Path:
 
 
 def _interval(ratios: list[float]) -> tuple[float, float]:
-    """Return the 95 % interval of the median of the ratios, by bootstrap."""
+    """Return the 95 % confidence interval of the ratios' median, computed by bootstrap."""
     draw = random.Random(0)
     medians = sorted(median(draw.choices(ratios, k=len(ratios))) for _ in range(2000))
     return medians[50], medians[1949]
@@ -125,7 +125,7 @@ def measure(commit: str, pairs: int) -> tuple[dict[str, list[float]], dict[str, 
         pairs: How often each command runs in each checkout.
 
     Returns:
-        The ratios new / old of CPU time by command, the same of wall time, and the ratio of the stored bytes.
+        The ratios new / old of CPU time, by command; those of wall time, by command; and the ratio of the stored bytes.
     """
     cpu: dict[str, list[float]] = defaultdict(list)
     wall: dict[str, list[float]] = defaultdict(list)
@@ -165,11 +165,11 @@ def measure(commit: str, pairs: int) -> tuple[dict[str, list[float]], dict[str, 
 
 
 def main(arguments: list[str]) -> int:
-    """Compare with the commit of the first argument, and print the ratios.
+    """Compare this checkout with the commit that the first argument names, and print the ratios.
 
     Returns:
-        The exit status: 1 if the interval of a CPU ratio reaches `LIMIT`. The warm lookups have no CPU ratio, and their
-        wall ratio counts.
+        The exit status: 1 if the upper end of an interval of CPU ratios reaches `LIMIT`. Warm lookups have no CPU
+        ratios, so the interval of their wall ratios is compared.
     """
     commit, pairs = arguments[0], int(arguments[1]) if len(arguments) > 1 else 20
     cpu, wall, stored = measure(commit, pairs)

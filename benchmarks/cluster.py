@@ -86,9 +86,9 @@ def _profile(lake: Path, cluster: Cluster, folder: Path) -> tuple[float, float]:
 class _ClusterCpu:
     """CPU time of some processes and their descendants during a `with` block.
 
-    PySpark's daemon ends Python workers that were idle for a minute. It ignores the signal of their end, so that their
-    CPU time is added to no other process. Therefore a thread reads the CPU time of all processes every five seconds,
-    and the last reading counts.
+    PySpark's daemon ends Python workers that were idle for a minute. It ignores SIGCHLD, so the CPU time of an ended
+    worker is not added to that of its parent. Therefore a thread reads the CPU time of all processes every five
+    seconds. For a process that has ended, its last reading counts.
     """
 
     def __init__(self, roots: Collection[int]) -> None:

@@ -22,7 +22,10 @@ _BARE = "from pyspark.sql import SparkSession; SparkSession.builder.getOrCreate(
 
 
 def run() -> list[Row]:
-    """Compare both engines with Spark. Each commit adds a file of 60,000 rows to a partitioned table of 20 files."""
+    """Compare refreshes with `engine: spark` and `engine: auto` with a Spark script that counts one row.
+
+    Each commit adds a file of 60,000 rows to a partitioned table of 20 files.
+    """
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     files = sorted(lineitem(1, 100).iterdir())
     for number in range(20):

@@ -132,7 +132,7 @@ def _publish(folder: Path, partitions: int) -> None:
 
 
 def _files(number: int) -> ProfileFiles:
-    """Return names of files that do not exist, as long as real names. Nothing opens them."""
+    """Return a profile's file names, which have the length of real ones. No such files exist. Nothing opens them."""
     name = f"partitions/{number:032x}"
     return ProfileFiles(f"{name}.statistics.parquet", f"{name}.histograms.parquet", (f"{name}.frequencies.parquet",))
 

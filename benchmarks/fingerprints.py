@@ -1,4 +1,6 @@
-"""Finding the repeated values of a nearly unique column of long texts: fingerprints against Spark's grouping by value.
+"""Search for the repeated values of a nearly unique column of long texts: fingerprints against Spark's `GROUP BY`.
+
+A fingerprint is a part of a value's hash.
 
 Bytes moved and times are compared. Both ways read the table's files, and return all values that occur at least twice.
 `METASTORE_BENCH_PRINTS` is the number of rows, by default 1000000.

@@ -75,7 +75,7 @@ class FolderStore:
         return self._folder / key
 
     def sent(self, size: int) -> None:
-        """Count the bytes of an answer."""
+        """Add the size of an answer, in bytes, to the counter."""
         self._bytes += size
 
     def entry(self, key: str) -> str:

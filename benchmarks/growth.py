@@ -1,4 +1,6 @@
-"""Requests and bytes to plan a table of 10,000 known files and one new file in an object store, for each format.
+"""Requests and bytes to plan a table in an object store after a commit of one file, for each format.
+
+The last plan knew the table's other 10,000 files.
 
 The store is a local server with S3's protocol, which counts requests and bytes.
 """

@@ -174,7 +174,7 @@ def publish(store: ObjectStore, fragments: int) -> None:
 
 
 def _profiled_rows(seed: int) -> pa.Table:
-    """Return rows whose profile stands for that of a partition, and of the table."""
+    """Return random rows. Their profile is used as the profile of partitions and of the table."""
     draw = np.random.default_rng(seed)
     columns = {name: pa.array(draw.integers(0, 10**6, _ROWS)).cast(cls.arrow) for name, cls in _CLASSES.items()}
     return pa.table(columns | {f"c{at}": pa.array(draw.integers(0, 500, _ROWS)) for at in range(_COLUMNS)})

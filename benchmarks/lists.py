@@ -31,10 +31,11 @@ _QUANTILES = [at / 20 for at in range(1, 20)]
 
 
 def run() -> list[Row]:
-    """Apply commits that add 500 rows and remove 500 rows.
+    """Apply commits that add 500 rows and remove 500 rows. Return three comparisons.
 
-    The ratios are: the goal for rows written per changed row / the rows written; the bytes of all value counts / the
-    bytes that a commit writes; one second / the time of the quantiles.
+    1. Rows written per changed row. The ratio is the goal / the measured number.
+    2. Bytes written per commit. The ratio is the bytes of all value counts / the bytes that a commit writes.
+    3. The time of the quantiles. The ratio is one second / the measured time.
     """
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     store = ObjectStore(str(folder))

@@ -22,14 +22,17 @@ if TYPE_CHECKING:
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """Return the wall time of one call."""
+    """Return the wall time of one call, in seconds."""
     started = time.perf_counter()
     action()
     return time.perf_counter() - started
 
 
 def paired(runs: int, *actions: Callable[[], object]) -> list[list[float]]:
-    """Return the wall times of each action. The actions run in turns, so that a slow phase affects all of them."""
+    """Return the wall times of `runs` calls of each action, in seconds.
+
+    The actions run in turns, so that a slow phase of the machine affects all of them.
+    """
     times: list[list[float]] = [[] for _ in actions]
     for _ in range(runs):
         for own, action in zip(times, actions, strict=True):
@@ -38,7 +41,7 @@ def paired(runs: int, *actions: Callable[[], object]) -> list[list[float]]:
 
 
 def ratio(slower: list[float], faster: list[float]) -> float:
-    """Return the median of the ratios slower / faster of the times, pair by pair."""
+    """Divide each time of `slower` by the time at the same position in `faster`. Return the median of these ratios."""
     return median(a / b for a, b in zip(slower, faster, strict=True))
 
 
@@ -46,7 +49,9 @@ def ratio(slower: list[float], faster: list[float]) -> float:
 def metastore(
     uri: Path, name: str = "bench", columns: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[MetastoreConfig, TableConfig]]:
-    """Make a configuration with one table and an empty root, which is removed after the block.
+    """Yield a configuration with one table and an empty root, and the table's configuration.
+
+    The root is removed after the block.
 
     Args:
         uri: The folder of the table.

@@ -1,4 +1,6 @@
-"""Finding one id in 10,000 fragments (data files) by value filters: fragments left, bytes read, time, bits per value.
+"""Search for one id in 10,000 fragments (data files) by value filters.
+
+The remaining fragments, the bytes read, the time and the bits per value are compared with goals.
 
 The ids are random, so that minimum and maximum rule out no fragment. Each prune is cold: it opens a new `Table` in a
 process that has imported all modules.

@@ -68,7 +68,7 @@ def postgres_server() -> Iterator[str]:
 
 
 def database_megabytes(url: str) -> float:
-    """Return the size of a database on disk."""
+    """Return the size of a database on disk, in megabytes."""
     from sqlalchemy import create_engine, text
 
     engine = create_engine(url)

@@ -1,4 +1,8 @@
-"""The produce layer (incremental dataflows): rows written and time of commits of 1,000 random keys, and of a graph."""
+"""The produce layer (incremental dataflows): rows written and time of commits to single stages and to a graph.
+
+A commit to a single stage changes 1,000 random keys. A sum stage stores totals by key. A replace stage stores rows that
+a function produces from source rows; the rows of a changed source row replace those that it produced before.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ def run() -> list[Row]:
 
 
 def _sums() -> list[Row]:
-    """Measure a sum stage. Each commit adds a file of 1,000 rows, half of them with known keys."""
+    """Measure a sum stage. Each commit adds a file of 1,000 rows. Half of them have keys that the stage has already."""
     rows = Rows(pa.schema([("file", pa.int64())]), pa.schema([("key", pa.int64()), ("amount", pa.int64())]))
     random = np.random.default_rng(1)
     keys = random.permutation(SUM_KEYS) * 1_000
@@ -51,7 +55,7 @@ def _sums() -> list[Row]:
 
 
 def _replaced() -> list[Row]:
-    """Measure a replace stage. Each commit changes 1,000 known source keys, so that their rows move to other keys."""
+    """Measure a replace stage, which stores rows by their group. Each commit gives 1,000 rows another group."""
     target = Rows(pa.schema([("group", pa.int64())]), pa.schema([("amount", pa.int64())]))
     random = np.random.default_rng(2)
 

@@ -22,7 +22,7 @@ PAIRS = Rows(_KEY, pa.schema([("group", pa.int64()), ("amount", pa.int64())]))
 
 
 def by_group(batch: Batch) -> pa.Table:
-    """Produce the rows of a batch unchanged: each goes to the key of its column `group`."""
+    """Return the rows of a batch unchanged. The benchmarks' stages have `group` as the key column of their output."""
     return batch.ports[0]
 
 
@@ -56,7 +56,7 @@ def table(batch: pa.RecordBatch) -> pa.Table:
 
 @contextmanager
 def flow_of(nodes: list[Root | Stage | SumStage], settings: Settings | None = None) -> Iterator[Dataflow]:
-    """Make a dataflow of some nodes in a temporary folder, which is removed after the block."""
+    """Yield a dataflow of some nodes in a temporary folder, which is removed after the block."""
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-produce-"))
     try:
         yield Dataflow(ObjectStore(str(folder)), nodes, runner=InProcessRunner(2), settings=settings)

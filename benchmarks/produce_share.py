@@ -1,7 +1,8 @@
 """The share of changed rows from which rewriting a dataset is faster than adding runs (sorted files) to it.
 
-The same change is applied in both ways, to a stage whose rows move to other keys and to a sum. Then all rows are read.
-The default of `Settings.bulk_share` follows from the result.
+The same change is applied in both ways to two kinds of stage: one that stores rows by their group, and one that stores
+the sum of each group. A change gives rows other groups. Then all rows of the stage are read. The default of
+`Settings.bulk_share` follows from the result.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def run() -> list[Row]:
 
 
 def _taken(stage: Stage | SumStage, share: float, bulk_share: float, seed: int) -> tuple[float, float]:
-    """Return the seconds of a commit, and of reading all rows of the stage after it."""
+    """Return the seconds of a commit that changes a share of the rows, and those of a read of all rows of the stage."""
     random = np.random.default_rng(seed)
     with flow_of([Root("pairs", PAIRS), stage], Settings(bulk_share=bulk_share)) as flow:
         flow.advance({"pairs": all_pairs(ROWS, random)})

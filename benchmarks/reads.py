@@ -1,7 +1,7 @@
 """Time to read one id, and a hundredth of all ids, from a table of 10,000 files, where each request takes 5 ms.
 
 `Table.read` is compared with DuckDB's `read_parquet` through fsspec, and `Table.lazy` with Polars' `scan_parquet` from
-the same server. The version is warm. Ids increase from file to file, so that the bounds of the files select files.
+the same server. The version is warm. Ids increase from file to file, so minimum and maximum rule out the other files.
 """
 
 from __future__ import annotations

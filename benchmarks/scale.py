@@ -6,8 +6,8 @@ measured in a process of its own, after a refresh of a small table. Above 100,00
 rows (see `scale_inflation`).
 
 `METASTORE_BENCH_SCALE=10000,10000000` sets the numbers of files, and `METASTORE_BENCH_FORMATS=delta` the formats.
-`files` is a folder of links to few Parquet files, which a refresh lists completely. It is measured on request only: a
-refresh makes its first version, whatever the number of files.
+The format `files` is a folder of links to few Parquet files, which a refresh lists completely. It is measured only if
+it is named, because its first version is slow: a refresh of all files publishes it, however many there are.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ _FLOORS = {"ms": 2.0, "MB": 0.0, "requests": 2.0, "kB": 8.0}
 
 
 def run() -> list[Row]:
-    """Print the costs of each commit and their growth. A row compares the CPU time of a one-file commit."""
+    """Print the costs of each commit, and their growth from the smallest to the largest table.
+
+    Returns:
+        A row per format, which compares the CPU time of a one-file commit to the largest and to the smallest table.
+    """
     sizes = tuple(map(int, os.environ.get("METASTORE_BENCH_SCALE", ",".join(map(str, SIZES))).split(",")))
     formats = os.environ.get("METASTORE_BENCH_FORMATS", "delta,iceberg,hudi").split(",")
     rows = []
@@ -51,7 +55,7 @@ def run() -> list[Row]:
 
 
 def measure(kind: str, count: int) -> dict[str, dict[str, float]]:
-    """Build a table and measure the COMMITS; return the measurements by commit."""
+    """Build a table of `count` files, and measure each of the COMMITS to it. Return the measurements by commit."""
     with tempfile.TemporaryDirectory(prefix="metastore-bench-", dir=os.environ.get("METASTORE_BENCH_FOLDER")) as name:
         built = _process(name, "build", kind, str(count))
         print(f"{kind}, {count:,} files: metadata {built['write']:.0f} s, first version {built['publish']:.0f} s, "

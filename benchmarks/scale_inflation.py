@@ -1,9 +1,10 @@
 """Copies of stored rows for more partitions, so that the version of a very large table is made within minutes.
 
-A version of some partitions is published by a refresh. Then the rows of one partition are copied for each other
-partition, column by column in Arrow: names of partitions are replaced, and so are all digests and random names, equal
-ones by equal ones. The copies differ from what a refresh would store in one point: their digests are not digests of
-any content. No commit compares them, because no commit touches these partitions.
+A refresh publishes a version of the touched partitions: those that the benchmark's commits change. Then the rows of one
+partition are copied for each untouched partition, column by column in Arrow. In a copy, the partition's name, all
+digests and all random names are replaced. Equal names get equal replacements. The copies differ from what a refresh
+would store in one point: their digests are not digests of any content. No commit compares them, because no commit
+changes these partitions.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def inflate(versions: VersionStore, table: SyntheticTable, profiles: SyntheticPr
 
 
 class _Inflation:
-    """The step from a version with the touched partitions to one with all."""
+    """Rewrites the files of a version with the touched partitions as files of a version with all partitions."""
 
     def __init__(
         self, versions: VersionStore, version: Version, table: SyntheticTable, profiles: SyntheticProfiles
@@ -257,7 +258,7 @@ def _replacement(part: str, days: npt.NDArray[np.uint64]) -> pa.Array:
 
 
 def _mix(words: npt.NDArray[np.uint64] | np.uint64) -> npt.NDArray[np.uint64]:
-    """Return words that look random, distinct ones for distinct words (splitmix64)."""
+    """Return a pseudo-random word for each word, by splitmix64. Distinct words give distinct results."""
     with np.errstate(over="ignore"):
         mixed = np.asarray(words, np.uint64) + np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -46,7 +46,7 @@ TIME_PER_DAY = 1 << 20
 
 
 def name_time(day: int, number: int) -> int:
-    """Return the time at which a file of the first version was written, with which its name begins.
+    """Return the synthetic write time of a file of the first version. The file's name begins with this time.
 
     Args:
         day: The partition.
@@ -62,8 +62,8 @@ class SyntheticProfiles:
         """Create the stand-ins.
 
         Args:
-            is_first_version: Whether names of files begin with a time that follows the order of partitions, as if a
-                first refresh had written them one after the other; otherwise with the current time.
+            is_first_version: Whether the time at the start of a file's name follows the order of partitions, as if a
+                first refresh had written the partitions one after the other. Otherwise it is the current time.
         """
         self._is_first_version = is_first_version
         self._file_count = 0
@@ -172,12 +172,12 @@ class SyntheticProfiles:
         return rewrite.partition_key, True
 
     def _shared_files(self, folder: str, count: int, group: str = "") -> list[ProfileFiles]:
-        """Return the files of profiles that share a file of states.
+        """Return the files of several profiles. All of them store their states in one file.
 
         Args:
-            folder: The folder of the file.
+            folder: The folder of this file.
             count: Number of profiles.
-            group: Key of the group of the first profile.
+            group: Key of the group that the first profile belongs to, such as `day=000007`.
         """
         name = unique_name()
         if self._is_first_version and group.startswith("day="):

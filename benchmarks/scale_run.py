@@ -46,7 +46,7 @@ MAX_REFRESHED = 100_000
 
 
 def build(folder: Path, kind: str, count: int) -> dict[str, float]:
-    """Write a table and publish its first versions; return the seconds of each."""
+    """Write a table and publish its first version. Return the seconds of each step and the memory of this process."""
     started = time.perf_counter()
     table = TABLES[kind](folder / "table", count)
     # The ids of plain files are digests of their paths, so their entries cannot be copied.
@@ -188,7 +188,7 @@ class _Steps:
 
     @contextmanager
     def measured_refresh(self) -> Iterator[None]:
-        """Measure `plan`, until the plan is executed, and `publish`, the rest of a refresh."""
+        """Measure a refresh in two steps: `plan` ends when the execution of the plan starts; `publish` is the rest."""
         execute = execution.execute
         plan = self.measured("plan")
         publish = self.measured("publish")
@@ -208,7 +208,7 @@ class _Steps:
 
 
 def _children_cpu() -> float:
-    """Return the CPU seconds of child processes, of ended and running ones."""
+    """Return the CPU seconds of all child processes, both those that have ended and those that run."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return ended.ru_utime + ended.ru_stime + CpuTime()._of_others()["workers"]
 

@@ -200,7 +200,7 @@ class SyntheticTable(ABC):
 
 
 def _instant(number: int) -> str:
-    """Return the time of a commit as digits; that of commit 0 is in February."""
+    """Return the time of a commit as digits. Commit 0 is at 2024-02-01 00:00, and a minute is between commits."""
     return (datetime(2024, 2, 1, tzinfo=UTC) + timedelta(minutes=number)).strftime("%Y%m%d%H%M%S") + "000"
 
 
@@ -451,7 +451,7 @@ class IcebergTable(SyntheticTable):
         return str(path), len(data)
 
     def _write_list(self) -> Path:
-        """Write the manifest list of the current snapshot."""
+        """Write the manifest list of the current snapshot. Return its path."""
         path = self._metadata / f"snap-{self._id}.avro"
         records = [
             {
@@ -546,7 +546,10 @@ class _EntryEncoder:
         return parts[0] + day + parts[1] + unique + parts[2] + day + parts[3]
 
     def _template(self, status: int, sequence: int | None, instant: str, size: int, rows: int) -> list[bytes]:
-        """Return the bytes before, between and after the day, the unique digits, and the day as partition value."""
+        """Encode an entry, and return the four byte strings around its variable parts.
+
+        The variable parts are the day in the path, the unique digits, and the day as partition value.
+        """
         day, unique = "DDDDDD", "U" * 32
         path = DataFile(0, 0, instant).path.replace(f"{0:06}", day, 1).replace(DataFile(0, 0, instant).unique, unique)
         numbers = range(1, 5)

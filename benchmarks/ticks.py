@@ -126,7 +126,7 @@ def _write(folder: Path, kind: str, days: Any) -> None:
 
 
 def _publish(folder: Path, partitions: int) -> None:
-    """Publish version 2 with all partitions and with the metadata cache of a plan. Its files do not exist."""
+    """Publish version 2 with all partitions, and with the metadata cache of a plan. Its profile files do not exist."""
     config = load_config(folder / "metastore.yaml")
     versions = VersionStore(ObjectStore(config.root), "t")
     base = versions.latest()

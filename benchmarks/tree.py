@@ -121,7 +121,7 @@ def _profiles(store: ObjectStore, columns: int) -> tuple[ProfileSpec, ProfileFil
 
 
 def _column(draw: np.random.Generator, at: int) -> pa.Array:
-    """Return the column with a number. Five kinds alternate: integers, floats, repeated texts, unique texts, dates."""
+    """Return column number `at`. Five kinds alternate: integers, floats, repeated texts, unique texts, dates."""
     kinds: Sequence[pa.Array] = (
         lambda: pa.array(draw.integers(0, 10**9, ROWS)),
         lambda: pa.array(draw.normal(size=ROWS) * 100),

@@ -156,10 +156,10 @@ def _dagster(folder: Path) -> Iterator[int]:
 
 
 def _await_version(port: int, version: int) -> float:
-    """Wait until the webserver shows the version. Return the time.
+    """Wait until the webserver shows the version. Return the Unix time of that moment, in seconds.
 
     Raises:
-        TimeoutError: If it does not show it within ten minutes.
+        TimeoutError: If the webserver does not show the version within ten minutes.
     """
     ends = time.monotonic() + 600
     while time.monotonic() < ends:

@@ -17,9 +17,12 @@ _pending = threading.Lock()
 
 
 def request_reload(context: SensorEvaluationContext) -> str:
-    """Reload the code location, if its server can do that, and return a message that says what happens.
+    """Reload the code location, if its server can do that.
 
     The servers of `dagster dev` and `dagster code-server start` can reload.
+
+    Returns:
+        A message: the reload has begun, or what a user has to do.
     """
     origin = context.code_location_origin
     if origin is None:

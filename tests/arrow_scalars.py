@@ -1,4 +1,4 @@
-"""Finds Arrow scalars in objects sent to another process, because they are pickled as Python values."""
+"""A search for Arrow scalars in objects that are sent to another process. A pickled scalar loses precision."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ _LEAVES = (str, bytes, int, float, bool, type(None), type, types.ModuleType, pa.
 
 
 def scalars_in(value: Any, path: str = "", visited: set[int] | None = None) -> Iterator[str]:
-    """Yield the paths of all scalars in a value, at any depth: in data classes, containers, partial functions,
-    closures.
+    """Yield the path and type of each Arrow scalar in a value.
+
+    Data classes, containers, partial functions and closures are searched at any depth.
     """
     visited = set() if visited is None else visited
     if isinstance(value, _LEAVES) or id(value) in visited:

@@ -188,7 +188,7 @@ SLOW_FILES = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start long files first, so that no process waits for another at the end; mark the files that are slow."""
+    """Mark the tests of slow files, and run long files first, so that no process waits for another at the end."""
     items.sort(key=lambda item: item.path.name not in LONG_FILES)
     tests = REPOSITORY / "tests"
     for item in items:
@@ -198,9 +198,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Freeze what collection allocated (a million permanent objects), and run the garbage collector less often
-    afterwards.
-    """
+    """Exclude the million objects that pytest's collection created from garbage collection, and run it less often."""
     gc.disable()
     try:
         return (yield)
@@ -217,9 +215,9 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_waiting_for_the_disk() -> Iterator[None]:
-    """Turn off disk syncs of Dagster's SQLite databases in this process: tests need not survive a power cut.
+    """Turn off disk syncs of Dagster's SQLite databases in this process. Tests need not survive a power failure.
 
-    Processes that tests start sync as they do for users.
+    Processes that tests start write to disk as they do for users.
     """
 
     def without_waiting(connection: Any, record: object) -> None:
@@ -237,8 +235,9 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _migrations_are_read_once() -> Iterator[None]:
-    """Cache Alembic's migration scripts: Dagster loads a hundred modules for each of its databases, one of which is
-    created for each run.
+    """Cache Alembic's migration scripts. Dagster loads a hundred of them for each database that it creates.
+
+    It creates a database for each run.
     """
     if "alembic.script" not in sys.modules:
         yield
@@ -258,7 +257,7 @@ def _migrations_are_read_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def realtables() -> Path:
-    """The folder of real tables beside the repository; skips where there is none."""
+    """The folder of real tables beside the repository. Tests that use it are skipped if it does not exist."""
     folder = REPOSITORY.parent / "shared" / "realtables"
     if not (folder / "manifest.json").exists():
         pytest.skip("the real tables are missing: ../shared/realtables")

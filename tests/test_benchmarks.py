@@ -1,4 +1,4 @@
-"""Benchmarks run on few rows; their numbers mean nothing here."""
+"""The benchmarks run without errors. They have few rows here, so their results mean nothing."""
 
 from __future__ import annotations
 
@@ -99,7 +99,10 @@ def test_tree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_scale_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """After each commit a synthetic table has the files that it reports, also if most of them were added later."""
+    """After each commit, the reader finds the files that the synthetic table reports.
+
+    The table is first created with few partitions, and the others are added by `complete`.
+    """
     monkeypatch.setattr(scale_tables.HudiTable, "MAX_WRITTEN", 1_000)
     table = scale_tables.TABLES[kind](tmp_path / "t", 13_000)
     table.create(complete=False)
@@ -125,7 +128,7 @@ def test_scale_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [1_000, 13_000])
 def test_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, count: int) -> None:
-    """A commit of the benchmark is refreshed, and each step is measured, also if the first version has copied rows."""
+    """The benchmark refreshes a commit and measures each step, also if the first version has copied rows."""
     monkeypatch.setattr(scale_run, "MAX_REFRESHED", 1_000)
     monkeypatch.setattr(scale_tables.HudiTable, "MAX_WRITTEN", 1_000)
     scale_run.build(tmp_path, kind, count)
@@ -194,7 +197,7 @@ def test_quantiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.long
 def test_fingerprints() -> None:
-    """The benchmark runs in a subprocess, because it needs its own Spark session."""
+    """The benchmark runs in a subprocess, because it needs a Spark session with other settings."""
     environment = {**os.environ, "METASTORE_BENCH_PRINTS": "40000"}
     command = [sys.executable, "-m", "benchmarks", "fingerprints"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -224,7 +227,7 @@ print(json.dumps([ended, running]))
 
 
 def test_cpu_of_children_is_counted() -> None:
-    """Running and ended children are included; measured in a process without other children."""
+    """Both running and ended children are included. The test measures in a new process, which has no other children."""
     process = subprocess.run([sys.executable, "-c", _COUNTING], capture_output=True, text=True, check=True)
     ended, running = json.loads(process.stdout)
     assert sum(ended.values()) >= 0.4
@@ -240,7 +243,7 @@ def test_a_missed_goal_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.long
 @pytest.mark.spark
 def test_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All readers return the same rows, or the benchmark fails."""
+    """The benchmark succeeds. It would fail if the compared readers returned different rows."""
     for name, size in {"FILES": 40, "ROWS": 20, "RUNS": 1}.items():
         monkeypatch.setattr(reads, name, size)
     assert len(reads.run()) == 4

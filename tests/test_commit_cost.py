@@ -54,7 +54,7 @@ def count_requests(numbers: Mapping[str, float]) -> float:
 
 @pytest.mark.parametrize("kind", FIRST_REQUESTS)
 def test_the_first_commit_repeats_no_request(tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str) -> None:
-    """The number is exact, so that each additional request fails the test. A failure prints all requests.
+    """A commit takes an exact number of requests, so each additional one fails the test. A failure prints all of them.
 
     All ranges of an object count as one request: content ids are random, so they decide whether the rows that a commit
     needs are in one row group or in two.
@@ -69,7 +69,7 @@ def test_the_first_commit_repeats_no_request(tmp_path: Path, caplog: pytest.LogC
 
 
 def test_requests_to_other_folders_are_not_counted(tmp_path: Path) -> None:
-    """Other tests may leave threads behind that still read their own tables and roots."""
+    """Such requests occur: threads that other tests left behind may still read the tables and roots of those tests."""
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "a.parquet").touch()
     for folder, expected in ((tmp_path, 1), (tmp_path / "other", 0)):
@@ -84,7 +84,7 @@ def test_requests_to_other_folders_are_not_counted(tmp_path: Path) -> None:
 )
 @given(places=st.lists(st.integers(0, 99), min_size=1, max_size=4, unique=True))
 def test_a_commit_costs_the_same_in_a_table_of_any_size(folders: dict[int, Path], places: list[int]) -> None:
-    """Each example is one more commit, so that the entries have deltas of several commits."""
+    """Each example of Hypothesis is one more commit, so the stored entries have changes of several commits."""
 
     def append(table: SyntheticTable) -> None:
         touched = sorted(table.touched)
@@ -107,7 +107,7 @@ def test_a_commit_costs_the_same_in_a_table_of_any_size(folders: dict[int, Path]
 def test_the_client_of_an_object_store_gets_large_pieces(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, row_count: int, expected: int
 ) -> None:
-    """Arrow writes a small file in many pieces, and each call of the client takes time."""
+    """Arrow's many small writes are combined, because each call of the object store's client takes time."""
     caplog.set_level(logging.DEBUG, scale_requests.__name__)
     table = pa.table({"a": range(row_count), "b": range(row_count)})
     with scale_requests.Requests(tmp_path).installed():

@@ -40,7 +40,7 @@ def test_the_path_comes_from_the_variable_or_the_folder(tmp_path: Path, monkeypa
 
 
 def test_snapshots_partitions_and_path_mappings_are_read_as_text(tmp_path: Path) -> None:
-    """YAML's numbers, dates and booleans are the text that was written."""
+    """Values that YAML parses as numbers, dates or booleans become the text in the file."""
     text = """
         root: r
         path_mapping: {/old: there, /older: s3://bucket/x}
@@ -225,7 +225,7 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 
 def test_keys_without_a_value_are_absent(tmp_path: Path) -> None:
-    """A key has no value if everything below it is commented out."""
+    """A key may have no value, for example if everything below it is commented out."""
     path = written(tmp_path, "root: r\nspark:\ntables:\n- name: a\n  uri: b\n  columns:\n    # c: {}\n")
     assert load_config(path).table("a").columns == {}
     assert load_config(written(tmp_path, "root: r\ntables:\n")).tables == []

@@ -63,7 +63,7 @@ def test_every_text_may_refer_to_the_environment(tmp_path: Path, monkeypatch: py
 
 
 def test_a_configuration_with_references_loads_without_the_environment(tmp_path: Path) -> None:
-    """So a code location loads if only runs have the secrets."""
+    """Therefore a code location loads even if only runs have the environment variables with secrets."""
     config = read_config(written(tmp_path)).locate()
     assert [table.uri for table in config.tables] == ["${LAKE}/sales", "catalog://prod/${DATABASE}.orders"]
     assert config.storage_options["aws_secret_access_key"] == "${SECRET}"
@@ -103,7 +103,7 @@ def test_unset_variables_are_reported_with_their_key(tmp_path: Path, text: str, 
 
 
 def test_a_default_replaces_empty_values() -> None:
-    """Shells have the same rule."""
+    """`${A:-x}` is `x` if the variable `A` is not set or empty, as in a shell."""
     config = MetastoreConfig(root="${A:-}x${B:-y}$${C}$D")
     for environment in ({}, {"A": "", "B": ""}):
         assert VariableResolver(environment).resolve(config).root == "xy${C}$D"
@@ -111,7 +111,7 @@ def test_a_default_replaces_empty_values() -> None:
 
 @given(st.text(), st.dictionaries(st.text(string.ascii_letters + "_", min_size=1), st.text(min_size=1), max_size=3))
 def test_values_of_variables_are_not_resolved_again(text: str, environment: dict[str, str]) -> None:
-    """Any text can be written, and a variable's value is not resolved again."""
+    """`$${` stands for a literal `${`, so any text can be written. A variable's value may contain `${` literally."""
     escaped = text.replace("${", "$${")
     for name, value in environment.items():
         config = MetastoreConfig(root=f"/{escaped}${{{name}}}")
@@ -121,7 +121,7 @@ def test_values_of_variables_are_not_resolved_again(text: str, environment: dict
 
 
 def test_messages_show_no_secrets(tmp_path: Path) -> None:
-    """This covers all messages and everything that prints a configuration."""
+    """Neither a message nor a printed configuration contains the value of a secret."""
     config = MetastoreConfig(
         root="s3://b/m", storage_options={"aws_secret_access_key": EnvVar("S")}, spark={"password": "${S}"}
     )
@@ -167,7 +167,7 @@ tables:
 
 
 def test_every_key_may_refer_to_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers and choices too, as if the value was written there; the resolved value is validated."""
+    """Keys with numbers or choices may, too. The variable's value is validated as if the file contained it."""
     config = read_config(written(tmp_path, EVERYWHERE))
     (table,), (database,) = config.tables, config.databases
     assert (config.engine, config.keep_versions, config.root) == ("auto", 7, "${ROOT:-m}")
@@ -213,7 +213,7 @@ def test_every_key_may_refer_to_the_environment(tmp_path: Path, monkeypatch: pyt
     ],
 )
 def test_invalid_values_are_reported_when_the_file_is_read(tmp_path: Path, text: str, message: str) -> None:
-    """The examples are keys whose values are validated at that time."""
+    """References in numbers and choices are resolved then. Malformed references are reported then, too."""
     with pytest.raises(ConfigError, match=message):
         read_config(written(tmp_path, text))
 

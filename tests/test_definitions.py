@@ -43,7 +43,7 @@ def load(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str = CONFIG) -> D
 
 
 def test_every_table_has_the_same_assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compared are keys, dependencies, group, kinds, and partitions."""
+    """The keys, dependencies, group, kinds and partitions of the assets are as expected."""
     graph = load(tmp_path, monkeypatch).resolve_asset_graph()
     result = {
         node.key.to_user_string(): (
@@ -92,7 +92,7 @@ def test_ranks_have_an_asset_where_a_column_has_them(
 
 
 def test_the_newest_version_equals_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unpartitioned table has no partition asset, and the detected format is used."""
+    """Assets fit the format and partitioning of the newest version. An unpartitioned table has no partition asset."""
     text = "root: ./metastore\ntables: [{name: sales, uri: ./sales}, {name: flat, uri: ./flat}, {name: odd, uri: ./o}]"
     base = publish(ObjectStore(str(tmp_path / "metastore")), pa.table({"x": [1, 2]})).version
     for name, columns in (("sales", ("day",)), ("flat", ())):
@@ -125,7 +125,7 @@ def test_the_newest_version_equals_the_table(tmp_path: Path, monkeypatch: pytest
 def test_spark_is_named_where_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, kinds: set[str]
 ) -> None:
-    """With `engine: auto`, a run starts Spark only for very large reads."""
+    """Assets have the kind `spark` with `engine: spark` only. With `auto`, most runs do not start Spark."""
     definitions = load(tmp_path, monkeypatch, f"engine: {engine}\n{CONFIG}")
     assert definitions.resolve_asset_graph().get(AssetKey(["sales", "sales_statistics"])).kinds == kinds
     assert "Spark" not in (definitions.resolve_job_def("sales_refresh").description or "")
@@ -143,7 +143,7 @@ def test_a_table_may_have_one_asset(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_loading_does_not_wait_for_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A code location is loaded at every start of a run."""
+    """Loading continues without the root's answer after a timeout, because every run loads the code location."""
     stop = threading.Event()
     monkeypatch.setattr(VersionStore, "latest", lambda self: stop.wait(60))
     started = time.monotonic()
@@ -192,7 +192,7 @@ def test_resources_show_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_missing_or_invalid_configuration_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The code location does not load, with the same message as on the command line."""
+    """The code location does not load. The message is the same as on the command line."""
     with pytest.raises(ConfigError, match=r"sensor\.interval = 0\b.*\b1\b"):
         load(tmp_path, monkeypatch, "root: r\ntables: [{name: a, uri: u, sensor: {interval: 0}}]")
     environment = {**os.environ, CONFIG_VARIABLE: str(tmp_path / "missing.yaml"), "DAGSTER_DISABLE_TELEMETRY": "1"}

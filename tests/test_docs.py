@@ -1,4 +1,7 @@
-"""The documentation's examples run: those after a line `<!-- run -->`, page by page, on a small table."""
+"""The documentation's pages: their examples run, and their links, configurations and `make` targets are valid.
+
+The examples that run are those after a line `<!-- run -->`.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def refreshed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_first_pages_are_short() -> None:
-    """A reader sees the whole README, and reads how it works in one sitting."""
+    """README.md and the architecture page have limited lengths, so that a reader can read each in one sitting."""
     readme, architecture = (
         (REPOSITORY / page).read_text(encoding="utf-8") for page in ("README.md", "docs/explanation/architecture.md")
     )
@@ -55,7 +58,7 @@ def test_the_first_pages_are_short() -> None:
 
 
 def run_commands(code: str, folder: Path) -> None:
-    """Run a shell script; lines that only call our command run in this process, which has imported it."""
+    """Run a shell script. If all its lines are `metastore` commands, they run in this process, which saves imports."""
     lines = code.splitlines()
     if not all(_COMMAND.fullmatch(line) for line in lines):
         run_shell(code, folder)
@@ -72,7 +75,7 @@ def test_examples_run(
 ) -> None:
     """The examples of a page run in order, as a reader would run them.
 
-    They run in the folder of the refresh, because the version records the location of its table.
+    They run in a copy of the refreshed table at the same path, because the version records the table's location.
     """
     folder, original = refreshed, tmp_path / "original"
     shutil.move(folder, original)

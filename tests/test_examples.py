@@ -26,7 +26,7 @@ TABLE = ("metastore", "orders")
 
 
 def test_the_user_defined_statistic_is_that_of_the_rows(tmp_path: Path) -> None:
-    """The statistic is registered, computed, and updated after a commit."""
+    """The example's statistic is registered and computed. After a commit, it equals that of all rows."""
     folder = tmp_path / "example"
     shutil.copytree(EXAMPLES / "user-defined-statistic", folder)
     scripts = str(Path(sys.executable).parent)
@@ -92,7 +92,7 @@ def rows_of_day(project: Path, day: str) -> int:
 
 
 def test_the_user_project_has_statistics_by_day(user_project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Statistics depend on the asset that writes the table, day by day, and a check uses them."""
+    """The statistics of a day depend on that day's partition of the asset that writes the table. A check reads them."""
     for name in ("LAKE", "METASTORE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.syspath_prepend(user_project)
@@ -127,13 +127,13 @@ def test_the_user_project_has_statistics_by_day(user_project: Path, monkeypatch:
 
 
 def test_dg_checks_the_project(user_project: Path) -> None:
-    """`dg check` accepts YAML and definitions, and reports errors in them."""
+    """`dg check defs` loads the example's definitions without an error."""
     assert "All definitions loaded successfully" in run_in(user_project, "dg", "check", "defs")
 
 
 @pytest.mark.long
 def test_the_project_runs_as_documented(user_project: Path) -> None:
-    """The script runs completely."""
+    """`run.sh` ends without an error, and its output has the table's row count."""
     output = run_in(user_project, "./run.sh")
     rows = sum(rows_of_day(user_project, day) for day in DAYS)
     assert f"orders  {rows} rows, version" in output

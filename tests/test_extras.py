@@ -176,7 +176,7 @@ except MissingPackageError as error:
 
 
 def test_extras_are_declared() -> None:
-    """Each package that may be missing is in the extra that the message names."""
+    """If a package is missing, the error names an extra. pyproject.toml declares the package in this extra."""
     declared = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
     def names(extra: str) -> set[str]:

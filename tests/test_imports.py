@@ -86,7 +86,7 @@ FORBIDDEN = [
 
 @pytest.fixture(scope="module")
 def linter_output(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The output of the linter for a copy with a module for each forbidden import."""
+    """The linter's output for a copy of the packages with one additional module for each forbidden import."""
     folder = tmp_path_factory.mktemp("linter_output")
     for package in PACKAGES:
         ignored = shutil.ignore_patterns("__pycache__")
@@ -112,7 +112,7 @@ def test_a_forbidden_import_is_caught(linter_output: str, number: int) -> None:
 
 
 def test_each_broken_import_violates_a_contract(linter_output: str) -> None:
-    """Every rule has a forbidden import above: a rule that nothing violates might forbid nothing."""
+    """The imports in `FORBIDDEN` break every contract of import-linter. So no contract is without effect."""
     assert " KEPT" not in linter_output
     assert "Contracts: 0 kept" in linter_output
 
@@ -142,7 +142,7 @@ def test_an_import_is_light(module: str, may: set[str]) -> None:
 
 
 def test_reading_statistics_imports_no_predicate_parser() -> None:
-    """Most lookups, such as `show`, are of statistics: modules for other lookups are imported on demand."""
+    """Most lookups, such as `show`, only read statistics. Modules for other lookups are imported on demand."""
     program = "import sys, metastore_assets.lookup; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     typed = ("expressions.arrow_parser", "expressions.binding", "expressions.predicates", "expressions.sql_parser")
@@ -165,7 +165,7 @@ def test_reading_statistics_imports_no_predicate_parser() -> None:
     ("folders", "groups"), [(PACKAGES, ()), (("scripts", "benchmarks", "tests"), ("dev",))], ids=["package", "tools"]
 )
 def test_every_import_is_a_declared_dependency(folders: tuple[str, ...], groups: tuple[str, ...]) -> None:
-    """It must be in pyproject.toml, not only a dependency of a dependency."""
+    """Each imported package is named in pyproject.toml. To be a dependency of a dependency is not sufficient."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
     entries = [*project["project"]["dependencies"]]
     for extra in project["project"]["optional-dependencies"].values():

@@ -53,7 +53,10 @@ def test_punctuation_at_the_end_of_parts_is_merged(pieces: list[tuple[str, str]]
 
 @pytest.mark.parametrize("part", ["a.", "a-", "http://", "http://x?", "a://%3F", "://@", "; .", "http://a:b"])
 def test_the_time_for_a_message_is_linear_in_its_length(part: str) -> None:
-    """Libraries quote whole values of a file. With searches from every word, these took from 17 seconds to hours."""
+    """A message may be long, because libraries quote whole values of a file.
+
+    A regular expression that searches on from every word would take from 17 seconds to hours for these messages.
+    """
     started = time.process_time()
     clean_message(part * 20_000)
     assert time.process_time() - started < 4
@@ -61,7 +64,7 @@ def test_the_time_for_a_message_is_linear_in_its_length(part: str) -> None:
 
 @pytest.mark.parametrize("part", ["x" * 10**6, "nothing, " * 10**5, "\ud800" * 10**5])
 def test_the_length_of_messages_is_bounded(part: str) -> None:
-    """This holds for any quoted content; the beginning and the end remain, and it can be encoded."""
+    """This holds for any quoted content. A shortened message has its beginning and its end, and is valid UTF-8."""
     answer = str(FragmentError(f"/lake/t/1.parquet: the file cannot be read: {part}; mend it", path="p"))
     assert len(answer.encode()) < 5000
     assert answer.startswith("/lake/t/1.parquet: the file cannot be read: ")

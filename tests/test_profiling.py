@@ -103,7 +103,10 @@ def test_types_that_parquet_does_not_support_are_profiled() -> None:
 
 
 def test_dates_in_milliseconds_are_days() -> None:
-    """Arrow's writer of Parquet wraps those beyond date32 around."""
+    """Dates in milliseconds (date64) are profiled as days. Days that do not fit into date32 are refused.
+
+    Arrow's Parquet writer would store other days for them.
+    """
     days = pa.array([-86_400_000, 0, 86_400_000], pa.int64()).view(pa.date64())
     table = profile(pa.table({"day": days, "runs": pa.RunEndEncodedArray.from_arrays(pa.array([1, 2, 3]), days)}))
     for row in table.statistics():

@@ -1,4 +1,4 @@
-"""The wheel in a user's project that has packages named `resources` and `sensors` itself."""
+"""The wheel: its content and metadata, and its use in a project that has packages named `resources` and `sensors`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_contains_exactly_the_package(wheel: Path) -> None:
-    """It has each file of the package in git, with `resources` and `sensors` inside, `py.typed`, and no tests."""
+    """The wheel has all files of the package in git, `resources` and `sensors` as subpackages, and no tests."""
     assert content_problems(wheel) == []
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
@@ -82,7 +82,7 @@ def test_the_changelog_has_the_version_with_a_date() -> None:
 
 
 def test_an_incomplete_wheel_is_reported(wheel: Path, tmp_path: Path) -> None:
-    """A missing `py.typed`, an included test, and other extras than in pyproject.toml are each named."""
+    """A missing `py.typed`, an included test, and metadata without an extra are each reported."""
     changed = tmp_path / wheel.name
     with zipfile.ZipFile(wheel) as archive, zipfile.ZipFile(changed, "w") as written:
         for name in archive.namelist():

@@ -1,4 +1,4 @@
-"""Numbers of the Metastore, and of other engines that scan the tables."""
+"""Three numbers of a table, from the Metastore and from other engines that scan the table."""
 
 from __future__ import annotations
 

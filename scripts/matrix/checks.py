@@ -90,7 +90,7 @@ def check_command_line(folder: Path) -> None:
 
 
 def check_real_tables(folder: Path) -> None:
-    """Check that no profile of some real tables of each format is wrong."""
+    """Profile some real tables of each format, and check that no profile is wrong."""
     source = Path(os.environ["METASTORE_REALTABLES"])
     if not source.is_dir():
         raise Refused("the real tables are not there")

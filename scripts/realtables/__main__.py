@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def judge(tables: Sequence[RealTable]) -> list[Result]:
-    """Profile each table without options. Where that is not exact, try again with the path mapping, if there is one."""
+    """Profile each table without options. If its result is not exact and it has a path mapping, try again with that."""
     results = {table.name: _result(table, answer, False) for table, answer in _profiled(tables, {})}
     moved = [table for table in tables if table.path_mapping and results[table.name].outcome != "exact"]
     path_mapping = {recorded: now for table in moved for recorded, now in table.path_mapping}

@@ -1,4 +1,4 @@
-"""A Dagster test project per test."""
+"""Fixtures: a Dagster test project for each test, and a Dagster instance in memory."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -50,7 +50,7 @@ ReportedEvents = set[tuple[str, str | None]]
 
 
 def rows(day: int, count: int, seed: int = 0) -> pa.Table:
-    """Return sales of one day: a key, repeated values, long-tailed amounts, times around noon, notes."""
+    """Return random rows of one day: a unique id, repeated shops, long-tailed amounts, times around noon, and notes."""
     draw = random.Random(f"{day} {seed}")
     start = datetime(2024, 1, day, tzinfo=UTC)
     return pa.table(
@@ -165,7 +165,7 @@ class Lab:
 
 @contextmanager
 def lab_in(folder: Path, settings: Mapping[str, Any] = SETTINGS) -> Iterator["Lab"]:
-    """Return a lab with three days in each table and a new Dagster instance."""
+    """Yield a lab with three days in each table and a new Dagster instance."""
     (folder / "home").mkdir()
     (folder / "metastore.yaml").write_text(CONFIG, encoding="utf-8")
     with DagsterInstance.local_temp(str(folder / "home"), overrides=settings) as instance:

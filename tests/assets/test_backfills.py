@@ -71,7 +71,7 @@ def launch(lab: Lab, workspace: WorkspaceProcessContext, days: Sequence[int], as
 
 
 def iterate(lab: Lab, workspace: WorkspaceProcessContext, backfill: str) -> BulkActionStatus:
-    """Run the daemons' iterations until the backfill and its runs have ended; return the final backfill."""
+    """Run the daemons' iterations until the backfill and its runs have ended. Return the backfill's final status."""
     for _ in range(12):
         assert not any(execute_backfill_iteration(workspace, logging.getLogger("backfill")))
         assert not any(QueuedRunCoordinatorDaemon(interval_seconds=1).run_iteration(workspace))
@@ -152,9 +152,9 @@ def test_removed_partitions_fail_only_their_run(lab: Lab, workspace: WorkspacePr
 def test_a_run_beside_an_older_run_reads_only_its_partitions(
     lab: Lab, workspace: WorkspaceProcessContext, tmp_path: Path
 ) -> None:
-    """Without a limit on concurrent runs, all runs start together.
+    """Without a limit on concurrent runs, the runs of a backfill start together.
 
-    The oldest active run does the work that they share.
+    The oldest active run reads the partitions of all runs. A newer run reads only its own partitions.
     """
     backfill = launch(lab, workspace, [1, 3], [PARTITIONS])
     older, newer = (

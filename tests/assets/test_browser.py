@@ -157,8 +157,9 @@ def assert_graph_is_shown(page: Any, lab: Lab, url: str) -> None:
 
 
 def test_pages_show_assets_checks_and_pictures(lab: Lab, page: Any) -> None:
-    """Sensors run without being switched on, the pages of a partition and the table show rows and picture, and a daemon
-    that was stopped continues.
+    """The pages of a partition and of the table show row count and picture.
+
+    Sensors run without being switched on. After a restart of the daemon, they continue.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -109,9 +109,9 @@ def lab(tmp_path: Path, served: tuple[int, list[str]]) -> Iterator[Lab]:
 
 
 def test_a_page_fetches_nothing_that_a_table_names(lab: Lab, served: tuple[int, list[str]], page: Any) -> None:
-    """This is checked on the statistics page, in the picture's dialog and on the page of the writing asset.
+    """The pages are that of the statistics, the dialog with the picture, and that of the asset that writes the table.
 
-    A picture in a project's own metadata is fetched: this shows that the browser could fetch.
+    A picture that the project's code adds to its metadata is fetched. This shows that the browser could fetch.
     """
     port, fetched = served
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -56,7 +56,7 @@ def run(lab: Lab) -> ExecuteInProcessResult:
 
 
 def test_a_configured_check_may_have_the_name_of_an_export() -> None:
-    """Dagster refuses definitions with two checks of one name."""
+    """The check of an export then gets another name, because Dagster refuses two checks of one name."""
     checks = ({"row_count": 1, "name": "export_Iceberg"}, {"row_count": 2, "name": "export_iceberg_2"}, "consistent")
     table = TableConfig(name="t", uri="t", checks=checks, exports=("iceberg", "hive"))
     specs = [*check_specs(table, AssetKey("t")), *export_check_specs(table, AssetKey("t"))]
@@ -71,8 +71,9 @@ def checked(lab: Lab) -> Lab:
 
 
 def test_a_run_evaluates_the_checks_of_its_version(checked: Lab) -> None:
-    """An unknown result is a warning; a check that does not fit the table fails with the reason; other checks are
-    evaluated.
+    """A check with an unknown result is a warning. A check that does not fit the table fails, with the reason.
+
+    The other checks are evaluated nevertheless.
     """
     first = evaluations(run(checked))
     assert {name: (evaluation.passed, evaluation.severity.value) for name, evaluation in first.items()} == {
@@ -125,7 +126,7 @@ def test_a_run_evaluates_the_checks_of_its_version(checked: Lab) -> None:
 
 
 def _assert_removal_is_reported_once(lab: Lab) -> None:
-    """Assert that a removed table fails its check on the next tick, once, until it exists again."""
+    """Assert that one tick reports a removed table as a failed check, and one tick its return as a passed check."""
     table, away = lab.folder / "sales", lab.folder / "away"
     table.rename(away)
     removed = lab.tick("sales")
@@ -195,7 +196,7 @@ def test_values_with_markup_are_shown_literally() -> None:
 def test_a_dropped_column_fails_its_check_and_nothing_else(
     tmp_path: Path,
 ) -> None:
-    """A run still publishes, and warns once; so do the commands."""
+    """A run and the commands still publish a version. Each warns once about the check."""
     table = {
         "name": "sales",
         "uri": str(tmp_path / "sales"),

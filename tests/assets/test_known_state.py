@@ -1,4 +1,4 @@
-"""Definitions load from the last known state. Only tables and databases without one are looked up, once."""
+"""Definitions load from the last stored state. Only tables and databases without a stored state are read, once."""
 
 from __future__ import annotations
 

@@ -79,12 +79,12 @@ def publish(lab: Lab) -> None:
 
 
 def no_spark() -> SparkSession:
-    """The engine `auto` starts no Spark for tables of a few bytes."""
+    """Fail: with the engine `auto`, a refresh of a few bytes must not start Spark."""
     raise AssertionError("Spark was started")
 
 
 def runs(lab: Lab) -> list[DagsterRun]:
-    """The runs that backfills launched, oldest first."""
+    """Return the runs that backfills launched, oldest first."""
     return [run for run in lab.instance.get_runs(ascending=True) if BACKFILL_TAG in run.tags]
 
 
@@ -131,7 +131,7 @@ def test_a_failed_blocking_check_does_not_stop_the_backfill(backfill_lab: Lab) -
 
 @pytest.mark.long
 def test_a_repeated_backfill_waits_for_the_run_that_continued(backfill_lab: Lab) -> None:
-    """Ctrl-C ends the command and not the run: the same command again launches no second run for its partitions."""
+    """Ctrl-C ends the command and not its run. The same command again waits for this run and launches no other."""
     publish(backfill_lab)
 
     def interrupted(work: ChunkProcessor) -> ChunkProcessor:
@@ -166,7 +166,7 @@ def test_a_failed_run_ends_the_backfill_with_its_reason(backfill_lab: Lab) -> No
 
 @pytest.mark.long
 def test_a_configuration_that_dagster_does_not_load_is_an_error(backfill_lab: Lab) -> None:
-    """The runs publish to another root than the configuration names, or Dagster has no job for the table."""
+    """The error occurs if the runs publish to another root than the configuration's, or if the table has no job."""
     fill(backfill_lab, BackfillSelection())
     config = load_config(backfill_lab.config_file).model_copy(update={"root": str(backfill_lab.folder / "elsewhere")})
     with pytest.raises(ConfigError, match="elsewhere"):
@@ -182,7 +182,7 @@ def test_a_configuration_that_dagster_does_not_load_is_an_error(backfill_lab: La
 def test_a_backfill_needs_an_instance_and_a_daemon(
     backfill_lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The backfill is refused before anything is launched: a run would stay in the queue for ever."""
+    """Without them, the backfill is refused before it launches a run, which would stay in the queue for ever."""
     versions = VersionStore(ObjectStore(str(backfill_lab.folder / "metastore")), "visits-eu")
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     with pytest.raises(ConfigError, match=r"\$DAGSTER_HOME"), open_run_executor(versions, ""):
@@ -202,7 +202,7 @@ def test_a_backfill_needs_an_instance_and_a_daemon(
 @pytest.mark.parametrize("prefix", [(), ("prod", "eu-1")])
 @pytest.mark.parametrize("table", ["orders", "web_orders", "a" * 100, "web-" + "a" * 62, "b" * 63])
 def test_the_job_of_a_table_is_found_by_names_of_any_length(table: str, prefix: tuple[str, ...]) -> None:
-    """A tag of Dagster has 63 characters at most. The tag of a longer name ends in a digest."""
+    """A tag identifies the job. It has 63 characters at most. The tag of a longer name ends in a digest."""
     others = [TableNames(name, AssetKey("x"), AssetKey("y"), {}, prefix) for name in ("c" * 100, "d" * 63, "sales")]
     names = TableNames(table, AssetKey("x"), AssetKey("y"), {}, prefix)
     jobs = [{"name": each.job, "tags": [{"key": TABLE_TAG, "value": each.tag}]} for each in (*others, names)]
@@ -215,7 +215,7 @@ def test_the_job_of_a_table_is_found_by_names_of_any_length(table: str, prefix: 
 
 
 def test_the_job_of_a_table_with_a_longer_name_is_not_found() -> None:
-    """The name of its job has the same end, and a digest replaces the end of its tag."""
+    """The job of `web_orders` is not used for `orders`, although its name has the same end and its tag is shortened."""
     prefix = ("prod_" * 12 + "a", "b-c", "d")
     longer = TableNames("web_orders", AssetKey("x"), AssetKey("y"), {}, prefix)
     assert is_shortened_tag(longer.tag)

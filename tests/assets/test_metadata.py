@@ -61,8 +61,9 @@ COLUMNS = [
     ],
 )
 def test_the_most_informative_columns_are_in_table_order(most: int, names: list[str]) -> None:
-    """Columns with a distribution and columns with repeated values alternate; keys, texts and constants follow; columns
-    without values are never drawn.
+    """Columns with a distribution alternate with columns of repeated values. Keys, texts and constants follow.
+
+    Columns without values are never drawn. The chosen columns are in the order of the table.
     """
     assert [column.column for column in select_informative_columns(COLUMNS, most)] == names
 
@@ -83,8 +84,9 @@ def test_guarantees_name_columns_that_are_not_exact() -> None:
 
 
 def test_percentiles_are_drawn_for_continuous_columns() -> None:
-    """A column with many values of which none is frequent gets a line of percentiles; frequent values are preferred to
-    it.
+    """A column with many distinct values, none of which is frequent, is drawn as a line of percentiles.
+
+    A column with frequent values is drawn with these.
     """
     half = ((0.5, pa.scalar(1)),)
     price = row("price", "decimal_2", 900, percentiles=half)
@@ -106,7 +108,7 @@ def test_numbers_have_six_digits() -> None:
 
 
 def test_a_kind_of_file_shows_only_its_columns(tmp_path: Path) -> None:
-    """Text and structs have no histogram, and a column that is not enumerated no frequencies."""
+    """Texts and structs have no histogram. A column without stored value counts has no frequencies."""
     data = pa.table({"id": [1, 2], "name": ["x", "y"], "at": [{"x": 1.5, "y": "a"}, {"x": 2.5, "y": "b"}]})
     table = publish(ObjectStore(str(tmp_path)), data)
     summary = read_summary(table, None, 3)
@@ -132,7 +134,7 @@ def test_a_kind_of_file_shows_only_its_columns(tmp_path: Path) -> None:
 
 
 def test_plotted_metadata_are_numbers() -> None:
-    """Each column has names of its own; unknown values and NaN are omitted; the total size is bounded."""
+    """The name of each number begins with the column. Unknown values and NaN are omitted. The total size is bounded."""
     rows = [row("a", "float64", 3, null_count=1000, mean=float("nan")), row("b", "string", 2, distinct_count=None)]
     assert {name: value.value for name, value in measured_metadata(rows).items()} == {
         "a/null_share": 0.5,
@@ -231,7 +233,7 @@ def test_values_with_markup_are_shown_literally(tmp_path: Path) -> None:
 
 
 def test_user_defined_values_with_markup_are_shown_literally() -> None:
-    """This covers its name, its value, and the reason of an absent value."""
+    """The name of a user-defined statistic, its value, and the reason of an absent value are shown literally."""
     for text in HOSTILE:
         texts = {
             text: UserResult(pa.array([text]), "exact"),

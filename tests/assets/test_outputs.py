@@ -47,9 +47,7 @@ def outdated(definitions: Definitions, instance: DagsterInstance, *partitions: s
 
 
 def test_one_asset_has_the_partitions_and_the_table(tmp_path: Path, instance: DagsterInstance) -> None:
-    """Its partitions are reported one by one, and then the table, with the metadata that the separate assets would
-    have.
-    """
+    """A run reports each partition, and then the table. The metadata are those that the separate assets would have."""
     write(tmp_path, "2024-01-01", 3)
     write(tmp_path, "2024-01-02", 4)
     definitions = build_metastore_definitions(single(tmp_path))
@@ -75,7 +73,10 @@ def test_one_asset_has_the_partitions_and_the_table(tmp_path: Path, instance: Da
 
 
 def test_unchanged_partitions_are_not_reported_again(tmp_path: Path, instance: DagsterInstance) -> None:
-    """Reloading definitions changes nothing. A manually materialized partition is reported, and so is the table."""
+    """After a reload of the definitions, nothing is reported. A commit to one partition reports it and the table.
+
+    So does a manual run of one partition.
+    """
     write(tmp_path, "2024-01-01", 3)
     write(tmp_path, "2024-01-02", 4)
     definitions = build_metastore_definitions(single(tmp_path))
@@ -91,8 +92,9 @@ def test_unchanged_partitions_are_not_reported_again(tmp_path: Path, instance: D
 
 
 def test_an_interrupted_report_is_completed(tmp_path: Path, instance: DagsterInstance) -> None:
-    """An event of a partition does not count as the table's. A tick accepts events that a person reported without a
-    run.
+    """An event of a partition does not count as a report of the table.
+
+    A tick succeeds although a person has reported events without a run.
     """
     write(tmp_path, "2024-01-01", 3)
     definitions = build_metastore_definitions(single(tmp_path))

@@ -49,7 +49,10 @@ def expected_group(columns: tuple[str, ...], key: str) -> str:
 def test_groups_are_the_sums_of_their_partitions(
     columns: tuple[str, ...], entries: dict[str, tuple[str, int]], others: dict[str, tuple[str, int]]
 ) -> None:
-    """A group's content id differs if that of one of its partitions differs, or one of their keys."""
+    """A group has the rows and bytes of all its partitions.
+
+    Its content id changes if the content id or the key of one of its partitions changes.
+    """
     grouping, contents, groups = PartitionGrouping(columns), [], []
     for each in (entries, others):
         created = with_entries(3, {key: (content, number, files(key)) for key, (content, number) in each.items()})
@@ -122,7 +125,7 @@ def test_a_group_with_other_files_is_shown_again() -> None:
 
 
 def write(folder: Path, day: str, hours: dict[int, int]) -> None:
-    """Append rows of hours of a day."""
+    """Append rows of one day. `hours` has the number of rows by hour."""
     count = sum(hours.values())
     table = {"day": [day] * count, "hour": [hour for hour in hours for _ in range(hours[hour])], "n": range(count)}
     write_deltalake(folder / "sales", pa.table(table), mode="append", partition_by=["day", "hour"])
@@ -144,7 +147,7 @@ def events_of(instance: DagsterInstance, result: ExecuteInProcessResult | None) 
 
 
 def test_hours_of_a_day_are_one_partition(tmp_path: Path, instance: DagsterInstance) -> None:
-    """This holds in the report of a commit, in a run of selected partitions, and if all hours of a day are removed."""
+    """Dagster gets one partition per day: for a commit, in a run of selected partitions, and if a day is removed."""
     write(tmp_path, "2024-01-01", {1: 3, 2: 5})
     write(tmp_path, "2024-01-02", {1: 2})
     definitions = build_metastore_definitions(config(tmp_path, "day"))

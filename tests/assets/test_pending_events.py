@@ -38,7 +38,10 @@ def version(
     snapshot: str = "s",
     columns: tuple[str, ...] = ("day",),
 ) -> Version:
-    """Return a version in which every partition has different rows for each version that computed it."""
+    """Return a version. The content id of a partition differs for each version that computed the partition.
+
+    `partitions` has the number of that version and the files of the profile by partition key.
+    """
     entries = [
         PartitionEntry(key, f"c{version_number}", 1, 1, 1, file_map, version_number)
         for key, (version_number, file_map) in partitions.items()
@@ -93,7 +96,7 @@ def test_only_partitions_computed_since_the_last_report_are_reported() -> None:
 
 
 def test_a_restored_partition_is_reported() -> None:
-    """The last reported version lacked it, so Dagster has removed the partition, but not its events."""
+    """The partition is missing from the last reported version, so Dagster has removed it. Its old events remain."""
     now = version(3, "t3", {"a": (1, files("a1"))})
     assert find_events(ReportedState(version(2, "t2", {}), {"a": "c1"}), now)[0] == ["a"]
 
@@ -106,8 +109,9 @@ def test_other_files_with_equal_content_are_reported() -> None:
 
 
 def test_an_interrupted_report_continues() -> None:
-    """Reported partitions are not repeated, unless they were recomputed since, in a later version or in a replaced
-    root.
+    """A partition that was reported before the interruption is reported again only if it was recomputed since.
+
+    A later version or another root may have recomputed it.
     """
     first = version(1, "t1", {key: (1, files(f"{key}1")) for key in "abc"})
     assert find_events(ReportedState(None, {"a": "c1", "b": "c1"}, {"a": 1, "b": 1}), first) == (["c"], KINDS)
@@ -147,7 +151,7 @@ def test_only_kinds_with_other_files_are_reported() -> None:
 
 
 def test_a_version_is_reported_even_if_no_file_changed() -> None:
-    """Its snapshot changed, which the table's statistics report."""
+    """If only the snapshot changed, the table's statistics are reported, because their event shows the snapshot."""
     before = version(1, "t1", {"a": (1, files("a1"))})
     assert find_events(reported(before), version(2, "t1", {"a": (1, files("a1"))}, "s2")) == ([], ("statistics",))
     assert find_events(reported(before), before) == ([], ())
@@ -194,7 +198,13 @@ class Log:
         )
 
     def report(self, versions: dict[int, Version], cut: int | None = None, others: Collection[str] = ()) -> None:
-        """Report the newest version: all of it, or the first `cut` events, without the partitions of `others`."""
+        """Report the newest version.
+
+        Args:
+            versions: All versions by number.
+            cut: The number of partitions after which the report is interrupted; None for a complete report.
+            others: Partitions that other runs report. They are left out.
+        """
         now = versions[max(versions)]
         changes = remove_events_of_other_runs(others, find_pending_events(self.reported_state(versions), now))
         self.events += [(entry.key, now.number, entry.content_id) for entry in changes.partitions[:cut]]
@@ -264,7 +274,7 @@ def test_any_state_is_compared_with_any_version(
 
 
 def test_a_report_reads_the_entries_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It reads three of a thousand partitions, but all if the version that was reported last has expired."""
+    """The report reads three of a thousand partitions. If the last reported version has expired, it reads all."""
     objects, names = ObjectStore(str(tmp_path)), [f"p{at:04}" for at in range(1000)]
     first = with_entries(1, {name: ("u", 1, files(name)) for name in names})
     first = replace(first, partitions=stored_partitions(objects, first, None))

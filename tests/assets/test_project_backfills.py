@@ -41,7 +41,10 @@ defs = Definitions.merge(
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Iterator[WorkspaceProcessContext]:
-    """The code location as a daemon sees it, with runs executed in this process. The 9th and 10th have no rows."""
+    """The code location as a daemon sees it, with runs executed in this process.
+
+    The asset writes no rows for the 9th and 10th of January.
+    """
     (tmp_path / "location.py").write_text(LOCATION, encoding="utf-8")
     (tmp_path / "home").mkdir()
     origin = InProcessCodeLocationOrigin(LoadableTargetOrigin(python_file=str(tmp_path / "location.py")))
@@ -53,7 +56,7 @@ def workspace(tmp_path: Path) -> Iterator[WorkspaceProcessContext]:
 
 
 def backfill(workspace: WorkspaceProcessContext, days: Sequence[int], assets: Sequence[AssetKey]) -> BulkActionStatus:
-    """Backfill the days as the button in the UI does; return the final backfill."""
+    """Backfill the days as the button in the UI does. Return the backfill's final status."""
     instance = workspace.instance
     created = PartitionBackfill.from_asset_partitions(
         backfill_id=f"fill{time.monotonic_ns()}",
@@ -80,7 +83,7 @@ def backfill(workspace: WorkspaceProcessContext, days: Sequence[int], assets: Se
 
 
 def reported_rows(instance: DagsterInstance) -> dict[str, int]:
-    """Return by day the row count that the statistics reported last."""
+    """Return the last reported row count of each day."""
     records = instance.fetch_materializations(PARTITIONS, limit=1000, ascending=True).records
     events = [record.asset_materialization for record in records if record.asset_materialization]
     return {str(event.partition): int(event.metadata["dagster/partition_row_count"].value or 0) for event in events}

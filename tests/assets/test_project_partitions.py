@@ -46,7 +46,10 @@ from tests.assets.user_project import (
 
 
 def test_statistics_depend_on_the_asset_that_writes_the_table(tmp_path: Path, instance: DagsterInstance) -> None:
-    """They do so by partition: in the run of the writer, after a commit, and when rows are deleted or never existed."""
+    """Each partition of the statistics depends on the same partition of that asset.
+
+    This holds if one run materializes both, after a commit, and for partitions without rows (deleted or never written).
+    """
     rows = {"2024-01-01": 3, "2024-01-02": 5}
     definitions = Definitions.merge(
         Definitions(assets=[raw_sales(tmp_path, rows)]),
@@ -86,7 +89,7 @@ def test_statistics_depend_on_the_asset_that_writes_the_table(tmp_path: Path, in
 
 
 def test_statistics_of_the_writers_newest_rows_are_not_outdated(tmp_path: Path, instance: DagsterInstance) -> None:
-    """Statistics of older rows are outdated."""
+    """After the asset has written again, the statistics are outdated until they are refreshed."""
     definitions = Definitions.merge(
         Definitions(assets=[raw_sales(tmp_path, {"2024-01-01": 3})]),
         build_metastore_definitions(config(tmp_path), translator=ByDay()),
@@ -160,7 +163,7 @@ def test_partitions_of_two_dimensions(tmp_path: Path, instance: DagsterInstance)
 def test_the_writing_asset_may_have_other_partitions(
     tmp_path: Path, above: PartitionsDefinition | None, mapped: TablePartitions | None
 ) -> None:
-    """It may also have none. Dagster's rules for names and times relate the partitions, or the translator does."""
+    """The asset may also have no partitions. Dagster or the translator maps the asset's partitions to the table's."""
 
     class ProjectPartitions(ByDay):
         def get_partitions_def(self, table: TableConfig) -> TablePartitions | None:

@@ -51,7 +51,7 @@ def write(folder: Path) -> str:
 
 @pytest.mark.spark
 def test_a_session_starts_at_first_use_and_stops_with_the_run(tmp_path: Path) -> None:
-    """Tested in a subprocess, as a process has one session."""
+    """The test runs in a subprocess, because a process can have only one session."""
     command = [sys.executable, "-c", PROGRAM, write(tmp_path)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -95,7 +95,7 @@ def test_the_configuration_file_is_read_when_it_is_resolved(tmp_path: Path) -> N
 
 
 def test_s3_is_accessed_with_the_settings_of_the_resource(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are resolved on first use, for everything on S3; the configuration's own settings win."""
+    """Everything on S3 uses them, resolved on first use. Settings of the configuration have priority."""
     s3 = S3Resource(
         endpoint_url="http://127.0.0.1:5",
         region_name="eu-central-1",
@@ -142,7 +142,7 @@ def test_s3_is_accessed_with_the_settings_of_the_resource(monkeypatch: pytest.Mo
 def test_a_glue_catalog_is_queried_with_the_settings_of_the_resource(
     tmp_path: Path, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are also used to read the files of its tables. A catalog's own credentials take precedence."""
+    """The settings are also used to read the files of the catalog's tables. The catalog's credentials have priority."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     access = {"access-key-id": "key-of-glue", "secret-access-key": "not-a-secret", "region": "us-east-1"}

@@ -169,7 +169,7 @@ def test_a_removed_partition_is_reported(lab: Lab) -> None:
 
 
 def test_a_version_published_elsewhere_is_reported_by_the_next_run(lab: Lab, spark: "SparkSession") -> None:
-    """The command line refreshes without Dagster: the sensor notices, and the run reads no data."""
+    """The command line published it without Dagster. The sensor requests a run, which reads no data."""
     lab.refresh("sales")
     lab.append(3, 4, seed=1)
     config = load_config(lab.config_file)
@@ -182,8 +182,9 @@ def test_a_version_published_elsewhere_is_reported_by_the_next_run(lab: Lab, spa
 
 
 def test_a_failed_run_is_retried_on_the_next_tick(lab: Lab) -> None:
-    """The file is missing during the first attempt and back for the second. Each attempt has its own run key; only the
-    cursor connects them.
+    """A data file is missing during the first attempt and exists during the second.
+
+    Each attempt has another run key. The sensor's cursor has the number of the attempt.
     """
     file = next((lab.folder / "sales").rglob("*.parquet"))
     hidden = file.rename(file.with_suffix(".hidden"))
@@ -233,7 +234,7 @@ def test_the_report_of_a_killed_run_is_completed(lab: Lab) -> None:
 
 
 def test_an_interrupted_report_continues(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run died after two of four partitions: the next reports the other two, and the table."""
+    """A run is interrupted after two of four partitions. The next run reports the other two and the table."""
 
     def dying(context: AssetExecutionContext, events: Iterable[AssetMaterialization]) -> None:
         store_materializations(context, islice(events, 2))
@@ -258,7 +259,10 @@ def test_the_public_method_stores_the_same_events(lab: Lab, monkeypatch: pytest.
 
 
 def test_the_job_takes_partitions(lab: Lab) -> None:
-    """The job's partitions are keys and patterns; a manual run could not select several separate ones."""
+    """The job's configuration accepts keys and patterns of partitions.
+
+    A manual run in the UI could not select several separate partitions.
+    """
     lab.refresh("sales")
 
     def take(*partitions: str) -> ExecuteInProcessResult:
@@ -329,7 +333,7 @@ def test_a_corrected_policy_needs_no_commit(lab: Lab) -> None:
 
 
 def test_events_stay_small(lab: Lab) -> None:
-    """Each is below 50 KB, whatever the table: here 150 columns with long names and values."""
+    """Each event is below 50 KB, even for a table of 150 columns with long names and values."""
     wide = {
         f"column_{'n' * 60}_{i}": [f"{'ü' * 3000}{k}" for k in range(3)] if i % 2 else [k * 10**9 for k in range(3)]
         for i in range(150)

@@ -77,7 +77,10 @@ def test_a_project_on_s3_shows_and_stores_no_secrets(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Covers table, root, sensor, run and lookups with one dagster-aws resource that refers to variables."""
+    """Table and root are on S3, and one dagster-aws resource refers to the variables with the secrets.
+
+    No secret is in the definitions, events and logs, or in what sensor, run and lookups store or print.
+    """
     home = tmp_path / "home"
     home.mkdir()
     s3 = resource(s3_endpoint)
@@ -108,7 +111,7 @@ def test_a_project_on_s3_shows_and_stores_no_secrets(
 
 @pytest.mark.s3
 def test_the_command_prints_no_secrets(lake: str, s3_endpoint: str, tmp_path: Path) -> None:
-    """With `${VAR}` in the file: plans, statistics, and errors with their tracebacks have no secret."""
+    """The configuration refers to the secrets as `${VAR}`. Plans, statistics, errors and tracebacks have no secret."""
     text = """
 root: {lake}/metastore-of-command
 engine: auto

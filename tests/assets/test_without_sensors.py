@@ -79,7 +79,7 @@ class OnWriterUpdates(ByDay):
 
 
 def test_a_scheduled_automation_condition(tmp_path: Path) -> None:
-    """Each tick of the clock requests the statistics, as docs/how-to/dagster.md says."""
+    """The example in docs/how-to/dagster.md works: the statistics are requested every ten minutes."""
     created = build_metastore_definitions(written(tmp_path), translator=EveryTenMinutes(), sensors="absent")
     start = datetime(2024, 1, 1, 12, 1)
     with DagsterInstance.ephemeral() as instance:
@@ -93,7 +93,10 @@ def test_a_scheduled_automation_condition(tmp_path: Path) -> None:
 
 
 def test_an_automation_condition_on_updates_of_the_writer(tmp_path: Path) -> None:
-    """As docs/how-to/dagster.md says, each partition of the writer requests the table's, and its run reports it."""
+    """The example in docs/how-to/dagster.md works.
+
+    An update of a partition of the writing asset requests the same partition of the statistics, and the run reports it.
+    """
     rows = {"2024-01-02": 3, "2024-01-05": 4}
     writer = raw_sales(tmp_path, rows)
     with DagsterInstance.ephemeral() as instance:

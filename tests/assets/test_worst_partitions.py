@@ -15,7 +15,10 @@ NULLS = {"a": 0, "b": 3, "c": 1, "d": 2, "e": 0, "f": 5, "g": 4, "h": 6, "i": 0}
 
 
 def evaluated(folder: Path, instance: DagsterInstance, checks: list[object]) -> dict[str, AssetCheckEvaluation]:
-    """Return the check results of column `x` by name. Partition `b` has a value of 999, and `c` one of -5."""
+    """Refresh a table with checks of column `x`. Return the results by name of the check.
+
+    The partitions are those of `NULLS`. Partition `b` has a value 999, and `c` has a value -5.
+    """
     table = TableConfig.model_validate({"name": "t", "uri": str(folder / "t"), "columns": {"x": {"checks": checks}}})
     rows = [
         {"x": None if number < nulls else {"b": 999, "c": -5}.get(part, 1) if number == 9 else number, "part": part}
@@ -34,9 +37,9 @@ def records(evaluation: AssetCheckEvaluation) -> list[str]:
 
 
 def test_a_failed_check_of_the_table_names_its_worst_partitions(tmp_path: Path, instance: DagsterInstance) -> None:
-    """Partitions are ordered by nulls, or by distance from a limit.
+    """The partitions are ordered by nulls or by distance from a limit. The number of the others is named, too.
 
-    The text has the number of the others. Passed checks name none.
+    A passed check names no partition.
     """
     by_name = evaluated(
         tmp_path,
@@ -66,7 +69,10 @@ def test_a_failed_check_of_the_table_names_its_worst_partitions(tmp_path: Path, 
 def test_a_check_that_no_single_partition_violates_names_none(
     tmp_path: Path, instance: DagsterInstance, partitioned: bool
 ) -> None:
-    """A value occurs once in each partition, so none is named; a table without partitions names none either."""
+    """The check `unique` fails because a value occurs once in each of two partitions, so neither is named.
+
+    If the table has no partitions, none is named either.
+    """
     table = TableConfig.model_validate(
         {"name": "t", "uri": str(tmp_path / "t"), "columns": {"x": {"checks": ["unique"]}}}
     )
@@ -83,7 +89,7 @@ def test_a_check_that_no_single_partition_violates_names_none(
 
 
 def test_a_check_of_partitions_names_the_worst_first(tmp_path: Path, instance: DagsterInstance) -> None:
-    """Worst first is not the order of their keys."""
+    """The named partitions are ordered by their share of nulls, not by their keys."""
     by_name = evaluated(tmp_path, instance, [{"null_share": "20%", "partitions": "all"}])
     description = (by_name["x_null_share"].description or "").replace("\\", "")
     assert description.startswith("failed in 4 of 9 partitions: part=h: 6 nulls in 10 rows (60.0%); part=f: 5 nulls")

@@ -1,4 +1,4 @@
-"""Everything below `defs`, as `dg` lays a project out."""
+"""The project's Dagster definitions: those of all files in the folder `defs`, the layout that `dg` creates."""
 
 from pathlib import Path
 

@@ -26,7 +26,7 @@ DAYS = DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
 
 @asset(key_prefix="shop", partitions_def=DAYS, group_name="shop", kinds={"delta"})
 def orders(context: AssetExecutionContext) -> MaterializeResult:
-    """Write all orders of a day, and replace those that the table has of it."""
+    """Write the orders of one day. They replace the orders of that day in the table."""
     day = date.fromisoformat(context.partition_key)
     draw = random.Random(context.partition_key)
     count = 200 + draw.randrange(100)
