@@ -176,7 +176,7 @@ def keys(changes: PendingEvents) -> list[str]:
 
 
 Event = tuple[str, int, str]
-"""Of a partition, that it was told: its key, the version's number, the content id."""
+"""The report of a partition: its key, the version's number, the content id."""
 
 
 @dataclass

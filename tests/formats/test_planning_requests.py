@@ -74,7 +74,10 @@ class Json(Lake):
 
 
 class Mixed(Lake):
-    """Integers in some files and floats in others. Footers are checked for integers beyond the precision of floats."""
+    """A table with integers in some files and floats in others.
+
+    Footers are checked for integers beyond the precision of floats.
+    """
 
     def _grow(self, number: int) -> None:
         values = pa.array([number], pa.int64() if number % 2 else pa.float64())
@@ -141,7 +144,7 @@ class HudiOfLayout2(Hudi):
 
 
 class Lance(Lake):
-    """Pylance reads each of the two manifests in up to three ranges."""
+    """A Lance table. pylance reads each of its two manifests in up to three ranges."""
 
     bytes_per_known = 320
     has_differences = True

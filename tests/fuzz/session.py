@@ -454,7 +454,7 @@ class _InPartition:
 
 
 class _noting:
-    """Adds the predicate and the policies to raised errors."""
+    """A context manager that adds the predicate and the policies to raised errors."""
 
     def __init__(self, where: Any, policies: Policies) -> None:
         self._notes = [f"where {where}", f"policies {dict(policies.columns)}"]

@@ -15,7 +15,7 @@ import pytest
 from tests.fuzz.session import Report, run_session
 
 SEEDS = (23, 4, 51, 10, 13, 6)
-"""Of tables of all formats; among them those that have found mistakes."""
+"""Seeds of tables of all formats, including those that have found mistakes."""
 PREDICATES = 25
 
 

@@ -29,7 +29,7 @@ def exit_at_once() -> None:
 
 
 class KillableStore(ObjectStore):
-    """Dies before its n-th write or deletion (or after it, with `after`).
+    """A store that dies before its n-th write or deletion, or after it if `after`.
 
     Changes are counted from 0: objects written, Parquet objects, and deletions.
     """

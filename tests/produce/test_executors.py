@@ -49,7 +49,7 @@ _WORDS = Rows(pa.schema([("word", pa.string())]), pa.schema([("id", pa.int64()),
 
 
 class _Twice(InProcessRunner):
-    """Runs every task twice and uses the second result, as after a lost worker."""
+    """A runner that runs every task twice and uses the second result, as after a lost worker."""
 
     def map(self, function: Callable[[T], R], tasks: Sequence[T], **options: object) -> list[R]:
         for task in tasks:

@@ -280,7 +280,7 @@ _TOO_FINE_OR_FAR = {
 
 @pytest.mark.parametrize("value", _TOO_FINE_OR_FAR.values(), ids=_TOO_FINE_OR_FAR)
 def test_values_out_of_range_of_python_are_never_truncated(store: ObjectStore, value: pa.Array) -> None:
-    """A function of one key refuses it; a function of batches passes it on."""
+    """A function of one key refuses such a value. A function of batches passes it on."""
     rows = Rows(KEY, pa.schema([("x", value.type)]))
     root = Root("root", rows)
     change = pa.table({"_change": ["add"], "k": [1], "x": value})

@@ -50,7 +50,7 @@ def check_all(drawn: Plan, store: ObjectStore) -> None:
 
 
 class BarrierStore(ObjectStore):
-    """Publishers wait for each other before they first publish, so one of them is too late."""
+    """A store in which publishers wait for each other before they first publish, so that one of them is too late."""
 
     def __init__(self, uri: str, options: Mapping[str, str], barrier: Barrier) -> None:
         super().__init__(uri, options)
@@ -103,7 +103,7 @@ def test_two_publishers_that_do_not_count_are_both_applied(seed: int, tmp_path: 
 
 
 class StaleStore(ObjectStore):
-    """Answers that each version to be created exists already."""
+    """A store that answers that each version to be created exists already."""
 
     def write(self, path: str, data: bytes, *, create: bool = False) -> None:
         super().write(path, b"{}" if create else data, create=create)

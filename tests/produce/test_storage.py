@@ -241,7 +241,7 @@ SCRIPT: list[list[Edit]] = [
 def test_runs_equal_plain_files(
     tmp_path: Any, suppress: bool, fan_in: int, base_share: float, full: bool | None
 ) -> None:
-    """Compared with a storage that is rewritten each time, and with the oracle: many runs, merged now and then."""
+    """A storage with many runs, which are merged now and then, equals one that is rewritten each time."""
     plain_files = Settings(single_run_rows=0, bulk_share=0.0)
     runs = Settings(
         single_run_rows=0,

@@ -114,7 +114,7 @@ def _split_amounts(amounts: Amounts, random: Random) -> list[tuple[int, int, int
 
 
 class PicklingRunner(InProcessRunner):
-    """Tasks and their results are pickled and unpickled, as on Spark."""
+    """A runner that pickles and unpickles tasks and their results, as on Spark."""
 
     def map(self, function: Callable[[Any], Any], tasks: Sequence[Any], **options: object) -> list[Any]:
         return [pickle.loads(pickle.dumps(function(pickle.loads(pickle.dumps(task))))) for task in tasks]

@@ -26,7 +26,7 @@ _NAMES = {
 
 
 class DeltaCopyOnWrite(History):
-    """Written by deltalake, which rewrites files."""
+    """A Delta table written by deltalake, which rewrites files."""
 
     steps: ClassVar = (
         *("append", "delete", "upsert", "overwrite_partition", "drop_partition"),
@@ -89,7 +89,7 @@ def _is(value: str | None) -> str:
 
 
 class DeltaMapped(History):
-    """Written by hand: deletion vectors, columns renamed and widened, files with physical column names."""
+    """A Delta table written without a library, with deletion vectors and with renamed and widened columns."""
 
     steps: ClassVar = (
         *("append", "delete", "delete", "upsert", "drop_partition"),

@@ -15,7 +15,10 @@ from tests.robustness.histories import History
 
 
 class PlainFiles(History):
-    """Files in `p=…` folders, each written once and rewritten under another name."""
+    """A table of Parquet files in folders `p=…`.
+
+    A file is written once. Changed rows go into a file of another name.
+    """
 
     steps: ClassVar = (
         *("append", "delete", "upsert", "overwrite_partition", "drop_partition"),

@@ -56,7 +56,7 @@ class Target:
     is_frugal: bool = True
     """Whether the reader checks lengths before it allocates memory."""
     sealed: bool = False
-    """Under a checksum as a whole: a mistake is noticed, or does not matter. Elsewhere it may change what is told."""
+    """Whether a checksum covers the whole file, so that a mutation is noticed or changes nothing."""
 
 
 def _delta(folder: Path) -> None:

@@ -12,7 +12,10 @@ from tests.robustness.histories import History, Rows, condition
 
 
 class LanceTables(History):
-    """Without partitions. Deletes write deletion files, and a widened type is a new column in files of its own."""
+    """A Lance table without partitions.
+
+    Deletes write deletion files. A widened column is a new column in files of its own.
+    """
 
     steps: ClassVar = (
         *("append", "delete", "upsert", "overwrite_partition", "drop_partition"),

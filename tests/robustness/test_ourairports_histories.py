@@ -124,7 +124,7 @@ class IcebergMerged:
 
 
 class FilesMerged:
-    """Parquet files for each 50,000 ids; a commit rewrites the changed ones."""
+    """A table with a Parquet file for each 50,000 ids. A commit rewrites the changed files."""
 
     def __init__(self, uri: Path, revisions: Revisions) -> None:
         self.uri = uri

@@ -43,7 +43,7 @@ _SCHEMA_STEPS = ("add_column", "drop_column", "reorder", "rename", "widen")
 
 
 class _Evolving(History):
-    """Steps that change the schema, in addition to those of the format."""
+    """A history with steps that change the schema, in addition to the steps of the format."""
 
     def drop_column(self) -> None:
         key = self.draw.choice([key for key in self.model.columns if key not in ("id", "n", "s", "p")] or [""])

@@ -17,7 +17,7 @@ from scripts.realtables.tables import real_tables
 from tests.scan.realtable_predicates import REFUSED, Question, check_table, keys, order
 
 _FEW = 53
-"""Of the collection, every so manieth table in a quick run."""
+"""A quick run tests every 53rd table."""
 FALSE_BOUNDS = {("delta/kernel_parsed-stats", "ts_col")}
 """Columns about which the table's own metadata is false: this log has bounds of a column that no file has."""
 

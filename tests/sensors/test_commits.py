@@ -91,7 +91,7 @@ def test_no_run_is_requested_beside_an_unfinished_run(lab: Lab, status: DagsterR
 
 
 def test_manual_runs_count_too(lab: Lab) -> None:
-    """Launched from an asset's page, it has another job and, before it starts, none of our tags."""
+    """A run that is launched from an asset's page has another job and, before it starts, none of our tags."""
     keys = frozenset({AssetKey(["sales", "sales_histograms"])})
     job = lab.definitions().resolve_implicit_global_asset_job_def()
     run = lab.instance.create_run_for_job(job, asset_selection=keys, status=DagsterRunStatus.STARTING)

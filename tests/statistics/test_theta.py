@@ -75,7 +75,7 @@ def test_datasketches_reads_a_sketch(count: int) -> None:
 
 
 def test_bytes_are_those_of_datasketches() -> None:
-    """Small sets only: while a sketch contains all hashes, its serialised form is unique."""
+    """This holds for small sets: while a sketch contains all hashes, its serialized form is unique."""
     for count in (0, 1, 2, 3000):
         theirs = datasketches.update_theta_sketch(lg_k=12)
         for number in range(count):

@@ -30,21 +30,21 @@ def test_statistics_that_obey_all_laws(cls: Any) -> None:
 
 
 class Minus(custom.Parities):
-    """Merging is neither commutative nor associative."""
+    """A statistic whose merging is neither commutative nor associative."""
 
     def merge(self, one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
         return {key: one[key] - other[key] for key in one}
 
 
 class FromOne(custom.Parities):
-    """The initial state is no identity."""
+    """A statistic whose initial state is no identity of its merging."""
 
     def initial(self) -> dict[str, int]:
         return {"even": 1, "odd": 0}
 
 
 class Average(custom.Parities):
-    """Averages of averages: commutative, and not associative."""
+    """A statistic whose merging averages averages, which is commutative and not associative."""
 
     def merge(self, one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
         if not any(one.values()) or not any(other.values()):
@@ -53,14 +53,14 @@ class Average(custom.Parities):
 
 
 class Uncounted(custom.Parities):
-    """Ignores the counts of values."""
+    """A statistic that ignores the counts of values."""
 
     def update(self, state: dict[str, int], values: pa.Array, counts: pa.Array) -> dict[str, int]:
         return super().update(state, values, pa.array([1] * len(values), pa.int64()))
 
 
 class Ascents(custom.Parities):
-    """Counts how often a value is greater than the one before, which depends on the order of rows."""
+    """A statistic that counts how often a value is greater than the previous one. This depends on the order of rows."""
 
     def update(self, state: dict[str, int], values: pa.Array, counts: pa.Array) -> dict[str, int]:
         ordered = values.to_pylist()
@@ -68,14 +68,14 @@ class Ascents(custom.Parities):
 
 
 class Unretracted(custom.Parities):
-    """Retracting a part changes nothing."""
+    """A statistic for which retracting a part changes nothing."""
 
     def retract(self, complete: dict[str, int], part: dict[str, int]) -> dict[str, int]:
         return complete
 
 
 class Remembers(custom.Parities):
-    """Keeps state between calls in the instance."""
+    """A statistic that keeps state in the instance between calls."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -86,7 +86,7 @@ class Remembers(custom.Parities):
 
 
 class Text(custom.Parities):
-    """Its result has another type than declared."""
+    """A statistic whose result has another type than declared."""
 
     def finalize(self, state: dict[str, int]) -> Any:
         return "text"

@@ -124,7 +124,7 @@ def _rows(content: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("content", _HEADERS)
 def test_a_row_above_values_of_another_kind_is_a_header(tmp_path: Path, content: str) -> None:
-    """Or its cells look like names, if all columns are text."""
+    """If all columns are text, a row whose cells look like names is a header, too."""
     columns = _read(tmp_path, content)
     rows = _rows(content)
     assert list(columns) == rows[0]

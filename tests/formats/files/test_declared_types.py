@@ -359,7 +359,7 @@ _ARRAYS = st.sampled_from([pa.int64(), pa.int8(), pa.float64(), pa.decimal128(12
 
 @given(st.data(), _ARRAYS, st.sampled_from([type_ for _, type_ in _NAMES if type_ != pa.uuid()]))
 def test_conversions_are_reversible(data: st.DataObject, stored: pa.DataType, wanted: pa.DataType) -> None:
-    """Or the conversion is an error."""
+    """Otherwise, the conversion is an error."""
     strategies = {
         pa.int64(): st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3),
         pa.int8(): st.integers(-128, 127),
