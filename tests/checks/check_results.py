@@ -19,7 +19,7 @@ from metastore_assets.store.objects import ObjectStore
 
 
 def no_table() -> Snapshot:
-    """Fail: for checks that must not read the table's metadata."""
+    """Raise an AssertionError. It is the snapshot reader of checks that must not read the table's metadata."""
     raise AssertionError("the table's metadata were read")
 
 

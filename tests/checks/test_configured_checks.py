@@ -52,7 +52,7 @@ def test_short_and_long_entries_are_equal() -> None:
 
 
 def test_a_share_has_all_digits_of_its_percents() -> None:
-    """By default, Decimal rounds quotients to 28 digits."""
+    """No digit of a percentage is lost, although Python's Decimal rounds quotients to 28 digits by default."""
     digits = "1234567890" * 4
     assert parsed(f"{{null_share: 0.{digits}%}}").most == Decimal(f"0.00{digits}")
 

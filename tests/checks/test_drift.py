@@ -25,7 +25,14 @@ def distance(
 
 
 def in_duckdb(then: pa.Array, now: pa.Array, bin: str, distance: str) -> float:
-    """Return a distance of shares p and q, of the bins that an SQL expression computes, in order."""
+    """Return a distance between two columns, computed by DuckDB from the share of each bin in both.
+
+    Args:
+        then: The earlier values.
+        now: The later values.
+        bin: An SQL expression of the column `c` that computes the bin of a value.
+        distance: An SQL expression of the distance.
+    """
     sides = pa.table({"c": pa.concat_arrays([then, now]), "side": [0] * len(then) + [1] * len(now)})
     connection = duckdb.connect()
     connection.register("given", sides)
@@ -49,7 +56,7 @@ JS = """sqrt(sum(coalesce(case when p > 0 then p * log2(2 * p / (p + q)) end, 0)
     [("stability_index", PSI), ("kolmogorov_smirnov", "max(difference)"), ("jensen_shannon", JS)],
 )
 def test_drift_of_few_values_equals_duckdbs(local_store: ObjectStore, measure: str, sql: str) -> None:
-    """Few values are compared one by one, without nulls."""
+    """If a column has few distinct values, the frequencies of each value are compared. Nulls are ignored."""
     then = pa.array([None, *DRAW.choice(["a", "b", "c"], 300, p=[0.5, 0.3, 0.2]).tolist()])
     now = pa.array(DRAW.choice(["a", "b", "d"], 200, p=[0.3, 0.3, 0.4]).tolist())
     result = distance(local_store, then, now, measure=measure)
@@ -65,7 +72,7 @@ def test_drift_of_few_values_equals_duckdbs(local_store: ObjectStore, measure: s
 
 
 def test_drift_of_many_numbers_is_close_to_the_exact_distance(local_store: ObjectStore) -> None:
-    """The maximum over bins is at most that over values, and differs by no more than the share of a bin."""
+    """The Kolmogorov-Smirnov distance of bins is at most that of values. It is less by at most the share of one bin."""
     then, now = pa.array(DRAW.normal(0, 1, 4000)), pa.array(DRAW.normal(0.5, 1, 3000))
     result = distance(local_store, then, now, measure="kolmogorov_smirnov")
     exact = in_duckdb(then, now, "c", "max(difference)")

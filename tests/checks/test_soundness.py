@@ -46,7 +46,7 @@ def key(value: Any) -> Any:
 
 
 def written(value: Any) -> Any:
-    """Return a value as in YAML: decimals as text."""
+    """Return a value as a YAML file would have it: decimals are text."""
     return str(value) if isinstance(value, Decimal) else value
 
 

@@ -79,8 +79,9 @@ def _snapshot(version: Version, **rows: int | None) -> Snapshot:
 def test_complete_compares_files_and_rows(
     local_store: ObjectStore, stored: dict[str, int | None], status: str, message: str
 ) -> None:
-    """Removed fragments that are still stored do not count; row counts that metadata lack are unknown, but no
-    difference.
+    """Removed fragments do not count, even if their entries are still stored.
+
+    If the table's metadata have no row count for a file, the check is unknown, unless another file differs.
     """
     table = publish(local_store, numbers(5))
     entries, retired = (_entry("a", 2), _entry("b", 3)), (RetiredFragment(1, _entry("gone", 9)),)
@@ -173,7 +174,7 @@ def test_row_count_changes_are_ranked_by_their_distance_to_the_bounds(local_stor
 
 
 def test_the_compared_version_is_selected(local_store: ObjectStore) -> None:
-    """Versions are selected as the previous snapshot (not another version of this one), by number, or by age."""
+    """`against` selects a version by number or by age. By default, it is the newest version of an earlier snapshot."""
     for count in (10, 20):
         publish(local_store, numbers(count))
     table = publish(local_store, numbers(40))
@@ -230,7 +231,10 @@ def test_partitions_are_checked_one_by_one(local_store: ObjectStore) -> None:
 
 
 def test_a_check_that_passes_for_the_table_passes_for_its_partitions(local_store: ObjectStore) -> None:
-    """Partitions are then not evaluated. Otherwise each one is, as a share of the whole says nothing about a part."""
+    """Therefore such a check is not evaluated for each partition.
+
+    A check of a share is evaluated for each, because the share of a partition may be lower.
+    """
     parts = {f"day={n}": pa.table({"n": [n], "t": ["a" if n else "b"]}) for n in range(3)}
     table = publish(local_store, pa.concat_tables(parts.values()), partitions=parts)
     every = {"partitions": "all"}
@@ -249,7 +253,7 @@ def test_a_check_that_passes_for_the_table_passes_for_its_partitions(local_store
 
 
 def test_checks_of_no_partitions_and_no_rows_say_that_nothing_was_checked(local_store: ObjectStore) -> None:
-    """They pass. A check that does not fit the table fails, and a check of the row count is evaluated."""
+    """Such checks pass. A check that does not fit the table fails. A check of the table's row count is evaluated."""
     published = publish(local_store, numbers(0))
     table = published.at(replace(published.version, partitions=[]))
     each = {"partitions": "all"}
@@ -276,7 +280,7 @@ def test_checks_of_no_partitions_and_no_rows_say_that_nothing_was_checked(local_
 
 
 def test_missing_partitions_make_a_check_unknown(local_store: ObjectStore) -> None:
-    """They may have been removed, or be added later, so the configuration is valid."""
+    """Such a configuration is valid, because the partitions may have been removed or may be added later."""
     table = publish(local_store, numbers(1), partitions={"day=1": numbers(1)})
     result = finding(local_store, table, {"row_count": 1, "partitions": ["day=1", "month=*"]})
     assert result.status == "unknown"
@@ -310,7 +314,7 @@ def test_missing_partitions_make_a_check_unknown(local_store: ObjectStore) -> No
 def test_a_check_that_does_not_fit_the_table_has_failed(
     local_store: ObjectStore, checks: list[Any], columns: dict[str, Any], message: str
 ) -> None:
-    """The reason is reported once; other checks are evaluated, for partitions too."""
+    """The result is failed with the reason, also for a check of partitions. Other checks are evaluated."""
     table = publish(local_store, pa.table({"n": [1], "t": ["a"]}))
     by_partition = {
         name: [

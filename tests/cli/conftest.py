@@ -57,7 +57,8 @@ def _published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def published(_published: Path, tmp_path: Path) -> Path:
-    """A configuration with the tables `orders` (two versions, two partitions), `gone` (no files) and `fresh` (no
-    version).
+    """The file of a configuration with three tables.
+
+    `orders` has two versions and two partitions, `gone` has no files, and `fresh` has no version.
     """
     return Path(shutil.copytree(_published, tmp_path / "copy")) / "metastore.yaml"

@@ -126,7 +126,7 @@ def test_formatted_values(config: Path) -> None:
 
 
 def test_selected_partitions_can_be_read_before_the_first_version(config: Path) -> None:
-    """They are profiled and stored. The status is 0, and `done` says that no version can be looked up yet."""
+    """The selected partitions are profiled and stored, with exit status 0. `done` is false: no version is published."""
     backfilled = run("backfill", "t", "--yes", "--to", "2", config=config)
     assert backfilled.exit_code == 0
     assert "publishes no version until 2 partitions that you did not select" in backfilled.stderr
@@ -175,7 +175,7 @@ def test_keys_from_a_file_and_from_a_pipe(config: Path) -> None:
 def test_bad_input_is_an_error_before_data_is_read(
     untouched: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, status: int, explanation: str
 ) -> None:
-    """It is reported before data is read, with the names of table, option and value."""
+    """The error names the table, the option and the value. Nothing is written."""
     monkeypatch.chdir(untouched.parent)
     (untouched.parent / "keys").write_text("part=1\npart=7\n")
     message = error_of(run("backfill", *arguments.split(), "--dry-run", config=untouched), status)
@@ -184,8 +184,9 @@ def test_bad_input_is_an_error_before_data_is_read(
 
 
 def test_a_failure_reports_what_was_done(config: Path) -> None:
-    """The result is JSON on stdout with the reason, with exit status 1. The next run continues after the file is
-    repaired.
+    """The result is JSON on stdout and has the reason.
+
+    After the file is repaired, the next backfill reads only the remaining partitions.
     """
     run_json("backfill", "t", "--yes", config=config)
     broken = config.parent / "lake" / "part=9" / "1.parquet"
@@ -240,8 +241,9 @@ def test_a_backfill_asks_for_confirmation(config: Path, typed: str, status: int,
 
 @pytest.mark.long
 def test_a_backfill_that_is_killed_repeatedly_ends_correctly(config: Path) -> None:
-    """The process is killed at any moment: each time the version is correct, and in the end everything was read
-    again.
+    """The process is killed at random moments. After each one, the newest version is correct.
+
+    In the end, all partitions have been read again.
     """
     for partition in range(20, 40):
         write(config.parent, partition)

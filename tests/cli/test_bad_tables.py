@@ -44,7 +44,7 @@ def assert_last_version_is_readable(config: Path) -> None:
 
 
 def test_a_corrupt_parquet_file(lake: Path) -> None:
-    """The error names partition and file. After the file is repaired, the others are not read again."""
+    """The error names partition and file. After the file is removed, the other new file is not read again."""
     config = lake / "metastore.yaml"
     pq.write_table(pa.table({"id": [1], "name": ["x"]}), lake / "t" / "part=1" / "new.parquet")
     broken = lake / "t" / "part=2" / "broken.parquet"

@@ -86,7 +86,10 @@ def test_top(published: Path) -> None:
 
 
 def test_top_escapes_control_characters(published: Path) -> None:
-    """Control characters in values cannot break lines or reach the terminal; values that are not listed are counted."""
+    """Control characters in values are escaped, so they cannot break lines or reach the terminal.
+
+    One line counts the values that are not listed.
+    """
     lines = run("top", "orders", "state", "-n", "1", config=published).stdout.splitlines()
     assert lines[0] == "state string  360 values, 2 distinct, 40 nulls"
     assert [line.split("  ")[0] for line in lines[1:]] == ["value", "new", "other values", "null"]
@@ -138,7 +141,7 @@ def test_versions(published: Path) -> None:
 
 
 def test_expire(published: Path) -> None:
-    """Young versions stay unless `--grace` is shorter; the newest version always stays."""
+    """A version that is younger than `--grace` is not removed. The newest version is never removed."""
     expired = run_json("expire", "orders", "--keep", "1", config=published)
     assert (expired["versions"], expired["files"]) == (0, 0)
     done = run_json("expire", "orders", "--keep", "1", "--grace", "0", config=published)
@@ -160,7 +163,7 @@ def test_text_without_a_terminal_is_complete_and_plain(published: Path) -> None:
 
 
 def test_percentiles(published: Path) -> None:
-    """The table has the 5th, 50th and 95th; the JSON has all that are stored."""
+    """The text has the 5th, 50th and 95th percentile. The JSON has all that are stored."""
     shown = run_json("show", "orders", config=published)
     lines = {line.split()[0]: line for line in run("show", "orders", config=published).stdout.splitlines()[2:]}
     for row in shown["columns"]:
@@ -177,7 +180,7 @@ def test_percentiles(published: Path) -> None:
 
 
 def test_a_long_plan_names_the_first_and_the_last_partition(capsys: pytest.CaptureFixture[str]) -> None:
-    """A backfill's plan lists all partitions if they are few, or with `-v`."""
+    """The plan of a refresh names only these two of many changed partitions. With `-v`, it names all."""
     counts = {"added": 60, "removed": 0, "unchanged": 0, "profiled": 60}
     plan = {
         "table": "t", "version": 1, "snapshot": "1", "dry_run": True, "published": True, "bytes_to_read": 60,

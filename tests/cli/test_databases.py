@@ -29,7 +29,10 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
 
 
 def test_commands_follow_the_tables_of_a_database(lake: Lake) -> None:
-    """Tables are created and dropped between commands; a dropped table's stored version is readable and marked."""
+    """Commands follow tables that are created and dropped in between.
+
+    The stored version of a dropped table stays readable, and the table is marked as dropped.
+    """
     config = lake.folder / "metastore.yaml"
     first = run("refresh", "--all", "--json", config=config)
     assert first.exit_code == 0
@@ -57,7 +60,7 @@ def test_commands_follow_the_tables_of_a_database(lake: Lake) -> None:
 
 
 def test_stored_versions_are_readable_without_the_catalog(lake: Lake) -> None:
-    """If the catalog cannot be queried, no table counts as dropped."""
+    """If the catalog cannot be queried, the tables of the last listing are used, and none counts as dropped."""
     config = lake.folder / "metastore.yaml"
     run("refresh", "sales_orders", config=config)
     lake.database.write_text("no database")

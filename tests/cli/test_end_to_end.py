@@ -98,7 +98,10 @@ def test_top_values_equal_duckdbs(lakehouse: Lakehouse) -> None:
 
 
 def test_nanoseconds_and_far_years_without_pandas(lakehouse: Lakehouse) -> None:
-    """Statistics are merged from two files by a command that must not import pandas."""
+    """`show` and `top` print nanoseconds and years beyond 9999 without importing pandas.
+
+    The statistics are merged from those of two files.
+    """
     expected_values: list[Any] = [
         documents(execute(*arguments, "--json", folder=lakehouse.folder))[0]
         for arguments in (["show", "instants"], ["top", "instants", "at", "-n", "2"])
@@ -126,7 +129,7 @@ def test_nanoseconds_and_far_years_without_pandas(lakehouse: Lakehouse) -> None:
 
 @pytest.mark.parametrize("bins", [None, "7"])
 def test_histograms_equal_duckdbs(lakehouse: Lakehouse, bins: str | None) -> None:
-    """Every bin holds the values from its minimum up to, and without, its maximum."""
+    """A bin has the values from its minimum (inclusive) to its maximum (exclusive). DuckDB counts the same number."""
     values_found = answer_of(lakehouse, "histogram", "events", "price", *([] if bins is None else ["--bins", bins]))
     assert bins is None or len(values_found) <= 7
     for row in values_found if bins else values_found[:: len(values_found) // 20]:
@@ -136,7 +139,7 @@ def test_histograms_equal_duckdbs(lakehouse: Lakehouse, bins: str | None) -> Non
 
 
 def test_partition_keys_of_any_text(lakehouse: Lakehouse) -> None:
-    """A printed key is accepted as an argument."""
+    """Partition values may be any text. A printed key is accepted as an argument of `--partition`."""
     keys = {row["partition"]: row["row_count"] for row in answer_of(lakehouse, "show", "orders", "--partitions")}
     assert keys == {
         encode_partition_key([("country", country)]): count
@@ -197,7 +200,7 @@ def test_an_unchanged_table_is_refreshed_without_spark(lakehouse: Lakehouse) -> 
 
 
 def test_progress_is_shown_on_a_terminal(lakehouse: Lakehouse) -> None:
-    """It moves all the time, and is cleared from the screen when the result is printed."""
+    """The spinner and the time change all the time. The line is cleared before the result is printed."""
     written = on_terminal("refresh", "events", "--full", folder=lakehouse.folder, width=120)
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written)
     frames = [line.strip() for line in re.split(r"[\r\n]+", plain) if line.strip()]
@@ -305,7 +308,7 @@ def test_an_interrupted_refresh_leaves_nothing(
 
 
 def test_a_closed_pipe_is_silent(lakehouse: Lakehouse) -> None:
-    """A closed pipe prints no error."""
+    """If the reader of its output has ended, a command prints no error."""
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(

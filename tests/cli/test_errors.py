@@ -105,7 +105,7 @@ def test_help_lists_every_command_in_one_section() -> None:
 
 @pytest.mark.parametrize("command", ["show", "versions", "top"])
 def test_a_table_without_a_version_is_not_taken_for_another(published: Path, command: str) -> None:
-    """It is configured, so no published table with a similar name is suggested."""
+    """The table is configured, so the error suggests a refresh, and not a published table with a similar name."""
     published.write_text("root: ./root\ntables: [{name: order, uri: ./orders}]")
     message = error_of(run(command, "order", *(["id"] if command == "top" else []), config=published))
     assert message.endswith("; run `metastore refresh order`")
@@ -185,7 +185,7 @@ def test_a_wrong_column_type_is_an_error(tmp_path: Path, declared: str, explanat
 
 
 def test_an_unexpected_error_is_one_line(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is one line that says that it is a bug; --debug prints the traceback."""
+    """The line says that the error is a bug. With `--debug`, the traceback is printed."""
 
     def fail(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError("one\ntwo \x1b[31m")
@@ -201,7 +201,7 @@ def test_an_unexpected_error_is_one_line(published: Path, monkeypatch: pytest.Mo
 
 
 def test_an_error_of_a_spark_worker_is_one_line() -> None:
-    """The line has the cause, out of all that Spark prints."""
+    """The line has only the cause, although Spark's message also has tracebacks of Python and of the JVM."""
     error = RuntimeError(
         "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):\n"
         '  File "x.py", line 1, in f\n'
@@ -232,7 +232,7 @@ def test_ctrl_c_is_one_line(published: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 def test_errors_caused_by_an_interrupt_are_not_reported(interrupt: type[BaseException]) -> None:
-    """Spark answers Ctrl-C by cancelling its jobs; errors of these are not reported."""
+    """After Ctrl-C, Spark cancels its jobs, which then fail. The interrupt is raised instead of their errors."""
     error = OSError("cancelled")
     error.__context__ = interrupt()
     with pytest.raises(interrupt):
@@ -241,7 +241,10 @@ def test_errors_caused_by_an_interrupt_are_not_reported(interrupt: type[BaseExce
 
 
 def test_profile_names_the_options_for_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the option that allows more; both options have the names of the configuration's keys."""
+    """If files lie outside of the table's folder, the error of `profile` names `--allow`.
+
+    `--allow` and `--restrict-to-table-root` have the effects of the configuration's keys.
+    """
     add = {"path": "s3://other/lake/p=1/x.parquet", "partitionValues": {}, "size": 1, "modificationTime": 1}
     schema = {"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]}
     actions = [
@@ -269,5 +272,5 @@ def test_profile_names_the_options_for_ranges(tmp_path: Path, monkeypatch: pytes
 
 
 def test_profile_of_a_catalog_name_suggests_a_command() -> None:
-    """The error has the command to use, instead of one about an unknown kind of URL."""
+    """The error suggests `metastore init`. It does not say that the kind of URL is unknown."""
     assert "`metastore init`" in error_of(run("profile", "catalog://lake/sales.orders"))

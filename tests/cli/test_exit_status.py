@@ -58,7 +58,10 @@ def test_a_wrong_option_is_bad_usage(published: Path, command: str) -> None:
 
 @pytest.mark.parametrize("command", sorted(_ARGUMENTS))
 def test_an_error_is_no_failed_check(published: Path, command: str) -> None:
-    """The configuration is unreadable or, for commands without one, the table does not exist."""
+    """A command whose configuration is unreadable has the status of errors, which differs from that of failed checks.
+
+    For commands that need no configuration, the table does not exist.
+    """
     if command not in _NO_CONFIGURATION:
         published.write_text("root: [")
     done = run(command, *_ARGUMENTS[command].split(), config=published)
@@ -100,7 +103,7 @@ _LOOKUPS = [
 
 @pytest.mark.parametrize("command", _LOOKUPS)
 def test_a_version_has_one_grammar(published: Path, command: str) -> None:
-    """Number, snapshot and time select the same version, and another one than the newest."""
+    """`--version` accepts a number, a snapshot or a time. Here all of them select the version before the newest."""
     arguments = [*command.split(), "--json"]
     older = run(*arguments, "--version", "1", config=published)
     newest = run(*arguments, config=published)

@@ -96,7 +96,10 @@ def test_a_large_table_is_judged_by_its_schema(folder: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("small", [True, False])
 def test_no_value_filter_inside_lists_and_maps(folder: Path, monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
-    """Predicates cannot name elements and keys, but can name the fields of a struct."""
+    """`init` suggests a value filter only for the field of a struct.
+
+    Predicates cannot refer to elements of lists, or to keys and values of maps.
+    """
     if not small:
         monkeypatch.setattr(engine, "_SMALL_BYTES", 1)
     numbers = range(100)
@@ -112,7 +115,7 @@ def test_no_value_filter_inside_lists_and_maps(folder: Path, monkeypatch: pytest
 
 
 def test_names_that_differ_only_in_case_or_punctuation_are_numbered(folder: Path) -> None:
-    """The configuration would be refused otherwise."""
+    """Without the number, the written configuration would be refused."""
     for name in ("Day-Orders", "day_orders"):
         (folder / name).mkdir()
         pq.write_table(_rows(), folder / name / "a.parquet")
@@ -157,7 +160,7 @@ def test_options_of_readers_are_written(folder: Path) -> None:
 @example("~", ".inf")
 @example("${x}", "${x}")
 def test_any_location_and_column_can_be_read_again(name: str, column: str) -> None:
-    """YAML returns the text that was written, whatever characters it has."""
+    """The written configuration has the same location and column name, whatever their characters."""
     uri = f"s3://bucket/{name}"
     item = starting_config.Suggestion(column, "{value_filter: on}", "reason", active=True)
     result = starting_config.TableProposal(
@@ -174,7 +177,10 @@ def test_any_location_and_column_can_be_read_again(name: str, column: str) -> No
 
 
 def test_many_columns_are_suggested_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So many columns would be merged with Spark, which `init` does not start."""
+    """A table of many columns is not profiled, because their statistics would be merged with Spark.
+
+    `init` does not start Spark, so suggestions follow from the names of the columns alone.
+    """
     monkeypatch.setattr(engine, "_SMALL_MERGE", 3)
     (tmp_path / "t").mkdir()
     pq.write_table(pa.table({f"c{at}": [1] for at in range(5)} | {"email": ["a"]}), tmp_path / "t" / "1.parquet")

@@ -43,7 +43,10 @@ def test_history_as_text(published: Path, arguments: list[str]) -> None:
 def test_a_chart_has_the_last_versions(
     known: range, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A terminal of 80 cells has room for 66 versions. The statistic may be unknown in all of them."""
+    """The chart has as many of the last versions as fit the terminal: 66 for a width of 80.
+
+    The statistic may be unknown in all of these.
+    """
     moment = datetime(2024, 1, 1, tzinfo=UTC)
     points = [
         HistoryPoint(number, "s", moment, float(number) if number in known else None, "exact") for number in range(100)

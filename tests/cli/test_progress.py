@@ -73,8 +73,9 @@ def test_progress_line() -> None:
 
 
 def test_progress_and_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line shows the progress of all chunks if there is room; the remaining time is extrapolated from what was
-    read.
+    """The line shows the progress of all chunks, if there is room.
+
+    The remaining time is extrapolated from the bytes that were read.
     """
     wide, narrow = (frame(EVENTS[7], width) for width in (160, 80))
     assert "t: profiling (chunk 2 of 5)" in wide

@@ -15,7 +15,7 @@ from metastore_assets.cli.spark import LazySpark
 def test_the_log_of_an_interrupted_call_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, interrupted: bool
 ) -> None:
-    """An interrupt during a call to Spark raises an error of the call, but is no failure of Spark."""
+    """An interrupt makes a call to Spark fail. This is no failure of Spark, so its log is removed."""
 
     def failing(*_: object, **__: object) -> None:
         if not interrupted:

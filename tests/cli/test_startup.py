@@ -79,7 +79,7 @@ def test_reading_imports_nothing_large(published: Path) -> None:
 
 
 def test_reading_statistics_imports_no_value_counts(published: Path) -> None:
-    """`show` costs little more than twice the import of Arrow, so any import of that size would show."""
+    """`show` takes little more than twice the time to import Arrow, so each further large import would slow it down."""
     modules_imported = imported("show", "orders", folder=published.parent)
     unwanted = {"asyncio", "multiprocessing", "numpy.ma", "obstore", "polars", "pyarrow.compute", "pyarrow.dataset"}
     assert modules_imported & {*LARGE, *unwanted, "sqlglot", "subprocess"} == set()
@@ -110,7 +110,7 @@ def test_help_imports_nothing_at_all(tmp_path: Path, arguments: list[str]) -> No
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists() or (os.cpu_count() or 1) < 2, reason="cannot be seen here")
 def test_numpy_starts_threads_only_on_request() -> None:
-    """BLAS would start one per core, which takes a part of each command's time."""
+    """By default, numpy's BLAS starts a thread per core, which takes a part of each command's time."""
     program = (
         "import os; from metastore_assets.startup import limit_blas_threads; limit_blas_threads(); "
         "import numpy; print(len(os.listdir('/proc/self/task')))"
@@ -215,7 +215,7 @@ def test_a_process_ends_after_all_exit_functions() -> None:
 
 
 def test_a_process_without_a_status_ends_normally() -> None:
-    """This is the case after an unexpected error."""
+    """After an unexpected error, no status is set, and Python destroys all objects as usual."""
     done = _ended(_ENDING + "raise ValueError('unexpected')")
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1] == "taken apart"

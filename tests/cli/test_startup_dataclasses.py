@@ -43,7 +43,15 @@ def _shared_methods(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _make(package: str, names: str, parameters: dict[str, bool], body: dict[str, Any], options: dict[str, Any]) -> type:
-    """Make a dataclass of a package, with fields of some names. The options are those of its last field."""
+    """Make a dataclass.
+
+    Args:
+        package: The package of its module.
+        names: The names of the fields, one character each.
+        parameters: The arguments of the decorator.
+        body: Further attributes of the class.
+        options: The arguments of `field` for the last field.
+    """
     fields = {names[-1]: dataclasses.field(**options)} if names and options else {}
     namespace = {**body, **fields, "__annotations__": dict.fromkeys(names, object), "__module__": f"{package}.example"}
     made: type = dataclasses.dataclass(**parameters)(type("Example", (), namespace))

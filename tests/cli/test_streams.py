@@ -42,7 +42,10 @@ finally:
 
 
 def test_closed_streams_are_dev_null_for_children() -> None:
-    """A file that a child opens would get the number of a closed stream, and then the child's output."""
+    """Closed streams are replaced by /dev/null. Otherwise, a file that a child opens would get the number of a stream.
+
+    The child's output would then be written to this file.
+    """
     command = ["sh", "-c", 'exec "$@" <&- >&-', "sh", sys.executable, "-c", _PROGRAM_WITH_CHILD]
     ended = subprocess.run(command, text=True, stderr=subprocess.PIPE, check=False, timeout=120)
     assert (ended.returncode, ended.stderr) == (0, "False False\n")

@@ -115,7 +115,7 @@ EVERYTHING = [*ALWAYS, "NaN", "5 %", "95 %", "mean", "std dev", "distribution"]
 
 
 def headings(line: str) -> set[str]:
-    """Return the headings in a line; some contain a blank, and one is the end of another."""
+    """Return the headings in a line. Some headings contain a blank, and one heading is the end of another one."""
     return {heading for heading in EVERYTHING if re.search(rf"(?<![\d\w]){heading}(?!\w)", line)}
 
 
@@ -129,7 +129,7 @@ def headings(line: str) -> set[str]:
     ],
 )
 def test_statistics_fit_the_terminal(published: Path, width: int, shown: list[str]) -> None:
-    """No line is longer than the terminal is wide; omitted columns are reported, with how to see them."""
+    """No line is wider than the terminal. A line names the omitted statistics and the options that show them."""
     plain = _STYLE.sub("", on_terminal("show", "orders", folder=published.parent, width=width))
     lines = plain.splitlines()
     assert max(map(len, lines)) <= width
@@ -147,7 +147,7 @@ def test_a_narrow_terminal_wraps_no_line(published: Path, command: str) -> None:
 
 
 def test_named_columns_are_shown_completely(published: Path) -> None:
-    """They are split into several tables if necessary."""
+    """The columns named with `--columns` are shown with all statistics, in several tables if necessary."""
     columns, width = "id,price,ratio,state,day,at,blob", 80
     named = _STYLE.sub("", on_terminal("show", "orders", "--columns", columns, folder=published.parent, width=width))
     assert "not shown" not in named
@@ -198,7 +198,10 @@ _COLUMNS = st.lists(
 
 @given(_COLUMNS, st.data(), st.integers(20, 120))
 def test_any_grid_fits(columns: list[tuple[str, bool]], data: st.DataObject, width: int) -> None:
-    """No line is wider than the terminal, unless numbers or a single column are; hidden columns are reported."""
+    """No line is wider than the terminal, except if its numbers or its only column do not fit.
+
+    The output names the hidden columns.
+    """
     cells = [st.integers(0, 10**9).map(str) if right else _CELLS for _, right in columns]
     rows = data.draw(st.lists(st.tuples(*cells), max_size=4))
     less_important = data.draw(st.lists(st.sampled_from([heading for heading, _ in columns]), max_size=6))
@@ -220,7 +223,7 @@ def test_any_grid_fits(columns: list[tuple[str, bool]], data: st.DataObject, wid
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_many_bins_make_a_chart(published: Path, width: int) -> None:
-    """It fills most of the width, has its greatest frequency at the axis, and its edges below."""
+    """The chart fills most of the width. The greatest frequency is at the axis, and the edges of bins are below."""
     output = _STYLE.sub(
         "", on_terminal("histogram", "orders", "id", "--bins", "60", folder=published.parent, width=width)
     )
@@ -246,7 +249,7 @@ def test_text_is_readable_without_utf_8(published: Path) -> None:
 
 
 def test_a_plan_names_columns_whose_types_change(capsys: pytest.CaptureFixture[str]) -> None:
-    """The plan has the types and the files."""
+    """The plan has the old and the new type of such a column, and the value and file that caused the change."""
     fragments, partitions = (
         {"added": 1, "removed": 0, "unchanged": 0, "profiled": 1},
         {"changed": 1, "removed": 0, "total": 1},

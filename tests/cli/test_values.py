@@ -71,7 +71,10 @@ def test_where(published: Path) -> None:
 
 
 def test_show_has_singletons_and_entropy(published: Path) -> None:
-    """A table always has them, a partition if columns are named, and a column without value counts never."""
+    """`show` prints them for a table. For a partition, it prints them if `--columns` is given.
+
+    A column without stored value counts has none.
+    """
     columns = {row["column"]: row for row in run_json("show", "orders", config=published)["columns"]}
     assert (columns["big"]["singleton_count"], columns["big"]["duplicate_count"]) == (COUNT, 0)
     assert columns["big"]["entropy"] == pytest.approx(8.6438561898)
@@ -86,7 +89,7 @@ def test_show_has_singletons_and_entropy(published: Path) -> None:
 
 
 def test_compact(published: Path) -> None:
-    """Plain value counts in a file each are compacted; a second call has nothing to do."""
+    """Value counts are compacted into a plain Parquet file. A second call finds nothing to do."""
     done = run_json("compact", "orders", config=published)
     assert (done["published"], done["version"], done["ranks"]) == (True, 3, None)
     assert done["files"] == done["files_before"]
@@ -158,7 +161,10 @@ def test_errors_name_the_policy_that_stores_it(small: Path) -> None:
 
 
 def test_a_missing_run_is_named_and_rebuilt(small: Path) -> None:
-    """Commands that need the run name it; the version stays, and other commands work."""
+    """A run is a file of the value counts. If it is missing, commands that need it say to run `refresh --full`.
+
+    The version stays. After `refresh --full`, these commands work again.
+    """
     for path in (small.parent / "root" / "t" / "value_counts").glob("*.parquet"):
         path.unlink()
     for command in (

@@ -111,7 +111,10 @@ def both_at_work(session: SparkSession) -> None:
 def test_a_worker_dies_while_it_profiles_and_one_while_it_reduces(
     cluster: Cluster, session: SparkSession, slow_log: Path, lake: Lake
 ) -> None:
-    """One refresh loses a worker while it profiles, the next while it merges. Both equal a refresh without Spark."""
+    """One refresh loses a worker while it profiles, and the next one loses a worker while it merges.
+
+    The statistics equal those of a refresh without Spark.
+    """
     both_at_work(session)
     config = lake.config()
     with everything_on_spark():

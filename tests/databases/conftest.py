@@ -1,4 +1,4 @@
-"""An Iceberg catalog per test."""
+"""A fixture: a new Iceberg catalog for each test."""
 
 from __future__ import annotations
 

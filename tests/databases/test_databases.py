@@ -33,7 +33,7 @@ def _expanded(config: MetastoreConfig, *members: DatabaseListing) -> tuple[dict[
 
 
 def test_tables_are_named_by_database_and_name() -> None:
-    """Names match patterns in any case; separately configured tables keep their names."""
+    """The patterns of a database ignore case. A table that is also configured separately has the name given there."""
     config = _config(
         {"catalog": "prod", "database": "sales", "only": ["fact_*", "dim"], "except": "*_OLD", "columns": {"x": {}}},
         tables=({"name": "mine", "catalog": "prod", "table": "sales.fact_b"},),
@@ -67,13 +67,16 @@ def test_hive_and_glue_ignore_case(type_: str) -> None:
 
 
 def test_checks_of_a_database_may_have_an_escaped_reference() -> None:
-    """`$${` is replaced once: the tables of the database have the same checks."""
+    """`$${` becomes `${` once. The tables of the database have the same checks as the database."""
     database = DatabaseConfig(catalog="default", database="b", checks=({"row_count": 1, "partitions": "x=$${y}"},))
     assert database.table("t").checks == database.checks == ({"row_count": 1, "partitions": "x=${y}"},)
 
 
 def test_two_tables_with_the_same_name_are_both_skipped() -> None:
-    """They are in two databases, differ in spelling, or one is configured separately; other tables are not affected."""
+    """Names also count as the same if they differ only in case or punctuation.
+
+    One of the two tables may be configured separately, and is then used. Other tables are not affected.
+    """
     config = _config(
         {"catalog": "prod", "database": "sales", "name": "{table}"},
         {"catalog": "prod", "database": "shop", "name": "{table}"},
@@ -112,7 +115,7 @@ def test_tables_with_invalid_names_are_skipped() -> None:
 @given(st.lists(st.tuples(st.sampled_from(("a", "b", "a_b")), st.text("ab_-1", min_size=1, max_size=4)), max_size=12))
 @settings(max_examples=max(20, settings().max_examples // 5))
 def test_no_two_tables_have_one_name(locations: list[tuple[str, str]]) -> None:
-    """Names differ by more than case and punctuation, and each belongs to one table."""
+    """No two tables have names that differ only in case or punctuation, and each name belongs to one table."""
     config = _config(*({"catalog": "prod", "database": name} for name in ("a", "b", "a_b")))
     members = [
         DatabaseListing(f"prod.{name}", {table: "files" for database, table in locations if database == name})
@@ -193,7 +196,10 @@ def test_tables_may_be_added_and_removed(lake: Lake) -> None:
 
 
 def test_entries_of_one_database_share_its_record(lake: Lake) -> None:
-    """They are listed in parallel. Each adds its tables to the record, whichever writes last."""
+    """The record is the stored listing of a database. Several entries of a configuration may include its tables.
+
+    They are listed in parallel, and each adds its tables to the record, whichever writes last.
+    """
     names = {f"t{number}" for number in range(4)}
     for name in names:
         lake.add(name)
@@ -213,7 +219,10 @@ def test_entries_of_one_database_share_its_record(lake: Lake) -> None:
 
 
 def test_patterns_may_change_after_a_listing(lake: Lake) -> None:
-    """The record has tables that no entry included, so definitions have them before the next listing."""
+    """The stored listing also has tables that matched no pattern.
+
+    After a change of the patterns, definitions have these tables without another listing.
+    """
     lake.add("fact_sales")
     lake.add("dim_shop")
     list_databases(lake.config(only="fact_*"))
@@ -255,7 +264,7 @@ def test_a_missing_database_is_distinguished_from_a_dropped_one(lake: Lake) -> N
 
 
 def test_a_catalog_that_does_not_answer_times_out(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The listings of other databases are complete."""
+    """After the timeout, the listing of that database has an error. The listings of other databases are complete."""
     never = threading.Event()
     lake.add("orders")
     config = lake.config(databases=("sales", "slow"))

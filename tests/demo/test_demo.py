@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def demo(folder: Path, *options: str) -> str:
-    """Run the demo on little data in a folder with its configuration; return its output. All its runs must succeed."""
+    """Run the demo on little data in a folder, and return its output. Assert that it and all its runs succeed."""
     shutil.copy(REPOSITORY / "metastore.yaml", folder)
     done = subprocess.run(
         [sys.executable, "-m", "scripts.demo", *options, "--scale", "0.002"],
@@ -34,8 +34,10 @@ def demo(folder: Path, *options: str) -> str:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_demo_runs_and_agrees_with_scans(tmp_path: Path) -> None:
-    """Status 0 on little data means that every refresh recomputed exactly what its commit changed, and that the numbers
-    equal those of other engines. Earlier content of the demo's folder is removed.
+    """The demo ends with status 0.
+
+    So every refresh recomputed exactly what its commit changed, and the numbers equal those of other engines. Earlier
+    content of the demo's folder is removed.
     """
     old = tmp_path / "demo" / "old"
     old.mkdir(parents=True)
@@ -54,7 +56,7 @@ def test_the_demo_runs_in_a_bucket_and_shows_no_secret(tmp_path: Path) -> None:
 
 
 def test_the_demo_removes_only_its_folder(tmp_path: Path) -> None:
-    """With a configuration whose root lies elsewhere, it stops before it removes or writes anything."""
+    """If the root of the configuration is in another folder, the demo ends before it removes or writes anything."""
     (tmp_path / "metastore.yaml").write_text("root: ./other/metastore\n", encoding="utf-8")
     user_file = tmp_path / "demo" / "kept"
     user_file.mkdir(parents=True)

@@ -90,7 +90,7 @@ class EmrSetup:
 
 @contextmanager
 def start_emr(way: str) -> Iterator[EmrSetup]:
-    """Start a simulated AWS for several tests; each uses `with_new_folder`."""
+    """Start a simulated AWS for several tests. Each test calls `with_new_folder` to get a folder."""
     with pytest.MonkeyPatch.context() as patch, emr_server(way) as endpoint:
         for name, value in {**OF_THIS_PROCESS, "AWS_ENDPOINT_URL": endpoint}.items():
             patch.setenv(name, value)
@@ -102,7 +102,7 @@ def start_emr(way: str) -> Iterator[EmrSetup]:
 
 
 def with_new_folder(cloud: EmrSetup) -> EmrSetup:
-    """Write a table of two days in a new folder."""
+    """Return a setup with a new folder, in which a table of two days has been written."""
     setup = EmrSetup(cloud.endpoint, cloud.application, uuid.uuid4().hex, cloud.s3, cloud.emr)
     setup.write(1, 2)
     return setup

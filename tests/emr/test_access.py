@@ -44,7 +44,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str | None]]:
 def test_credentials_are_requested(
     requests: list[str | None], s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The token is in a variable, which obstore itself does not send."""
+    """The request has the token of the environment variable. The library obstore alone would not send this token."""
     options = {name: value for name, value in s3_options.items() if "access_key" not in name}
     monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "a token")
     store = ObjectStore("s3://metastore/of-a-container", options)
@@ -56,7 +56,7 @@ def test_credentials_are_requested(
 def test_explicit_settings_have_priority(
     requests: list[str | None], s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Storage options, the environment, and a token file (which obstore reads itself) are used first."""
+    """The metadata host is not asked if storage options or the environment have credentials, or name a token file."""
     assert "credential_provider" in obstore_arguments("s3", ())
     assert "credential_provider" not in obstore_arguments("gs", ())
     assert "credential_provider" not in obstore_arguments("s3", s3_options.items())

@@ -106,13 +106,13 @@ def test_settings_from_variables_are_checked_when_resolved(tmp_path: Path, monke
 
 
 def test_other_engines_ignore_the_section(tmp_path: Path) -> None:
-    """The section may stay when another engine is tried."""
+    """With another engine, the section `emr_serverless` may stay in the file, so that users can try the engine."""
     for engine in ("spark", "auto"):
         assert load_config(config_file(tmp_path, engine=engine, root="./metastore")).engine == engine
 
 
 def test_the_command_refuses_the_engine(tmp_path: Path) -> None:
-    """The error names the alternative, before any request is sent."""
+    """The commands send no request. The error names the command to use instead."""
     file = config_file(tmp_path)
     sent_request = "metastore backfill sales --via dagster"
     assert sent_request in error_of(run("refresh", "sales", config=file))
@@ -122,7 +122,7 @@ def test_the_command_refuses_the_engine(tmp_path: Path) -> None:
 
 
 def test_a_request_holds_the_configured_table() -> None:
-    """It has columns, conditions, options and catalog, but no settings for Dagster only."""
+    """The request has the table's columns, conditions, options and catalog, and no settings that only Dagster uses."""
     table = {
         "name": "sales",
         "catalog": "prod",
@@ -206,7 +206,10 @@ def test_texts_arrive_unchanged(text: str) -> None:
 
 
 def test_errors_have_their_class_after_a_round_trip() -> None:
-    """This works for errors that are constructed from a message."""
+    """An error of the job has the same class in the run, if its class is constructed from a message alone.
+
+    Otherwise it is a MetastoreError.
+    """
     for error, kind in ((CorruptionError("x"), CorruptionError), (FragmentError("x", path="p"), MetastoreError)):
         back = JobAnswer(kind=type(error).__name__, message="x").to_error("job 1")
         assert (type(back), str(back)) == (kind, "x (job 1)")
@@ -218,22 +221,23 @@ def test_errors_have_their_class_after_a_round_trip() -> None:
 
 
 def test_a_job_of_another_release_is_refused() -> None:
-    """It is refused before any data is read, because this release would not use the version that it publishes."""
+    """The job ends before it reads data, because the release that requested it would not use the published version."""
     sent_request = replace(request(), version="0.0.1, profiles 1")
     with pytest.raises(ConfigError, match=r"\bsales\b.*metastore-assets 0.*0\.0\.1"):
         _refresh(sent_request, print)
 
 
 def test_tags_are_valid_for_aws() -> None:
-    """Dagster derives a tag from the run's partition."""
+    """Characters that AWS does not allow are replaced. A tag may be a partition key, which may have such characters."""
     assert tag_value("day=2024-01-01/country=A%26B") == "day=2024-01-01/country=A_26B"
     assert tag_value("é" * 300) == "_" * 256
     assert tag_value("me@example.com: a+b_c.d") == "me@example.com: a+b_c.d"
 
 
 def test_our_parameters_are_on_the_command_line() -> None:
-    """Our own settings are on the command line, as AWS shows it; users' Spark settings are where they need no
-    quoting.
+    """Spark properties that every job needs are on the command line of the job.
+
+    Those of users are passed as `spark-defaults`, where values need no quotes.
     """
     over = {
         "emr_serverless": {

@@ -133,7 +133,7 @@ def test_a_cancelled_run_cancels_its_job(
 
 @pytest.mark.long
 def test_an_error_of_aws_fails_the_run(cloud: EmrSetup, instance: DagsterInstance) -> None:
-    """A missing application is named."""
+    """If the EMR application does not exist, the run's error has its name and AWS's error."""
     config = cloud.config(application="00none")
     job = build_metastore_definitions(config).resolve_job_def("sales_refresh")
     with pytest.raises(Failure, match=r"'sales'.*00none.*ResourceNotFound"):
@@ -143,7 +143,11 @@ def test_an_error_of_aws_fails_the_run(cloud: EmrSetup, instance: DagsterInstanc
 
 @pytest.mark.long
 def test_the_job_resolves_secrets(cloud: EmrSetup, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job resolves its own; if one is missing, the run reports it before the launch, or the job does."""
+    """The job reads the secrets from AWS Secrets Manager.
+
+    If the configuration names no secret for a variable, the run fails before the launch. If AWS has no such secret, the
+    job fails.
+    """
     hidden = {"columns": {"amount": {"values": "hidden"}}}
     monkeypatch.setenv("METASTORE_HIDDEN_KEY", "k" * 40)
     without = build_metastore_definitions(cloud.config(hidden, engine="auto")).resolve_job_def("sales_refresh")
