@@ -253,6 +253,7 @@ def _run(instance: DagsterInstance, table: str, run_id: str) -> DagsterRun:
 
 
 def _failed_checks(instance: DagsterInstance, run_id: str) -> tuple[str, ...]:
+    """Return the names of the checks that failed in a run."""
     failed = []
     for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.ASSET_CHECK_EVALUATION).records:
         event = record.event_log_entry.dagster_event

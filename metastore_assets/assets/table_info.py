@@ -109,6 +109,7 @@ def look_up_tables(config: MetastoreConfig, tables: Sequence[str], timeout: floa
     lock = threading.Lock()
 
     def pending_names() -> Iterator[str]:
+        """Yield the names that no thread has taken yet."""
         while True:
             with lock:
                 name = next(names, None)

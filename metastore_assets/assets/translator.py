@@ -139,6 +139,7 @@ class MetastoreTranslator:
 
 
 def _description(asset: MetastoreAsset) -> str:
+    """Return the description of an asset, in Markdown."""
     if asset.kind == "source":
         return _SOURCE.format(uri=code_markdown(redact(asset.table.uri)))
     table = code_markdown(asset.table.name)

@@ -52,6 +52,7 @@ class CurrentCheck:
         return (self._snapshot.id, self._snapshot.committed_at) == (version.snapshot, version.committed_at), None
 
     def _request(self) -> None:
+        """Ask the table's format for the current snapshot. Store the snapshot, or the reason why there is none."""
         from metastore_assets.formats import MetadataCache, open_table_format
         from metastore_assets.store.versions import versions_of
 

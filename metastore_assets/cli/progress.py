@@ -188,6 +188,7 @@ class ProgressLine:
             self._live.refresh()
 
     def _update_estimated_end(self, read: int, remaining: int) -> None:
+        """Extrapolate the end from the speed so far. If fewer bytes are read than before, start anew."""
         now = time.monotonic()
         if self._first_read is None or read < self._bytes_read:
             self._first_read = now, read

@@ -49,6 +49,7 @@ class RunningTasks:
         self._closed.set()
 
     def _watch(self, tracker: Any) -> None:
+        """Count the tasks of running jobs again and again, until the object is closed."""
         while not self._closed.wait(_POLL_SECONDS):
             try:
                 jobs = [job for job in tracker.getActiveJobsIds() if job > self._newest_ignored_job]

@@ -56,6 +56,7 @@ def version_values(key: str, names: Sequence[str], types: Sequence[str]) -> Part
 
 
 def _normalize(value: str, type_: str) -> str | None:
+    """Return a value in a form to compare: None for null, and integers without leading zeros."""
     if value == NULL_VALUE:
         return None
     try:

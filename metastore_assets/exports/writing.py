@@ -136,6 +136,7 @@ def _unmatched_note(patterns: Sequence[str]) -> list[str]:
 
 
 def _state(entry: ExportEntry, table: TableConfig, lookup: Table) -> ExportResult:
+    """Return the state of an export: whether the target has the statistics of the version."""
     target = entry.open(table)
     mark = target.status()
     if mark is None:

@@ -260,6 +260,7 @@ def _decode_object(data: bytes, names: _Names) -> dict[str, bytes]:
 
 
 def _offsets(items: Sequence[bytes], size: int) -> bytes:
+    """Return the encoded offset of each item, and then the end of the last item."""
     position = 0
     parts = [position.to_bytes(size, "little")]
     for item in items:

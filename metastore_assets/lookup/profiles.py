@@ -338,6 +338,7 @@ class ProfileReader:
         return -1 if first is None else self._positions.get(first, -1)
 
     def _frequency_file(self, index: int) -> SectionReader:
+        """Return a file of value counts, which is opened at most once."""
         file = self._frequency_files.get(index)
         if file is None:
             path = self._files.frequencies[index]

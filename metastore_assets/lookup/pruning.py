@@ -189,6 +189,7 @@ class Pruner:
         return self._value_filters.may_contain(leaf.column.field_id, cls, hashes.tolist(), keys)
 
     def _distribution(self, column: BoundColumn) -> _ColumnDistribution:
+        """Return the distribution of a column, from a cache of bounded size."""
         distribution = self._distributions.get(column.path)
         if distribution is None:
             distribution = _ColumnDistribution(self._profiles, self._value_counts, column.path)

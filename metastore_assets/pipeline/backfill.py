@@ -202,6 +202,7 @@ def local_processor(
     before = Progress(table.name, "profile")
 
     def process(chunk: Chunk, part: str) -> ChunkResult:
+        """Process a chunk, and report its progress in addition to that of the previous chunks."""
         nonlocal before
         # `before`: the progress after the previous chunk. Progress of this chunk is added to it.
         latest, begun = before, before

@@ -289,6 +289,7 @@ class VersionBuilder:
         return Child(entry.key, entry.files, entry.spec_id, matches_spec, entry.row_count)
 
     def _partition_group(self, partition: PartitionPlan) -> MergeGroup:
+        """Return the merge that a partition needs: its children before and now, and its published result."""
         before = [self._child(entry) for entry in partition.before]
         now = [self._child(self._fragments_by_id[id_]) for id_ in partition.fragments]
         children, published = GroupChildren.between(before, now), partition.published

@@ -340,6 +340,7 @@ class _Planner:
         self._pending = versions.pending()
 
     def plan_current(self) -> Plan:
+        """Plan from the difference to the newest version or, if it is unknown, from the snapshot."""
         try:
             return self.plan_from_difference()
         except NoDiffError as error:
@@ -434,6 +435,7 @@ class _Planner:
             return None
 
     def first_version_totals(self) -> FirstVersionTotals | None:
+        """Return the result of the function `first_version_totals`."""
         if self._base is not None or self._number > 1:
             return None
         stream = self._format.stream()
@@ -458,6 +460,7 @@ class _Planner:
         return FirstVersionTotals(stream.metadata, partitions, unread)
 
     def plan_first_partitions(self, keys: Collection[str]) -> Plan | None:
+        """Return the result of the function `plan_first_partitions`."""
         if self._base is not None or self._number > 1:
             return None
         stream = self._format.stream()
@@ -523,6 +526,7 @@ class _Planner:
         return spec, dropped_columns
 
     def _plan(self, changes: SnapshotChanges, spec: ProfileSpec, dropped_columns: tuple[str, ...]) -> Plan:
+        """Make the plan for some changes of fragments."""
         base, attempt = self._base, self._attempt
         added = [fragment.id for fragment in changes.added]
         inputs = PlanInputs(

@@ -175,6 +175,7 @@ def _policy_lookup(policies: dict[str, ResolvedPolicy]) -> Callable[[str], Resol
 
 
 def _read_matching(reader: FragmentReader, field: pa.Field, row_mask: npt.NDArray[np.bool_]) -> Iterator[pa.Array]:
+    """Yield the values of a column in the rows that `row_mask` selects."""
     start = 0
     for chunk in reader.read(field, encoded=True):
         mask = row_mask[start : start + len(chunk)]

@@ -194,6 +194,7 @@ class _LeafProfiler:
             return ColumnProfile(replace(row, type_class=None, reason=str(error)), None, None)
 
     def _with_distinct_count(self, row: ColumnStatistics) -> ColumnStatistics:
+        """Return `row` with the distinct count of a hidden column. Other columns are unchanged."""
         if self._hidden is None:
             return row
         try:

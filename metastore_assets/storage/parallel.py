@@ -51,6 +51,7 @@ def interruptible_map(function: Callable[[Item], Result], items: Iterable[Item])
         queue.put(task)
 
     def work() -> None:
+        """Call the function for items of the queue until it is empty."""
         while True:
             try:
                 future, item = queue.get_nowait()

@@ -101,6 +101,7 @@ class SortedRuns:
         return rows
 
     def _write_run(self) -> None:
+        """Sort the rows in memory, and append them to the temporary file as one run."""
         rows = self._sorted_rows()
         if self._file is None:
             self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (`close` closes it)
@@ -119,6 +120,7 @@ class SortedRuns:
         self._tables, self._bytes = [], 0
 
     def _read_run(self, start: int, end: int) -> Iterator[pa.Table]:
+        """Yield the batches of the run between two positions in the temporary file."""
         assert self._file is not None
         while start < end:
             size = int.from_bytes(os.pread(self._file.fileno(), _SIZE_BYTES, start), "little")

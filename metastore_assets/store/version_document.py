@@ -249,6 +249,7 @@ def _profile_files(fields: Mapping[str, Any]) -> ProfileFiles:
 
 
 def _value_counts(value: object) -> ValueCountFiles:
+    """Return the files of value counts from their JSON, after a check of its types."""
     fields = json_fields.mapping(value, "value_counts")
     return ValueCountFiles(
         json_fields.path(fields["state"], "value_counts.state"),

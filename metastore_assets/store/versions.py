@@ -339,6 +339,7 @@ class VersionStore:
         retained = tuple(f"{folder}/" for folder in (PENDING, HISTORY, *(() if self.numbers() else (STAGED,))))
 
         def referenced(numbers: Sequence[int]) -> Iterator[pa.Array]:
+            """Yield the paths that versions and pending files refer to. Without `numbers`, all versions count."""
             if not numbers:
                 # Staged versions are removed once the first version is published, so its number is read after them.
                 # The next refresh does not use those of an earlier release.

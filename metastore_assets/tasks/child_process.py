@@ -229,6 +229,7 @@ def _end_all() -> None:
 
 
 def _disown_all() -> None:
+    """Forget all children after a fork, because they belong to the parent process."""
     global _lock  # Another thread may have held it when the process was forked.
     _lock = threading.Lock()
     _idle.clear()

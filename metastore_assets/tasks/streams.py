@@ -79,6 +79,7 @@ def stream_parallel(
     items: Queue[_Message] = Queue(2 * processes)
 
     def work() -> None:
+        """Put the items of one child's tasks into the queue, and then the end or the error."""
         message = _Message()
         try:
             for item in _stream_child(function, remaining, threads, children):

@@ -183,6 +183,7 @@ def _walk(
 
 
 def _make_unique(path: str, taken: set[str]) -> str:
+    """Return a path that is not taken, and add it to `taken`."""
     unique, twin = path, 1
     while unique in taken:
         twin += 1

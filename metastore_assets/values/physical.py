@@ -264,6 +264,7 @@ def _decimal_series(array: pa.Array, cls: TypeClass) -> pl.Series:
 
 
 def _decimals(series: pl.Series, type: pa.DataType) -> pa.Array:
+    """Convert unscaled integers to an array of the decimal type `type`."""
     if series.dtype == pl.Int128:
         unscaled = _combine_chunks(series.cast(pl.Decimal(38, 0)).to_arrow())
         return pa.Array.from_buffers(type, len(series), [None, unscaled.buffers()[1]], offset=unscaled.offset)

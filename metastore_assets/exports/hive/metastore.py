@@ -174,6 +174,7 @@ class HiveTable(RegisteredTable):
                     self.client.delete_partition_column_statistics(*arguments)
 
     def _stored(self, columns: Sequence[str]) -> list[ColumnStatisticsObj]:
+        """Return the statistics that the metastore has for columns of the table."""
         from hive_metastore.ttypes import TableStatsRequest
 
         stored: list[ColumnStatisticsObj] = []

@@ -341,6 +341,7 @@ def typed_constant(value: Value) -> Constant:
 
 
 def _pattern(segment: str) -> re.Pattern[str]:
+    """Return a regular expression for one folder of a template. It has a group for each placeholder."""
     parts = []
     end = 0
     for match in _PLACEHOLDER.finditer(segment):

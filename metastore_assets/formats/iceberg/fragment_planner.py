@@ -284,6 +284,7 @@ class IcebergFragmentPlanner:
         return self._shared[deletes.digest]
 
     def _position_deletes(self, entry: FileEntry) -> PositionDeletes:
+        """Return the reader of a file of position deletes. A file always has the same reader."""
         key = entry.path, entry.content_offset
         if key not in self._position_files:
             location, path = self.files.locate(entry.path)
@@ -293,6 +294,7 @@ class IcebergFragmentPlanner:
         return self._position_files[key]
 
     def _equality_deletes(self, entry: FileEntry) -> EqualityDeletes:
+        """Return the reader of a file of equality deletes. A file always has the same reader."""
         if entry.path not in self._equality_files:
             location, path = self.files.locate(entry.path)
             keys = tuple(self._key_field(entry, field_id) for field_id in sorted(entry.equality_ids))

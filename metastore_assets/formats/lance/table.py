@@ -68,6 +68,7 @@ class LanceFormat(TableFormat):
             return retry_while_files_are_removed(self._current)
 
     def _current(self) -> SnapshotReference:
+        """Return the requested version with its commit time, which is cached."""
         version = self._requested_version()
         identity = [version.id, *version.manifest]
         cached = self._cache.get(self._time_key, json.loads)

@@ -302,6 +302,7 @@ def _read_exactly(stream: io.BufferedReader, size: int) -> bytes:
 
 
 def _read_varint(stream: io.BufferedReader) -> int:
+    """Read an integer in Avro's zigzag encoding of variable length."""
     value = 0
     for position in range(_LONGEST_VARINT):
         byte = _read_exactly(stream, 1)[0]

@@ -239,6 +239,7 @@ class _ValueSkipper:
         self._position += length
 
     def _read_varint(self) -> int:
+        """Read an integer in Avro's zigzag encoding of variable length."""
         value = shift = 0
         while True:
             byte = self._data[self._position]

@@ -179,6 +179,7 @@ class Clock:
         return offsets
 
     def _offsets_after_2037(self, instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the UTC offset of the zone in seconds, at each of the instants."""
         # Arrow applies no daylight saving time after 2037. Offsets change only at quarters of an hour.
         quarters, positions = np.unique(instants // _QUARTER, return_inverse=True)
         zone = ZoneInfo(self._zone)
@@ -284,6 +285,7 @@ class _ConcatenatedFile(io.RawIOBase):
         return len(data)
 
     def _pieces(self, start: int, stop: int) -> Iterator[bytes]:
+        """Yield the bytes from `start` to `stop`, one piece for each part of the file that has some of them."""
         begin = 0
         for part, end in zip(self._parts, self._ends, strict=True):
             first, last = max(start, begin) - begin, min(stop, end) - begin

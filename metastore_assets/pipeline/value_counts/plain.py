@@ -64,6 +64,7 @@ def write_ranks(store: ObjectStore, value_counts: TableValueCounts, leaves: Sequ
     reader = ValueCountReader(store, value_counts)
 
     def rows(leaf: LeafColumn) -> Iterable[pa.Table]:
+        """Yield the value counts of a column with the rank of each value."""
         smaller = 0
         for batch in reader.batches(leaf.field_id, reader.columns[leaf.field_id]):
             counts = batch["frequency"].to_numpy()
