@@ -26,7 +26,7 @@ def skipping(key: int, rows: Iterator[Any]) -> Iterator[Any]:
 
 
 def base_graph(function: Function = split, **options: Any) -> Graph:
-    """Return a graph of a root with values (t, x), and a stage that emits them as x by t."""
+    """Return a graph of a root with rows (t, x), and a stage whose rows are the values x by key t."""
     return Graph(
         (
             RootNode("source", columns(k="int64"), columns(t="int64", x="string")),
@@ -53,11 +53,11 @@ class Base(Pair):
             self.expect(content=BASE_CONTENT, mappings=BASE_MAPPINGS)
 
     def edit(self, *edits: Edit, **options: Any) -> None:
-        """Publish the next version."""
+        """Publish the next version, which has these edits of the root `source`."""
         self.advance({"source": edits}, **options)
 
     def expect(self, update: list[Any] | None = None, content: list[Any] | None = None, mappings: Any = None) -> None:
-        """Assert the stage's update, content and mappings in the newest version."""
+        """Assert the stage's update, content and mappings in the newest version, as far as they are given."""
         plain_version = self.plain_version()
         if update is not None:
             assert plain_version.update("stage") == update

@@ -40,7 +40,7 @@ class Plan:
     steps: list[Step]
 
     def publish(self, store: ObjectStore, commit: Commit) -> int:
-        """Publish as one of several publishers: try again if another was first. Returns the newest version."""
+        """Publish a commit, trying again if another publisher was first. Returns the newest version."""
         while True:
             try:
                 flow = Dataflow(store, self.case.graph.declaration(), settings=self.case.settings)
@@ -49,7 +49,7 @@ class Plan:
                 continue
 
     def pair(self, store: ObjectStore, commits: int) -> Pair:
-        """Return storage with so many commits, and its oracle."""
+        """Return a `Pair` of a storage that has the first `commits` commits, and its oracle."""
         pair = Pair(store, self.case.graph, settings=self.case.settings)
         pair.number, pair.state = commits, self.states[commits]
         pair.previous = self.states[max(0, commits - 1)]
@@ -59,7 +59,10 @@ class Plan:
 
 
 def plan(seed: int, commits: int) -> Plan:
-    """Draw a plan. Each commit updates every root, perhaps with no rows, so it is a version of all sources."""
+    """Draw a plan of `commits` commits.
+
+    Each updates every root, perhaps with no rows, so it is a version of all sources.
+    """
     case = random_case(seed)
     nodes = case.graph.oracle()
     sources = empty_sources(case)

@@ -1,4 +1,7 @@
-"""A description of a graph from which its declaration and its oracle are built; rows to and from Arrow."""
+"""A description of a graph, from which its declaration and its oracle are built.
+
+Rows are converted to and from Arrow.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ class SumNode:
 
 @dataclass(frozen=True)
 class Founder:
-    """A hook that shows its arguments: all rows of a target key get the value of the key's first row."""
+    """A hook whose results show its arguments: all rows of a target key get a value of the key's first row."""
 
     column: str
     origin: str
@@ -105,7 +108,7 @@ class Graph:
         return pa.schema([fields[name] for name in node.group]), pa.schema(totals), node.descending
 
     def is_followed(self, name: str) -> bool:
-        """Return whether the node has updates."""
+        """Return whether the node has updates, which other nodes can read."""
         node = self[name]
         return not isinstance(node, SumNode) or node.is_followed
 

@@ -36,12 +36,12 @@ SMALL = Settings(
 
 
 def U(key: Key, *values: Value) -> Edit:
-    """An edit that replaces the key's rows."""
+    """Return an edit that replaces the rows of a key."""
     return key, list(values)
 
 
 def D(key: Key) -> Edit:
-    """An edit that deletes the key."""
+    """Return an edit that deletes a key."""
     return key, None
 
 
@@ -91,12 +91,12 @@ class PlainVersion:
         return [(change, one_key, None if change == "delete" else row) for change, one_key, row in rows]
 
     def before(self, name: str) -> list[Value]:
-        """Return the totals before the update, per row of the update of a sum."""
+        """Return, for each row in the update of a sum, the totals before that update."""
         table = self.view.update(name)
         return tuples(table, [f"_before_{column}" for column in self.graph.rows(name)[1].names])
 
     def groups(self, name: str, keys: Sequence[Key] | None = None) -> Groups:
-        """Return the group view of all keys, or of some."""
+        """Return the rows of each key, for all keys or for those given."""
         key, value, _ = self.graph.rows(name)
         wanted = None
         if keys is not None:
@@ -166,7 +166,10 @@ class Pair:
         exact_work: bool = True,
         **options: Any,
     ) -> Step:
-        """Publish a version given as tables, which must have the same rows as `edits`."""
+        """Publish a version whose updates are given as tables, and check it. Returns the oracle's step.
+
+        The tables must have the same rows as `edits`.
+        """
         step = self.expected(edits)
         self.graph.calls.clear()
         number = self.flow.advance(dict(tables), **options)

@@ -1,6 +1,6 @@
 """A program that builds and updates a stage in which all rows have one target key.
 
-With a last argument of `spread`, every row has a target key of its own, to compare with.
+If the last argument is `spread`, each row has a different target key, for comparison.
 """
 
 from __future__ import annotations
@@ -50,8 +50,10 @@ def spread(batch: Batch) -> pa.Table:
 
 
 def main(folder: str, rows: int, kind: str) -> None:
-    """Print rows, distinct ids and sum of amounts of update and content, after the build and after an update; then the
-    peak memory.
+    """Build and update the stage, and print numbers about it.
+
+    For update and content, after the build and after an update, prints the number of rows, the number of distinct ids,
+    and the sum of amounts. The last line is the peak memory in megabytes.
     """
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     produce = hot if kind == "hot" else spread

@@ -96,7 +96,7 @@ class KillableStore(ObjectStore):
 def run_until_killed(
     drawn: Plan, folder: Path, fuse: int, work: Callable[[Dataflow], object], *, after: bool = False, only: str = ""
 ) -> bool:
-    """Do some work on a storage that dies at its n-th change; return whether it died."""
+    """Do some work on a storage that dies at its change number `fuse`. Return whether it died."""
     store = KillableStore(str(folder), fuse, after=after, only=only)
     flow = Dataflow(store, drawn.case.graph.declaration(), settings=drawn.case.settings)
     try:

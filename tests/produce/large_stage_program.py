@@ -26,9 +26,9 @@ _BY_GROUP = Rows(pa.schema([("group", pa.int64())]), pa.schema([("amount", pa.in
 
 
 def pairs(keys: npt.NDArray[np.int64], rows: int, round_: int) -> pa.RecordBatch:
-    """Return a row with a group and an amount for each key.
+    """Return a row of an update for each key, with a group and an amount.
 
-    There are `rows / 5` groups, and each round changes them.
+    There are `rows / 5` groups. The group of a key also depends on `round_`, so another round moves it.
     """
     groups = (keys * 7_919 + round_ * 13) % (rows // 5)
     amounts = keys % 1_000 + round_
@@ -43,12 +43,15 @@ def all_rows(rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def by_group(batch: Batch) -> pa.Table:
-    """Map every pair to its group."""
+    """Return the rows of the root unchanged: their column `group` is the target key of the stage."""
     return batch.ports[0]
 
 
 def main(folder: str, rows: int, limit: str) -> None:
-    """Print the stage's content after the build, after an update, and after a compaction."""
+    """Build, update and compact the stage, and print the numbers of its content after each step.
+
+    Also prints peak memory.
+    """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # The limit is on address space, of which allocators reserve a gigabyte or more per thread without using it.
     os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"

@@ -24,7 +24,7 @@ def by_value(key: int, *ports: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def count(key: int, *ports: list[int]) -> Iterator[tuple[int, int]]:
-    """Emit a key that depends on the number of values: it moves when this changes."""
+    """Emit the key under the number of its values modulo 6, so a change of this number moves the row to another key."""
     yield sum(map(len, ports)) % 6, key
 
 

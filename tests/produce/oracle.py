@@ -1,8 +1,8 @@
 """An oracle for graphs of stages: it evaluates them over dictionaries and shares no code with the package.
 
-A state is computed from the sources alone, except surrogate keys and founders: a target key keeps these from the
-previous state. Updates are computed from two successive states. Keys and values are plain Python values, or tuples for
-several columns.
+A state is computed from the sources alone, except surrogate keys and founders (values of a key's first row): a target
+key keeps these from the previous state. Updates are computed from two successive states. Keys and values are plain
+Python values, or tuples for several columns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Change = tuple[str, Key, Value]
 
 @dataclass(frozen=True)
 class Source:
-    """An identity stage over the rows of a root."""
+    """A root: its rows are passed on unchanged."""
 
     name: str
     descending: tuple[bool, ...] = (False,)
@@ -33,7 +33,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Produced:
-    """A stage: per port its feeders, and the function of a key and one list per port."""
+    """A stage with, for each port, its feeders. `function` maps a key and a list of values per port to new rows."""
 
     name: str
     ports: tuple[tuple[str, ...], ...]
@@ -52,7 +52,7 @@ class Produced:
 
 @dataclass(frozen=True)
 class Summed:
-    """Totals by key: `select` maps a key and a value to the total's key and the amounts to add."""
+    """A stage of totals by key. `select` maps a key and a value to the total's key and the amounts to add."""
 
     name: str
     feeders: tuple[str, ...]
@@ -82,7 +82,7 @@ class State:
 
 @dataclass
 class Step:
-    """The updates between two states."""
+    """A state, the updates that lead to it, and the keys for which functions must be called."""
 
     state: State
     updates: dict[str, list[Change]] = field(default_factory=dict)
@@ -116,9 +116,9 @@ def _compare_parts(left: Any, right: Any) -> int:
 
 
 def compare(left: Key, right: Key, descending: Sequence[bool] = ()) -> int:
-    """Return a negative number if `left` is before `right`, zero if they are equal, and otherwise a positive number.
+    """Return a negative number, zero or a positive number if `left` is less than, equal to or greater than `right`.
 
-    `descending` has a flag for each part of the keys. Parts without a flag ascend.
+    Parts of a key ascend, except those with True in `descending`.
     """
     for number, (one_part, other) in enumerate(zip(parts(left), parts(right), strict=True)):
         order = _compare_parts(one_part, other)
@@ -160,7 +160,7 @@ def evaluate(nodes: Sequence[Node], sources: Mapping[str, Groups], previous: Sta
 
 
 def inputs(node: Produced, groups: Mapping[str, Groups], key: Key) -> list[list[Value]]:
-    """Return per port the values of a key: those of its feeders, one feeder after another."""
+    """Return, for each port, the values of a key in the port's feeders, one feeder after another."""
     return [[value for feeder in port for value in groups[feeder].get(key, [])] for port in node.ports]
 
 
@@ -193,7 +193,10 @@ def _evaluate_stage(node: Produced, state: State, previous: State) -> None:
 
 
 def _ids(node: Produced, live: set[Key], state: State, previous: State) -> dict[Key, int]:
-    """Return the ids of the previous state; new target keys get, in their order, the next unused numbers."""
+    """Return the id of each live target key.
+
+    A key keeps its previous id; new keys get the next unused numbers in key order.
+    """
     ids, last = {}, previous.counters.get(node.name, 0)
     earlier = previous.ids.get(node.name, {})
     for target in ordered(live, node.descending):
@@ -205,7 +208,7 @@ def _ids(node: Produced, live: set[Key], state: State, previous: State) -> dict[
 
 
 def _founders(node: Produced, rows: Sequence[tuple[Key, Key, Value]], state: State, previous: State) -> dict[Key, Any]:
-    """Return the founders of the previous state; new target keys get the value of their first row, by source key."""
+    """Return the founder of each target key. A key keeps its previous one; a new key gets it from its first row."""
     assert node.founded is not None
     earlier, founders = previous.founders.get(node.name, {}), {}
     for target, _, value in rows:

@@ -57,10 +57,10 @@ class Case:
 
 
 def random_case(seed: int) -> Case:
-    """Draw 1–3 roots and 1–5 stages of 1–3 ports of 1–2 feeders, chosen from all earlier nodes.
+    """Draw a graph with one to three roots and one to five stages.
 
-    In some graphs, most stages have surrogate keys; in others, most keep the value of a key's first row; in others,
-    values are of either sign.
+    A stage has one to three ports of one or two feeders, chosen from all earlier nodes. In some graphs, most stages
+    have surrogate keys; in others, most keep the value of a key's first row; in others, values are of either sign.
     """
     random = Random(seed)
     # A separate generator, so that the rest of each graph is the same as without ids.
@@ -70,7 +70,7 @@ def random_case(seed: int) -> Case:
     founded, signed = more.random() < 0.25, more.random() < 0.3
 
     def varied(form: NumberEncoding, *, stage: bool) -> NumberEncoding:
-        """Return another encoding for values without ids."""
+        """Return another encoding in some graphs: with a founder in values of stages, or for values of either sign."""
         if stage and founded and form in VALUE_ENCODINGS and more.random() < 0.7:
             return FOUNDER_ENCODING
         return SIGNED_ENCODING if form is VALUE_ENCODINGS[0] and signed and more.random() < 0.8 else form
@@ -114,7 +114,7 @@ def random_case(seed: int) -> Case:
 
 
 def _of_sums(random: Random, node: SumNode, parts: Sequence[SumNode]) -> SumNode:
-    """Return a sum over totals of a node like `node`, over some of them, or over their number."""
+    """Return a sum over `parts`, which are sums like `node`: of one of their totals, or grouped by it."""
     totals = [*node.amounts, *([node.count] if node.count else [])]
     total = random.choice(totals)
     group = random.choice((node.group, node.group[:1], (total,), (*node.group, total)))
@@ -224,7 +224,7 @@ Edits = dict[str, dict[Key, list[Value] | None]]
 
 
 def random_edits(case: Case) -> Edits:
-    """Draw edits: 35 % are deletes; each root has none with probability 0.3."""
+    """Draw edits of each root, of which about 35 % are deletes. A root has none with probability 0.3."""
     random, edits = case.random, {}
     for node in case.graph.nodes:
         if not isinstance(node, RootNode) or random.random() < 0.3:
@@ -239,7 +239,7 @@ def random_edits(case: Case) -> Edits:
 
 
 def random_rows(case: Case, root: str, root_edits: dict[Key, list[Value] | None]) -> list[Change]:
-    """Return the rows of an update, sorted, under random labels."""
+    """Return the edits as sorted rows of an update, labelled `add` or `update` at random."""
     key, _, descending = case.graph.rows(root)
     flags = [name in descending for name in key.names]
     rows: list[Change] = []

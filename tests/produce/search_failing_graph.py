@@ -1,4 +1,4 @@
-"""A program that searches for a random graph on which the property fails.
+"""A program that searches for a random graph for which the property of test_property.py does not hold.
 
 python -m tests.produce.search_failing_graph PACKAGE GRAPHS
 

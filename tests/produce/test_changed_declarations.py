@@ -1,4 +1,4 @@
-"""A changed declaration is refused if stored rows depend on it, except code; other changes are accepted."""
+"""Changes of a declaration on which stored rows depend are refused, except changed code. Other changes are accepted."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Noting:
 
 @dataclass(frozen=True)
 class Numbering(SurrogateKey):
-    """A surrogate key of another class."""
+    """A subclass of `SurrogateKey`, which numbers target keys in the same way."""
 
 
 STAGE = Stage("s", (("r", "o"),), WORDS, produce=by_word)
@@ -105,7 +105,7 @@ def flow_of(store: ObjectStore, node: Node) -> Dataflow:
 
 
 def content(flow: Dataflow) -> pa.Table:
-    """Return the content without columns of surrogate numbers."""
+    """Return the content of the stage without its columns of surrogate numbers."""
     table = flow.version().content("s")
     return table.drop_columns([name for name in ("id", "also") if name in table.column_names])
 
@@ -146,7 +146,7 @@ def test_no_target_key_has_two_ids(store: ObjectStore) -> None:
 
 
 def _marked(rows: Rows) -> Rows:
-    """Return the same columns with metadata, as some libraries return them."""
+    """Return the rows' declaration with metadata in its schemas, as some libraries return them."""
     value = pa.schema([field.with_metadata({"from": "somewhere"}) for field in rows.value], {"pandas": "{}"})
     return replace(rows, key=rows.key.with_metadata({"rows": "7"}), value=value)
 

@@ -42,7 +42,7 @@ def _rows(type_: pa.DataType) -> Rows:
 
 @pytest.mark.parametrize("full", [False, True])
 def test_a_changed_declaration_is_not_compacted_with(store: ObjectStore, full: bool) -> None:
-    """Otherwise runs would be merged in an order that they do not have."""
+    """Otherwise, a compaction would merge runs in a sort order that they do not have."""
 
     def declared(descending: tuple[str, ...]) -> Dataflow:
         rows = Rows(columns(t="int64"), columns(x="string"), descending)

@@ -119,7 +119,7 @@ def _published(location: Path | ObjectStore, runner: TaskRunner) -> Dataflow:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """All versions, computed one task at a time."""
+    """The content of all versions, computed one task at a time in this process."""
     return _everything(_published(tmp_path_factory.mktemp("plain"), InProcessRunner()))
 
 
@@ -146,7 +146,10 @@ def test_spark_changes_nothing(spark: SparkSession, tmp_path: Path, plain: list[
 @pytest.mark.spark
 @pytest.mark.s3
 def test_spark_changes_nothing_in_a_bucket(spark: SparkSession, s3_store: ObjectStore, tmp_path: Path) -> None:
-    """Tasks open the bucket with the options of the storage."""
+    """Versions that Spark tasks wrote to a bucket equal those on disk.
+
+    Tasks open the bucket with the storage's options.
+    """
     from metastore_assets.spark.runner import SparkRunner
 
     flow = _published(s3_store, SparkRunner(lambda: spark))

@@ -1,4 +1,4 @@
-"""Produce functions that fail or are not deterministic, and stages whose declaration changed, are reported."""
+"""Produce functions that fail or are not deterministic are reported, and so are stages with a changed declaration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOT = Root("root", Rows(KEY, VALUE))
 
 
 def flow_of(store: ObjectStore, *, check: bool = False, settings: Settings | None = None, **form: Any) -> Dataflow:
-    """Return a flow of a root and one stage."""
+    """Return a dataflow of a root and one stage."""
     stage = Stage("stage", ports=(("root",),), rows=form.pop("rows", Rows(KEY, VALUE)), **form)
     return Dataflow(store, [ROOT, stage], settings=replace(settings or Settings(), check=check))
 
@@ -330,7 +330,7 @@ def test_nested_values_that_would_change_are_refused(store: ObjectStore, type_: 
 
 @pytest.mark.parametrize("form", ["dict", "tuple", "pairs", "scalar"])
 def test_nested_values_that_stay_the_same_are_stored(store: ObjectStore, form: str) -> None:
-    """Arrow takes a struct in each of these forms."""
+    """Arrow accepts a struct as a dictionary, a tuple, a list of pairs, or a scalar."""
     type_ = pa.struct([("a", pa.list_(pa.int64())), ("b", _SECONDS), ("c", pa.map_(pa.string(), pa.float32()))])
     whole = {"a": [1, None], "b": datetime(2026, 1, 1), "c": [("x", 0.5)]}
     forms = {
@@ -350,7 +350,7 @@ def test_nested_values_that_stay_the_same_are_stored(store: ObjectStore, form: s
 
 
 def test_rows_that_only_together_are_invalid_name_no_key(store: ObjectStore) -> None:
-    """Arrow converts tuples or mappings to structs, but not both in one column."""
+    """The error has a range of keys: Arrow converts tuples or mappings to structs, but not both in one column."""
 
     def produce(key: int, rows: Iterator[int]) -> Iterator[Any]:
         yield key, (1,) if key % 2 else {"a": 1}

@@ -144,7 +144,7 @@ def test_every_stage_has_ports_and_every_port_a_feeder(ports: Any) -> None:
     ],
 )
 def test_invalid_sums_are_refused(store: ObjectStore, options: dict[str, Any], match: str) -> None:
-    """Sums of floats are inexact, texts cannot be added, and each name is one column."""
+    """Sums of floats would be inexact, texts cannot be added, and no two columns may have the same name."""
     root = Root("root", Rows(KEY, columns(x="int64", f="float64", s="string")))
     with pytest.raises(GraphError, match=match):
         Dataflow(store, [root, SumStage("total", feeders=("root",), **options)])

@@ -17,7 +17,7 @@ from tests.produce.harness import SMALL, D, Edit, Pair, PlainVersion, U, changes
 
 
 def names(key: int, rows: Iterator[str]) -> Iterator[Any]:
-    """Emit the owner of each animal; its id is filled in by the hook."""
+    """Emit each animal in `rows` as a key, with the owner as its value. The hook adds the id."""
     return ((name, (None, key)) for name in rows)
 
 
@@ -44,7 +44,7 @@ class Animals:
         self.store, self.settings = store, settings
 
     def advance(self, *edits: Edit) -> list[Any]:
-        """Publish a version in a new process; return its update."""
+        """Publish a version, as a new process would. Return the update of the stage."""
         flow = Dataflow(self.store, GRAPH.declaration(), settings=self.settings)
         key, value, _ = GRAPH.rows("source")
         flow.advance({"source": changes_table(key, value, changes(edits))})
@@ -54,7 +54,7 @@ class Animals:
         return PlainVersion(GRAPH, Dataflow(self.store, GRAPH.declaration(), settings=self.settings))
 
     def ids(self) -> dict[str, int]:
-        """Return the id of each live animal, asserting that it is equal in all its rows."""
+        """Return the id of each animal that has rows, asserting that all rows of an animal have the same id."""
         ids_by_key: dict[str, set[int]] = {}
         for name, _, (number, _) in self.plain_version().content("animals"):
             ids_by_key.setdefault(name, set()).add(number)
@@ -162,7 +162,7 @@ FOUNDERS = Graph(
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
 def test_the_example_is_a_row_of_the_key(store: ObjectStore, settings: Settings) -> None:
-    """For a new key the example is its first row; for a known key it is one of its former rows."""
+    """A hook gets a row of each target key: the first row of a new key, or one of the former rows of a known key."""
     pair = Pair(store, FOUNDERS, settings=settings)
     pair.advance({"source": FIRST})
     assert pair.plain_version().update("animals") == [
@@ -203,7 +203,7 @@ def test_a_removed_row_can_be_the_example(store: ObjectStore, settings: Settings
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
 def test_a_hook_gets_each_written_row_once(store: ObjectStore, settings: Settings) -> None:
-    """The hook gets each written row once, beside an example or a number; each new key has one number, in key order."""
+    """Each row comes with a former row of its key, or, for the first row of a new key, with the number of the key."""
     calls: list[tuple[str, int, int | None, int | None]] = []
 
     def hook(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:

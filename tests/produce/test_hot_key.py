@@ -1,4 +1,4 @@
-"""One target key that has all rows: its memory is bounded, and its updates are as those of any other key."""
+"""If one target key has all rows, memory is bounded, and its updates are like those of any other key."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_three_million_rows_of_one_key_take_little_memory(tmp_path: Path) -> Non
 @given(st.lists(st.integers(0, 4), max_size=30), st.data(), st.integers(1, 6))
 @examples(max_examples=100)
 def test_pieces_are_cut_where_keys_end(keys: list[int], data: st.DataObject, most: int) -> None:
-    """No row is lost, and only keys with more rows than `most` are split, each separately."""
+    """No row is lost. Only a key with more rows than `most` is divided, and its pieces have no rows of other keys."""
     rows = [(key, number) for number, key in enumerate(sorted(keys))]
     sides = [data.draw(st.booleans()) for _ in rows]
     steps: list[Any] = []

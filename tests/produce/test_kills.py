@@ -1,4 +1,7 @@
-"""After a kill between any two writes the old version is intact, and running again gives the same result as without."""
+"""After a kill between any two writes, the old version is intact.
+
+Running again gives the same result as without a kill.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,14 @@ COMMITS = 4
 
 
 def prepared(drawn: Plan, folder: Path, commits: int) -> None:
-    """Publish the first commits of a plan to storage in `folder`."""
+    """Publish the first commits of a plan to a storage."""
     store = ObjectStore(str(folder))
     for commit in drawn.commits[:commits]:
         assert drawn.publish(store, commit) == commit.number
 
 
 def finish(drawn: Plan, pair: Pair, commit: Commit) -> None:
-    """Publish a commit after a kill and assert that it is as without the kill."""
+    """Publish a commit after a kill, and assert that the version is the same as without the kill."""
     assert pair.flow.advance(dict(commit.tables), versions=commit.versions) == commit.number
     step = copy.copy(drawn.steps[commit.number - 1])
     pair.previous = drawn.states[commit.number - 1]
@@ -116,7 +119,10 @@ def test_killed_at_every_removal_of_old_files(seed: int, tmp_path: Path) -> None
 
 
 def random_kills(seed: int, folder: Path, commits: int) -> None:
-    """Retry each commit until it is not killed; in between, compactions and removals are killed, too."""
+    """Publish each commit, with kills at random writes, until one attempt is not killed.
+
+    Compactions and expiry between the commits are killed as well.
+    """
     drawn, random = plan(seed, commits), Random(seed)
     store = ObjectStore(str(folder))
     for commit in drawn.commits:

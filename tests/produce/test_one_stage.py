@@ -1,4 +1,4 @@
-"""One stage: the updates of source keys that are added, moved, shared and deleted."""
+"""Updates of a single stage are correct when source keys are added, moved, shared between target keys, and deleted."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ SIDES = {
 
 
 def names_of_the_page() -> dict[str, Any]:
-    """The functions that the page's examples declare, and the mapping `joins`."""
+    """Return what the page's examples define: their functions, and the mapping `joins`."""
     code = "\n".join(re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
     statements: list[ast.stmt] = []
     for node in ast.parse(code).body:
@@ -53,14 +53,14 @@ NAMES = names_of_the_page()
 
 
 class Side:
-    """A root of a join: rows by key, two for most keys, changed at random."""
+    """One of two joined roots. Most keys have two rows, and each version changes some at random."""
 
     def __init__(self, letter: str, random: Random) -> None:
         self.letter, self.random = letter, random
         self.rows: dict[int, list[str]] = {}
 
     def change(self, version: int) -> pa.Table:
-        """Change `rows` at random; return the update."""
+        """Change `rows` at random, and return the update with these changes."""
         update = []
         for key in sorted(self.random.sample(range(6), 4)):
             values = [f"{self.letter}{version}{n}" for n in range(self.random.choice((0, 1, 2, 2, 3)))]
@@ -71,7 +71,7 @@ class Side:
         return pa.table({name: [row[n] for row in update] for n, name in enumerate(("_change", "k", self.letter))})
 
     def table(self) -> pa.Table:
-        """Return all rows, with their position in their key."""
+        """Return all rows, each with its position among the rows of its key."""
         rows = [(key, value, n) for key, values in self.rows.items() for n, value in enumerate(values)]
         types = {"k": pa.int64(), self.letter: pa.string(), f"{self.letter}n": pa.int64()}
         arrays = [pa.array([row[n] for row in rows], type_) for n, type_ in enumerate(types.values())]
@@ -84,7 +84,7 @@ def test_every_join_of_the_page_is_tested() -> None:
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
 def test_joins_of_the_page_equal_duckdbs(store: ObjectStore, settings: Settings) -> None:
-    """After every version, each join has DuckDB's pairs, in the order of both sides."""
+    """After every version, each kind of join has the same pairs as in DuckDB, in the order of both sides."""
     key, both = columns(k="int64"), columns(a="string", b="string")
     roots = [Root("a", Rows(key, columns(a="string"))), Root("b", Rows(key, columns(b="string")))]
     stages = [Stage(name, (("a",), ("b",)), Rows(key, both), produce=NAMES["joins"][name]) for name in SIDES]
@@ -155,7 +155,7 @@ def _prices(rows: dict[str, list[int]]) -> pa.Table:
 
 
 def test_a_port_is_read_again_in_the_inner_loop(store: ObjectStore) -> None:
-    """A port is joined with itself, with more values than are read at once, and tested for emptiness in all ways."""
+    """A function may join a port with itself and test it for emptiness, also if it has more values than one read."""
 
     def pairs(key: int, rows: Any) -> Iterator[Any]:
         assert len(rows) == len(rows) == len(list(rows))
@@ -172,7 +172,7 @@ def test_a_port_is_read_again_in_the_inner_loop(store: ObjectStore) -> None:
 
 @given(st.integers(0, 2_500), st.integers(0, 40), st.lists(st.integers(-3_000, 3_000), max_size=12), st.data())
 def test_a_port_equals_the_list_of_its_values(count: int, before: int, indexes: list[int], data: st.DataObject) -> None:
-    """This holds whatever was read before, and however much of it was consumed."""
+    """This holds for any part of a table, and after any number of values was taken by `next`."""
     values = list(range(count))
     port = Port(pa.table({"x": pa.array([*range(-before, 0), *values, 99_999], pa.int64())}), before, before + count)
     for index in indexes:

@@ -18,7 +18,7 @@ BLOCK = 5
 
 
 def run(case: Case, folder: Path, versions: int = VERSIONS) -> None:
-    """Publish random versions and check each; compact, expire and reopen the storage now and then."""
+    """Publish random versions and check each. Compact, expire and reopen the storage at random."""
     pair = Pair(ObjectStore(str(folder)), case.graph, settings=case.settings)
     random = case.random
     for _ in range(versions):
@@ -42,7 +42,7 @@ def run(case: Case, folder: Path, versions: int = VERSIONS) -> None:
 
 
 def _look_up(case: Case, pair: Pair) -> None:
-    """Look up groups of some keys, live ones and others."""
+    """Assert that a lookup returns the rows of some live keys, and none of removed ones."""
     node = case.random.choice(case.graph.nodes)
     live = list(pair.state.groups[node.name])
     removed_keys = [key for key in pair.previous.groups[node.name] if key not in pair.state.groups[node.name]]

@@ -1,4 +1,4 @@
-"""Several publishers of one storage: each version has one winner, nothing is lost, nothing is applied twice."""
+"""Several publishers use one storage: each version has one winner, nothing is lost, and nothing is applied twice."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def _long(start: int, stop: int) -> list[Any]:
-    """Random graphs for the long run."""
+    """Return seeds of random graphs, marked for the long run."""
     return [pytest.param(seed, marks=pytest.mark.long) for seed in range(start, stop)]
 
 
@@ -66,7 +66,10 @@ class BarrierStore(ObjectStore):
 
 
 def race(drawn: Plan, uri: str, options: Mapping[str, str] = {}, *, counted: bool) -> tuple[list[int], int]:
-    """Let two publishers make the same version of one commit; return the version numbers and the times published."""
+    """Let two publishers publish one commit at the same time.
+
+    Returns the version number of each, and how often they tried. With `counted`, the versions of sources are given.
+    """
     (commit,) = drawn.commits
     barrier = Barrier(2)
     stores = [BarrierStore(uri, options, barrier) for _ in range(2)]
@@ -82,7 +85,7 @@ def race(drawn: Plan, uri: str, options: Mapping[str, str] = {}, *, counted: boo
 
 @pytest.mark.parametrize("seed", range(4))
 def test_one_of_two_simultaneous_publishers_does_nothing(seed: int, tmp_path: Path) -> None:
-    """The late publisher looks again and finds nothing left to do."""
+    """The late publisher reads the newest version, which already has its commit."""
     drawn = plan(seed, 1)
     assert race(drawn, str(tmp_path), counted=True) == ([1, 1], 2)
     check_all(drawn, ObjectStore(str(tmp_path)))
@@ -90,7 +93,7 @@ def test_one_of_two_simultaneous_publishers_does_nothing(seed: int, tmp_path: Pa
 
 @pytest.mark.parametrize("seed", range(4))
 def test_two_publishers_that_do_not_count_are_both_applied(seed: int, tmp_path: Path) -> None:
-    """The late publisher publishes the next version, based on the first: a replay."""
+    """Without versions of the sources, the late publisher applies the same edits again, as the next version."""
     drawn = plan(seed, 1)
     assert race(drawn, str(tmp_path), counted=False) == ([1, 2], 3)
     pair = drawn.pair(ObjectStore(str(tmp_path)), 1)
@@ -195,7 +198,7 @@ def two_roots() -> Graph:
 
 
 def test_publishers_of_different_roots_do_not_wait(store: ObjectStore) -> None:
-    """Neither waits for the other, and everything that either published is applied once."""
+    """Neither publisher waits for the other, and all edits of both are applied once."""
     graph = two_roots()
     barrier = Barrier(2)
 
@@ -256,7 +259,7 @@ def test_replay_of_an_applied_source_version_changes_nothing(store: ObjectStore)
 
 
 def _insist(work: Callable[[], object]) -> None:
-    """Retry until no other publisher interferes."""
+    """Do the work, repeating it until no other publisher interferes."""
     while True:
         try:
             work()

@@ -65,7 +65,7 @@ def drawn(random: Random) -> dict[str, list[Edit]]:
 
 
 def everything(view: Any) -> dict[str, list[pa.Table]]:
-    """Return all tables of a version."""
+    """Return the tables of a version by stage: content, groups, update, and mappings."""
     tables_by_name = {name: [view.content(name), view.groups(name), view.update(name)] for name in NAMES}
     for name in ("paid", "by_shop"):
         tables_by_name[name].append(view.mappings(name))
@@ -74,7 +74,7 @@ def everything(view: Any) -> dict[str, list[pa.Table]]:
 
 @pytest.fixture
 def pair(s3_store: ObjectStore) -> Pair:
-    """The graph in a bucket, and its oracle."""
+    """The shop graph in a bucket, with its oracle."""
     return Pair(s3_store, shop_graph(), settings=LAZY)
 
 
@@ -104,7 +104,7 @@ def test_every_version_equals_the_one_on_local_disk(
 
 
 def test_a_replayed_version_changes_nothing(pair: Pair) -> None:
-    """An update that was applied, by this process or another, gives neither a version nor a file."""
+    """If an update was already applied, by this process or another, neither a version nor a file is written."""
     edits = drawn(Random(2))
     pair.advance(edits, versions=dict.fromkeys(ROOTS, 7))
     before = pair.store.list()
@@ -117,14 +117,14 @@ def test_a_replayed_version_changes_nothing(pair: Pair) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_only_one_of_two_publishers_succeeds(s3_store: ObjectStore, s3_options: dict[str, str], seed: int) -> None:
-    """The conditional put accepts one; the other looks again and finds nothing left to do."""
+    """The conditional put accepts one of two. The other publisher reads that version, which already has its commit."""
     commits = plan(seed, 1)
     assert race(commits, s3_store.uri(), s3_options, counted=True) == ([1, 1], 2)
     check_all(commits, s3_store)
 
 
 def test_the_publisher_that_loses_plans_again(s3_store: ObjectStore, s3_options: dict[str, str]) -> None:
-    """If versions are not counted, it publishes the next one, based on the first."""
+    """If the versions of sources are not given, the late publisher publishes the next version, based on the first."""
     commits = plan(0, 1)
     assert race(commits, s3_store.uri(), s3_options, counted=False) == ([1, 2], 3)
     replayed = commits.pair(s3_store, 1)
@@ -164,7 +164,7 @@ def test_a_late_publisher_builds_on_the_version_of_the_first(pair: Pair, s3_opti
 
 
 def test_a_compaction_that_loses_a_race_has_no_effect(pair: Pair, s3_options: dict[str, str]) -> None:
-    """Of two compactions of one version, one is published; the other leaves no file."""
+    """Of two compactions of the same version, one is published. The other leaves no file."""
     for seed in range(3):
         pair.advance(drawn(Random(seed)))
 
@@ -197,7 +197,7 @@ def test_a_full_compaction_leaves_one_run_of_each_dataset(pair: Pair) -> None:
 
 
 def test_expire_retains_files_of_retained_versions(pair: Pair) -> None:
-    """The files of other versions, and unreferenced ones, are deleted; the next version is based on the rest."""
+    """Files of other versions and unreferenced files are deleted. The next version is based on the remaining files."""
     for seed in range(5):
         pair.advance(drawn(Random(seed)))
     pair.compact(full=True)
@@ -217,7 +217,10 @@ def test_expire_retains_files_of_retained_versions(pair: Pair) -> None:
 
 
 def test_a_version_is_readable_until_it_is_expired(pair: Pair, s3_options: dict[str, str]) -> None:
-    """Versions and compactions do not affect it; later, reads are an error or come from memory."""
+    """Later versions and compactions do not affect an open version.
+
+    After its expiry, reads raise an error or use memory.
+    """
     pair.advance({"orders": [U(1, ("a", 2)), U(2, ("b", 1))], "prices": [U(1, 3), U(2, 10)]})
     view = pair.plain_version().view
     previous = everything(view)
@@ -239,7 +242,7 @@ def test_a_version_is_readable_until_it_is_expired(pair: Pair, s3_options: dict[
 
 
 class Repeated(ObjectStore):
-    """A store in which the response to a put is lost and the client repeats it: the server refuses the second put."""
+    """A store whose client does not get the response to a put and repeats it, so the server refuses the second put."""
 
     def write(self, path: str, data: bytes, *, create: bool = False) -> None:
         super().write(path, data, create=create)
@@ -256,7 +259,10 @@ def test_a_repeated_put_of_the_same_object_succeeds(pair: Pair, s3_options: dict
 
 
 def test_another_publishers_object_is_not_a_success(pair: Pair, s3_options: dict[str, str]) -> None:
-    """It does not count even if only the writer differs: an update must not be applied twice."""
+    """A manifest of another publisher is not taken for this one's, even if it has the same content.
+
+    Otherwise, an update might be applied twice.
+    """
 
     class Preceded(ObjectStore):
         def write(self, path: str, data: bytes, *, create: bool = False) -> None:
@@ -270,7 +276,7 @@ def test_another_publishers_object_is_not_a_success(pair: Pair, s3_options: dict
 
 
 def test_a_manifest_whose_response_is_lost_counts_once(pair: Pair, s3_options: dict[str, str]) -> None:
-    """The server has the manifest, but the client got no response: the version counts, once."""
+    """The server stored the manifest, but its response was lost. The version is published, and only once."""
     lost: list[str] = []
     with dropped_responses(s3_options["aws_endpoint"], lost) as endpoint:
         store = ObjectStore(pair.store.uri(), {**s3_options, "aws_endpoint": endpoint})

@@ -1,4 +1,4 @@
-"""Several feeders on one port."""
+"""A stage may have several feeders on one port."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Merged(Pair):
         self.advance({"A": [U(1, "a1"), U(3, "a3")], "B": [U(1, "b1"), U(2, "b2")]})
 
     def then(self, **edits: Any) -> list[Any]:
-        """Publish a version; return the update of the stage."""
+        """Publish a version. Return the update of the stage."""
         self.advance(edits)
         return self.plain_version().update("merged")
 

@@ -1,4 +1,4 @@
-"""Signed sums: balances that cross zero, disappear at zero, and use the full range of their type."""
+"""Signed sums are balances that may cross zero, disappear at zero, and use the full range of their type."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def settings(request: pytest.FixtureRequest) -> Settings:
 
 
 def test_balances_cross_zero(store: ObjectStore, settings: Settings) -> None:
-    """Crossing zero is an update; at zero the key is removed."""
+    """A balance that crosses zero is an update of its key. A balance of zero removes the key."""
     pair = Pair(store, balances(), settings=settings)
     pair.advance({"bookings": [U(1, ("a", -5), ("b", 3)), U(2, ("c", -1), ("d", -2), ("d", 2))]})
     assert pair.plain_version().update("balances") == [A("a", -5), A("b", 3), A("c", -1)]
@@ -64,7 +64,7 @@ def test_with_a_count_a_balance_of_zero_differs_from_none(store: ObjectStore, se
 
 
 def test_a_key_stays_while_one_of_its_totals_is_not_zero(store: ObjectStore, settings: Settings) -> None:
-    """Other totals do not compensate for it."""
+    """A key with two totals stays while one of them is not zero, even if their sum is."""
     root = RootNode("bookings", BOOKING, columns(account="string", amount="int64", fee=pa.decimal128(9, 2)))
     total = SumNode("balances", ("bookings",), ("account",), ("amount", "fee"), signed=True)
     pair = Pair(store, Graph((root, total)), settings=settings)
@@ -76,7 +76,10 @@ def test_a_key_stays_while_one_of_its_totals_is_not_zero(store: ObjectStore, set
 
 @pytest.mark.parametrize("type_", ["int64", pa.decimal128(38, 0), pa.decimal128(38, 4)], ids=str)
 def test_totals_use_the_full_range_of_their_type(store: ObjectStore, type_: Any) -> None:
-    """Each change fits, but several together overflow: they are merged all the same, and the exact sum is stored."""
+    """Each change fits the type, but several changes together would overflow.
+
+    Merges of runs still store the exact sum.
+    """
     with localcontext(prec=60):
         most = MOST if type_ == "int64" else Decimal(10**38 - 1).scaleb(-type_.scale)
         pair = Pair(store, balances(type_), settings=RUNS)
@@ -92,7 +95,7 @@ def test_totals_use_the_full_range_of_their_type(store: ObjectStore, type_: Any)
 
 
 def test_amounts_that_cannot_be_subtracted_again_are_refused(store: ObjectStore, settings: Settings) -> None:
-    """The least 64-bit integer has no opposite; a change over the whole range does not fit, either."""
+    """The least 64-bit integer has no opposite, and a change over the whole range does not fit 64 bits."""
     pair = Pair(store, balances(), settings=settings)
     pair.advance({"bookings": [U(1, ("a", -MOST))]})
     for edits in ([("update", 2, ("a", -1))], [("update", 2, ("b", -MOST - 1))], [("update", 1, ("a", MOST))]):
@@ -123,7 +126,7 @@ def test_a_negative_count_is_corruption() -> None:
 
 
 def test_stages_after_balances_get_old_and_new_rows(store: ObjectStore, settings: Settings) -> None:
-    """Their updates have old and new rows for any sign; sums of them may be signed or not."""
+    """Updates of stages behind balances are correct for any sign. Sums of balances may be signed or not."""
     by_sign = StageNode(
         "by_sign",
         (("balances",),),

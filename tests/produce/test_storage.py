@@ -1,4 +1,4 @@
-"""Storage of a stage: interrupted commits, small buffers, key order, and merged runs."""
+"""Storage is correct after interrupted commits, with small buffers, in any key order, and with merged runs."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _bytes(table: pa.Table) -> bytes:
 
 
 def _keyed(key: pa.Schema, descending: tuple[str, ...] = ()) -> Graph:
-    """Return a root, and an identity stage that sorts in the opposite order."""
+    """Return a root, a stage with its rows in the same key order, and one with them in the opposite order."""
     value = columns(x="string")
     other = tuple(name for name in key.names if name not in descending)
     return Graph(

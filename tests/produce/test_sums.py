@@ -20,7 +20,7 @@ FILE, ROW = columns(file="int64"), columns(v="string", n="int64")
 
 
 def counts(amounts: tuple[str, ...] = ("n",), count: str | None = None, **options: Any) -> Graph:
-    """Return a graph that sums the counts of values per file by value."""
+    """Return a graph that sums, by value, the counts that each file has of its values."""
     return Graph((RootNode("files", FILE, ROW), SumNode("totals", ("files",), ("v",), amounts, count, **options)))
 
 
@@ -57,7 +57,7 @@ RUNS = Settings(single_run_rows=0, bulk_share=1e9)
 
 @pytest.mark.parametrize("settings", [RUNS, replace(RUNS, batch_rows=1, small_rows=1000), SMALL])
 def test_a_sum_of_a_stage_that_omits_unchanged_groups(store: ObjectStore, settings: Settings) -> None:
-    """Old amounts are subtracted for the keys that the stage reports as changed, not for those that it was given."""
+    """A sum subtracts the old amounts of the keys in the stage's update, not of all keys that the stage was given."""
     key, value = columns(k="int64"), columns(v="string", n="int64")
     stage = StageNode("kept", (("files",),), key, value, lambda k, rows: ((k, row) for row in rows), suppress=True)
     graph = Graph((RootNode("files", key, value), stage, SumNode("totals", ("kept",), ("v",), ("n",), "rows")))
@@ -142,7 +142,7 @@ def test_totals_of_narrow_integers_are_wide(store: ObjectStore, kind: str) -> No
 
 
 def test_sums_of_sums_and_stages_behind_sums(store: ObjectStore, settings: Settings) -> None:
-    """Counts per file are summed per value; values are then counted by their counts, and totalled."""
+    """Counts per file are summed by value. The values are then counted by their sum, and totalled."""
     graph = Graph(
         (
             RootNode("files", FILE, ROW),
@@ -170,7 +170,7 @@ def test_sums_of_sums_and_stages_behind_sums(store: ObjectStore, settings: Setti
 
 
 def test_small_sums_without_updates_are_recomputed(store: ObjectStore, settings: Settings) -> None:
-    """The sums are by keys of their own or of their feeder, with one feeder or two, of which one may not change."""
+    """Sums have keys of their own or those of their feeder, and one or two feeders, of which one may be unchanged."""
     two = ("v",), ("n", "m")
     row = columns(v="string", n="int64", m="int64")
     graph = Graph(

@@ -1,4 +1,4 @@
-"""Updates of roots: which are refused as a whole and without a trace, and which are corrected by sorting."""
+"""Invalid updates of roots are refused completely and leave no trace. Unsorted ones can be sorted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.produce.harness import Pair, PlainVersion, U, changes
 
 @pytest.fixture
 def pair(store: ObjectStore) -> Pair:
-    """Two roots, a stage that merges them, and one version."""
+    """A dataflow of two roots and a stage that merges them, with one version."""
     key, value = columns(k="int64"), columns(x="string")
     stage = StageNode("both", (("good", "bad"),), key, value, lambda k, rows: ((k, row) for row in rows))
     pair_ = Pair(store, Graph((RootNode("good", key, value), RootNode("bad", key, value), stage)))
@@ -28,7 +28,7 @@ def pair(store: ObjectStore) -> Pair:
 
 
 def refused(pair: Pair, update: Any, match: str, *, error: type[Exception] = UpdateError, **options: Any) -> None:
-    """Assert that the version is rejected, nothing of it is visible, and the next one is not affected."""
+    """Assert that an update of the root `bad` is refused, leaves nothing visible, and does not affect the next one."""
     objects = {info.path for info in pair.store.list()}
     good = pair.table("good", [("update", 1, "never"), ("delete", 2, None)])
     with pytest.raises(error, match=match):
@@ -139,7 +139,7 @@ def test_an_update_of_a_stage_is_refused(pair: Pair) -> None:
     [({"a": {"B": 1}}, "value.a.b"), ({"a": {}, "list": [{}]}, "value.a.b"), ({"list": [{}]}, "value.a")],
 )
 def test_a_missing_field_of_a_struct_is_refused(store: ObjectStore, value: dict[str, Any], path: str) -> None:
-    """Arrow's cast would make it null, also if only the case of its name differs."""
+    """Arrow's cast would make the field null, also if only the case of its name differs."""
     inner = pa.struct([("b", pa.int64())])
     declared = pa.schema([("value", pa.struct([("a", inner), ("list", pa.list_(inner))]))])
     flow = Dataflow(store, [Root("root", Rows(pa.schema([("key", pa.int64())]), declared))])

@@ -1,4 +1,7 @@
-"""Value counts updated with each commit: states, unstored deltas, loads, native keys, and ranks."""
+"""A dataflow of value counts is updated by deltas that are not stored.
+
+Its counts, ranks and loaded stages are exact.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ CHOICES = {"default": Settings(), "small": SMALL, "runs": RUNS}
 
 @pytest.mark.parametrize("kind", ORDERED)
 def test_value_counts_of_every_type_class_are_exact(store: ObjectStore, kind: str) -> None:
-    """Keys keep their values and their order in any type."""
+    """Keys of any type keep their values and their order."""
     random, lists = Random(kind), TableValueCounts(store, kind, RUNS)
     for _ in range(2):
         lists.step(*random_change(kind, lists.counts, random), random)
@@ -63,7 +66,10 @@ def test_many_histories_of_value_counts_are_exact(
 
 
 def _history(folder: Path, kind: str, choice: str, seed: int, steps: int) -> None:
-    """Check all stages, updates and ranks after every step; loaded stages equal updated ones, and stay equal."""
+    """Take random steps, and check all stages, updates and ranks after each of them.
+
+    Some steps load stages instead of updating them, with equal content.
+    """
     random, lists = Random(seed), TableValueCounts(ObjectStore(str(folder)), kind, CHOICES[choice])
     for _ in range(steps):
         if random.random() < 0.3:
@@ -78,7 +84,7 @@ def _history(folder: Path, kind: str, choice: str, seed: int, steps: int) -> Non
 
 
 def _load(lists: TableValueCounts, random: Random) -> None:
-    """Load the content of the values, and perhaps the frequencies, in several pieces."""
+    """Replace the state by one whose values, and perhaps frequencies, are loaded in several pieces."""
     rows = sorted((column, value, count) for (column, value), count in lists.counts.items())
     cut = random.randint(0, len(rows))
     loader = lists.flow.loader("values")
@@ -126,7 +132,7 @@ def test_small_value_counts_are_one_plain_file(store: ObjectStore) -> None:
 
 
 def test_a_state_exists_once_a_version_references_it(store: ObjectStore) -> None:
-    """An unpublished state and a failed step do not affect others, and can be cleaned up."""
+    """A state that no version references and a failed step do not affect other states. Their files can be deleted."""
     lists = _steps(store, RUNS)
     base, random = lists.state, Random(2)
 
@@ -229,7 +235,7 @@ def test_a_stage_cannot_be_built_from_an_unstored_one(store: ObjectStore) -> Non
 
 
 def test_sums_of_deltas_and_of_rows(store: ObjectStore) -> None:
-    """One stage may have roots of both kinds."""
+    """A sum may have both a delta root, whose rows are not stored, and a root with stored rows."""
     rows = Rows(pa.schema([("k", pa.int64())]), pa.schema([("n", pa.int64())]))
     graph = [DeltaRoot("d", rows), Root("r", rows), SumStage("s", ("r", "d"), ("k",), ("n",), count="rows")]
     flow = Dataflow(store, graph, settings=SMALL)

@@ -88,7 +88,10 @@ def test_a_version_is_published_even_if_temporary_files_cannot_be_deleted(
 
 
 def test_a_copy_of_an_older_manifest_is_damaged(store: ObjectStore) -> None:
-    """Otherwise, each publication would conflict with it."""
+    """A manifest whose content has another number than its name is an error.
+
+    Each publication would conflict with it.
+    """
     base = Base(store)
     base.edit(U(1, (1, "x")))
     store.write("versions/3.json", store.read("versions/1.json"))

@@ -1,4 +1,7 @@
-"""Value counts as a dataflow, like those of a table's columns, and their model, a `Counter`."""
+"""Value counts as a dataflow, like those of a table's columns, with a model of them, a `Counter`.
+
+Tests describe values by numbers: the number of a value is its position in the sorted values of its type class.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ Amounts = Counter[tuple[int, int]]
 
 
 def array(kind: str, numbers: Sequence[int]) -> pa.Array:
-    """Return the values with these numbers, in the type of their class."""
+    """Return the values with these numbers as an array of their type class."""
     type_ = class_named(kind).arrow
     values = [ORDERED[kind][number] for number in numbers]
     if pa.types.is_decimal(type_):
@@ -53,7 +56,7 @@ def array(kind: str, numbers: Sequence[int]) -> pa.Array:
 
 
 def numbers_of(kind: str, column: pa.ChunkedArray) -> list[int]:
-    """Return the numbers of values that were read, also of types that Python lacks."""
+    """Return the numbers of the values in a column, also for types that Python lacks."""
     assert column.type == class_named(kind).arrow
     number_of_text = {text: number for number, text in enumerate(_texts(array(kind, range(len(ORDERED[kind])))))}
     return [number_of_text[text] for chunk in column.chunks for text in _texts(chunk)]
@@ -66,7 +69,7 @@ def _texts(values: pa.Array) -> list[str]:
 
 
 def nodes(kind: str) -> list[Any]:
-    """Return the graph that stores value counts of one type class."""
+    """Return the declaration of a graph that stores the value counts of one type class."""
     key = pa.schema([("column", pa.int32()), ("value", class_named(kind).arrow)])
     by_frequency = ("column", "frequency", "value")
     return [
@@ -78,7 +81,7 @@ def nodes(kind: str) -> list[Any]:
 
 
 def table(kind: str, rows: Iterable[tuple[int, int, int]]) -> pa.Table:
-    """Return a table of column, number of a value, and frequency."""
+    """Return a table from rows of a column's number, a value's number, and a frequency."""
     drawn_rows = list(rows)
     columns = [
         pa.array([row[0] for row in drawn_rows], pa.int32()),
@@ -89,7 +92,7 @@ def table(kind: str, rows: Iterable[tuple[int, int, int]]) -> pa.Table:
 
 
 def pieces(everything: pa.Table) -> list[pa.RecordBatch]:
-    """Return the rows of a delta in batches of at most two."""
+    """Return the rows of a delta in several batches."""
     return everything.to_batches(max_chunksize=2)
 
 
@@ -121,7 +124,7 @@ class PicklingRunner(InProcessRunner):
 
 
 class TableValueCounts:
-    """A dataflow and its state, and their model, a Counter."""
+    """A dataflow of value counts with its state, and a model of the same counts, a `Counter`."""
 
     def __init__(self, store: ObjectStore, kind: str, settings: Settings | None = None) -> None:
         self.kind = kind
@@ -144,11 +147,11 @@ class TableValueCounts:
         self.check_update(previous)
 
     def rows(self, stage: str, *columns: str) -> list[tuple[Any, ...]]:
-        """Return the content of a stage, with numbers in place of values."""
+        """Return the content of a stage, with the numbers of values in place of values."""
         return self._plain(self.flow.view(self.state).groups(stage), columns)
 
     def check(self) -> None:
-        """Assert that every stage has the counted content, in its order."""
+        """Assert that every stage has the content that the model gives, in the order of the stage's keys."""
         counted = sorted((column, value, count) for (column, value), count in self.counts.items())
         assert self.rows("values", "column", "value", "frequency") == counted
         by_frequency = sorted((column, -count, value) for column, value, count in counted if count > 1)
@@ -158,7 +161,7 @@ class TableValueCounts:
         assert self.rows("facts", "column", "frequency", "values") == [(*key, number) for key, number in facts]
 
     def check_update(self, previous: Amounts) -> None:
-        """Assert that the update of the values is the typed difference."""
+        """Assert that the update of the values is the difference between `previous` and the model's counts."""
         update = self.flow.view(self.state).update("values")
         changes = self._plain(update, ("column", "value", "_change", "frequency", "_before_frequency"))
         expected = []
@@ -170,7 +173,7 @@ class TableValueCounts:
         assert changes == expected
 
     def check_ranks(self, random: Random) -> None:
-        """Compare ranks with a sort of all rows."""
+        """Compare ranks with positions in a sorted list of all rows."""
         ranks = self.flow.view(self.state).ranks("values", "frequency")
         every = sorted(key for key, count in self.counts.items() for _ in range(count))
         for column in {column for column, _ in self.counts} | {99}:
@@ -202,7 +205,7 @@ class TableValueCounts:
 
 
 def random_change(kind: str, counts: Amounts, random: Random, columns: int = 3) -> tuple[Amounts, Amounts]:
-    """Draw added and removed amounts; never more are removed than there are."""
+    """Draw added and removed amounts. No more is removed than exists."""
     added: Amounts = Counter()
     for _ in range(random.randint(0, 8)):
         added[random.randrange(columns), random.randrange(len(ORDERED[kind]))] += random.randint(1, 3)

@@ -81,14 +81,14 @@ def predicates() -> st.SearchStrategy[str]:
 
 @dataclass(frozen=True)
 class ReadTable:
-    """A table with a published version, and its current rows."""
+    """A table with a published version, and its current rows, which may differ from those of the version."""
 
     lookup: Table
     location: str
     rows: pa.Table
 
     def ids(self, where: str) -> list[int]:
-        """Return the ids of the rows that match, by DuckDB."""
+        """Return the ids of the current rows that match a condition, by DuckDB."""
         with duckdb.connect() as connection:
             connection.register("plain", self.rows)
             return sorted(row[0] for row in connection.sql(f"select id from plain where {where}").fetchall())
@@ -159,7 +159,7 @@ class _Files:
         pq.write_table(part, path, write_statistics=self._has_statistics)
 
     def delete(self, condition: str) -> None:
-        """Rewrite every file, because plain files have no deletes."""
+        """Rewrite every file without the rows to delete, because plain files have no delete files."""
         for path in sorted(Path(self.location).iterdir()):
             plain = pq.read_table(path)
             with duckdb.connect() as connection:

@@ -125,7 +125,7 @@ def test_tables_that_arrow_would_read_incorrectly_are_refused(tmp_path: Path) ->
 
 
 def test_intervals_are_refused(tmp_path: Path) -> None:
-    """Arrow alone reads the intervals of Java's library as nulls."""
+    """Arrow alone would read the intervals of Java's Parquet library as nulls."""
     (tmp_path / "lake").mkdir()
     pq.write_table(pa.table({"a": [1], "i": pa.array([bytes(12)], pa.binary(12))}), tmp_path / "lake" / "1.parquet")
     lookup = open_table(_publish(tmp_path, str(tmp_path / "lake")).root, "t", table_locations=[str(tmp_path)])
@@ -220,7 +220,7 @@ def test_a_delta_file_with_names_in_another_case_is_refused(tmp_path: Path, stor
 @pytest.mark.parametrize("unit", ["s", "ms", "us"])
 @pytest.mark.parametrize("zone", [None, "UTC"])
 def test_timestamps_with_fractions_have_guarantees(tmp_path: Path, unit: str, zone: str | None) -> None:
-    """Timestamps before 1582-10-15 have none."""
+    """Only files with timestamps or days before 1582-10-15 have no guarantees, and are never excluded."""
     lake = tmp_path / "lake"
     lake.mkdir()
     fraction = 0 if unit == "s" else 500_000
@@ -241,7 +241,7 @@ def test_timestamps_with_fractions_have_guarantees(tmp_path: Path, unit: str, zo
 
 
 def test_guarantees_of_times_have_nanoseconds(tmp_path: Path) -> None:
-    """Python's times have none: a guarantee of truncated bounds would exclude the greatest value."""
+    """Python's times have no nanoseconds. A guarantee of truncated bounds would exclude the greatest value."""
     lake = tmp_path / "lake"
     lake.mkdir()
     times = pa.array([1_000, 2_345], pa.time64("ns"))
@@ -316,7 +316,7 @@ def test_a_hudi_table_without_log_files_is_read(tmp_path: Path, kind: type[Table
 
 @pytest.mark.parametrize(("stored", "refused"), [(("float", pa.float32()), True), (("double", pa.float64()), False)])
 def test_floats_that_hudi_widens_by_their_text_are_refused(tmp_path: Path, stored: Any, refused: bool) -> None:
-    """Arrow makes 0.10000000149011612 of the float 0.1, and Hudi 0.1, which the statistics describe."""
+    """Arrow widens the float 0.1 to 0.10000000149011612. Hudi reads it as 0.1, which the statistics describe."""
     writer = HudiWriter(tmp_path / "t", 9, fields=[FIELDS[0], {"name": "v", "type": ["null", stored[0]]}])
     writer.types["v"] = stored[1]
     for number in (1, 2):

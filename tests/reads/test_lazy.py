@@ -84,7 +84,7 @@ def test_a_lazy_frame_has_the_rows_that_polars_selects(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("predicate", _PLAIN, ids=str)
 def test_a_weakened_predicate_selects_no_fewer_rows(predicate: pl.Expr) -> None:
-    """The Arrow expression is true of each row of which the Polars expression is true. No files are read."""
+    """The Arrow expression is true for every row for which the Polars expression is. No file is read."""
     values: dict[str, list[Any]] = {
         "id": [0, 1, 2, 100, 102, None, 2**40],
         "ratio": [None, math.nan, -0.0, 0.0, 1.5, 2.0, math.inf],
@@ -210,7 +210,7 @@ def test_time_zones_that_polars_lacks_become_utc(tmp_path: Path) -> None:
 
 
 def test_nested_time_zones_that_polars_lacks_become_utc(tmp_path: Path) -> None:
-    """They are in structs, lists and maps of a Parquet file that Arrow wrote."""
+    """This holds in structs, lists and maps of a Parquet file that Arrow wrote."""
     (tmp_path / "lake").mkdir()
     zoned = pa.timestamp("us", "+05:30")
     type_ = pa.struct([("at", zoned), ("list", pa.list_(zoned)), ("map", pa.map_(pa.string(), zoned))])

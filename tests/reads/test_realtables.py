@@ -75,7 +75,7 @@ def _check_lazy(name: str, lookup: Table, table: TableConfig) -> None:
 
 
 def _check_truth(real_table: RealTable, rows: pa.Table) -> None:
-    """Compare with numbers that other libraries established."""
+    """Compare row counts and null counts with numbers that other libraries established."""
     assert rows.num_rows == real_table.truth["row_count"], real_table.name
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         truth = real_table.truth["columns"].get(name)

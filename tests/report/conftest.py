@@ -1,4 +1,4 @@
-"""Fixtures for tests of reports: an empty local root."""
+"""Fixtures for tests of reports: an empty root on local disk."""
 
 from __future__ import annotations
 

@@ -111,7 +111,10 @@ def test_a_small_picture_has_the_bars_of_the_first_columns() -> None:
 
 @given(st.lists(st.tuples(texts, st.lists(st.integers(0, 10**12), max_size=60)), max_size=8))
 def test_a_small_picture_always_fits_into_an_event(columns: list[tuple[str, list[int]]]) -> None:
-    """Dagster shows Markdown of 1,000 characters behind a link. Column names do not matter."""
+    """Markdown below 1,000 characters fits, because Dagster shows longer Markdown behind a link.
+
+    Column names do not matter.
+    """
     drawn = [replace(COLUMN, name=name, bins=tuple(bins)) for name, bins in columns]
     markdown = small_picture(drawn, "t")
     assert len(markdown) < 1000

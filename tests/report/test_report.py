@@ -40,7 +40,7 @@ ALLOWED = {
 
 
 class ParsedPage(HTMLParser):
-    """The elements of a page with their attributes, and its text."""
+    """A parsed page: its elements with their attributes, and its text."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ def test_text_of_a_table_is_escaped(local_store: ObjectStore) -> None:
 
 
 def test_bounds_with_an_equal_start_are_both_shown(local_store: ObjectStore) -> None:
-    """One bound alone stands for a column with a single value."""
+    """Two long bounds that look equal when shortened are both shown. A single text means that all values are equal."""
     prefix = "https://example.com/a/long/path/"
     table = publish(local_store, pa.table({"url": [f"{prefix}1", f"{prefix}2"], "same": ["one", "one"]}))
     page = report_page(table, table.at(1))
@@ -146,7 +146,7 @@ def test_200_columns_are_less_than_a_megabyte(local_store: ObjectStore) -> None:
 
 
 def test_the_history_of_many_versions_is_short() -> None:
-    """200 columns with three charts each fit into a megabyte together with the rest."""
+    """A chart over 50 versions has less than 600 characters, so 200 columns with three charts fit into a megabyte."""
     course = charts.line([50 + 40 * math.sin(at) for at in range(50)], "nulls over versions").html
     assert len(course) < 600
     assert charts.line([None, 1.0, math.inf, 2.0, 3.0], "x").html.count("M") == 2

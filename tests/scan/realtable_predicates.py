@@ -37,7 +37,7 @@ REFUSED = {
 
 @dataclass(frozen=True)
 class Question:
-    """A predicate on one top-level column."""
+    """A predicate on one top-level column, and a function that tells for a plain value whether it matches."""
 
     where: str
     column: int
@@ -49,8 +49,9 @@ CheckOne = Callable[[str, Table, TableConfig, list[list[Any]], Question], None]
 
 
 def check_table(check_one: CheckOne, table: RealTable, root: Path, most: int) -> int:
-    """Check up to `most` predicates, spread evenly over the columns. Return their number, or 0 for a table in
-    `REFUSED`.
+    """Check up to `most` predicates, spread evenly over the columns, and return their number.
+
+    Returns 0 for a table in `REFUSED`, of which no version can be published.
     """
     config_ = TableConfig(name="t", uri=table.uri, path_mapping=dict(table.path_mapping))
     config = MetastoreConfig(root=str(root), tables=[config_], engine="auto")

@@ -101,7 +101,7 @@ def check_listed(scope: FilteredView, name: str, values: list[Any], counts: Coun
 
 
 def check_repeated(scope: FilteredView, name: str, counts: Counter[Any]) -> None:
-    """Check the repeated values and their frequencies, which come from fingerprints only."""
+    """Check distinct count, duplicate count and repeated values with frequencies, which come from fingerprints only."""
     (row,) = scope.statistics([name])
     wanted = sorted(
         ((value, frequency) for value, frequency in counts.items() if frequency > 1),
@@ -138,7 +138,11 @@ def check_bins(scope: FilteredView, name: str, finite: list[Any]) -> None:
 
 
 def check(folder: Path, number: int, pairs: int) -> Counter[str]:
-    """Check one table of a few partitions. Count the predicates by the fragments they select: cut, whole or nothing."""
+    """Check one table of a few partitions.
+
+    Returns the number of predicates by the fragments they select: `cut` (parts of some), `whole` (only complete ones),
+    or `nothing`.
+    """
     draw = random.Random(1000 + number)
     fragments = example(st.lists(rows_of(most=8), min_size=2, max_size=6), draw, 3)[-1]
     requested = example(predicates(), draw, pairs)
@@ -195,7 +199,7 @@ def test_answers_about_a_filtered_view_equal_those_of_its_rows(tmp_path: Path, n
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_answers_about_a_filtered_view_equal_those_of_its_rows_at_length(tmp_path: Path) -> None:
-    """There are 1,000 pairs of tables and predicates of all kinds."""
+    """The test checks 1,000 pairs of tables and predicates of all kinds."""
     observed = sum((check(tmp_path, 100 + number, 20) for number in range(50)), Counter[str]())
     assert min(observed["cut"], observed["whole"], observed["nothing"]) > 30
 
@@ -204,7 +208,7 @@ def test_answers_about_a_filtered_view_equal_those_of_its_rows_at_length(tmp_pat
 def test_repeated_values_of_some_rows_come_from_fingerprints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: int
 ) -> None:
-    """Rows are in several files and partitions. If values share a fingerprint, statistics are not exact."""
+    """Rows are in several files and partitions. If other values share a fingerprint, statistics are not exact."""
     monkeypatch.setattr(fingerprints, "TABLE_BITS", bits)
     draw = random.Random(bits)
     every: list[tuple[int, int]] = []

@@ -35,7 +35,7 @@ def user_results(scope: Any) -> dict[str, Any]:
 
 
 def results_of_rows(lake: Lake, folder: Path, where: pc.Expression) -> dict[str, Any]:
-    """Return the custom statistics of a new table that has only these rows."""
+    """Return the custom statistics of a new table that has only the rows that match."""
     table = pa.concat_tables(
         pq.read_table(path, partitioning=None).append_column("part", pa.array([int(path.parent.name[5:])] * count))
         for path in lake.files()
@@ -84,7 +84,7 @@ def test_custom_statistics_equal_those_of_a_table_of_the_matching_rows(tmp_path:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(25))
 def test_custom_statistics_are_correct_after_many_commits(tmp_path: Path, seed: int) -> None:
-    """Later versions merge and reuse the profiles of earlier ones. Tables are random."""
+    """Tables and commits are random. Later versions merge and reuse the profiles of earlier ones."""
     draw = random.Random(seed)
     lake = Lake(tmp_path, draw)
     lake.options = {"statistics": ALL, "columns": draw.choice(POLICIES)}
@@ -100,8 +100,9 @@ def test_custom_statistics_are_correct_after_many_commits(tmp_path: Path, seed: 
 
 
 def test_a_class_that_the_caller_does_not_name_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its statistic is absent, with a reason. It is available if a stored profile has it, or if this package ships the
-    class.
+    """The statistic of this class is absent, with a reason.
+
+    It is available if a stored profile has it, or if this package ships the class.
     """
     lake = Lake(tmp_path)
     lake.options = {"statistics": ALL}
@@ -131,7 +132,7 @@ def test_a_class_that_the_caller_does_not_name_is_not_imported(tmp_path: Path, m
 def test_a_class_that_differs_from_the_profiled_one_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has another revision, other source code with the same revision, or is missing."""
+    """The class has another revision, has other source code with the same revision, or is missing."""
     import linecache
 
     module = tmp_path / "scoped_statistics.py"

@@ -43,7 +43,7 @@ def rows(first: int, count: int) -> pa.Table:
 
 @pytest.mark.spark
 def test_a_scan_returns_the_matching_rows_and_skips_pruned_files(spark: SparkSession, tmp_path: Path) -> None:
-    """The table has deletes. The scan reads its current state, then an earlier version."""
+    """The table has deletes. The scan first reads its current state, then an earlier version."""
     uri = tmp_path / "delta"
     for part in range(6):
         write_deltalake(str(uri), rows(part * 100, 100), mode="append")

@@ -26,7 +26,10 @@ def no_spark() -> Any:
 
 
 def spelled(chance: random.Random, nanoseconds: int, zone: int | None) -> str:
-    """Format an instant as a literal, with the offset from UTC in minutes or without one."""
+    """Format an instant as a literal.
+
+    `zone` is the offset from UTC in minutes; with None, the literal has no offset.
+    """
     seconds, rest = divmod(nanoseconds + (zone or 0) * 60 * 10**9, 10**9)
     text = (datetime(1970, 1, 1) + timedelta(seconds=seconds)).isoformat(sep=chance.choice(" T"))
     text += f".{rest:09d}" if rest else ""

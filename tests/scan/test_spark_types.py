@@ -20,7 +20,7 @@ LISTS = [[1], None, [], [3, 4]]
 
 
 def converted(array: pa.Array) -> list[Any]:
-    """Return the values that Spark receives."""
+    """Return the values that Spark receives for an array, asserting that they have the converted type."""
     type_ = to_spark_type(TableConfig(name="t", uri="/t"), pa.field("c", array.type))
     result = to_spark_array(array, type_)
     result.validate(full=True)

@@ -34,7 +34,7 @@ def published(folder: Path, **options: Any) -> Table:
 
 
 def test_a_table_is_read_at_its_recorded_location(tmp_path: Path) -> None:
-    """The recorded selection of partitions is used, too."""
+    """The location and the selected partitions that the version recorded are used."""
     lookup = published(tmp_path, partitions={"day": ["2024-01-01", "2024-01-02"]})
     assert lookup.count("x > 4").value == 15
     assert lookup.filter("x > 4", read=True).count().value == 15
@@ -81,7 +81,7 @@ def test_a_location_that_is_not_recorded_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_expired_version_is_reported(tmp_path: Path) -> None:
-    """Calls that read fragments report it, too, instead of an advice to repair the table."""
+    """Calls that read fragments also report that the version has expired. They do not advise to repair the table."""
     lookup = published(tmp_path)
     scope = lookup.filter("day = '2024-01-01' or x > 4", read=True)
     lookup = open_table(str(tmp_path / "root"), "t", table_locations=[str(tmp_path)])

@@ -1,4 +1,4 @@
-"""Pressing Tab in a folder executes nothing from it: no connection, no variable of the environment."""
+"""Pressing Tab in a folder executes nothing from it: no connection is made, and no environment variable is read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LINES = [
 
 
 class Listener:
-    """Counts connections, and records received data."""
+    """A server that counts connections and records the data that it receives."""
 
     def __init__(self) -> None:
         self.server = socket.create_server(("127.0.0.1", 0))

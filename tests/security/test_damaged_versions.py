@@ -1,4 +1,4 @@
-"""Damaged or maliciously forged documents of a root: the error names the document, and is not a bug."""
+"""If documents of a root are damaged or maliciously forged, the error names the document and is not a bug's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def no_spark() -> Any:
 
 @pytest.fixture(scope="module")
 def intact_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a configuration, a table, and a root with a version of it."""
+    """A folder with a configuration, a table, and a root that has a version of the table."""
     folder = tmp_path_factory.mktemp("sound")
     for part in range(2):
         (folder / "lake" / f"part={part}").mkdir(parents=True)

@@ -87,7 +87,7 @@ FAULTS: list[Callable[[Path], None]] = [
 
 
 def traceback_text(error: BaseException) -> str:
-    """Return the traceback as in logs, including causes and contexts."""
+    """Return the traceback of an error as logs show it, including causes and contexts."""
     return "".join(traceback.format_exception(error))
 
 

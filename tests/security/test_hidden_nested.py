@@ -52,7 +52,7 @@ def enclosing_leaf_indexes(field: pa.Field, parents: tuple[int, ...] = (), start
 
 
 def leaf_paths_of_schema(schema: pa.Schema) -> list[list[str]]:
-    """Return the dotted paths of all leaf columns, including duplicates."""
+    """Return, for each field, the dotted paths of its leaf columns, including duplicates."""
 
     def walk(field: pa.Field, prefix: str) -> Iterator[str]:
         yield prefix + field.name
@@ -63,9 +63,9 @@ def leaf_paths_of_schema(schema: pa.Schema) -> list[list[str]]:
 
 
 def test_policies_go_down_the_tree_of_columns() -> None:
-    """A policy applies to the columns inside a column, and not to all paths with the same prefix.
+    """A policy applies to the columns inside a column, not to columns whose paths have the same prefix.
 
-    Two thousand random schemas have names that look like paths of other columns.
+    The names in two thousand random schemas look like paths of other columns.
     """
     hidden = 0
     for seed in range(2000):
@@ -112,7 +112,10 @@ ROWS = pa.table(
 
 
 def test_a_column_with_the_path_of_another_is_hidden_separately(tmp_path: Path) -> None:
-    """A map `a.b` exists beside a field `b` of `a`: its path is in backticks, those of its keys and values are not."""
+    """A map `a.b` exists beside a struct `a` with a field `b`.
+
+    The map's path is in backticks; the paths of its keys and values are not.
+    """
     (tmp_path / "lake").mkdir()
     pq.write_table(ROWS, tmp_path / "lake" / "1.parquet")
     config = config_with_policies(tmp_path, **{"`a.b`": "hidden"})
@@ -134,7 +137,7 @@ def test_a_column_with_the_path_of_another_is_hidden_separately(tmp_path: Path) 
     ],
 )
 def test_a_policy_applies_to_both_columns_of_a_path(tmp_path: Path, policies: dict[str, str], shown: bool) -> None:
-    """`a.b` means both, unless the column in backticks has its own policy: see the next test."""
+    """`a.b` means both columns, unless `` `a.b` `` in backticks has a policy too."""
     (tmp_path / "lake").mkdir()
     pq.write_table(ROWS, tmp_path / "lake" / "1.parquet")
     config = config_with_policies(tmp_path, **policies)
@@ -145,7 +148,7 @@ def test_a_policy_applies_to_both_columns_of_a_path(tmp_path: Path, policies: di
 
 
 def test_a_hidden_column_is_hidden_after_another_takes_its_path(tmp_path: Path) -> None:
-    """`a.b` is first a map; then a struct `a` with a field `b` is added, which has that path from then on."""
+    """First, `a.b` is a map. Then a struct `a` with a field `b` is added, which has the path `a.b` from then on."""
     write_deltalake(str(tmp_path / "lake"), ROWS.select(["a.b"]))
     config = config_with_policies(tmp_path, **{"a.b": "hidden"})
     refresh(config, config.tables[0], no_spark)
@@ -188,7 +191,7 @@ def assert_hidden_as_configured(config: MetastoreConfig, schema: pa.Schema, what
 
 @pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 150), marks=pytest.mark.long)], ids=["some", "many"])
 def test_random_schemas_and_policies_hide_as_configured(tmp_path: Path, seeds: range) -> None:
-    """Columns are added, dropped, and return with another type; policies change; older partitions stay."""
+    """Columns are added, are dropped, and return with another type. Policies change, and older partitions stay."""
     case_distinct_names = [name for name in NAMES if name != "A"]  # Delta treats it as `a`
     for seed in seeds:
         draw = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Hiding a column by which the table is partitioned, under any name, is refused, and nothing of it is stored."""
+"""Hiding a column by which the table is partitioned is refused under any name of it, and no value is stored."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_struct_field_that_partitions_cannot_be_hidden(tmp_path: Path) -> None
 
 
 def test_a_partition_spec_without_files_permits_hiding(tmp_path: Path) -> None:
-    """A spec without files reveals no value; remaining files of it do."""
+    """A partition spec without files reveals no value. As long as files have the spec, hiding is refused."""
     writer = iceberg_partitioned_by(tmp_path, "identity")
     writer.specs[1] = []
     old = writer.data(ROWS, partition=(TOKEN,))

@@ -56,7 +56,7 @@ FLAT = ("email", "number", "amount", "big")
 
 
 def rows(start: int, names: tuple[str, ...] = HIDDEN) -> pa.Table:
-    """Return eight rows; the first has each column's own token, others similar values."""
+    """Return eight rows from number `start`. Hidden columns contain tokens, as texts, numbers, and in nested values."""
     numbers = range(start, start + 8)
     columns = {
         "email": [f"{TEXT} {n}" for n in numbers],
@@ -71,7 +71,7 @@ def rows(start: int, names: tuple[str, ...] = HIDDEN) -> pa.Table:
 
 
 class Lake(ABC):
-    """A table in a folder. `write` adds rows; `change` deletes some, or adds a file of another kind."""
+    """A table in a folder. `write` adds rows. `change` deletes some, or adds a file of another kind."""
 
     names = HIDDEN
 
@@ -117,7 +117,10 @@ class Csv(Files):
         pacsv.write_csv(table, path)
 
     def change(self) -> None:
-        """Add a file that changes the type: the reader then quotes the values that had prevented other types."""
+        """Add a file whose texts change the type of a column of numbers.
+
+        The reader then quotes a value that is no number.
+        """
         table = rows(72, self.names)
         self.put(table.set_column(2, "number", pa.array([f"{TEXT}"] * 8)), self.folder / "9.csv")
 
@@ -324,7 +327,7 @@ def test_nothing_of_a_hidden_value_is_stored(
 
 @pytest.mark.parametrize("lake", [Csv, CsvWithoutHeader, Json, Iceberg], ids=lambda lake: lake.__name__)
 def test_cached_metadata_from_before_a_column_was_hidden_are_dropped(tmp_path: Path, lake: type[Lake]) -> None:
-    """Neither the previous version's cached metadata nor those in memory are used for the next version."""
+    """Neither the cached metadata of the previous version nor those in memory are used for the next version."""
     table, shown, config = lake(tmp_path), hidden_config(tmp_path, lake, []), hidden_config(tmp_path, lake)
     table.write(0)
     table.write(1)
@@ -337,7 +340,7 @@ def test_cached_metadata_from_before_a_column_was_hidden_are_dropped(tmp_path: P
 
 @pytest.mark.parametrize("lake", LAKES, ids=lambda lake: lake.__name__)
 def test_a_plan_with_the_cache_equals_the_plan_without_it(tmp_path: Path, lake: type[Lake]) -> None:
-    """It also reads nothing again."""
+    """A plan with the cache also reads no file again."""
     table, config = lake(tmp_path), hidden_config(tmp_path, lake)
     table.write(0)
     table.change()
@@ -356,7 +359,7 @@ def _texts() -> list[bytes]:
 
 @pytest.mark.parametrize("lake", [Csv, Json, Delta], ids=lambda lake: lake.__name__)
 def test_the_search_checks_find_a_shown_value(tmp_path: Path, lake: type[Lake]) -> None:
-    """Otherwise, the searches of the other tests would prove nothing."""
+    """If the search found no value that is shown, the tests above would prove nothing."""
     lake(tmp_path).write(0)
     refresh_table(hidden_config(tmp_path, lake, []))
     for token in (TEXT, str(NUMBER), struct.pack("<q", NUMBER)):
@@ -364,7 +367,10 @@ def test_the_search_checks_find_a_shown_value(tmp_path: Path, lake: type[Lake]) 
 
 
 def test_the_default_of_a_hidden_column_is_read_from_the_table(tmp_path: Path) -> None:
-    """No version stores it. Files that lack the column have it in all rows, which predicates evaluate."""
+    """No version stores the default.
+
+    Files that lack the column have it in all rows, so predicates read it from the table.
+    """
     table, config = Iceberg(tmp_path), hidden_config(tmp_path, Iceberg)
     table.write(0)
     table.writer.schemas.append(list(Iceberg.columns))

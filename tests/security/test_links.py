@@ -37,7 +37,7 @@ def no_spark() -> Any:
 
 @pytest.fixture
 def outside_folder(tmp_path: Path) -> Path:
-    """A folder beside the root that belongs to someone else, with very old files."""
+    """A folder of someone else beside the root, with very old files."""
     folder = tmp_path / "victim"
     (folder / "inner").mkdir(parents=True)
     for name in ("precious.parquet", "inner/precious.txt", f".{'0' * 32}.tmp"):
@@ -51,7 +51,7 @@ def contents(folder: Path) -> set[str]:
 
 
 def forge_garbage_list(table: Path, paths: list[str], number: int, *, in_document: bool) -> None:
-    """Forge a version's list of files that are no longer referenced, in its document or in a manifest."""
+    """Replace a version's list of unreferenced files, which is in its document or in a file that the document names."""
     name = "entries/forged.garbage.parquet"
     pq.write_table(pa.table({"path": paths}), table / name)
     document = table / "versions" / f"{number}.json"
@@ -139,7 +139,7 @@ def published_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_deletion_does_not_follow_links(
     published_root: Path, tmp_path: Path, outside_folder: Path, way: Callable[[VersionStore], None], linked: str
 ) -> None:
-    """A folder of a table, or the table's own folder, is moved elsewhere and replaced by a link to it."""
+    """A folder of a table, or the table's folder itself, was moved elsewhere and replaced by a link to it."""
     shutil.copytree(published_root, tmp_path / "root")
     versions = VersionStore(ObjectStore(str(tmp_path / "root")), "orders")
     folder = tmp_path / "root" / "orders" / linked

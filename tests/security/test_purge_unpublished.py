@@ -67,7 +67,7 @@ def purge(config: MetastoreConfig, before: int) -> PurgeResult:
 
 
 def unreferenced_paths(config: MetastoreConfig) -> set[str]:
-    """Return files of the table that are neither documents nor referenced by a version."""
+    """Return the files of the table that are no documents and that no version references."""
     versions = version_store(config)
     unreferenced = {info.path for info in versions.objects.list() if not versions.documents.contains(info.path)}
     for number in versions.numbers():
@@ -79,7 +79,7 @@ def unreferenced_paths(config: MetastoreConfig) -> set[str]:
 
 @pytest.fixture
 def config(tmp_path: Path) -> MetastoreConfig:
-    """A table with a version."""
+    """The configuration of a table that has one version."""
     write(tmp_path, 0)
     config = config_of_lake(tmp_path)
     refresh(config, config.tables[0], no_spark)
@@ -87,7 +87,10 @@ def config(tmp_path: Path) -> MetastoreConfig:
 
 
 def test_files_of_a_killed_refresh_are_purged(tmp_path: Path, config: MetastoreConfig) -> None:
-    """Its files have values of rows that are deleted by now; the first purge removes all of them, and reports that."""
+    """Files of the killed refresh have values of rows that are deleted by now.
+
+    The first purge removes and counts them.
+    """
     write(tmp_path, 10, PERSON)
     environment = {**os.environ, "PYTHONPATH": ""}
     done = subprocess.run(
@@ -126,7 +129,7 @@ def _remove_entries(versions: VersionStore) -> None:
 def test_a_version_that_is_purged_need_not_be_readable(
     tmp_path: Path, config: MetastoreConfig, monkeypatch: pytest.MonkeyPatch, damage: Callable[[VersionStore], None]
 ) -> None:
-    """It is damaged, or a refresh removes it meanwhile. The values in its files are purged as well."""
+    """The version is damaged, or a refresh removes it during the purge. The values in its files are purged as well."""
     write(tmp_path, 10, PERSON)
     refresh(config, config.tables[0], no_spark)
     DeltaTable(str(tmp_path / "lake")).delete(f"name = '{PERSON}'")
@@ -200,9 +203,9 @@ PLACES = ["current_plan", "profile_all", "resolve_auto_policies", "VersionBuilde
 def test_a_concurrent_refresh_starts_again(
     tmp_path: Path, config: MetastoreConfig, monkeypatch: pytest.MonkeyPatch, function: str, how: dict[str, Any]
 ) -> None:
-    """A purge takes place before one of the steps of the refresh.
+    """A purge runs before some step of a refresh.
 
-    What the refresh publishes is correct and complete, and what it had written before is removed.
+    What the refresh publishes is complete, and its earlier files are removed.
     """
     write(tmp_path, 10, PERSON)
     purged = []
@@ -228,7 +231,7 @@ def test_a_concurrent_refresh_starts_again(
 
 
 def test_profiles_saved_before_a_purge_are_not_used_after_it(config: MetastoreConfig) -> None:
-    """This also holds if they are saved by a process that does not know of the purge yet."""
+    """This holds even if a process saves them after the purge, because it does not know of the purge yet."""
     before = version_store(config)
     latest = before.latest()
     assert latest is not None

@@ -40,7 +40,10 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 
 def refresh(folder: Path, engine: str) -> tuple[str, int]:
-    """Return the command's output for a table with that file, and the peak memory of its processes in bytes."""
+    """Refresh a table with the file.
+
+    Return the output of the command, and the peak memory of its processes in bytes.
+    """
     (folder / "bomb").mkdir()
     (folder / "bomb" / "1.parquet").write_bytes(zlib.decompress(base64.b64decode(BOMB)))
     (folder / "metastore.yaml").write_text(

@@ -36,7 +36,7 @@ sys.stdin.readline()
 
 
 def arguments_below(process: int) -> str:
-    """Return the arguments, and the names of files, of a process and all its descendants."""
+    """Return the command lines of a process and all its descendants, as one text."""
     arguments, pending = "", [process]
     while pending:
         folder = Path(f"/proc/{pending.pop()}")
@@ -53,7 +53,7 @@ def arguments_below(process: int) -> str:
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
 @pytest.mark.parametrize("secret_source", ["", pytest.param("a file", marks=pytest.mark.long)])
 def test_no_process_has_secrets_among_its_arguments(tmp_path: Path, secret_source: str) -> None:
-    """Spark gets the secrets unchanged; they override spark-defaults.conf or a properties file."""
+    """Spark gets the secrets unchanged. They have precedence over spark-defaults.conf or a properties file."""
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.of.defaults default\nspark.driver.memory 700m\n")
     (tmp_path / "given.conf").write_text("spark.of.defaults given\nspark.driver.memory 700m\n")
@@ -95,7 +95,7 @@ def test_no_process_has_secrets_among_its_arguments(tmp_path: Path, secret_sourc
 
 @pytest.mark.spark
 def test_secrets_of_a_killed_start_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next process of the user removes the settings file, which other users cannot read."""
+    """Other users cannot read the file with the settings. The next process of the same user removes it."""
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
         python_command("-c", PROGRAM), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment

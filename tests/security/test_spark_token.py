@@ -56,7 +56,7 @@ def listener(address: str, received_path: Path) -> Iterator[tuple[int, int]]:
 
 @pytest.fixture
 def write_discovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
-    """Make a process the server that PySpark finds."""
+    """A function that makes PySpark take a process, given its id and port, for the local server."""
     for name in ("SPARK_CONNECT_AUTHENTICATE_TOKEN", "SPARK_CONNECT_MODE_ENABLED"):
         monkeypatch.setenv(name, "to be restored")
         monkeypatch.delenv(name)

@@ -85,7 +85,7 @@ def test_rows_of_a_data_frame_are_removed_by_the_next_process(folder: Path) -> N
 
 
 def test_folders_in_use_stay(folder: Path) -> None:
-    """Other users' folders stay, too, and others that only have a similar name."""
+    """Folders of other users stay as well, and so do others that only have a similar name."""
     (folder / "elsewhere").mkdir()
     (folder / "elsewhere" / "file").touch()
     (folder / "metastore-link.scratch").symlink_to(folder / "elsewhere")
@@ -108,7 +108,7 @@ def test_folders_in_use_stay(folder: Path) -> None:
 
 
 def test_a_command_that_must_be_ended_removes_temporary_files(folder: Path) -> None:
-    """If SIGTERM arrives during native code, the process is ended some seconds later."""
+    """A process in native code cannot react to SIGTERM. Some seconds later it is ended, and its files are removed."""
     with subprocess.Popen(python_command("-c", ENDS_LATE), stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -122,7 +122,7 @@ def test_a_command_that_must_be_ended_removes_temporary_files(folder: Path) -> N
 
 
 def end_with_folder(path: str) -> None:
-    """Leave a folder behind, in a child that reads files."""
+    """Create a temporary folder with a row in it, and kill this process, which is a child that reads files."""
     used = TemporaryFolder("test")
     (Path(used.path) / "rows").write_text(TOKEN)
     signal.raise_signal(signal.SIGKILL)

@@ -38,7 +38,7 @@ AFTER_RUNPY = ("click", "json", "numpy", "pickle", "pyarrow", "pydantic", "rich"
 
 
 class HostileFolder:
-    """A folder with a table, and with modules that append a line to a file when they are imported."""
+    """A folder with a table and with modules that, when they are imported, append a line to a file."""
 
     def __init__(self, folder: Path, modules: Sequence[str] = ALL) -> None:
         self.path = folder / "sales"
@@ -59,7 +59,7 @@ class HostileFolder:
         )
 
     def imported(self) -> list[str]:
-        """Return the modules of the folder that were executed."""
+        """Return the names of the folder's modules that were imported."""
         return self._trace.read_text().split() if self._trace.exists() else []
 
 
@@ -126,7 +126,7 @@ def configured(folder: HostileFolder, engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.spark)])
 def test_statistics_are_imported_only_from_pythonpath(tmp_path: Path, engine: str) -> None:
-    """This also holds in child processes and in Spark's workers."""
+    """This holds in child processes and in Spark's workers as well."""
     folder = HostileFolder(tmp_path, (*ALL, "my_stats"))
     configured(folder, engine)
     refused = folder.run([*METASTORE, "refresh", "sales"])

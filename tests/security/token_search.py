@@ -1,4 +1,4 @@
-"""Searches for values in all files below a folder, also inside compressed and encoded content."""
+"""Searches for values in all files below a folder, including compressed and encoded content."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DEPTH = 4
 
 
 def files_with(folder: Path, *tokens: str | bytes) -> list[str]:
-    """Return the files below a folder that contain any of the tokens in name or content, decompressed."""
+    """Return the files below a folder whose name or content contains one of the tokens."""
     wanted = [token.encode() if isinstance(token, str) else token for token in tokens]
     paths = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file()) if folder.exists() else ():
@@ -33,7 +33,7 @@ def files_with(folder: Path, *tokens: str | bytes) -> list[str]:
 
 
 def pieces_of(path: Path) -> Iterator[bytes]:
-    """Yield the bytes of a file, column values if it is Parquet, and everything that is encoded in either."""
+    """Yield the bytes of a file, its values if it is Parquet, and the decoded forms of both."""
     data = path.read_bytes()
     yield from unpacked(data)
     if data[:4] == b"PAR1":
@@ -49,7 +49,7 @@ def pieces_of(path: Path) -> Iterator[bytes]:
 
 
 def unpacked(data: bytes, depth: int = _DEPTH) -> Iterator[bytes]:
-    """Yield some bytes, and their decoded forms: zlib, gzip, zstd, base 64, JSON strings, Arrow streams and schemas."""
+    """Yield the bytes and all their decoded forms: zlib, gzip, zstd, base 64, JSON strings, Arrow streams, schemas."""
     yield data
     if not depth or not data:
         return

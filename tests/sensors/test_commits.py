@@ -54,7 +54,7 @@ def tags_of(request: RunRequest) -> dict[str, str]:
 
 
 def run_of(instance: DagsterInstance, status: DagsterRunStatus, request: RunRequest | None = None) -> str:
-    """Create a run that refreshes `sales`, as another process would have left it."""
+    """Create a run that refreshes `sales`, as another process would have left it. Returns the id of the run."""
     tags = {"metastore/table": "sales", **(tags_of(request) if request else {})}
     run = create_run_for_test(instance, job_name="sales_refresh", status=status, tags=tags)
     return run.run_id
@@ -82,7 +82,7 @@ def test_another_commit_requests_another_run(lab: Lab) -> None:
 
 @pytest.mark.parametrize("status", [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING])
 def test_no_run_is_requested_beside_an_unfinished_run(lab: Lab, status: DagsterRunStatus) -> None:
-    """An unfinished run of the table prevents a request, but not for another table."""
+    """An unfinished run of the table prevents a request for this table, but not for another one."""
     run = run_of(lab.instance, status)
     tick = lab.tick("sales")
     assert tick.run_requests == []
@@ -127,7 +127,7 @@ def test_queued_runs_of_a_backfill_count_too(lab: Lab) -> None:
 
 
 def test_runs_of_other_tables_are_not_read(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An instance may have thousands of waiting runs: a tick reads those of its table."""
+    """An instance may have thousands of waiting runs, of which a tick reads only those of its table."""
     for _ in range(20):
         create_run_for_test(lab.instance, job_name="another", status=DagsterRunStatus.STARTED)
     started = run_of(lab.instance, DagsterRunStatus.STARTED)
@@ -145,8 +145,9 @@ def test_runs_of_other_tables_are_not_read(lab: Lab, monkeypatch: pytest.MonkeyP
 
 
 def test_a_run_without_events_for_an_hour_is_reported_as_failed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its machine failed without a report. After an hour the sensor reports the run as failed, so that it no longer
-    counts in Dagster's limits.
+    """The machine of the run failed without a report. After an hour, the sensor reports the run as failed.
+
+    Otherwise, it would count in Dagster's limits of concurrent runs.
     """
     run = run_of(lab.instance, DagsterRunStatus.STARTED)
     lab.instance.report_engine_event("alive", lab.instance.get_run_by_id(run))
@@ -187,7 +188,7 @@ def test_a_silent_run_is_alive_if_its_launcher_says_so(
 
 
 def test_a_working_run_logs_regularly(lab: Lab) -> None:
-    """The lines of another thread arrive in the log of the run, and end with the block."""
+    """Lines that another thread logs arrive in the log of the run. They end with the `with` block."""
     arrived = threading.Event()
 
     @asset
@@ -207,7 +208,7 @@ def test_a_working_run_logs_regularly(lab: Lab) -> None:
 
 
 def test_failures_are_counted_without_the_cursor(lab: Lab) -> None:
-    """A cursor that was reset does not lead to a run key that Dagster has seen and would silently drop."""
+    """A reset cursor does not lead to a run key that Dagster has seen before and would silently drop."""
     first = requested(lab.tick("sales"))
     run_of(lab.instance, DagsterRunStatus.FAILURE, first)
     second = requested(lab.tick("sales"))
@@ -229,7 +230,7 @@ def test_a_corrected_configuration_is_tried_at_once(lab: Lab) -> None:
 
 
 def test_a_table_that_is_no_longer_configured_fails_the_tick(lab: Lab) -> None:
-    """The sensor disappears when the code location is reloaded."""
+    """The sensor exists until the code location is reloaded."""
     sensor = lab.definitions().resolve_sensor_def("sales_commits")
     text = lab.config_file.read_text(encoding="utf-8")
     lab.config_file.write_text(text.replace("name: sales", "name: purchases"), encoding="utf-8")

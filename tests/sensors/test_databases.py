@@ -30,7 +30,7 @@ tables:
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
-    """A catalog with the tables `orders` and `people`, and its configuration."""
+    """A catalog with the tables `orders` and `people` in the database `sales`, and its configuration."""
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
     monkeypatch.setenv("TOKEN", "not-to-be-told")
     (tmp_path / "metastore.yaml").write_text(_CONFIG)
@@ -43,7 +43,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
 
 
 class _Origin:
-    """The part of a code location's origin that a sensor uses."""
+    """A model of a code location's origin, which counts the reloads that a sensor requests."""
 
     def __init__(self) -> None:
         self.reloads = 0
@@ -71,8 +71,9 @@ def _tick(sensor: SensorDefinition, cursor: str | None = None, origin: Any = Non
 
 
 def test_a_database_has_the_definitions_of_its_tables(lake: Lake) -> None:
-    """Each table has assets, a job and a sensor under its name, with the database's settings; the database has one
-    sensor.
+    """Each table has assets, a job and a sensor with its name and the settings of the database.
+
+    The database has one sensor.
     """
     definitions = _loaded(lake)
     repository = definitions.get_repository_def()
@@ -98,7 +99,7 @@ def test_no_reload_is_requested_while_the_tables_are_the_same(lake: Lake) -> Non
 
 
 def test_an_added_table_reloads_the_code_location(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reload is requested once. The table is there after the reload."""
+    """A reload is requested once. After the reload, the table has definitions."""
     monkeypatch.setattr("metastore_assets.sensors.reload._DELAY", 0.0)
     sensor, origin = _sensor(_loaded(lake)), _Origin()
     lake.add("invoices")
@@ -124,7 +125,10 @@ def test_a_server_that_cannot_reload_names_one_that_can(lake: Lake) -> None:
 
 
 def test_a_dropped_table_is_readable_and_reported(lake: Lake) -> None:
-    """Its assets stay, and its sensor reports it in the next tick; a table without a version disappears."""
+    """The assets of a table with versions stay, and its sensor reports that it was dropped.
+
+    A table without a version disappears.
+    """
     Lake(lake.folder, lake.catalog).publish("sales_orders")
     sensor = _sensor(_loaded(lake))
     lake.drop("orders")
@@ -152,7 +156,7 @@ def test_a_catalog_that_does_not_answer_fails_the_tick_and_loads_the_last_listin
 
 
 def test_a_code_location_loads_without_the_variables(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has no tables of the database then, and ticks name the missing variable."""
+    """If a variable of the catalog is missing, the database has no tables, and ticks name the variable."""
     monkeypatch.delenv("TOKEN")
     assert [sensor.name for sensor in _loaded(lake).get_repository_def().sensor_defs] == ["lake_sales_tables"]
 
@@ -165,9 +169,9 @@ def test_named_tables_need_no_listing(lake: Lake) -> None:
 
 
 def test_a_catalog_that_never_answers_fails_the_tick_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the catalog; Dagster would only report a timeout.
+    """The error names the catalog, while Dagster would only report a timeout.
 
-    The next tick fails equally, and starts no second request while the first is unfinished.
+    The next tick fails in the same way. It sends no second request while the first one is unfinished.
     """
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
     monkeypatch.setenv("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS", "0.3")

@@ -22,7 +22,10 @@ def test_no_run_is_requested_while_the_version_is_current() -> None:
 
 
 def test_a_commit_requests_one_run() -> None:
-    """It is the first attempt for a target, stored in the cursor."""
+    """The run is the first attempt for its target, which is the table's state and configuration.
+
+    The cursor stores both.
+    """
     decision = decide_run(Cursor("t1", 3), COMMIT, 30, 0)
     assert (decision.attempt, decision.cursor) == (1, Cursor("t2", 1))
     assert decision.reason == "snapshot s2 follows version 1"
@@ -52,13 +55,16 @@ def test_the_first_snapshot_requests_a_run() -> None:
 
 
 def test_an_unreported_version_requests_a_run() -> None:
-    """A run died after publishing, or the command line refreshed: a run reports the version to Dagster."""
+    """A run died after it published, or a user refreshed from the command line.
+
+    The new run reports the version to Dagster.
+    """
     decision = decide_run(Cursor(), replace(CURRENT, published=4), 30, 0)
     assert (decision.attempt, decision.reason) == (1, "version 4 was not reported yet")
 
 
 def test_no_run_is_requested_during_another_run() -> None:
-    """A table has one run at a time, whoever launched it."""
+    """A table has one run at a time, no matter who launched it."""
     decision = decide_run(Cursor(), replace(COMMIT, active="r"), 30, 0)
     assert decision.attempt is None
     assert decision.cursor == Cursor()
@@ -72,10 +78,7 @@ def test_a_failed_run_is_requested_again_on_the_next_tick() -> None:
 
 @pytest.mark.parametrize(("attempts", "wait"), [(2, 30), (3, 90), (4, 210), (20, 3600), (5000, 3600)])
 def test_further_failures_wait_longer(attempts: int, wait: int) -> None:
-    """The waits are 1, 3, 7 … intervals, and at most an hour.
-
-    Then the run is requested, after any number of failures.
-    """
+    """After 2, 3, 4 … failures, the wait is 1, 3, 7 … intervals, but at most an hour. Attempts never end."""
     observed = replace(COMMIT, attempts=attempts, last_ended=1000.0)
     assert decide_run(Cursor("t2", attempts), observed, 30, 999 + wait).attempt is None
     assert decide_run(Cursor("t2", attempts), observed, 30, 1000 + wait).attempt == attempts + 1
@@ -89,7 +92,7 @@ def test_another_target_does_not_wait() -> None:
 
 @given(st.integers(0, 50), st.integers(0, 50))
 def test_an_attempt_never_repeats(remembered: int, completed: int) -> None:
-    """Neither a reset cursor nor deleted runs lead to a run key that Dagster has seen and would drop."""
+    """If the cursor was reset or runs were deleted, the run key is still one that Dagster has not seen."""
     decision = decide_run(Cursor("t2", remembered), replace(COMMIT, attempts=completed), 30, 0)
     assert decision.attempt == max(remembered, completed) + 1
 
@@ -108,13 +111,16 @@ def test_a_cursor_survives_a_restart(target: str, attempt: int) -> None:
     ],
 )
 def test_an_unreadable_cursor_is_treated_as_empty(text: str | None) -> None:
-    """The cursor is only a hint, so nothing is lost."""
+    """The cursor only saves work, so nothing is lost."""
     assert Cursor.from_json(text) == Cursor()
 
 
 @given(st.integers(1, 4000), st.integers(1, 40))
 def test_a_missing_table_is_probed_after_a_clock_was_set_back(interval: int, probes: int) -> None:
-    """A wait is at most five minutes, or one interval. A later time comes from a clock that was wrong."""
+    """A wait is at most five minutes or one interval.
+
+    A time further ahead must come from a wrong clock, and is ignored.
+    """
     missing = None
     for _ in range(probes):
         missing = next_missing(missing, "digest", "no table", interval, 1e6)

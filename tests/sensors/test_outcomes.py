@@ -46,10 +46,11 @@ def table_in(folder: Path, kind: type[Table], rows: int = 1) -> Any:
 def test_a_missing_table_is_probed_rarely(
     kind: type[Table], tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each tick has one line, and the table is probed ever more rarely, but at once after a change of the
-    configuration.
+    """Each tick logs one line.
 
-    Once it exists, it has its first snapshot.
+    The table is probed ever more rarely, but at once after a change of the configuration.
+
+    When the table exists, its first snapshot requests a run.
     """
     now = 1e9
     monkeypatch.setattr("metastore_assets.sensors.commits.time", SimpleNamespace(time=lambda: now))
@@ -74,9 +75,7 @@ def test_a_missing_table_is_probed_rarely(
 def test_a_dropped_table_is_reported_once_on_the_asset(
     kind: type[Table], tmp_path: Path, instance: DagsterInstance
 ) -> None:
-    """It is reported once on the asset, and in each tick; versions stay. Restored, it needs no run; recreated, it
-    does.
-    """
+    """Each tick reports it, too, and versions stay. A restored table needs no run, and a recreated one does."""
     table = table_in(tmp_path / "t", kind)
     watched = WatchedTable(tmp_path, instance)
     assert watched.catches_up() == f"snapshot {watched.latest.snapshot} is the first"
@@ -106,7 +105,7 @@ def test_a_dropped_table_is_reported_once_on_the_asset(
 
 
 def test_commits_of_a_lance_table_are_seen(tmp_path: Path, instance: DagsterInstance) -> None:
-    """Tags are no commits, and neither is a cleanup of old versions."""
+    """A tag or a cleanup of old versions does not count as a commit."""
     table = table_in(tmp_path / "t", LanceTable, rows=3)
     watched = WatchedTable(tmp_path, instance)
     assert watched.catches_up() == "snapshot 1 is the first"
@@ -126,7 +125,7 @@ def test_commits_of_a_lance_table_are_seen(tmp_path: Path, instance: DagsterInst
 def test_a_table_with_hidden_values_is_current_under_its_key(
     key: str | None, tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is current under the key that hashed its values: the root's or a configured one."""
+    """The table is current under the key that hashed its values, which is the root's or a configured one."""
     table = table_in(tmp_path / "t", DeltaCopyOnWrite)
     watched = WatchedTable(tmp_path, instance, columns={"id": {"values": "hidden"}})
     watched.catches_up()
@@ -138,7 +137,7 @@ def test_a_table_with_hidden_values_is_current_under_its_key(
 
 @pytest.mark.long
 def test_rollback_and_cleanup_of_an_iceberg_table_are_reported(tmp_path: Path, instance: DagsterInstance) -> None:
-    """Both change its metadata and are reported as such; the run that follows reads only unknown files."""
+    """Both change the table's metadata, and each is reported as what it is."""
     table = table_in(tmp_path / "t", IcebergCopyOnWrite)
     watched = WatchedTable(tmp_path, instance)
     watched.catches_up()
@@ -181,7 +180,7 @@ def test_an_expired_snapshot_is_reported(kind: type[Table], tmp_path: Path, inst
 
 @of_each_kind
 def test_a_burst_becomes_one_run(kind: type[Table], tmp_path: Path, instance: DagsterInstance) -> None:
-    """Commits during a queued or active run request no other run; a later one covers all of them."""
+    """Commits during a queued or running run request no other run. The next run publishes all of them."""
     table = table_in(tmp_path / "t", kind)
     watched = WatchedTable(tmp_path, instance)
     watched.catches_up()

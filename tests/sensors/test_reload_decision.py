@@ -1,4 +1,4 @@
-"""When a database's sensor requests a reload of the code location: a pure function."""
+"""The decision when a database's sensor requests a reload of the code location, as a pure function."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_added_and_removed_tables_are_reported() -> None:
 
 
 def test_the_same_reload_is_requested_again_after_a_while() -> None:
-    """A server that cannot reload does not get the request with every tick; other changes are requested at once."""
+    """A server that cannot reload does not get the request at every tick. Other changes are requested at once."""
     request = decide_reload(ReloadRequest(), set(), {"a"}, 1000.0).request
     again = decide_reload(request, set(), {"a"}, 1599.0)
     assert not again.reloads
@@ -34,7 +34,7 @@ def test_the_same_reload_is_requested_again_after_a_while() -> None:
 def test_a_reload_is_requested_only_if_tables_changed(
     remembered: frozenset[str], loaded: frozenset[str], present: frozenset[str], at: float, now: float
 ) -> None:
-    """The stored cursor equals the original."""
+    """The request that the cursor stores as JSON equals the original."""
     decision = decide_reload(ReloadRequest(tuple(sorted(remembered)), at), loaded, present, now)
     assert not (decision.reloads and loaded == present)
     if decision.reloads:

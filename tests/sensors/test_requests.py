@@ -1,4 +1,4 @@
-"""The requests of ticks to an object store, and ticks while the store does not respond."""
+"""The requests that ticks send to an object store, and ticks while the store does not respond."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KINDS = [
 
 @dataclass
 class Remote:
-    """A table and a root in a bucket; files are written locally and uploaded."""
+    """A table and a root in a bucket. The table's files are written locally and uploaded."""
 
     table: Any
     prefix: str
@@ -52,7 +52,7 @@ class Remote:
                 self.client.put_object(Bucket="metastore", Key=key, Body=path.read_bytes())
 
     def request(self) -> list[str]:
-        """Evaluate a tick that finds no change; return its requests to the store."""
+        """Evaluate a tick that must find no change. Return its requests to the store."""
         self.requests.take()
         assert self.watched.skips() == self.says
         return self.requests.take()
@@ -88,9 +88,9 @@ def caught_up(remote: Remote) -> None:
 
 @pytest.mark.parametrize("remote", KINDS, indirect=True, ids=lambda kind: kind.kind)
 def test_a_tick_without_a_change_has_three_requests(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are for the newest version, a listing of the table and the end of its log; nothing is read.
+    """The requests are for the newest version, a listing of the table, and the end of its log. No data is read.
 
-    Commits, versions published elsewhere, and a removed root are detected by these.
+    They detect commits, versions that others published, and a removed root.
     """
     caught_up(remote)
     root, prefix = f"/metastore/{remote.prefix}-root/t/versions", remote.prefix
@@ -117,9 +117,9 @@ def test_a_tick_without_a_change_has_three_requests(remote: Remote, monkeypatch:
 
 @pytest.mark.parametrize("remote", KINDS[:1], indirect=True, ids=lambda kind: kind.kind)
 def test_an_unreachable_table_fails_the_tick(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tick fails with the name of the store, before Dagster would report a timeout.
+    """The error names the store, and comes before Dagster would report a timeout.
 
-    It stores no state, and continues afterwards from where it was. Threads do not accumulate.
+    A failed tick stores no state, so the next one continues from the same state. Threads do not accumulate.
     """
     caught_up(remote)
     remote.append()

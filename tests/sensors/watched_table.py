@@ -28,7 +28,7 @@ _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 class WatchedTable:
-    """The table `t`, in `folder/t` unless configured otherwise; requested runs are executed in this process."""
+    """The table `t` with its sensor, in `folder/t` unless configured otherwise. Runs are executed in this process."""
 
     def __init__(self, folder: Path, instance: DagsterInstance, **settings: Any) -> None:
         self.file = folder / "metastore.yaml"
@@ -48,7 +48,10 @@ class WatchedTable:
         self.sensor = self.definitions.resolve_sensor_def("t_commits")
 
     def tick(self) -> tuple[SensorExecutionData, list[str]]:
-        """Evaluate a tick and return it with its log. Dagster stores the results of a tick only if it succeeds."""
+        """Evaluate a tick, and return its result and its log lines.
+
+        If it succeeds, its cursor and its asset events are stored, as Dagster does.
+        """
         logged = _Logged()
         with build_sensor_context(self.instance, self.cursor, sensor_name=self.sensor.name) as context:
             context.log.handlers[:] = [logged]
@@ -59,13 +62,13 @@ class WatchedTable:
         return tick, logged.messages
 
     def skips(self) -> str:
-        """Evaluate a tick that must request nothing; return its message."""
+        """Evaluate a tick that must request nothing and log nothing. Return its message."""
         tick, logged = self.tick()
         assert (tick.run_requests, logged) == ([], [])
         return tick.skip_message or ""
 
     def reloads(self) -> tuple[RunRequest, str]:
-        """Evaluate a tick that must request one run; return the request and the log."""
+        """Evaluate a tick that must request one run. Return the request and the only line of the log."""
         tick, (message,) = self.tick()
         (request,) = tick.run_requests or []
         assert json.loads(tick.cursor or "")["target"] == (request.run_key or "").split(":")[-2]
@@ -79,7 +82,10 @@ class WatchedTable:
         return result.dagster_run
 
     def catches_up(self) -> str:
-        """Execute the run that a tick requests; the next tick must request none. Return the first tick's log."""
+        """Execute the run that a tick must request. The tick after it must request none.
+
+        Returns the first tick's log line.
+        """
         request, message = self.reloads()
         before = self.number
         self.run(request)
@@ -88,7 +94,7 @@ class WatchedTable:
         return message
 
     def is_current(self) -> str:
-        """Return the message of a tick without a change."""
+        """Return the message that a tick without a change must have."""
         return f"version {self.number} is current: snapshot {self.latest.snapshot}"
 
     def launched(self, request: RunRequest, status: DagsterRunStatus) -> DagsterRun:
@@ -113,7 +119,7 @@ class WatchedTable:
         return versions_of(load_config(self.file), "t").newest()
 
     def check(self) -> tuple[bool, str]:
-        """Return whether the check `current` of the asset passed last, and its message."""
+        """Return whether the last evaluation of the asset check `current` passed, and its message."""
         key = AssetCheckKey(AssetKey(["t", "t_statistics"]), "current")
         record = self.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)[0]
         event = record.event and record.event.dagster_event

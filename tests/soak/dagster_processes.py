@@ -81,7 +81,7 @@ class DagsterProcesses:
         self.start_daemon()
 
     def kill_run(self, instance: DagsterInstance) -> bool:
-        """Kill the process of a run that has started. Return False if there is none."""
+        """Kill the process of a run that has started. Return whether there was one."""
         for run in instance.get_runs():
             if run.status == DagsterRunStatus.STARTED:
                 text = " ".join(entry.message for entry in instance.all_logs(run.run_id))

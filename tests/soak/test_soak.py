@@ -1,4 +1,7 @@
-"""Hours of commits to tables of four formats, with daemon and sensors, while daemon, runs and Spark are killed."""
+"""Tables of four formats get commits for hours, with a daemon and sensors.
+
+Daemon, runs and Spark are killed meanwhile.
+"""
 
 from __future__ import annotations
 
