@@ -160,9 +160,8 @@ def _merge_side(parts: MergeParts, side: Side) -> tuple[pa.StructArray, Flags]:
         indices = (rows + len(classes) * np.arange(len(parts.tables))[:, None]).ravel()
         values = comparable(select_class(all_values, cls).take(pa.array(indices, mask=~counted.ravel())))
         if t.is_fixed_size_binary(values.type):
-            values = values.cast(
-                pa.binary()
-            )  # Arrow reads slices of fixed-size binary from their first buffer element.
+            # Arrow reads slices of fixed-size binary from their first buffer element.
+            values = values.cast(pa.binary())
         has_value = values.is_valid().to_numpy(zero_copy_only=False).reshape(counted.shape)
         best = choose(*(values.slice(first, len(rows)) for first in range(0, len(values), len(rows))))
         equal = pc.equal(values, pa.concat_arrays([best] * len(parts.tables))).fill_null(fill_value=False)
