@@ -90,7 +90,7 @@ class Greatest(MergeableStatistic):
     is_reported = False
 
     def initial(self) -> None:
-        """Return None, because no text is the greatest."""
+        """Return None as the state before any text."""
 
     def update(self, state: str | None, values: pa.Array, counts: pa.Int64Array) -> str:
         return max(state or "", pc.max(values).as_py())

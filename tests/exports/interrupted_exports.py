@@ -1,4 +1,4 @@
-"""Exports whose requests fail, the first one, then the second one, and so on, and checks of the catalog afterwards."""
+"""Exports that are interrupted at each of their requests in turn, and checks of the catalog's state afterwards."""
 
 from __future__ import annotations
 

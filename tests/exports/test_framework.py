@@ -116,7 +116,7 @@ def test_an_export_without_a_refresh_hides_a_column_that_was_hidden_since(export
 
 
 def test_a_failed_target_affects_neither_the_version_nor_other_targets(exporting: Exporting) -> None:
-    """It is reported, and the next refresh writes it, although nothing changed."""
+    """The failure is reported. The next refresh writes this target, although the table has not changed."""
     exporting.settings["exports"]["two"] = {"kind": "folder", "path": str(exporting.target("two"))}
     broken = exporting.target("one") / "broken"
     broken.touch()
@@ -244,7 +244,10 @@ def test_a_purge_that_cannot_clear_a_target_says_to_purge_again(exporting: Expor
 
 
 def test_a_target_can_ask_for_a_statistic_that_users_do_not_see(exporting: Exporting) -> None:
-    """It is computed of columns that are neither enumerated nor hidden. A new target makes a refresh read them once."""
+    """A refresh computes the statistic for columns that are not hidden and have no stored value counts.
+
+    After such a target is added, the next refresh reads these columns once.
+    """
     exporting.settings["columns"]["text"] = {"frequencies": "off"}
     exporting.refresh()
     exporting.settings["exports"]["two"] = {"kind": "sketching", "path": str(exporting.target("two"))}

@@ -258,7 +258,7 @@ def test_remove_leaves_rows_of_partitions_that_others_counted(lab: GlueLab) -> N
 
 
 def test_remove_leaves_only_the_columns_that_others_analysed(lab: GlueLab) -> None:
-    """Statistics of other columns go, because they may be hidden by now."""
+    """The export's statistics of all other columns are removed, because these columns may be hidden by now."""
     table = lab.flat()
     table.export()
     lab.analyse("flat", "name")
@@ -316,7 +316,7 @@ def test_an_interrupted_export_is_repeated(lab: GlueLab, monkeypatch: pytest.Mon
 
 
 def test_two_exports_at_once_end_with_the_newest_version(lab: GlueLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The export of the older version is repeated, then with the version that was published meanwhile."""
+    """During an export of version 1, another process exports version 2. The first export is repeated with version 2."""
     interrupted, _ = _interrupted(lab)
     wanted = interrupted.state()
     table = lab._table("interrupted", lab.folder / "interrupted", {"columns": {"price": {"values": "hidden"}}})
@@ -338,7 +338,10 @@ def test_two_exports_at_once_end_with_the_newest_version(lab: GlueLab, monkeypat
 
 
 def test_two_exports_at_once_claim_nothing_of_each_other(lab: GlueLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The export of an older version that ends last is repeated, and then fails here. The next one writes all."""
+    """During each attempt to export version 1, another process exports version 2.
+
+    The export of version 1 fails, and the catalog then declares no export. The next export writes everything.
+    """
     interrupted, _ = _interrupted(lab)
     interrupted.remove()
     interrupted.write(2)
@@ -362,14 +365,14 @@ def test_two_exports_at_once_claim_nothing_of_each_other(lab: GlueLab, monkeypat
 
 @pytest.mark.long
 def test_an_export_that_fails_at_any_request_claims_nothing_and_is_repeated(lab: GlueLab) -> None:
-    """One partition changes, one is removed, one is added, and a column is hidden."""
+    """Between the exported versions, one partition changes, one is removed, one is added, and a column is hidden."""
     interrupted, before = _interrupted(lab)
     assert interrupted.check_each_request("glue") > 10
     interrupted.check_each_request_of_a_removal(before)
 
 
 def _interrupted(lab: GlueLab) -> tuple[Interrupted, CatalogState]:
-    """Two versions of a table, and the state of the catalog before any export."""
+    """Return a table with two versions, and the state of the catalog before any export."""
     location, columns = lab.folder / "interrupted", ["id", "price", "name"]
     for part in (1, 2):
         (location / f"p={part}").mkdir(parents=True)

@@ -252,7 +252,10 @@ def test_partitions_that_are_exported_no_longer_lose_their_statistics(hive: str,
 
 
 def test_remove_leaves_no_statistics_of_ours_after_an_insert(hive: str, tmp_path: Path) -> None:
-    """An INSERT of Hive changes `numRows`, and leaves statistics of columns that may be hidden now."""
+    """Hive's INSERT changes `numRows` and leaves the statistics of columns.
+
+    They are removed nevertheless, because a column may be hidden by now.
+    """
     table = _flat(hive, tmp_path)
     table.export()
     table.change_properties(numRows="18", DO_NOT_UPDATE_STATS="true")
@@ -263,7 +266,7 @@ def test_remove_leaves_no_statistics_of_ours_after_an_insert(hive: str, tmp_path
 
 
 def test_remove_leaves_only_the_columns_that_others_analysed(hive: str, tmp_path: Path) -> None:
-    """Statistics of other columns go, because they may be hidden by now."""
+    """The export's statistics of all other columns are removed, because these columns may be hidden by now."""
     table = _flat(hive, tmp_path)
     table.export()
     _analyse(table, "id")
@@ -360,7 +363,10 @@ def test_an_interrupted_export_is_repeated(hive: str, tmp_path: Path, monkeypatc
 
 @pytest.mark.long
 def test_an_export_that_fails_at_any_request_claims_nothing_and_is_repeated(hive: str, tmp_path: Path) -> None:
-    """One partition changes, one is removed, one is added, and a column is hidden. All are declared accurate."""
+    """Between the exported versions, one partition changes, one is removed, one is added, and a column is hidden.
+
+    A complete export declares all statistics accurate.
+    """
     interrupted, _ = _interrupted(hive, tmp_path)
     assert interrupted.check_each_request("hive") > 10
 
@@ -372,7 +378,7 @@ def test_a_removal_that_fails_at_any_request_is_repeated(hive: str, tmp_path: Pa
 
 
 def _interrupted(uri: str, folder: Path) -> tuple[Interrupted, CatalogState]:
-    """Two versions of a table, and the state of the metastore before any export."""
+    """Return a table with two versions, and the state of the metastore before any export."""
     settings = {"exports": {"hive": {"accurate": True}}, "columns": {"price": {"values": "shown"}}}
     name, location = f"h.interrupted{next(_NUMBERS)}", folder / "interrupted"
     columns = ["Id", "price", "name"]
@@ -444,7 +450,7 @@ def test_bounds_that_are_unknown_now_leave_the_metastore(hive: str, tmp_path: Pa
 
 @pytest.mark.parametrize("kind", ["hive", "spark"])
 def test_columns_whose_names_differ_only_in_case_are_left_out(hive: str, tmp_path: Path, kind: str) -> None:
-    """The catalog has one of them, and an engine may read either."""
+    """The catalog has one column for both columns of the files, and an engine may read either."""
     location, name = tmp_path / "twins", f"h.twins{next(_NUMBERS)}"
     location.mkdir()
     pq.write_table(pa.table({"Id": [1, 2], "ID": [7, 8], "other": [1, 2]}), location / "1.parquet")

@@ -136,7 +136,10 @@ def test_hashes_are_those_of_trino(realtables: Path) -> None:
 
 
 def test_a_registration_is_no_commit(lake: IcebergLake) -> None:
-    """After an export the version is still current: a refresh publishes and exports nothing. A schema change counts."""
+    """After an export, the version is still current, so a refresh publishes and exports nothing.
+
+    A change of the schema counts as a commit.
+    """
     lake.create(pa.table({"id": [1, 2, 3]}))
     assert lake.refresh().published
     before = open_table_format(lake.config.tables[0], MetadataCache()).current()
@@ -157,7 +160,7 @@ def test_a_registration_is_no_commit(lake: IcebergLake) -> None:
 
 
 def test_a_version_of_equal_content_is_not_exported_again(lake: IcebergLake) -> None:
-    """Another change of the metadata publishes a version, and its export has what the catalog has already."""
+    """After a change of a table property, a refresh publishes a version. Its statistics are in the catalog already."""
     lake.create(pa.table({"id": [1, 2, 3]}))
     lake.refresh()
     with lake.table.transaction() as transaction:
@@ -371,7 +374,7 @@ def test_a_rest_catalog_registers_replaces_and_removes_statistics(lake: IcebergL
 
 
 def test_removing_deletes_files_of_snapshots_that_expired(lake: IcebergLake) -> None:
-    """Pyiceberg removes only their registration."""
+    """When pyiceberg expires a snapshot, it removes only the registration of the snapshot's statistics files."""
     lake.create(pa.table({"id": [1]}))
     lake.refresh()
     lake.table.append(pa.table({"id": [2]}))

@@ -113,7 +113,7 @@ def test_a_column_of_texts_has_no_bounds(tmp_path: Path) -> None:
 
 
 def test_columns_that_spark_would_misread_are_left_out(tmp_path: Path) -> None:
-    """Without bounds, Spark takes numbers for a column of nulls; with infinite ones, it divides by infinity."""
+    """If a numeric column has no bounds, Spark assumes that all values are null. It divides by infinite bounds."""
     assert _properties(tmp_path, "double", [1.0, float("inf")]) == {}
     assert _properties(tmp_path, "double", [None, None], pa.float64())["distinctCount"] == "0"
     with_nan = _properties(tmp_path, "double", [1.0, 3.0, float("nan")])

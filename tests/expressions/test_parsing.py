@@ -1,4 +1,7 @@
-"""Texts and Arrow expressions become the condition that they mean, or are refused. SQL text of predicates parses."""
+"""Texts and Arrow expressions are parsed to the condition that they mean, or are refused.
+
+The SQL text of a predicate is parsed to an equal predicate.
+"""
 
 from __future__ import annotations
 

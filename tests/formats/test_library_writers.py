@@ -132,7 +132,10 @@ def _partitioned(table: Table) -> None:
 
 
 def _partitioned_once(table: Table) -> None:
-    """In version 1, a removed partition field remains as `void`."""
+    """Append rows with two partition fields, then with one, and delete rows of both.
+
+    In format version 1, a removed partition field remains in the spec with the transform `void`.
+    """
     with table.update_spec() as update:
         update.add_field("s", IdentityTransform(), "s_").add_field("d", MonthTransform(), "month")
     table.append(_rows(10, 100))

@@ -73,7 +73,7 @@ def _apply(table: Table, name: str, argument: Any) -> None:
 @given(steps=st.lists(_STEPS, min_size=1, max_size=4), skipped=st.sets(st.integers(0, 3)))
 @settings(max_examples=max(4, settings().max_examples // 20))
 def test_cached_metadata_changes_no_plan(kind: type[Table], steps: list[tuple[str, Any]], skipped: set[int]) -> None:
-    """Some of the commits are not planned."""
+    """The cache may be older than the last commit, because some commits are not planned."""
     with tempfile.TemporaryDirectory() as folder:
         table = kind(Path(folder) / "t")
         table.append(_FIRST)
@@ -128,7 +128,10 @@ _CELL = st.one_of(st.integers(-(2**64), 2**65).map(str), st.floats().map(repr), 
 
 @given(rows=st.lists(st.tuples(_CELL, _CELL), min_size=1, max_size=8), header=st.none() | st.booleans())
 def test_csv_shapes_survive_the_cache(rows: list[tuple[str, str]], header: bool | None) -> None:
-    """They have types, reasons against other types, first rows, and uses of backslashes."""
+    """The cached summary of a CSV file is decoded unchanged.
+
+    It has types, reasons against other types, first rows, and uses of backslashes.
+    """
     text = "".join(f"{one},{other}\n" for one, other in rows).encode()
     reader = CsvReader(CsvOptions(header=header))
     try:
@@ -147,7 +150,10 @@ _VALUE = st.recursive(
 
 @given(rows=st.lists(st.dictionaries(st.text(max_size=3), _VALUE, max_size=3), max_size=5))
 def test_json_shapes_survive_the_cache(rows: list[dict[str, Any]]) -> None:
-    """They have kinds of values in order of appearance, extremes, and nested shapes."""
+    """The cached summary of a JSON file is decoded unchanged.
+
+    It has kinds of values in order of appearance, extremes, and nested shapes.
+    """
     text = "".join(json.dumps(row) + "\n" for row in rows).encode()
     reader = JsonReader()
     try:

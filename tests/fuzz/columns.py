@@ -80,7 +80,7 @@ class Kind:
 
 @dataclass
 class Node:
-    """A column, a field of a struct, an element, a key or a value. A type without `kind` is nested."""
+    """A column, a field of a struct, an element, a key or a value. A node without `kind` has a nested type."""
 
     key: int
     """Outlives a rename; another one for a column that was added again."""

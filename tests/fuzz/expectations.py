@@ -51,7 +51,10 @@ def answered_point(kind: Kind, scalar: pa.Scalar) -> Any:
 
 @dataclass(frozen=True)
 class ColumnTruth:
-    """The values of one column in some rows."""
+    """The values of one column in some rows.
+
+    A point is a value in a form that Python orders as the column's type does.
+    """
 
     leaf: Leaf
     nulls: int

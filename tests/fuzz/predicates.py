@@ -442,7 +442,7 @@ def _clock(nanoseconds: int, digits: int) -> str:
 
 
 def _digits(draw: random.Random, nanoseconds: int) -> int:
-    """Draw a fraction of a second with at least the necessary digits."""
+    """Draw the number of digits of a fraction of a second: 0, 3, 6 or 9, and no less than the time needs."""
     least = len(f"{nanoseconds % 10**9:09}".rstrip("0"))
     return draw.choice([item for item in (0, 3, 6, 9) if item >= least])
 
@@ -455,7 +455,7 @@ def _time(draw: random.Random, kind: Kind, value: Any) -> Literal:
 
 
 def _timestamp(draw: random.Random, kind: Kind, value: Any) -> Literal:
-    """Draw a literal with nanoseconds, a zone, or only a day."""
+    """Draw a timestamp literal that equals a value or is near it. It may have nanoseconds, a zone, or only a day."""
     item = value * kind.tick
     if draw.random() < 0.25:
         item += draw.choice([1, -1, 999])

@@ -211,7 +211,13 @@ class FuzzTable(ABC):
         return result
 
     def arrow(self, rows: Rows, names: Mapping[int, str] | None = None, without: Collection[int] = ()) -> pa.Table:
-        """Convert rows to an Arrow table."""
+        """Convert rows to an Arrow table.
+
+        Args:
+            rows: The rows.
+            names: Names of columns by key that replace the table's names.
+            without: Keys of columns that are left out.
+        """
         nodes = [node for node in self.columns if node.key not in without]
         arrays = [node.array([row.get(node.key) for row in rows.values()], names) for node in nodes]
         labels = [node.name if names is None else names[node.key] for node in nodes]

@@ -65,7 +65,7 @@ def test_delimiters_of_hive_without_counterpart_are_refused(delimiter: str) -> N
 
 @pytest.mark.parametrize("provider", ["parquet", "csv"])
 def test_partition_columns_of_spark_are_spelled_as_by_spark(provider: str) -> None:
-    """Metastores store their names in lower case, under which they were columns of the table."""
+    """A metastore stores these names in lower case. The names in Spark's schema, a property of the table, are used."""
     schema = "spark.sql.sources.schema"
     parameters = {
         "spark.sql.sources.provider": provider,
@@ -94,7 +94,7 @@ def test_a_damaged_declaration_does_not_hide_other_tables_of_a_database() -> Non
     "uri", ["sqlite:///{}", "sqlite:///{}?timeout=5", "sqlite+pysqlite:///{}", "sqlite:///file:{}?mode=ro&uri=true"]
 )
 def test_a_sqlite_file_is_never_created(tmp_path: Path, uri: str) -> None:
-    """Its URI may have a driver and parameters."""
+    """Opening a table fails if the catalog's database file is missing, also if the URI has a driver or parameters."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     file = tmp_path / "c.db"

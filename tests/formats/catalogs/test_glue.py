@@ -199,7 +199,7 @@ def test_partitions_are_chosen_by_their_values(glue: Glue, tmp_path: Path, parti
 
 
 def test_added_and_dropped_partitions_are_listed(glue: Glue, tmp_path: Path) -> None:
-    """The open table sees them."""
+    """A table that was opened before the change lists them, too."""
     root, day = tmp_path / "t", (("day", "string"),)
     first, second = (_write(root / f"day={name}", number) for number, name in enumerate("ab"))
     table = glue.open(files("t", str(root), partition_columns=day, partitions=[(("a",), first)]))

@@ -25,7 +25,7 @@ def log_files(table: Path) -> list[Path]:
 
 
 def commit(table: Path, *actions: dict[str, Any]) -> int:
-    """Add the next version with these actions."""
+    """Write the next commit of a table, with these actions. Return its version."""
     (table / "_delta_log").mkdir(parents=True, exist_ok=True)
     existing = log_files(table)
     version = int(existing[-1].stem) + 1 if existing else 0
@@ -57,7 +57,7 @@ def delete_rows(table: Path, path: str, positions: Sequence[int], storage: str =
 
 
 def write_vector(table: Path, positions: Sequence[int], storage: str, padding: int = 3) -> dict[str, Any]:
-    """Store a deletion vector, and return its descriptor."""
+    """Store a deletion vector of kind `storage` (`u`, `p` or `i` in the protocol). Return its descriptor."""
     data = encode_array(sorted(positions))
     if storage == "i":
         padded = data + b"\0" * (-len(data) % 4)

@@ -507,7 +507,7 @@ def test_a_recreated_table_has_no_difference(tmp_path: Path) -> None:
 
 
 def test_a_replaced_commit_of_the_same_version_has_no_difference(tmp_path: Path) -> None:
-    """A version with another commit time is another state."""
+    """If the version number is equal and the commit time differs, the table was recreated."""
     config = _table(tmp_path)
     _, cached = plan(config, {})
     diff, _ = _changes(config, cached, SnapshotReference("3", None))
@@ -518,7 +518,10 @@ def test_a_replaced_commit_of_the_same_version_has_no_difference(tmp_path: Path)
 
 
 def test_removed_commits_prevent_a_difference(tmp_path: Path) -> None:
-    """The removed commit is that of the version or a later one. Without cached metadata there is no difference."""
+    """There is no difference if the commit of the earlier version or a later commit was removed.
+
+    Without cached metadata, there is none either.
+    """
     config = _table(tmp_path)
     before, cached = plan(config, {})
     commit(tmp_path, {"add": _add_action(4, 4)})
@@ -578,7 +581,7 @@ def test_only_later_versions_have_a_difference(tmp_path: Path) -> None:
 
 
 def test_nothing_of_the_rows_is_cached(tmp_path: Path) -> None:
-    """Defaults and constraints in the metadata may contain values."""
+    """Defaults and constraints in a table's metadata may contain values of rows, so they are not cached."""
     fields = [column("day", "string"), column("a", "long", CURRENT_DEFAULT="4711")]
     action = metadata(fields, ["day"], **{"delta.constraints.c": "a <> 4711"})
     commit(tmp_path, protocol(), action)

@@ -51,7 +51,10 @@ def test_the_error_for_a_broken_log_names_the_table(tmp_path: Path) -> None:
 
 
 def test_the_version_id_needs_no_replay_of_the_log(tmp_path: Path) -> None:
-    """It comes from file names, with a checkpoint, without earlier commits, and with an outdated or broken hint."""
+    """The version is read from the names of log files.
+
+    This holds with a checkpoint, without earlier commits, and if `_last_checkpoint` is outdated or broken.
+    """
     for number in range(4):
         write_deltalake(str(tmp_path), pa.table({"a": [number]}), mode="append")
     table = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
@@ -73,7 +76,7 @@ def test_the_version_id_needs_no_replay_of_the_log(tmp_path: Path) -> None:
 
 
 def test_the_commit_time_is_reported(tmp_path: Path) -> None:
-    """It is in UTC."""
+    """The commit time of a snapshot is that in the commit's information, in UTC."""
     commit(tmp_path, protocol(), metadata([field("a", "long")]))
     assert _snapshot(tmp_path).committed_at == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
 
@@ -161,7 +164,7 @@ def test_compactions_replace_deleted_commits(tmp_path: Path) -> None:
 
 
 def test_a_compaction_may_begin_before_a_checkpoint() -> None:
-    """Both are read then, because older files are only in the checkpoint."""
+    """Then the compacted file and the checkpoint are read, because older data files are only in the checkpoint."""
     names = [f"{2:020}.{5:020}.compacted.json", f"{2:020}.checkpoint.parquet", f"{6:020}.json"]
     assert Log.of(names).files("t", 6) == ([names[2], names[0]], (names[1],))
 
@@ -428,7 +431,10 @@ def test_partition_columns_need_no_files(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("name", [f"{2:020}.json", f"{2:020}.checkpoint.parquet"])
 def test_a_link_that_leads_nowhere_is_no_removed_file(tmp_path: Path, name: str) -> None:
-    """Without the commit, an older version would be the newest. Tools for large files leave such links."""
+    """A broken link in the log is an error. If it were ignored, an older version would be taken for the newest.
+
+    Tools for large files, such as git-annex, leave such links.
+    """
     for _ in range(3):
         write_deltalake(str(tmp_path), pa.table({"a": [1]}), mode="append")
     DeltaTable(str(tmp_path)).create_checkpoint()
@@ -462,7 +468,7 @@ def test_rows_are_counted_in_the_file_without_statistics(tmp_path: Path, stats: 
 
 
 def test_truncated_statistics_give_no_row_count(tmp_path: Path) -> None:
-    """The row count comes from the file."""
+    """If the JSON text of a file's statistics is truncated, the row count is read from the data file."""
     add = add_file(tmp_path, pa.table({"a": [1, 3]}), "f.parquet")
     add["add"]["stats"] = '{"numRecords":2,"minValues":{"a":'
     commit(tmp_path, protocol(), metadata([field("a", "long")]), add)

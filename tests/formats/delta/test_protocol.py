@@ -47,7 +47,7 @@ def test_a_newer_protocol_is_refused(tmp_path: Path) -> None:
 
 
 def test_features_for_writers_are_ignored(tmp_path: Path) -> None:
-    """They are generated, identity and default columns, constraints, and unknown ones."""
+    """The features are generated, identity and default columns, constraints, row tracking, and an unknown feature."""
     features = ["generatedColumns", "identityColumns", "allowColumnDefaults", "checkConstraints", "rowTracking", "new"]
     needs = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}}
     fields = [
@@ -123,7 +123,7 @@ def test_the_error_names_an_unknown_column_type(tmp_path: Path) -> None:
 
 
 def test_the_newest_protocol_and_metadata_apply(tmp_path: Path) -> None:
-    """Earlier versions have earlier ones."""
+    """An earlier version of a table has the protocol and metadata of its time."""
     _table(tmp_path, protocol())
     commit(tmp_path, {"protocol": {"minReaderVersion": 9, "minWriterVersion": 9}}, metadata([field("b", "long")]))
     with pytest.raises(TableFormatError, match=r"\bversion 9\b"):
@@ -135,7 +135,7 @@ def test_the_newest_protocol_and_metadata_apply(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_has_the_state_of_the_removed_commits(tmp_path: Path) -> None:
-    """Protocol, metadata and files are compared."""
+    """Protocol, metadata and files are the same if they are read from the checkpoint alone."""
     _table(tmp_path, {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, **{"delta.appendOnly": "false"})
     before = _snapshot(tmp_path)
     DeltaTable(str(tmp_path)).create_checkpoint()

@@ -158,7 +158,7 @@ def test_a_commit_without_a_time_has_that_of_its_file(tmp_path: Path) -> None:
 def test_times_are_read_as_delta_reads_them(
     tmp_path_factory: pytest.TempPathFactory, times: list[int], moment: int
 ) -> None:
-    """They are adjusted to be ascending by the rule of Delta's history."""
+    """Delta adjusts the times of commits so that they ascend. A time selects the version that Delta's rule selects."""
     folder = tmp_path_factory.mktemp("t")
     (folder / "_delta_log").mkdir()
     for version, time in enumerate(times):

@@ -216,7 +216,7 @@ def test_a_file_of_blank_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("content", "line"), [(b"a\n1\n\n2\n", 3), (b"a\n1\n2\n\n", 4), (b'a\n"x\ny"\n\n', 4)])
 def test_a_blank_line_in_one_column_is_refused(tmp_path: Path, content: bytes, line: int) -> None:
-    """DuckDB, Polars and Arrow write a null so, but pandas and Spark ignore the line."""
+    """DuckDB, Polars and Arrow write a null as a blank line. pandas and Spark ignore such a line."""
     with pytest.raises(TableFormatError, match=rf"0\.csv.*line {line}\b.*options\.skip_blank_lines"):
         _table(tmp_path, content, header=True)
     without = _table(tmp_path, content, header=True, skip_blank_lines=True)["a"]
@@ -238,7 +238,10 @@ def test_a_block_of_blank_lines_in_one_column_is_refused(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n"], ids=ascii)
 def test_a_line_of_ignored_blanks_is_a_blank_line(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
-    """It is so at each end of a file and of a block. A blank line may be a null in a file of one column."""
+    """This holds at the beginning and the end of a file and of a block.
+
+    In a file of one column, such a line may be a null.
+    """
     content = f"  {end} \t{end}01{end}  {end}{end}02{end} ".encode()
     for size in range(8, len(content) + 2):
         monkeypatch.setattr(csv_files, "_BLOCK", size)

@@ -91,7 +91,7 @@ def test_type_names(name: str, type_: pa.DataType) -> None:
     ids=str,
 )
 def test_types_in_statistics_are_type_names(type_: pa.DataType) -> None:
-    """So they can be copied into the configuration."""
+    """The type that statistics show for a column can be copied into the configuration."""
     assert parse_type_name(str(type_)) == type_
 
 
@@ -334,8 +334,9 @@ def test_integers_and_floats_are_one_column(tmp_path: Path, write: str) -> None:
 
 
 def test_an_integer_that_floats_round_is_refused(tmp_path: Path) -> None:
-    """The error has the file, the column and the value, in any order of files; and the other file if a footer has the
-    value.
+    """The error has the file, the column and the value, whatever the order of the files.
+
+    If a footer has the value, the error also has the file with floats.
     """
     pq.write_table(pa.table({"a": [2**53 + 1]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"a": [0.5]}), tmp_path / "b.parquet")

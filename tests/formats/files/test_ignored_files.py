@@ -70,7 +70,7 @@ def _read_paths(folder: Path, paths: list[str]) -> set[str]:
 
 
 def test_ignored_files_are_no_data(tmp_path: Path) -> None:
-    """The file is Parquet like the others, at any depth. Everything in an ignored folder is ignored too."""
+    """Parquet files with such names are ignored at any depth, and so are all files in folders with such names."""
     files = [folder + name for name in _LEFTOVERS for folder in ("", "d/e/", "x=1/")]
     below = [f"{name}/{path}" for name in _LEFTOVER_FOLDERS for path in ("b.parquet", "c=1/b")]
     assert _read_paths(tmp_path, files + below) == set()
@@ -106,7 +106,10 @@ def test_the_documented_rules() -> None:
 
 @pytest.mark.parametrize("name", _UNCERTAIN)
 def test_unrecognised_files_are_named(tmp_path: Path, name: str) -> None:
-    """If it were ignored, rows might be missing; if it were read, rows might count twice."""
+    """A file that is neither data nor one to ignore is an error that names it.
+
+    If it were ignored, rows might be missing. If it were read, rows might count twice.
+    """
     _write(tmp_path / "a.parquet", 1)
     (tmp_path / "d").mkdir()
     if name.rpartition(".")[2] in ("zip", "txt", "new", "notes"):
@@ -123,7 +126,7 @@ def test_unrecognised_files_are_named(tmp_path: Path, name: str) -> None:
 
 
 def test_a_table_of_one_file_may_have_any_name(tmp_path: Path) -> None:
-    """The configuration names the file, so it is meant."""
+    """A file that the configuration names is read, even if its name is one to ignore in a folder."""
     for name in ("x.parquet.bak", "_x.parquet", "x.parquet.copy"):
         _write(tmp_path / name, 5)
         assert _values(tmp_path / name) == [5]

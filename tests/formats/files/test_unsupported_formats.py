@@ -88,7 +88,7 @@ def test_paimon_tables(paimon: Path) -> None:
 
 
 def test_a_paimon_table_without_rows(paimon: Path) -> None:
-    """It is recognised too."""
+    """A Paimon table without data files is recognised by its metadata."""
     for path in paimon.rglob("*.parquet"):
         path.unlink()
     assert "is the folder of a Paimon table" in _refusal(paimon)
@@ -134,7 +134,7 @@ def test_files_that_name_their_format(tmp_path: Path, path: str, format_: str) -
     ],
 )
 def test_similar_names_are_plain_files(tmp_path: Path, path: str) -> None:
-    """They are read as plain files."""
+    """Files whose names resemble those of an unsupported format are read as plain files."""
     _data(tmp_path / path)
     if path.startswith("_"):
         _data(tmp_path / "x.parquet")

@@ -80,7 +80,7 @@ class History:
                 path.unlink()
 
     def plan_compaction(self, one: Slice) -> None:
-        """Plan a compaction. From now on, log files belong to the slice of the base file that it will write."""
+        """Plan a compaction. Later log files belong to the slice of the base file that the compaction will write."""
         if one.planned is None:
             one.planned = (self.writer.tick(), len(one.changes))
             (self.writer.timeline / f"{one.planned[0]}.compaction.requested").write_bytes(b"")

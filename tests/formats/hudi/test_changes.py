@@ -199,7 +199,7 @@ def _of_partition(history: History, part: str) -> Any:
 
 
 def test_a_difference_reads_what_changed(history: CleanedHistory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It reads the properties, the timeline, new commits and the partitions that they name. The table is not listed."""
+    """Properties, timeline and new commits are read, and the partitions that these commits name are listed."""
     config = _config(history.writer.folder)
     previous = Planned.of(config)
     second = _of_partition(history, "y")
@@ -339,7 +339,7 @@ def test_a_difference_is_uncertain_after_an_incomplete_clean(history: CleanedHis
 
 
 def test_files_of_failed_attempts_are_not_in_the_difference(history: CleanedHistory) -> None:
-    """The commit of the previous state's file is read to distinguish both files."""
+    """A failed attempt has left another base file with the same instant. The commit shows which file is live."""
     config = _config(history.writer.folder)
     one = _of_partition(history, "y")
     history.writer.base_file(one, one.base_instant, [_A, _B, {"key": "c", "ts": 1}], token="7-7-7")

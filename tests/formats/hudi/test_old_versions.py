@@ -130,7 +130,7 @@ def test_folders_without_hive_style_name_no_columns(tmp_path: Path) -> None:
 
 
 def test_partition_columns_stored_in_files_have_the_values_of_the_files(tmp_path: Path) -> None:
-    """Folder names are derived from these values."""
+    """If data files store a partition column, rows have the stored value and not the text in the folder name."""
     year = {"name": "year", "type": ["null", "long"], "default": None}
     for struct_field, name in enumerate(("year", "YEAR")):
         folder = tmp_path / str(struct_field)
@@ -189,7 +189,7 @@ def _without_schema(writer: HudiWriter) -> None:
 
 
 def test_commits_of_early_versions_are_read(tmp_path: Path) -> None:
-    """Some of their metadata have other names."""
+    """Some fields in the JSON of these commits have other names than in later versions."""
     writer = _table(tmp_path / "t", {"a": "d=1"})
     (commit,) = writer.timeline.glob("*.commit")
     document = json.loads(commit.read_text())

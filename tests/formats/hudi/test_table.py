@@ -114,7 +114,7 @@ def test_a_relocated_table_is_the_same(copied: Callable[[str], Path], tmp_path: 
 
 
 def test_a_file_of_a_task_that_was_retried_is_not_read(history: History) -> None:
-    """The commit names one of the two base files of the instant."""
+    """A retried task has left two base files of one instant. The file that the commit names is read."""
     one = _group(history)
     history.writer.base_file(one, one.base_instant, [_A, _B, {"key": "c", "ts": 1}], token="7-7-7")
     assert _rows(_open(history.writer.folder)) == history.rows()
@@ -248,7 +248,7 @@ def test_log_files_with_unknown_names_are_refused(history: History, ending: str)
 
 
 def test_files_registered_by_another_tool_are_read(history: History) -> None:
-    """Only the commit names them, and their names have another form."""
+    """A commit has the name of such a file in another form. Here the file is missing, and the error has its name."""
     writer, instant = history.writer, history.writer.tick()
     stat = {"fileId": "part-0", "path": f"part=x/part-0.parquet_{instant}_hudiext", "partitionPath": "part=x"}
     writer.complete(instant, "commit", [stat])

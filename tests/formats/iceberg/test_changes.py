@@ -500,7 +500,7 @@ def test_changed_configurations_have_no_difference(writer: IcebergWriter, tmp_pa
 
 
 def test_deletes_across_partitions_have_no_difference(writer: IcebergWriter) -> None:
-    """They apply, but a difference searches only their partition."""
+    """A delete file may name a data file of another partition. It applies, but a difference does not search there."""
     _cross_partitions(writer)
     config = _config(writer.folder)
     before, cached = _snapshot(config)
@@ -512,7 +512,7 @@ def test_deletes_across_partitions_have_no_difference(writer: IcebergWriter) -> 
 
 
 def test_a_file_that_is_listed_twice_has_its_rows_twice(tmp_path: Path) -> None:
-    """Both are one fragment, each with the deletes that apply to it."""
+    """Its two entries are one fragment. A delete file that is older than one of them applies only to the other."""
     writer = IcebergWriter(tmp_path / "t", _COLUMNS[:1])
     data = writer.data(pa.table({"id": [1, 2, 3]}))
     writer.commit(data, retain_manifests=True)

@@ -23,7 +23,10 @@ _UPSERTS = 12
 
 @pytest.mark.s3
 def test_upserts_read_each_file_of_deletes_once(tmp_path: Path, s3_options: dict[str, str]) -> None:
-    """The number of requests is that of files, not of pairs of files. Sources have only references to delete files."""
+    """Each delete file is requested once, and not once for each data file that it applies to.
+
+    The pickled source of a fragment has only references to delete files.
+    """
     prefix = f"tables/{uuid.uuid4().hex}"
     writer = IcebergWriter(
         tmp_path / "t", [column(1, "id", "long"), column(2, "x", "long")], location=f"s3://metastore/{prefix}"

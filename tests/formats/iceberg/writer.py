@@ -111,8 +111,8 @@ class IcebergWriter:
     ) -> int:
         """Commit a new snapshot with these files added and removed, and return its id.
 
-        All files are in new manifests. With `retain_manifests`, only added files and those in a manifest with a removed
-        file are.
+        All files are listed in new manifests. With `retain_manifests`, unchanged manifests are used again. New ones
+        list the added files and the other files of manifests that had a removed file.
         """
         self.sequence += 1
         snapshot_id = 1_000_000_000_000_000_000 + self.sequence

@@ -269,7 +269,7 @@ def test_blobs_are_read_as_bytes(tmp_path: Path, file_version: str) -> None:
 
 
 def test_external_blobs_are_refused(tmp_path: Path) -> None:
-    """Their content is at an arbitrary address from the table, for example a file of this machine."""
+    """The table has only the address of a blob's content. It may be any address, such as a file on this machine."""
     (tmp_path / "secret").write_bytes(b"password")
     array = blob_array([Blob(uri=f"file://{tmp_path / 'secret'}")])
     lance.write_dataset(
@@ -370,7 +370,7 @@ def test_a_version_that_is_removed_during_the_search_for_a_time_is_ignored(tmp_p
 def test_a_version_that_is_removed_while_it_is_opened_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """pylance has no exception of its own for it."""
+    """The error is a FileNotFoundError, although pylance has no specific exception for a missing version."""
     for _ in range(2):
         lance.write_dataset(_ROWS, tmp_path / "t", mode="append")
     version = list_versions(Location.of(str(tmp_path / "t")))[1]
@@ -387,7 +387,7 @@ def test_a_version_that_is_removed_while_it_is_opened_is_missing(
 
 @pytest.mark.parametrize("folder", ["data", "_deletions"])
 def test_a_file_that_is_removed_while_its_fragment_is_read_is_missing(tmp_path: Path, folder: str) -> None:
-    """A refresh then plans again. For a corrupt file it would fail."""
+    """The error is that of a missing file, so a refresh plans again. After that of a corrupt file, it would fail."""
     lance.write_dataset(_ROWS, tmp_path / "t")
     lance.dataset(tmp_path / "t").delete("id = 1")
     snapshot = _open(tmp_path / "t").snapshot()

@@ -119,7 +119,7 @@ def test_years_beyond_64_bits_are_refused() -> None:
 
 
 def test_a_real_file_of_spark(realtables: Path) -> None:
-    """In this file Spark let a timestamp overflow."""
+    """Spark has written a timestamp that had overflowed to a negative year. It is refused with this year."""
     with pytest.raises(ProfileError, match=r"'a'.*year -29") as caught:
         profile(realtables / "listing" / "parquet_int96_from_spark")
     assert str(caught.value).endswith(FailureAdvice.UNSUPPORTED)

@@ -97,13 +97,14 @@ def _read(data: bytes) -> list[datetime | None]:
 
 
 def test_a_file_of_shanghai() -> None:
-    """It holds times of day near 1970 and a day before 1900."""
+    """Spark wrote it in the zone Asia/Shanghai. Timestamps near 1970 and before 1900 are read as Spark shows them."""
     assert _read(_SHANGHAI) == [text and datetime.fromisoformat(text) for text in _SHOWN]
 
 
 def _in_zone(values: list[datetime | None], zone: str, codec: str, *, is_java: bool = True) -> bytes:
-    """Return a GMT file of Arrow relabelled with another zone, so that its seconds since 2015 are that zone's local
-    time.
+    """Write timestamps with Arrow, which stores the zone GMT, and replace the zone in the file by another one.
+
+    Readers then take the stored seconds since 2015 as local time of that zone.
     """
     sink = pa.BufferOutputStream()
     orc.write_table(pa.table({"t": pa.array(values, pa.timestamp("us"))}), sink, compression=codec)
@@ -126,13 +127,13 @@ def test_compressions_and_names_of_zones(codec: str, zone: str, summer: bool) ->
 
 @pytest.mark.parametrize("zone", ["Z", "GMT+00:00", "GMT-0:00", "Zulu", "GMT0", ""])
 def test_every_name_of_utc_is_known(zone: str) -> None:
-    """Arrow knows only those of the time zone database."""
+    """These are the names that Java knows. Arrow knows only the names in the time zone database."""
     values = [datetime(2020, 7, 1, 12), datetime(1969, 12, 31, 23, 0, 0, 500_000)]
     assert _read(_in_zone(values, zone, "zlib")) == values
 
 
 def test_the_zone_of_the_reading_machine_is_refused() -> None:
-    """It is not the zone of the writer."""
+    """The name `localtime` would stand for the zone of the reading machine, and not for that of the writer."""
     with pytest.raises(UnsupportedError, match="'localtime'"):
         _read(_in_zone([datetime(2020, 1, 1)], "localtime", "zlib"))
 
@@ -167,7 +168,7 @@ def test_an_unknown_zone_is_refused(tmp_path: Path) -> None:
 def test_years_with_uncertain_offsets_are_refused(
     zone: str, value: datetime, is_java: bool, message: str | None
 ) -> None:
-    """Timestamps of these years are refused."""
+    """Before these years, the writer may have used another offset than the time zone database has."""
     data = _in_zone([value], zone, "zlib", is_java=is_java)
     if message is None:
         assert len(_read(data)) == 1
