@@ -1,4 +1,4 @@
-"""Assertions that compare all answers about a table and its partitions with DuckDB's over the live rows."""
+"""Assertions that compare all answers about a table and its partitions with DuckDB's results over the live rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LONG = 4096
 
 @dataclass
 class Leaf:
-    """A column, perhaps nested, as an SQL query over the rows."""
+    """A leaf column, perhaps nested, as an SQL query for its values in the rows."""
 
     path: str
     type: pa.DataType
@@ -74,7 +74,7 @@ def nan_as_text(value: Any) -> Any:
 
 @contextmanager
 def leaves_of(live: pa.Table) -> Iterator[list[Leaf]]:
-    """Return all columns of the rows and everything nested in them, depth first."""
+    """Yield a list of all columns of the rows and everything nested in them, depth first."""
     with _ORACLE.cursor() as connection:
         connection.register("live", live)
 
@@ -100,7 +100,7 @@ def leaves_of(live: pa.Table) -> Iterator[list[Leaf]]:
 
 
 def assert_answers(lookup: Table, live: pa.Table, config: MetastoreConfig, draw: random.Random) -> None:
-    """Compare answers of the table, some partitions, and the files of compacted value counts."""
+    """Compare the answers for the table and some partitions, and the files of compacted value counts."""
     assert lookup.count().value == len(live)
     rows = {row.column: row for row in lookup.statistics()}
     with leaves_of(live) as leaves:
@@ -128,7 +128,7 @@ def _of_partition(key: str) -> str:
 
 
 def assert_changes(before: Table, was: pa.Table, after: Table, live: pa.Table) -> None:
-    """Compare the changed values between two versions, whatever is stored in each."""
+    """Compare the changed values between two versions of the table, if they are known, with those of the rows."""
     first, last = _counts(was), _counts(live)
     names = {row.field_id: row.column for row in before.statistics()}
     changes = after.changes(before.version.number).columns
@@ -326,7 +326,7 @@ def assert_ordered(lookup: Table, row: ColumnStatistics, leaf: Leaf, draw: rando
 
 
 def assert_compacted_files(lookup: Table, leaves: dict[str, Leaf], rows: Iterable[ColumnStatistics]) -> None:
-    """Read the files of compacted value counts with other tools."""
+    """Compare the files of compacted value counts, read by pyarrow, with DuckDB's counts."""
     listed = {row.column: row for row in rows if row.frequencies in ("enumerated", "repeated")}
     frequencies, ranks = (
         None if path is None else pq.read_table(f"{lookup.metastore_folder}/{path}")
@@ -359,5 +359,5 @@ def _values(rows: pa.Table, row: ColumnStatistics) -> list[Any]:
 
 
 def _comparable(value: Any) -> Any:
-    """Return a key under which NaN is greater than all others, and equal to itself."""
+    """Return a sort key with which NaN is equal to itself and greater than all other values."""
     return (True, 0.0) if isinstance(value, str) and value == "nan" else (False, value)

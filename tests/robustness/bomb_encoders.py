@@ -61,7 +61,7 @@ PACKED: Mapping[str, Callable[[], bytes]] = {
 
 
 def avro(schema: Any, rows: int, data: bytes, codec: str = "null", size: int | None = None) -> bytes:
-    """Return an Avro file of one block whose header claims so many rows and bytes."""
+    """Return an Avro file of one block. Its header claims `rows` rows and `size` bytes, which need not be true."""
     items = {"avro.schema": json.dumps(schema).encode(), "avro.codec": codec.encode()}
     head = b"".join(text(key.encode()) + text(value) for key, value in items.items())
     block = long(rows) + long(len(data) if size is None else size) + data + _SYNC
@@ -69,7 +69,7 @@ def avro(schema: Any, rows: int, data: bytes, codec: str = "null", size: int | N
 
 
 def record(*types: Any) -> dict[str, Any]:
-    """Return a schema with a field for each type."""
+    """Return an Avro schema of a record with a field for each type."""
     return {
         "type": "record",
         "name": "r",

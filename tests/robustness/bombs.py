@@ -1,4 +1,4 @@
-"""Every decompression bomb and forged size of the tests, with the part of the error that names file and limit.
+"""All decompression bombs and forged sizes of the tests, with a pattern of the error that names file and limit.
 
 Most have some hundred kilobytes and would take gigabytes of memory, or endless time.
 """

@@ -20,12 +20,12 @@ class Kind:
     value: Callable[[random.Random], Any]
 
     def drawn(self, draw: random.Random) -> Any:
-        """Draw a value, or null."""
+        """Draw a value, or null with a probability of 15 %."""
         return None if draw.random() < 0.15 else self.value(draw)
 
 
 def _long_text(draw: random.Random) -> str:
-    """Draw a text with a long common prefix. It may exceed the length limit of bounds in an index or in statistics."""
+    """Draw a text with a long common prefix. It may be longer than the longest stored bounds."""
     return "ähnlich " * draw.choice([1, 9, 500, 600]) + draw.choice("xyz")
 
 

@@ -1,4 +1,4 @@
-"""A runner of refresh processes, and file systems that are full or read-only."""
+"""Fixtures: a runner of refresh processes, and a small file system that tests can fill or remount."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def drivers(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Drivers:
-    """Starts refresh processes that share this process's Spark. All use one folder: workers are reused by
-    environment.
+    """Starts refresh processes that share this process's Spark.
+
+    All use one folder, because Spark reuses workers only if their environment is the same.
     """
     return Drivers(tmp_path_factory.mktemp("steps"), spark)
 

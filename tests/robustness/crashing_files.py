@@ -17,11 +17,11 @@ ROWS = 100
 
 
 def flipped_repetition() -> bytes:
-    """Parquet with one flipped bit in its footer: the column `s` is declared as required.
+    """Return a Parquet file with one flipped bit in its footer: the column `s` is declared as required.
 
-    Its size statistics then have a level too many. Arrow throws where pyarrow does not catch: at
-    `metadata.row_group(0).column(1)`, which has the column's bounds. Schema, number of rows and the column `id` can be
-    read; for the column `s` Arrow's reader reports an error.
+    Its size statistics then have a level too many. Arrow throws an exception that pyarrow does not catch, at
+    `metadata.row_group(0).column(1)`, which has the column's bounds. The schema, the number of rows and the column `id`
+    can be read. For the values of `s`, Arrow's reader reports an error.
     """
     sink = io.BytesIO()
     table = pa.table({"id": pa.array(range(ROWS), pa.int64()), "s": [f"value {number % 7}" for number in range(ROWS)]})
@@ -31,7 +31,7 @@ def flipped_repetition() -> bytes:
 
 
 def negative_lengths() -> bytes:
-    """ORC with one flipped bit in its data: the lengths of the maps in `m` are 1, 0, -1, -2, …, not 1, 1, 1, 1, ….
+    """Return an ORC file with one flipped bit: the maps in `m` have the lengths 1, 0, -1, -2, …, not all 1.
 
     Reading `m` causes a segmentation fault. The footer and the column `id` can be read.
     """
@@ -43,7 +43,7 @@ def negative_lengths() -> bytes:
 
 
 def impossible_precision() -> bytes:
-    """ORC with one flipped bit in its footer: the decimals in `m` have 76 digits, not 12.
+    """Return an ORC file with one flipped bit in its footer: the decimals in `m` have 76 digits, not 12.
 
     Arrow ends the process when it reads the types of the columns, so planning the table crashes.
     """

@@ -67,7 +67,7 @@ def _number(data: bytes) -> tuple[int, int]:
 
 
 def _as_many(footer: bytes, key: bytes) -> bytes:
-    """Replace a count of a hundred by 2^40."""
+    """Replace a count of one hundred, which follows `key` in the footer, by 2^40."""
     return footer.replace(key + varint(100), key + varint(1 << 40))
 
 
@@ -80,7 +80,7 @@ def _replaced(old: bytes, new: bytes, count: int) -> Callable[[bytes], bytes]:
 
 
 def _hudi(pattern: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
-    """Return a writer of a table with changed content in the first file of a pattern."""
+    """Return a writer of a Hudi table that then changes the content of the first file that matches a pattern."""
 
     def write(folder: Path) -> None:
         table = (HudiMergeOnRead if ".log." in pattern else HudiCopyOnWrite)(folder)
@@ -113,7 +113,7 @@ def _pipe(folder: Path) -> None:
 
 
 def _endless(folder: Path) -> None:
-    """Write a log entry that never ends."""
+    """Write a Delta log whose only entry is a link to a file without end."""
     (folder / "_delta_log").mkdir(parents=True)
     (folder / "_delta_log" / f"{0:020}.json").symlink_to("/dev/zero")
 

@@ -15,10 +15,7 @@ from tests.robustness.histories import History
 
 
 class PlainFiles(History):
-    """A table of Parquet files in folders `p=…`.
-
-    A file is written once. Changed rows go into a file of another name.
-    """
+    """Plain Parquet files in `p=…` folders. A changed file is written under another name."""
 
     steps: ClassVar = (
         *("append", "delete", "upsert", "overwrite_partition", "drop_partition"),
@@ -29,7 +26,7 @@ class PlainFiles(History):
         return {(path.name, path.stat().st_mtime_ns) for path in self._files()}
 
     def live(self) -> pa.Table:
-        """Return the rows, without columns that no file has any more."""
+        """Return the expected rows, without columns that no file has any more."""
         stored = {name for path in self._files() for name in pq.ParquetFile(path).schema_arrow.names}
         rows = super().live()
         return rows.select([name for name in rows.column_names if name in stored | {"p"}])
@@ -63,7 +60,7 @@ class PlainFiles(History):
                     pq.write_table(remaining, path.with_name(f"{self.written}.parquet"))
 
     def _add_column(self, key: str, name: str, type_: pa.DataType) -> None:
-        """Add a column, which exists as soon as a file has it."""
+        """Add a column by appending a file that has it, because plain files have no other schema."""
         rows = self.drawn(1)
         self.model.columns[key] = (name, type_)
         for row in rows.values():
@@ -72,7 +69,7 @@ class PlainFiles(History):
         self.model.rows |= rows
 
     def _widen(self, name: str) -> None:
-        """Widen the column in later files; the first of them has values that do not fit the earlier type."""
+        """Widen the column in later files. The first of them has a value that does not fit the earlier type."""
         rows = self.drawn(1)
         self.model.columns["n"] = (name, pa.int64())
         for row in rows.values():

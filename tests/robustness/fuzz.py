@@ -118,7 +118,7 @@ class Outcome:
     """Bytes of memory."""
 
     def wrong(self, folder: Path, *, is_frugal: bool = True) -> str | None:
-        """Return what is wrong with an outcome, whatever the rows of the table are; None if nothing is.
+        """Return what is wrong with the outcome, whatever the rows of the table are, or None if nothing is.
 
         Errors must name a file in `folder`. The use of memory is checked only if `is_frugal`.
         """
@@ -135,13 +135,13 @@ class Outcome:
 
 
 class Reader:
-    """A process that reads tables, and is replaced when a table has ended it."""
+    """A process that reads tables. If a table ends the process, another one is started."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
 
     def read(self, table: TableConfig, *, profile: bool = True) -> Outcome:
-        """Read a table; without `profile`, only its rows."""
+        """Profile and read a table, or only read its rows if `profile` is False. Return the outcome."""
         process = self._running()
         assert process.stdin is not None
         assert process.stdout is not None

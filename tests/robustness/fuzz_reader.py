@@ -2,8 +2,9 @@
 
     python -m tests.robustness.fuzz_reader
 
-Each line on stdin is a table's configuration and whether its fragments are profiled, as JSON; each line on stdout what
-came of it: the table's rows by a digest, or how it was refused, or what it raised that it should not have.
+Each line on stdin is a JSON document with a table's configuration and whether its fragments are profiled. Each line on
+stdout is the outcome as JSON: a digest of the table's rows, or the message with which the table was refused, or an
+unexpected exception, and the peak memory in bytes.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ from metastore_assets.tasks.runner import with_arguments
 
 
 def read(table: TableConfig, root: Path, *, profile: bool) -> dict[str, Any]:
-    """Plan the table and read its rows; with `profile`, first profile each fragment, as a task does.
+    """Plan the table and read its rows. With `profile`, each fragment is profiled first, as by a task.
 
-    Fragments are read in a child process, as they are after one has ended its worker.
+    Returns the outcome.
+
+    Fragments are read in a child process, as a refresh does after one of them has ended its worker.
     """
     try:
         snapshot = open_table_format(table).snapshot()
@@ -58,7 +61,7 @@ def read(table: TableConfig, root: Path, *, profile: bool) -> dict[str, Any]:
 
 
 def _fragment(context: ProfilingContext | None, schema: pa.Schema, fragment: Fragment) -> FragmentFailure | list[str]:
-    """Return a digest of each row."""
+    """Return a digest of each row, or the failure of the profile."""
     native._open_dataset.cache_clear()  # pylance would not read a mutated file again.
     native.STALL_SECONDS = 15
     if context is not None:
@@ -91,7 +94,7 @@ def _processes() -> list[Path]:
 
 
 def _peak() -> int:
-    """Return the peak memory in bytes of all processes together, since `_forget_peak`."""
+    """Return the sum of the peak memory of all processes, in bytes, since `_forget_peak` was called."""
     return sum(map(_peak_of_process, _processes()))
 
 

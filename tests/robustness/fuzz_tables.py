@@ -48,7 +48,7 @@ FLAT = RICH.select(["id", "s", "f", "b", "d"])
 
 @dataclass(frozen=True)
 class Target:
-    """Files of one kind in one of TABLES."""
+    """Files to mutate: those of one kind in one of TABLES."""
 
     table: str
     files: str
@@ -102,7 +102,7 @@ def _with_deletes(kind: type[Table]) -> Callable[[Path], None]:
 
 
 def _iceberg(folder: Path) -> None:
-    """Write a table with pyiceberg; reading it does not need the catalog."""
+    """Write a table with pyiceberg. The reader gets its folder, not its catalog."""
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.transforms import IdentityTransform
 
@@ -263,7 +263,7 @@ TARGETS: Mapping[str, Target] = {
 
 
 def built(folder: Path, name: str) -> TableConfig:
-    """Write one of TABLES into a folder, unless it exists."""
+    """Write one of TABLES into a folder, replacing its content. Returns the configuration of the table."""
     shutil.rmtree(folder, ignore_errors=True)
     TABLES[name](folder)
     return TableConfig(name="t", uri=str(folder))

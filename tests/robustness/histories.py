@@ -33,14 +33,14 @@ Rows = dict[int, dict[str, Any]]
 
 @dataclass
 class Model:
-    """The expected rows of a table."""
+    """The expected columns and rows of a table."""
 
     rows: Rows = field(default_factory=dict)
     columns: dict[str, tuple[str, pa.DataType]] = field(default_factory=lambda: dict(_START))
     """Name and type of each column, by a key that outlives a rename."""
 
     def arrow(self, rows: Rows, only: Collection[str] = ()) -> pa.Table:
-        """Return some rows under the columns' current names."""
+        """Return some rows under the columns' current names, with all columns or only those with the given keys."""
         columns = {key: name_and_type for key, name_and_type in self.columns.items() if not only or key in only}
         return pa.table(
             {name: pa.array([row.get(key) for row in rows.values()], type_) for key, (name, type_) in columns.items()}
@@ -52,7 +52,7 @@ class Model:
 
 
 class History(ABC):
-    """A table in a folder, and the steps that its format supports. Partitioned by `p`; `id` is unique."""
+    """A table in a folder, and the steps that its format supports. `p` is the partition column, and `id` is unique."""
 
     steps: ClassVar[Sequence[str]]
     """Names of methods that change the table."""
@@ -92,7 +92,7 @@ class History(ABC):
         return self.model.live()
 
     def take(self, step: str) -> None:
-        """Execute a step."""
+        """Execute a step, given by the name of its method, and record the new state."""
         getattr(self, step)()
         self.states.append((self._token(), deepcopy(self.model)))
 
@@ -130,7 +130,7 @@ class History(ABC):
         self._forget(removed_ids)
 
     def add_column(self) -> None:
-        """Add a column, perhaps with the name of a dropped one."""
+        """Add a column. Its name may be that of a dropped column."""
         key = f"new{len(self.states)}"
         taken = {name for name, _ in self.model.columns.values()}
         name = self.draw.choice([key, *sorted(self.dropped - taken)])
@@ -146,7 +146,7 @@ class History(ABC):
         self._drop_column(name)
 
     def widen(self) -> None:
-        """Widen the column's type, at most once."""
+        """Widen the type of column `n` to 64 bits, unless this has happened before."""
         name, type_ = self.model.columns["n"]
         if type_ == pa.int32():
             self._widen(name)
@@ -169,13 +169,13 @@ class History(ABC):
             self.model = Model(deepcopy(model.rows), dict(columns))
 
     def drawn(self, count: int, ids: Iterable[int] = ()) -> Rows:
-        """Draw rows with new ids, or with those given."""
+        """Draw `count` rows with new ids, and one row for each of the given ids."""
         chosen = [*ids, *range(self.next_id, self.next_id + count)]
         self.next_id += count
         return {key: self._row(key) for key in chosen}
 
     def chosen(self, divisor: int) -> set[int]:
-        """Draw the ids of about one in so many rows."""
+        """Draw the ids of about one in `divisor` rows."""
         return {key for key in self.model.rows if self.draw.randrange(divisor) == 0}
 
     def of_partition(self, value: str | None) -> set[int]:
@@ -183,7 +183,7 @@ class History(ABC):
 
     @abstractmethod
     def fragments(self) -> set[Hashable]:
-        """Return the expected fragments, computed without the reader: each file, and which of its rows are live."""
+        """Return a key for each expected fragment, computed without the reader: its file, and which rows are live."""
 
     @abstractmethod
     def _create(self) -> None: ...
@@ -222,7 +222,7 @@ class History(ABC):
 
     @abstractmethod
     def _token(self) -> Any:
-        """Return what `_restore` needs to restore the current state."""
+        """Return the value that `_restore` needs to restore the current state."""
 
     @abstractmethod
     def _restore(self, token: Any) -> None: ...
@@ -244,7 +244,7 @@ class History(ABC):
         return row
 
     def _some_columns(self) -> Collection[str]:
-        """Return the keys of the columns to write; a format may omit added ones."""
+        """Return the keys of the columns to write, or none for all columns. A format may omit added ones."""
         return ()
 
     def _forget(self, ids: Collection[int]) -> None:
@@ -257,7 +257,7 @@ def condition(ids: Collection[int]) -> str:
 
 
 def shuffled(history: History, length: int) -> list[str]:
-    """Return steps of a history: each once, as far as the length allows, then random ones."""
+    """Return `length` random steps. No step is repeated before each has occurred once."""
     once = list(history.steps)
     history.draw.shuffle(once)
     return (once + [history.draw.choice(once) for _ in range(length)])[:length]

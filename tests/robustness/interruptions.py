@@ -1,4 +1,4 @@
-"""Runs an action, or a simulated kill, before the n-th write of a refresh in this process."""
+"""Functions that run an action, or simulate a kill, before the n-th change of files by a refresh in this process."""
 
 from __future__ import annotations
 

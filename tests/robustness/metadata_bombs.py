@@ -1,4 +1,4 @@
-"""Metadata of Iceberg and Delta tables that claim or decompress to far more than they contain, or are contradictory."""
+"""Iceberg and Delta metadata that are contradictory, or that claim or decompress to far more than they contain."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _set(**values: Any) -> Callable[[dict[str, Any]], None]:
 
 
 def _spliced(key: str, text: str) -> Callable[[dict[str, Any]], str]:
-    """Return the document with a value inserted as text, which need not be valid in Python."""
+    """Return a function that inserts a value into a document as text, which need not be valid JSON."""
     return lambda document: json.dumps(document | {key: "@@@"}).replace('"@@@"', text)
 
 
@@ -90,7 +90,7 @@ def _listed_twice(folder: Path) -> None:
 
 
 def _list_of_itself(folder: Path) -> None:
-    """Write a metadata file that has the manifest list as a manifest of itself."""
+    """Write a metadata file that names the manifest list as if it were a manifest."""
     _iceberg(folder, version=1)
     (path,) = (folder / "metadata").glob("*.metadata.json")
     document = json.loads(path.read_text())
@@ -100,7 +100,7 @@ def _list_of_itself(folder: Path) -> None:
 
 
 def _runs(containers: int) -> bytes:
-    """Return a vector of full containers: 8 bytes for 65,536 rows."""
+    """Return a deletion vector of full containers, in which 8 bytes stand for 65,536 deleted rows."""
     flags = b"\xff" * ((containers + 7) // 8)
     heads = b"".join(struct.pack("<HH", key, 65_535) for key in range(containers))
     offsets = bytes(4 * containers) if containers >= 4 else b""
@@ -135,7 +135,7 @@ def _iceberg_vector(data: bytes, cardinality: int) -> Callable[[Path], None]:
 
 
 def _delta_commit(line: Callable[[dict[str, Any]], str]) -> Callable[[Path], None]:
-    """Return a writer of one more log line, derived from the action that adds the file."""
+    """Return a writer of a Delta table whose log has one more line, derived from the action that adds the file."""
 
     def write(folder: Path) -> None:
         add = add_file(folder, pa.table({"a": [1]}), "data.parquet")

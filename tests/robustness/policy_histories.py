@@ -1,4 +1,4 @@
-"""Random histories of tables whose policies change too, with refreshes that are killed or lose a race."""
+"""Random histories of tables whose policies change as well, with refreshes that are killed or lose a race."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ _CHANGES = 30
 
 
 class Policies(History):
-    """A table whose policies change, too; value counts are compacted and old versions removed now and then."""
+    """A table whose policies change, too. At random, value counts are compacted and old versions removed."""
 
     policy_steps: ClassVar = ("policy", "compact_lists", "expire", "purge")
     kinds: ClassVar = ALL_KINDS
 
     def append(self, count: int | None = None) -> None:
-        """Append few rows compared to the table, mostly, so that value counts are updated."""
+        """Append `3 * count` rows, or a few rows so that value counts are updated and not computed from scratch."""
         super().append(self.draw.randrange(1, 12) if count is None else 3 * count)
 
     def config(self) -> MetastoreConfig:
@@ -81,7 +81,10 @@ class Policies(History):
         purge(Engine(no_spark, "auto"), store, store.newest())
 
     def refresh(self) -> str:
-        """Refresh, perhaps killed and repeated, or while others publish; return a description."""
+        """Refresh alone, or killed and then repeated, or while others publish.
+
+        Return a description of what happened.
+        """
         what = self.draw.choice(["alone", "alone", "killed", "raced", "raced by a commit", "raced by a compaction"])
         number = self.draw.randrange(_CHANGES)
         if what == "killed":
@@ -120,7 +123,7 @@ class FilePolicies(Policies, PlainFiles):
 
 
 class FewPartitions(FilePolicies):
-    """The fastest kind of table, so it can have many histories."""
+    """A table of files in two partitions. It is the fastest kind, so it is used for many histories."""
 
     partitions: ClassVar = ("a", None)
 

@@ -32,7 +32,7 @@ _AT_ONCE = timedelta(days=-1)
 
 
 def no_spark() -> SparkSession:
-    """Fail: for refreshes that must not need Spark."""
+    """Raise an error. Refreshes that must not start Spark get this instead of a function that starts it."""
     raise AssertionError("Spark was started for small work")
 
 
@@ -86,10 +86,10 @@ def copied(lake: Lake, folder: Path) -> Lake:
 
 
 def find_stray_files(config: MetastoreConfig, timeout: float = 60.0, *, may_stay: tuple[str, ...] = ()) -> set[str]:
-    """Return files that remain after `expire` though the newest version does not reference them, except in some
-    folders.
+    """Return the files that remain after `expire` although the newest version does not reference them.
 
-    A task of a killed driver may still be writing, so its files are awaited.
+    Files in the folders `may_stay` are omitted. A task of a killed driver may still be writing, so for `timeout`
+    seconds this waits until there are no such files.
     """
     store = versions(config)
     end = time.monotonic() + timeout

@@ -1,4 +1,4 @@
-"""Starts refreshes in subprocesses, which `hooks` stop at a step or synchronize."""
+"""Starts refreshes in subprocesses. The module `hooks` stops them at a step, or makes them wait for each other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SECONDS = 120
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a driver ended."""
+    """What a refresh process (a driver) did until it ended."""
 
     killed: bool
     answer: dict[str, Any]
@@ -34,7 +34,10 @@ class Outcome:
 
 
 class Drivers:
-    """Starts drivers. `folder` has their rules and logs; without `spark`, each starts its own Spark."""
+    """Starts refresh processes.
+
+    `folder` has their rules and logs; without `spark`, each process starts Spark itself.
+    """
 
     def __init__(self, folder: Path, spark: SparkSession | None) -> None:
         self._folder = folder
@@ -49,12 +52,18 @@ class Drivers:
             self._environment["PYSPARK_GATEWAY_SECRET"] = parameters.auth_token
 
     def refresh(self, config: MetastoreConfig, *options: str, kill: str | None = None, nth: int = 1) -> Outcome:
-        """Refresh the only table of a configuration; with `kill`, until the nth time that this step is reached."""
+        """Refresh the only table of a configuration.
+
+        With `kill`, the process is killed when it reaches this step the nth time.
+        """
         (outcome,) = self.together([config], *options, kill=kill, nth=nth)
         return outcome
 
     def together(self, configs: list[MetastoreConfig], *options: str, **rules: Any) -> list[Outcome]:
-        """Start a driver for each of the configurations, all at the same time and with the same rules."""
+        """Start a refresh process for each configuration at the same time, with the same rules.
+
+        Return their outcomes.
+        """
         log = self._folder / "log"
         log.unlink(missing_ok=True)
         self._rule(configs[0], rules)

@@ -39,7 +39,10 @@ _WAIT_SECONDS = 60
 
 @cache
 def joined() -> SparkSession:
-    """Return a session in the Spark context of the running JVM. Its workers log their steps, too."""
+    """Return a session that uses the Spark context of the process that started this one.
+
+    Its workers log their steps, too.
+    """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""Assertions that compare published statistics with DuckDB's over the live rows."""
+"""Assertions that compare published statistics with DuckDB's results over the live rows."""
 
 from __future__ import annotations
 

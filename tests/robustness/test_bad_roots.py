@@ -1,4 +1,7 @@
-"""Roots that are not or no longer writable: a clear error, the last version stays, and later refreshes succeed."""
+"""If a root is not writable, or not any more, the error is clear and the last version stays.
+
+Later refreshes succeed.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ pytestmark = pytest.mark.spark
 
 
 def published(folder: Path, spark: SparkSession, root: Path) -> tuple[Lake, MetastoreConfig]:
-    """Publish a version of a table, and commit to the table afterwards."""
+    """Publish a version of a table, and then commit to the table. Returns the table and its configuration."""
     lake = Lake(folder)
     for partition in (0, 0, 1):
         lake.append(partition)
@@ -39,7 +42,7 @@ def published(folder: Path, spark: SparkSession, root: Path) -> tuple[Lake, Meta
 
 
 def fill(disk: Path, free_bytes: int) -> None:
-    """Fill a disk up to some free bytes."""
+    """Fill a disk until only `free_bytes` bytes are free."""
     with open(disk / "filler", "wb", buffering=0) as file:
         try:
             while file.write(bytes(4096)):
@@ -56,7 +59,7 @@ def free(disk: Path) -> None:
 def test_a_disk_that_becomes_full_leaves_the_last_version(
     spark: SparkSession, tmp_path: Path, small_disk: Path, stage: str
 ) -> None:
-    """The error names a file and the cause; with space again, profiled files are not read again."""
+    """The error names a file and the cause. Once there is space again, profiled files are not read again."""
     _, config = published(tmp_path, spark, small_disk / "root")
     before = everything(config)
 
@@ -77,7 +80,7 @@ def test_a_disk_that_becomes_full_leaves_the_last_version(
 
 @pytest.mark.long
 def test_a_nearly_full_disk_leaves_the_last_version(spark: SparkSession, tmp_path: Path, small_disk: Path) -> None:
-    """Wherever it becomes full, the refresh fails clearly or succeeds; the last version always stays."""
+    """Whatever the free space, the refresh succeeds or fails with a clear error. The last version always stays."""
     _, config = published(tmp_path, spark, small_disk / "root")
     before = everything(config)
     outcomes = []
@@ -158,7 +161,7 @@ def test_a_root_of_an_unknown_scheme_is_a_clear_error(tmp_path: Path) -> None:
 
 
 def test_a_version_is_published_although_profiles_cannot_be_cleared_afterwards(tmp_path: Path) -> None:
-    """What stays is removed later. The next refresh neither reads nor publishes anything."""
+    """Saved profiles that stay are removed later. The next refresh neither reads nor publishes anything."""
     lake = Lake(tmp_path)
     lake.append(0)
     config = lake.config().model_copy(update={"engine": "auto"})

@@ -1,4 +1,4 @@
-"""Bad tables: the error names the problem and the remedy, and the last version stays readable."""
+"""If a table is bad, the error names the problem and the remedy, and the last version stays readable."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def truncate(path: Path) -> None:
 
 
 def garble(path: Path) -> None:
-    """Overwrite the values; the footer stays. Spark writes checksums, as here."""
+    """Overwrite some bytes of the values, but not the footer. The file has checksums, as those that Spark writes."""
     pq.write_table(pq.read_table(path, partitioning=None), path, write_page_checksum=True)
     data = path.read_bytes()
     middle = len(data) // 4
@@ -53,7 +53,7 @@ def lookup(config: MetastoreConfig) -> Table:
 def test_a_corrupt_fragment_is_named_and_other_profiles_are_saved(
     spark: SparkSession, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    """The error has file and partition; after the file is repaired, only that file is read."""
+    """The error has the file and its partition. After the file is repaired, only this file is read."""
     lake = Lake(tmp_path)
     lake.append(0)
     refreshed(lake.config(), spark)
@@ -101,7 +101,7 @@ def test_a_corrupt_file_of_a_delta_table_is_named(spark: SparkSession, tmp_path:
 
 
 def test_an_unreadable_row_of_a_csv_file_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    """The error names file and row."""
+    """The error names the file and the line."""
     lake = Lake(tmp_path)
     (lake.uri / "part=1").mkdir(parents=True)
     (lake.uri / "part=1" / "good.csv").write_text("a,b\n1,x\n2,y\n")
@@ -133,7 +133,10 @@ def test_a_folder_without_data_files_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_files_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
-    """It is never "up to date"; the last version stays readable, and the table may return."""
+    """Such a table is not reported as up to date.
+
+    The last version stays readable, and the table's files may come back.
+    """
     lake = Lake(tmp_path)
     file = lake.append(0)
     refreshed(lake.config(), spark)
@@ -166,7 +169,7 @@ def test_a_delta_table_without_rows_is_a_table(spark: SparkSession, tmp_path: Pa
 
 
 def test_a_column_that_no_file_has_is_all_null(spark: SparkSession, tmp_path: Path) -> None:
-    """It has nulls and no values, like any other column; nothing is read for it."""
+    """The column has nulls and no values, like any other column, and no file is read for it."""
     lake = Lake(tmp_path)
     write_deltalake(str(lake.uri), pa.table({"a": [1, 2]}))
     refreshed(lake.config(), spark)
@@ -181,7 +184,7 @@ def test_a_column_that_no_file_has_is_all_null(spark: SparkSession, tmp_path: Pa
 
 
 def test_a_policy_for_an_unknown_column_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
-    """A misspelled name leaves the last version, and the message lists the existing columns."""
+    """After an error about a misspelled name, the last version stays. The message lists the existing columns."""
     lake = Lake(tmp_path)
     lake.append(0)
     refreshed(lake.config(), spark)
@@ -203,7 +206,7 @@ def test_files_with_contradictory_columns_are_an_error(spark: SparkSession, tmp_
 
 
 def test_two_columns_of_one_name_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
-    """It is ambiguous which one is meant, so the refresh fails instead of using the first one."""
+    """The name would be ambiguous, so the refresh fails instead of using the first column."""
     lake = Lake(tmp_path)
     lake.uri.mkdir()
     twins = pa.Table.from_arrays([pa.array([1, 2]), pa.array([3, 4])], names=["a", "a"])
@@ -273,7 +276,7 @@ def test_strange_partition_values_of_a_delta_table_are_unchanged(spark: SparkSes
 
 
 def test_an_empty_partition_value_of_a_delta_table_is_null(spark: SparkSession, tmp_path: Path) -> None:
-    """The protocol defines it so. If a writer has a folder for each of the two, both folders are one partition."""
+    """The protocol defines this. If a writer distinguishes empty values and nulls, their folders are one partition."""
     lake = Lake(tmp_path)
     table = pa.table({"p": pa.array(["", "x"], pa.string()), "n": [1, 2]})
     write_deltalake(str(lake.uri), table, partition_by=["p"])
@@ -285,7 +288,7 @@ def test_an_empty_partition_value_of_a_delta_table_is_null(spark: SparkSession, 
 
 
 def test_strange_partition_values_in_folders_are_unchanged(spark: SparkSession, tmp_path: Path) -> None:
-    """Folders are named as Hive and Spark name them. Values are percent-encoded, and null has its special name."""
+    """Folder names are as Hive and Spark write them: percent-encoded, a name for null, and empty text after `=`."""
     lake = Lake(tmp_path)
     folders = {
         "p=a%2Fb": "a/b",
@@ -314,7 +317,7 @@ def test_strange_partition_values_in_folders_are_unchanged(spark: SparkSession, 
 
 
 def partitions(config: MetastoreConfig) -> dict[tuple[Any, ...], int]:
-    """Return row counts by the values of the partition columns, each looked up by its key."""
+    """Return row counts by the values of the partition columns, asserting that lookups by key agree."""
     newest = lookup(config)
     row_counts = {}
     for entry in newest.partitions():

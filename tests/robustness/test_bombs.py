@@ -27,7 +27,7 @@ def reader() -> Iterator[Reader]:
     "name", [pytest.param(name, marks=[pytest.mark.long] if name in SLOW else []) for name in BOMBS]
 )
 def test_declared_sizes_are_limited(reader: Reader, tmp_path: Path, name: str) -> None:
-    """Neither memory nor time is spent on them."""
+    """Bombs take neither much memory nor much time."""
     write, pattern = BOMBS[name]
     write(tmp_path / "t")
     outcome = reader.read(TableConfig(name="t", uri=str(tmp_path / "t")))

@@ -1,4 +1,4 @@
-"""Files that crash the process that reads them are named; nothing else is lost, and planning does not crash."""
+"""Files that crash the process that reads them are named, nothing else is lost, and planning does not crash."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ def snapshot_of(folder: Path) -> Snapshot:
 @pytest.mark.long
 @pytest.mark.spark
 def test_crashing_files_among_others_are_named(spark: SparkSession, tmp_path: Path) -> None:
-    """Each is named, with how the process ended; the previous version stays; no other file is read twice."""
+    """Each is named together with how its process ended.
+
+    The previous version stays, and no other file is read twice.
+    """
     config = config_of(tmp_path)
     lake = tmp_path / "lake"
     for number in range(40):
@@ -102,7 +105,7 @@ def test_crashing_files_among_others_are_named(spark: SparkSession, tmp_path: Pa
 
 @contextmanager
 def kill_readers_of(*paths: Path) -> Iterator[None]:
-    """Kill children that read one of these files, as the kernel does if memory is short.
+    """During the block, kill children that read one of these files, as the kernel does if memory is short.
 
     Without any path, kill children that read a single file, whose name is not in their request.
     """
@@ -134,7 +137,7 @@ def long(path: Path) -> Path:
 
 @pytest.mark.spark
 def test_a_file_that_crashes_its_reader_during_planning(spark: SparkSession, tmp_path: Path) -> None:
-    """It is reported like any other unreadable file; no Spark worker reads it again."""
+    """The file is reported like any other unreadable file. No Spark worker reads it again."""
     config = config_of(tmp_path)
     lake = tmp_path / "lake"
     lake.mkdir()
@@ -166,7 +169,7 @@ def test_a_table_of_only_crashing_files_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", KILLERS)
 def test_bounds_of_a_file_that_crashes_its_reader_are_unknown(tmp_path: Path, name: str) -> None:
-    """Its bounds are unknown; those of the others are known."""
+    """Bounds of the other files are known."""
     (tmp_path / f"killer{Path(name).suffix}").write_bytes(KILLERS[name]())
     column_ = {"flipped-repetition.parquet": "s"}.get(name, "id")
     table = pa.table({"id": pa.array([1, 2], pa.int64()), "s": ["a", "b"]})
@@ -186,7 +189,7 @@ def test_bounds_of_a_file_that_crashes_its_reader_are_unknown(tmp_path: Path, na
 
 @pytest.mark.parametrize("kind", ["position", "equality"])
 def test_a_delete_file_is_named_and_not_the_data_file(tmp_path: Path, kind: str) -> None:
-    """A user who repairs the table must know which of its files is damaged."""
+    """If reading a delete file crashes, a user must know that this file is damaged, and not the data file."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     data = writer.data(pa.table({"id": pa.array(range(ROWS), pa.int64())}))
     writer.commit(data)
@@ -240,7 +243,7 @@ def test_a_checkpoint_that_crashes_its_reader_is_named(tmp_path: Path, checkpoin
 
 @dataclass(frozen=True)
 class Kills:
-    """A source that kills its process so many times, and then reads the file."""
+    """A source that kills its process the first `times` times that it is opened, and then opens the file."""
 
     source: FragmentSource
     started_files: str
@@ -259,7 +262,10 @@ class Kills:
 def test_a_fragment_whose_worker_is_killed_is_retried_twice(
     spark: SparkSession, tmp_path: Path, times: int, fails: bool
 ) -> None:
-    """One or two kills may have other causes: the fragment is read again, alone. A third one is its fault."""
+    """One or two kills may have other causes, so the fragment is read again, alone.
+
+    A third kill is attributed to it.
+    """
     config = config_of(tmp_path)
     for number in range(6):
         good(tmp_path / "lake" / f"{number}.orc", number)

@@ -1,4 +1,4 @@
-"""Damaged files of the Metastore: the error names the file, what can be read stays readable, `--full` rebuilds."""
+"""If files of the Metastore are damaged, the error names the file, other answers are right, and `--full` rebuilds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cut(path: Path) -> None:
 
 
 def garble(path: Path) -> None:
-    """Overwrite the values; the footer stays."""
+    """Overwrite some bytes of the values, but not the footer."""
     data = bytearray(path.read_bytes())
     middle = len(data) // 3
     data[middle : middle + 16] = bytes(255 - byte for byte in data[middle : middle + 16])
@@ -68,7 +68,7 @@ def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 def profile_file(level: str, kind: str) -> Callable[[Lake], Path]:
-    """Return a function that finds a profile that the next refresh must read, by level and kind."""
+    """Return a function that returns the path of a profile that the next refresh must read."""
 
     def find(lake: Lake) -> Path:
         """Return the path of a stored file of one kind: of the table, of a partition, or of a fragment."""
@@ -149,7 +149,7 @@ QUICK = {
 def test_a_damaged_file_is_named_and_a_full_refresh_rebuilds(
     prepared: Prepared, spark: SparkSession, tmp_path: Path, name: str, damage: Callable[[Path], None]
 ) -> None:
-    """There is never a wrong number: the next refresh names the damaged file, or did not need it."""
+    """No number is ever wrong: the next refresh names the damaged file, or did not need it."""
     lake = copied(prepared.lake, tmp_path)
     config = lake.config()
     path = FILES[name](lake)
@@ -178,7 +178,7 @@ def test_a_damaged_file_is_named_and_a_full_refresh_rebuilds(
 def test_damaged_nodes_are_named_and_a_full_refresh_rebuilds(
     spark: SparkSession, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    """A partition of eight fragments has nodes of its merge tree."""
+    """The partition has eight fragments, so its merge tree has nodes, whose entries are damaged."""
     lake = Lake(tmp_path)
     for _ in range(8):
         lake.append(0)
@@ -215,7 +215,7 @@ def is_cleared(path: Path) -> bool:
 def test_a_version_of_a_newer_release_is_not_overwritten(
     prepared: Prepared, spark: SparkSession, tmp_path: Path, full: bool
 ) -> None:
-    """Not even a full refresh overwrites it."""
+    """Even `--full` does not overwrite it."""
     lake = copied(prepared.lake, tmp_path)
     path = document(lake)
     path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": FORMAT_VERSION + 1}))

@@ -1,4 +1,4 @@
-"""The cost of commits to Delta tables: compactions, restores, renames and drops read no profiled file again."""
+"""Commits to Delta tables cost little: compactions, restores, renames and drops read no profiled file again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 
 
 def test_a_compaction_changes_no_other_files(spark: SparkSession, tmp_path: Path) -> None:
-    """Only the file that it wrote is read, and nothing is recomputed: the rows are the same."""
+    """Only the file that the compaction wrote is read. Nothing is recomputed, because the rows are the same."""
     lake = Lake(tmp_path)
     for number in range(6):
         rows = pa.table({"n": [number] * 5, "p": ["x", "x", "y", "y", "y"]})
@@ -40,7 +40,7 @@ def test_a_compaction_changes_no_other_files(spark: SparkSession, tmp_path: Path
 
 
 def test_a_restore_reads_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """All profiles of the older version are still stored, whatever happened in between."""
+    """The profiles of the older version are still stored, whatever was committed after it."""
     lake = Lake(tmp_path)
     write_deltalake(str(lake.uri), pa.table({"n": list(range(20)), "p": ["x", "y"] * 10}), partition_by=["p"])
     write_deltalake(str(lake.uri), pa.table({"n": [1, 2], "p": ["x", "z"]}), mode="append")
@@ -62,7 +62,7 @@ def test_a_restore_reads_nothing(spark: SparkSession, tmp_path: Path) -> None:
 
 
 class Mapped:
-    """A Delta table with column mapping: renames and drops are commits without files."""
+    """A Delta table with column mapping, so that renaming or dropping a column commits no files."""
 
     def __init__(self, folder: Path, mode: str) -> None:
         self.lake = Lake(folder)
@@ -92,7 +92,7 @@ class Mapped:
 
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_renamed_dropped_and_moved_columns_read_nothing(spark: SparkSession, tmp_path: Path, mode: str) -> None:
-    """Profiles are by column id: names, order and dropped columns matter only when profiles are merged."""
+    """Profiles are stored by column id. Names, order and dropped columns matter only when profiles are merged."""
     table = Mapped(tmp_path, mode)
     table.spark = lambda: spark
     config = table.lake.config()

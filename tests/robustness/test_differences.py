@@ -1,4 +1,4 @@
-"""Plans and versions made from the difference of two snapshots equal those from a comparison of all fragments."""
+"""Plans from the difference of two snapshots, and their versions, equal those from a comparison of all fragments."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _KINDS = [DeltaCopyOnWrite, DeltaMapped, IcebergCopyOnWrite, LanceTables]
 
 @contextmanager
 def without_differences() -> Iterator[None]:
-    """Plan as if no format reported what its commits changed."""
+    """During the block, plan as if no format reported what its commits changed."""
 
     def changes(planner: Any) -> NoReturn:
         raise NoDiffError("a test")
@@ -48,7 +48,7 @@ def without_differences() -> Iterator[None]:
 
 
 def plan_content(plan: Plan) -> dict[str, Any]:
-    """Everything that a plan decides, in a form that does not depend on how the changes were found."""
+    """Return everything that a plan decides, in a form that is the same for a difference and for a comparison."""
     target = plan.target
     return {
         **{name: value for name, value in plan.to_json().items() if name != "full_comparison"},
@@ -61,7 +61,7 @@ def plan_content(plan: Plan) -> dict[str, Any]:
 
 
 def version_content(version: Version) -> dict[str, Any]:
-    """The entries of a version without the names of files."""
+    """Return the entries of a version without the names of files."""
     return {
         "fragments": {
             entry.key: (entry.id, entry.row_count, entry.bytes, entry.spec_id) for entry in version.fragments
@@ -98,7 +98,10 @@ def test_a_long_history(spark: SparkSession, tmp_path: Path, kind: type[History]
 
 
 def _compare(kind: type[History], seed: int, length: int, folder: Path, spark: SparkSession) -> None:
-    """Follow a history with two roots: one whose plans may use differences, and one whose plans never do."""
+    """Refresh two roots after each step of a history, and compare them.
+
+    Only the plans of the first may use differences.
+    """
     history = kind(folder, seed)
     config = history.config().model_copy(update={"keep_versions": 3})
     other = config.model_copy(update={"root": str(folder / "other")})

@@ -1,4 +1,4 @@
-"""Random histories of tables of every format whose columns are fingerprinted, with colliding fingerprints.
+"""Random histories of tables of every format with fingerprinted columns. Fingerprints are short, so they collide.
 
 The oracle counts repeated values in a Python model of the rows. Steps include deletes, renames, new columns, wider
 types and restores.

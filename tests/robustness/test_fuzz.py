@@ -36,7 +36,7 @@ def reader() -> Iterator[Reader]:
 
 @pytest.fixture(scope="module")
 def tables(reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    """The tables by name, each with the result of reading it unmutated."""
+    """A function that returns a table by name, together with the result of reading it unmutated."""
     folder = tmp_path_factory.mktemp("fuzz")
     built_tables: dict[str, tuple[TableConfig, Outcome]] = {}
 

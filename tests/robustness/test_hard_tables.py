@@ -1,4 +1,4 @@
-"""Difficult tables: many columns, many partitions, long and near-unique values, strange names, files without rows."""
+"""Difficult tables have many columns or partitions, long or near-unique values, strange names, or empty files."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ NAMES = [
 
 
 def test_strange_column_names_are_distinguished(spark: SparkSession, tmp_path: Path) -> None:
-    """Each column is found by its name, also if another's differs only in case or looks like a nested field."""
+    """Each column has its own statistics, even if another name differs only in case or looks like a nested field."""
     columns = {name: pa.array([number, None]) for number, name in enumerate(NAMES)}
     columns["a"] = pa.array([{"b": 1, "B": 2, "b.c": 3}, None])
     lake = lake_of_files(tmp_path, one=pa.table(columns), two=pa.table(columns))
@@ -88,7 +88,7 @@ def test_strange_column_names_are_distinguished(spark: SparkSession, tmp_path: P
 
 
 def test_files_without_row_groups_are_counted(spark: SparkSession, tmp_path: Path) -> None:
-    """They have a schema and no rows: alone, beside others, and as the only files left."""
+    """Such files have a schema and no rows. They are alone, beside others, or the only files that remain."""
     schema = pa.schema([("a", pa.int64()), ("s", pa.string())])
     lake = lake_of_files(tmp_path)
     lake.uri.mkdir()
@@ -128,7 +128,7 @@ def test_many_columns(spark: SparkSession, tmp_path: Path, columns: int) -> None
 
 @pytest.mark.parametrize("count", [20, *(pytest.param(count, marks=pytest.mark.long) for count in (70, 2000))])
 def test_many_partitions(spark: SparkSession, tmp_path: Path, count: int) -> None:
-    """A commit to two of them merges these two, and the nodes above them."""
+    """A commit to two of many partitions merges these two, and the nodes above them."""
     lake = Lake(tmp_path)
     for partition in range(count):
         folder = lake.uri / f"part={partition}"
@@ -152,7 +152,7 @@ def test_many_partitions(spark: SparkSession, tmp_path: Path, count: int) -> Non
 
 @pytest.mark.parametrize("count", [4, pytest.param(100, marks=pytest.mark.long)])
 def test_values_of_a_megabyte_are_stored_completely(spark: SparkSession, tmp_path: Path, count: int) -> None:
-    """Value counts have them completely; bounds in `statistics` are truncated and marked."""
+    """Value counts have the complete values. Bounds in `statistics` are truncated and marked as such."""
     draw = random.Random(count)
 
     def table() -> pa.Table:
@@ -174,9 +174,7 @@ def test_values_of_a_megabyte_are_stored_completely(spark: SparkSession, tmp_pat
 
 @pytest.mark.parametrize("count", [140_000, pytest.param(2_000_000, marks=pytest.mark.long)])
 def test_a_near_unique_column_is_estimated(spark: SparkSession, tmp_path: Path, count: int) -> None:
-    """It has too many values to enumerate: their number is estimated, and the lookup says why there are no value
-    counts.
-    """
+    """The number of distinct values is estimated, and a lookup says why there are no value counts."""
     half = count // 2
     lake = lake_of_files(
         tmp_path,
@@ -194,7 +192,7 @@ def test_a_near_unique_column_is_estimated(spark: SparkSession, tmp_path: Path, 
 
 
 def test_deletes_down_to_no_rows_are_correct(spark: SparkSession, tmp_path: Path) -> None:
-    """Each commit only deletes rows, down to none; each version is correct."""
+    """Each commit only deletes rows, until none is left. Each version is correct."""
     lake = Lake(tmp_path)
     for _ in range(3):
         write_deltalake(str(lake.uri), rows(lake.draw, 60), mode="append")

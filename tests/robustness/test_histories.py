@@ -1,4 +1,4 @@
-"""Random histories of tables of every format: statistics are those of the live rows, and little is read.
+"""After random histories of tables of every format, statistics are those of the live rows, and little was read.
 
 The oracle is DuckDB over a model of the rows, without the package's readers.
 """
@@ -59,9 +59,9 @@ def test_statistics_are_correct_after_any_long_history(
 def _follow(
     kind: type[History], seed: int, length: int, folder: Path, spark: SparkSession, always: bool = False
 ) -> History:
-    """Refresh, sometimes without the format's difference, and compare after each step.
+    """Take the steps of a history. After each, refresh and compare, sometimes without the format's difference.
 
-    A fragment that was profiled before is read again only if types changed.
+    A fragment that was profiled before is read again only if types changed. Returns the history.
     """
     history = kind(folder, seed)
     config = history.config()

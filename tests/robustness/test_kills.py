@@ -1,4 +1,4 @@
-"""SIGKILL before and after each write of a refresh: the old version stays, and the next refresh is correct."""
+"""SIGKILL is sent before and after each write of a refresh. The old version stays, and the next refresh is correct."""
 
 from __future__ import annotations
 
@@ -54,9 +54,7 @@ QUICK = {
 
 @dataclass(frozen=True)
 class Prepared:
-    """A table with one published version and a later commit, and the expected content of the versions before and after
-    it.
-    """
+    """A table with one published version and a later commit, and the expected contents of versions 1 and 2."""
 
     lake: Lake
     before: dict[str, Any]
@@ -66,7 +64,7 @@ class Prepared:
 
 
 class DeltaLake(Lake):
-    """The same rows in a Delta table, partitioned by `group`."""
+    """The rows of a `Lake` in a Delta table, which is partitioned by `group`."""
 
     def write(self, count: int) -> None:
         write_deltalake(str(self.uri), rows(self.draw, count), partition_by=["group"], mode="append")
@@ -114,7 +112,7 @@ def delta(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Prep
 
 
 def test_every_kind_of_write_is_killed(plain: Prepared, drivers: Drivers, tmp_path: Path) -> None:
-    """A refresh has exactly the steps listed above, so none is missing from the kills."""
+    """A refresh has exactly the steps listed above, so the tests below kill it at all of them."""
     lake = copied(plain.lake, tmp_path)
     # As after an attempt that saved its profiles and was killed: then there are files to clear.
     versions(lake.config()).save_pending(latest(lake.config()).fragments[:1])
@@ -146,7 +144,7 @@ def test_a_kill_at_any_step_on_delta_loses_nothing(
 
 
 def assert_survives(plain: Prepared, drivers: Drivers, spark: SparkSession, folder: Path, step: str) -> None:
-    """Kill a driver at a step of refreshing a copy of a table, compare, refresh again, and clean up.
+    """Kill a refresh process at a step, compare, refresh again, and check that no file remains. The table is a copy.
 
     Each of the two refreshes may compare all fragments instead of using the commits.
     """
@@ -181,7 +179,7 @@ def test_the_next_publisher_clears_pending_files_of_a_killed_one(
 
 @pytest.mark.long
 def test_a_driver_killed_with_its_spark_loses_nothing(plain: Prepared, tmp_path: Path, spark: SparkSession) -> None:
-    """As on a real machine, the driver's JVM and all workers end with the driver."""
+    """The driver's JVM and all workers end with it, as on a real machine."""
     lake = copied(plain.lake, tmp_path / "table")
     outcome = Drivers(tmp_path, None).refresh(lake.config(), kill="before fragments/*.frequencies.parquet")
     assert outcome.killed

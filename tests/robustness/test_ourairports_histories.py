@@ -1,4 +1,4 @@
-"""Two years of a real data set's revisions as commits: the statistics equal those published with it.
+"""Two years of a real data set's revisions are commits. The statistics equal those published with the data set.
 
 On one day the data set was published empty.
 """
@@ -41,7 +41,7 @@ _Row = dict[str, Any]
 
 @dataclass
 class Revisions:
-    """The revisions of a data set in order, with the rows of each."""
+    """The revisions of a data set in order, and the rows after the current one."""
 
     folder: Path
     rows: dict[int, _Row] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Revisions:
 
 
 class DeltaMerged:
-    """Each commit is one merge of deltalake."""
+    """A Delta table in which each commit is one merge by deltalake."""
 
     def __init__(self, uri: Path, revisions: Revisions) -> None:
         self.uri = uri
@@ -103,7 +103,7 @@ class DeltaMerged:
 
 
 class IcebergMerged:
-    """Each commit is a delete by key and an append in one transaction of pyiceberg."""
+    """An Iceberg table in which each commit is a delete by key and an append, in one transaction of pyiceberg."""
 
     def __init__(self, uri: Path, revisions: Revisions) -> None:
         self.revisions = revisions
@@ -124,7 +124,7 @@ class IcebergMerged:
 
 
 class FilesMerged:
-    """A table with a Parquet file for each 50,000 ids. A commit rewrites the changed files."""
+    """A Parquet file for each 50,000 ids. A commit rewrites the files that change."""
 
     def __init__(self, uri: Path, revisions: Revisions) -> None:
         self.uri = uri
@@ -182,7 +182,7 @@ def test_some_revisions_have_the_published_statistics(
 def test_all_revisions_have_the_published_statistics(
     spark: SparkSession, tmp_path: Path, realtables: Path, kind: type[Any]
 ) -> None:
-    """Each is a commit; statistics are compared at every 25th, on the empty day and on the days around it."""
+    """Each revision is a commit. Statistics are compared at every 25th, on the empty day, and on the days around it."""
     revisions, table, config = _start(kind, tmp_path, realtables)
     compared = 0
     for published, changed in revisions.changes():
@@ -203,7 +203,7 @@ def _start(kind: type[Any], folder: Path, realtables: Path) -> tuple[Revisions, 
 
 
 def _assert_statistics(published: Table, revision: dict[str, Any], schema: pa.Schema) -> None:
-    """Compare everything that was published: rows, and for each column nulls, distinct values, minimum and maximum."""
+    """Compare row count, nulls, distinct values, minimum and maximum of each column with the published numbers."""
     revision_number = revision["seq"]
     assert published.count().value == revision["rows"], revision_number
     rows = {row.column: row for row in published.statistics()}

@@ -1,8 +1,8 @@
-"""Very many short histories of tables and policies: value counts, ranks, bins and user-defined statistics.
+"""Thousands of short histories of tables and policies check value counts, ranks, bins and user-defined statistics.
 
-Columns are of many kinds; refreshes are killed between any two writes, and others publish meanwhile. After every commit
-everything equals DuckDB's results over the live rows and, in every long history, statistics from scratch. Refreshes
-need no Spark, so a history takes a fraction of a second.
+Columns are of many kinds. Refreshes are killed between any two writes, and others publish at the same time. After every
+commit, everything equals DuckDB's results over the live rows and, in every long history, statistics from scratch.
+Refreshes need no Spark, so a history takes a fraction of a second.
 """
 
 from __future__ import annotations
@@ -68,8 +68,9 @@ def _in_runs(monkeypatch: pytest.MonkeyPatch, seeds: range) -> None:
 def test_fifty_histories_equal_duckdb_and_scratch(
     tmp_path: Path, kind: type[Policies], seeds: range, length: int
 ) -> None:
-    """Ten start as copies of one table with a version. They have one or two steps, and are refreshed and compared once;
-    one of the ten is also computed from scratch.
+    """Histories start as copies of one table with a version, and take one or two steps.
+
+    Each is refreshed and compared with DuckDB once. Some are also computed from scratch.
     """
     start = kind(tmp_path / "start", seeds[0])
     refreshed(start.config())
@@ -99,7 +100,10 @@ def test_a_thousand_histories_equal_duckdb_and_scratch(
 
 
 def begun(start: Policies, folder: Path, seed: int) -> Policies:
-    """Copy a table and a root to another folder, including modification times, so that fragments stay the same."""
+    """Return a copy of a table and its root in another folder.
+
+    It has the same modification times and thus fragments.
+    """
     shutil.copytree(start.folder, folder)
     history = deepcopy(start)
     history.folder, history.draw = folder, random.Random(seed)
@@ -107,7 +111,7 @@ def begun(start: Policies, folder: Path, seed: int) -> Policies:
 
 
 def follow(history: Policies, seed: int, length: int, *, always: bool) -> None:
-    """Take the steps, compare after each of them or at the end, and then compare with statistics from scratch."""
+    """Take steps of a history, comparing after each or only at the end. Then compare with statistics from scratch."""
     done: list[str] = []
     draw = random.Random(seed)
     before, was = Metastore(history.config().root).table("t"), history.live()

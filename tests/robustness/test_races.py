@@ -1,4 +1,4 @@
-"""Concurrent refreshes and commits: all end normally, and every published version is correct."""
+"""Concurrent refreshes and commits all end normally, and every published version is correct."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PUBLISHING = "before versions/N.json"
 
 
 def once(stage: str, action: Callable[[], object]) -> Callable[[Progress], None]:
-    """Return a progress listener that acts when a stage first begins, such as between planning and reading."""
+    """Return a progress listener that calls `action` when a stage begins for the first time."""
     acted: list[str] = []
 
     def listen(progress: Progress) -> None:
@@ -47,7 +47,7 @@ def once(stage: str, action: Callable[[], object]) -> Callable[[Progress], None]
 
 
 def test_one_of_two_concurrent_refreshes_publishes(drivers: Drivers, spark: SparkSession, tmp_path: Path) -> None:
-    """Both are about to publish the same version; one succeeds, and the other finds its work done."""
+    """Both are about to publish the same version. One succeeds, and the other then needs to do nothing."""
     lake = Lake(tmp_path)
     for partition in (0, 1, 1):
         lake.append(partition)
@@ -67,7 +67,10 @@ def test_one_of_two_concurrent_refreshes_publishes(drivers: Drivers, spark: Spar
 
 
 def test_the_loser_of_a_race_plans_again(spark: SparkSession, tmp_path: Path) -> None:
-    """A refresh is about to publish when a commit arrives and another refresh publishes: two correct versions."""
+    """When a refresh is about to publish, a commit arrives and another refresh publishes it.
+
+    Both versions are correct.
+    """
     lake = Lake(tmp_path)
     lake.append(0)
     refreshed(lake.config(), spark)
@@ -107,7 +110,7 @@ def test_rivals_may_compare_all_fragments(tmp_path: Path, seed: int) -> None:
 
 
 def test_a_full_refresh_that_loses_a_race_still_reads_everything_once(spark: SparkSession, tmp_path: Path) -> None:
-    """`--full` reads everything exactly once, whoever publishes in between."""
+    """`--full` reads everything exactly once, even if another refresh publishes in between."""
     lake = Lake(tmp_path)
     lake.append(0)
     lake.append(1)
@@ -145,7 +148,10 @@ def test_selected_partitions_are_read_again_after_a_lost_race(spark: SparkSessio
 
 
 def plain_table(folder: Path) -> tuple[Lake, Callable[[], object]]:
-    """Write files; return the table and a function that rewrites one and removes the old one."""
+    """Write a table of files.
+
+    Return it, and a function that replaces a file by one with another name and fewer rows.
+    """
     lake = Lake(folder)
     lake.append(0)
     lake.append(1)
@@ -160,7 +166,7 @@ def plain_table(folder: Path) -> tuple[Lake, Callable[[], object]]:
 
 
 def delta_table(folder: Path) -> tuple[Lake, Callable[[], object]]:
-    """Write a Delta table; return it and a function that compacts and vacuums, removing the old files at once."""
+    """Write a Delta table. Return it, and a function that compacts it and removes the old files at once."""
     lake = Lake(folder)
     for _ in range(2):
         write_deltalake(str(lake.uri), rows(lake.draw, 30), mode="append")
@@ -177,7 +183,7 @@ def delta_table(folder: Path) -> tuple[Lake, Callable[[], object]]:
 def test_a_file_removed_during_the_read_is_no_error(
     spark: SparkSession, tmp_path: Path, table: Callable[[Path], tuple[Lake, Callable[[], object]]]
 ) -> None:
-    """A commit removes planned files: the refresh plans again and publishes the new snapshot."""
+    """A commit removes planned files, so the refresh plans again and publishes the new snapshot."""
     lake, commit = table(tmp_path)
     result = refreshed(lake.config(), spark, progress=once("profile", commit))
     assert (result.version, result.published) == (1, True)
@@ -185,7 +191,7 @@ def test_a_file_removed_during_the_read_is_no_error(
 
 
 def test_a_commit_while_reading_waits_for_the_next_refresh(spark: SparkSession, tmp_path: Path) -> None:
-    """The planned snapshot is published; the next refresh publishes the commit."""
+    """The planned snapshot is published. The next refresh publishes the commit."""
     lake = Lake(tmp_path)
     lake.append(0)
     first = refreshed(lake.config(), spark, progress=once("profile", lambda: lake.append(1)))
@@ -199,7 +205,7 @@ def test_a_commit_while_reading_waits_for_the_next_refresh(spark: SparkSession, 
 def test_a_table_deleted_while_it_is_read_is_named(
     spark: SparkSession, tmp_path: Path, table: Callable[[Path], tuple[Lake, Callable[[], object]]]
 ) -> None:
-    """The error names the table; the published version stays readable."""
+    """The error names the table, and the published version stays readable."""
     lake, commit = table(tmp_path)
     refreshed(lake.config(), spark)
     before = everything(lake.config())
@@ -213,7 +219,7 @@ def test_a_table_deleted_while_it_is_read_is_named(
 
 
 def test_a_vacuumed_file_of_the_snapshot_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    """Planning again would not help: the error names the file, and the others are not read again."""
+    """Planning again would not help, so the error names the missing file. The other files are not read again."""
     lake, _ = delta_table(tmp_path)
     removed_file, other_file = sorted(DeltaTable(lake.uri).file_uris())
     Path(removed_file).rename(tmp_path / "away")

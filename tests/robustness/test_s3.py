@@ -38,7 +38,7 @@ BUCKET = "metastore"
 
 @dataclass
 class Bucket:
-    """A prefix in a bucket, for a table and a root."""
+    """A new prefix in a bucket, for a table and a root."""
 
     options: dict[str, str]
     client: Any
@@ -64,7 +64,7 @@ class Bucket:
             yield entry["Key"].removeprefix(f"{self.prefix}/lake/")
 
     def mirror(self, lake: Lake) -> None:
-        """Make the table have the files of a local one."""
+        """Make the table in the bucket have the same files as a local one."""
         files = {str(path.relative_to(lake.uri)): path for path in lake.files()}
         for path in set(self.paths()) - set(files):
             self.delete(path)
@@ -96,7 +96,7 @@ def parquet(**columns: Any) -> bytes:
 
 
 def test_files_and_root_in_a_bucket_equal_local_ones(spark: SparkSession, tmp_path: Path, bucket: Bucket) -> None:
-    """After each commit the version in the bucket equals one on local disk of the same files."""
+    """After each commit, the version in the bucket equals one that is computed on local disk from the same files."""
     lake = Lake(tmp_path)
     for partition in (0, 0, 1, 2):
         lake.append(partition)
@@ -156,7 +156,7 @@ def test_a_delta_table_in_a_bucket_is_refreshed(spark: SparkSession, tmp_path: P
 def test_one_of_two_processes_publishes_to_a_bucket(
     spark: SparkSession, tmp_path: Path, bucket: Bucket, drivers: Drivers
 ) -> None:
-    """Both are about to publish the same version: the bucket's conditional put accepts one of them."""
+    """Both are about to publish the same version. The bucket's conditional put accepts one of them."""
     lake = Lake(tmp_path)
     lake.append(0)
     lake.append(1)
@@ -174,7 +174,7 @@ def test_one_of_two_processes_publishes_to_a_bucket(
 def test_an_object_overwritten_before_it_is_read_causes_a_new_plan(
     spark: SparkSession, tmp_path: Path, bucket: Bucket
 ) -> None:
-    """Its ETag has changed: the refresh plans again, and all statistics are of one content."""
+    """The object has another ETag, so the refresh plans again, and all statistics are of one content."""
     bucket.put("1.parquet", parquet(a=[1, 2]))
     bucket.put("2.parquet", parquet(a=[3]))
     config = bucket.config()
@@ -207,7 +207,7 @@ def test_strange_partition_values_in_keys(spark: SparkSession, bucket: Bucket) -
 
 
 def test_a_missing_bucket_is_named(bucket: Bucket, tmp_path: Path) -> None:
-    """The error about root or table is one line that names the bucket."""
+    """The error about a root or a table is one line that names the bucket."""
     bucket.put("1.parquet", parquet(a=[1]))
     config = bucket.config()
     elsewhere = config.model_copy(update={"root": "s3://not-there/root"})
@@ -220,8 +220,9 @@ def test_a_missing_bucket_is_named(bucket: Bucket, tmp_path: Path) -> None:
 
 
 def test_small_fragments_are_few_requests(bucket: Bucket) -> None:
-    """Twenty fragments of one partition are stored in one file, and their tree in another; a commit of three more adds
-    as few.
+    """Twenty profiles of a partition are stored in one file, and the merge nodes in another.
+
+    A commit of three adds as few.
     """
     with counted(bucket.options["aws_endpoint"]) as requests:
         options = {**bucket.options, "aws_endpoint": requests.endpoint}
@@ -229,7 +230,7 @@ def test_small_fragments_are_few_requests(bucket: Bucket) -> None:
         folder = f"{config.root.removeprefix('s3:/')}/{config.tables[0].name}/"
 
         def written(start: int, count: int) -> Counter[str]:
-            """Return the number of files per folder that a refresh writes after so many fragments are added."""
+            """Add `count` fragments and refresh. Return the number of files that the refresh wrote, by folder."""
             for number in range(start, start + count):
                 sink = pa.BufferOutputStream()
                 pq.write_table(rows(random.Random(number), 30), sink)

@@ -1,5 +1,4 @@
-"""Columns that are added, dropped, renamed, reordered or widened: no partition is computed or written, no data file
-read.
+"""If columns are added, dropped, renamed, reordered or widened, no partition is recomputed and no data file is read.
 
 All answers equal those from scratch.
 """
@@ -43,7 +42,7 @@ _SCHEMA_STEPS = ("add_column", "drop_column", "reorder", "rename", "widen")
 
 
 class _Evolving(History):
-    """A history with steps that change the schema, in addition to the steps of the format."""
+    """A history with steps that change the schema, in addition to those of the format."""
 
     def drop_column(self) -> None:
         key = self.draw.choice([key for key in self.model.columns if key not in ("id", "n", "s", "p")] or [""])
@@ -51,7 +50,7 @@ class _Evolving(History):
             self._drop_column(self.model.columns.pop(key)[0])
 
     def reorder(self) -> None:
-        """Make another column the first."""
+        """Move a random column to the first position."""
         key = self.draw.choice(list(self.model.columns))
         self._move_first(self.model.columns[key][0])
         self.model.columns = {key: self.model.columns[key], **self.model.columns}
@@ -136,7 +135,10 @@ def _written(root: Path) -> set[str]:
 
 @pytest.mark.parametrize("count", [16, pytest.param(200, marks=pytest.mark.long)])
 def test_schema_changes_write_no_files_of_partitions(spark: SparkSession, tmp_path: Path, count: int) -> None:
-    """After a rename, an addition and a reordering only the table's files change; data files are not needed."""
+    """After a rename, an addition and a reordering, only files of the table are written.
+
+    The data files may be missing.
+    """
     catalog = SqlCatalog("c", uri="sqlite://", warehouse=tmp_path.as_uri())
     catalog.create_namespace("n")
     fields = [NestedField(1, "p", StringType()), NestedField(2, "x", LongType()), NestedField(3, "y", DoubleType())]

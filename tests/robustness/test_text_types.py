@@ -1,4 +1,4 @@
-"""Text files whose later files change column types: the plan reports it, and statistics equal those from scratch."""
+"""If later text files change a column's type, the plan reports it, and statistics equal those from scratch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _extremes(config: MetastoreConfig, column: str) -> tuple[Any, ...]:
 
 
 def test_a_later_file_makes_a_column_text_and_back(spark: SparkSession, tmp_path: Path) -> None:
-    """Files that were read as numbers are read again as texts: 9 is then greater than 01234."""
+    """Files that were read as numbers are read again as texts, of which 9 is greater than 01234."""
     folder = tmp_path / "t"
     for day in (1, 2):
         (folder / f"day={day}").mkdir(parents=True)
@@ -65,7 +65,7 @@ def test_a_later_file_makes_a_column_text_and_back(spark: SparkSession, tmp_path
 
 
 def test_a_declared_type_is_a_change_of_the_table(spark: SparkSession, tmp_path: Path) -> None:
-    """Only that column of Parquet files is read again; the file is the same fragment."""
+    """The Parquet files are read again as the same fragments, only for this column."""
     folder = tmp_path / "t"
     folder.mkdir()
     pd.DataFrame({"a": [1, 2], "b": [3, 4]}).to_parquet(folder / "a.parquet", index=False)

@@ -1,4 +1,4 @@
-"""Histories whose metadata do not show every change: no row is counted twice, and none is lost."""
+"""If metadata do not show every change of a table, no row is counted twice and none is lost."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _assert_refresh(config: MetastoreConfig, row_count: int, reason: str | None)
 
 
 def _remove_old_files(history: History, removed: Collection[int]) -> None:
-    """Remove some old base files of the partition `y`, as an interrupted clean does."""
+    """Remove the outdated base files of the partition `y` with these positions, as an interrupted clean does."""
     (one,) = (one for one in history.slices() if one.partition == "part=y")
     writer = history.writer
     old = sorted(path for path in writer.folder.glob(f"part=y/{one.file_id}*.parquet") if path.name != one.base_name)
@@ -60,7 +60,7 @@ def _remove_old_files(history: History, removed: Collection[int]) -> None:
 def test_a_hudi_file_removed_by_an_interrupted_clean_is_not_counted(
     tmp_path: Path, version: int, removed: list[int]
 ) -> None:
-    """Its rows must not be counted in addition to those of the file that replaces it."""
+    """The rows of a removed old file must not be counted in addition to those of the file that replaced it."""
     history = History(HudiWriter(tmp_path / "t", version))
     config = _config(tmp_path)
     for part in "xy":
@@ -75,7 +75,10 @@ def test_a_hudi_file_removed_by_an_interrupted_clean_is_not_counted(
 
 
 def test_an_iceberg_file_listed_twice_counts_twice_until_a_rollback(tmp_path: Path) -> None:
-    """Its rows count twice while the snapshot lists it twice. Neither step has a difference."""
+    """Rows count twice while the snapshot lists their file twice.
+
+    No difference is used for the commit and the rollback.
+    """
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     config = _config(tmp_path)
     data = writer.data(pa.table({"id": [1, 2, 3]}))
