@@ -158,7 +158,7 @@ def test_a_version_is_reported_even_if_no_file_changed() -> None:
 
 
 def test_selected_assets_are_reported_even_if_unchanged() -> None:
-    """They are in the order of the version, without duplicates and without those that other runs report."""
+    """The selected partitions are in the order of the version, without duplicates and without those of other runs."""
     before = version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1")), "c": (1, files("c1"))})
     now = version(2, "t1", {"a": (2, files("a2")), "b": (1, files("b1")), "c": (2, files("c2"))})
     changed = find_pending_events(reported(before), now)

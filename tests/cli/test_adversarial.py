@@ -15,7 +15,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 @pytest.mark.timeout(900)  # more than a hundred tables, written by ten libraries and profiled one by one
 def test_every_adversarial_table_comes_out_as_expected(tmp_path: Path) -> None:
-    """Each is exact, or refused with an error that names the problem; the page for users lists the same results."""
+    """Each table is profiled exactly, or refused with an error that names the problem.
+
+    The page for users has the same results.
+    """
     verdicts = judge(selected(), tmp_path)
     odd = {one.case.name: f"{one.outcome}: {one.detail}" for one in verdicts if not one.as_expected}
     assert odd == {}

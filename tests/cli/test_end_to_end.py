@@ -190,7 +190,7 @@ def test_statistics_on_a_terminal_of_usual_width(lakehouse: Lakehouse) -> None:
 
 
 def test_an_unchanged_table_is_refreshed_without_spark(lakehouse: Lakehouse) -> None:
-    """It takes less than a second, and Spark is not imported."""
+    """The refresh takes less than a second, and does not import Spark."""
     [result] = documents(execute("refresh", "events", "--json", folder=lakehouse.folder))
     assert (result["version"], result["published"]) == (1, False)
     assert result["fragments"] == {"added": 0, "removed": 0, "unchanged": 3, "profiled": 0}

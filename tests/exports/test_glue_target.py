@@ -101,7 +101,7 @@ def lab(glue: Glue, tmp_path: Path) -> GlueLab:  # noqa: F811
 
 
 def test_requests_have_the_statistics_of_every_type(lab: GlueLab) -> None:
-    """Each is valid by botocore's model of Glue. Infinite bounds are left out."""
+    """Each request is valid by botocore's model of Glue. Infinite bounds are left out."""
     table = lab.flat()
     result = table.export()
     assert (result.state, result.columns, result.notes, result.error) == ("written", 8, (), None)
@@ -234,7 +234,7 @@ def test_values_of_a_column_that_is_hidden_now_leave_the_catalog(lab: GlueLab) -
 
 
 def test_partitions_that_are_exported_no_longer_lose_their_statistics(lab: GlueLab) -> None:
-    """Otherwise, outdated statistics would stay while the partitions change."""
+    """The next export removes the statistics of such partitions, which would become outdated."""
     table = lab.partitioned()
     before = lab.partitions()
     table.export()

@@ -241,7 +241,7 @@ def test_values_of_a_column_that_is_hidden_now_leave_the_metastore(hive: str, tm
 
 
 def test_partitions_that_are_exported_no_longer_lose_their_statistics(hive: str, tmp_path: Path) -> None:
-    """Otherwise, Hive would take them for accurate while the table changes."""
+    """The next export removes the statistics of such partitions. Hive would assume that they stay accurate."""
     table = _partitioned(hive, tmp_path)
     table.export(exports={"hive": {"accurate": True}})
     assert table.export(exports={"hive": {"partitions": False}}).state == "written"

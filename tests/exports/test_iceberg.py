@@ -306,7 +306,7 @@ def test_partition_statistics_of_others_stay_unless_they_are_to_be_replaced(lake
 
 
 def test_a_refused_registration_leaves_no_files(lake: IcebergLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another writer committed at the same time; the next attempt writes files of its own."""
+    """The catalog refuses it because another writer committed at the same time. The next attempt writes new files."""
     lake.create(pa.table({"id": [1, 2]}))
     commit, attempts = iceberg_target._commit, []
 
@@ -336,7 +336,7 @@ def registered_files(lake: IcebergLake) -> list[str]:
 
 
 def test_two_exports_at_once_leave_the_files_of_the_last(lake: IcebergLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each loads the table before the other one commits, and then replaces the other's registration."""
+    """Each export loads the table before the other one commits, and then replaces the other one's registration."""
     lake.settings["exports"] = {"iceberg": {"partition_statistics": True}}
     create_partitioned(lake).append(pa.table({"day": ["b", "a"], "id": [1, 2]}))
     commit, commits = iceberg_target._commit, []
@@ -492,7 +492,7 @@ def test_sketches_follow_random_histories(tmp_path_factory: pytest.TempPathFacto
 
 
 def test_a_table_without_a_snapshot_has_nothing_to_export(lake: IcebergLake) -> None:
-    """That is no failure: a new table would else fail each refresh until its first commit."""
+    """The export succeeds. Otherwise, each refresh of a new table would fail until the table's first commit."""
     table = lake.catalog.create_table("sales.orders", pa.schema([("id", pa.int64())]))
     (export,) = lake.refresh().exports
     assert (export.state, export.columns, export.notes) == ("written", 0, ("the table has no snapshot yet",))

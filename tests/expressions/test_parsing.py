@@ -42,7 +42,7 @@ def test_names_of_statements_need_no_quotes(name: str, caplog: pytest.LogCapture
 
 
 def test_between_symmetric_is_refused() -> None:
-    """It would match nothing if its ends were taken in their order."""
+    """`between symmetric 5 and 1` would match nothing if it were read as `between 5 and 1`."""
     with pytest.raises(PredicateError, match="not supported"):
         parse_predicate("x between symmetric 5 and 1", "t", [LeafColumn("x", "1", pa.int64())])
 

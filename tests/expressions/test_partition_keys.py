@@ -30,7 +30,7 @@ def test_decoding_is_the_inverse_of_encoding(items: list[tuple[str, str | None]]
 
 @given(_ITEMS)
 def test_a_key_has_no_special_characters(items: list[tuple[str, str | None]]) -> None:
-    """These are characters with a meaning in Dagster's ranges, lists and inputs, in a shell or in a path."""
+    """Special characters are those with a meaning in Dagster's ranges, lists and inputs, in a shell or in a path."""
     key = encode_partition_key(items)
     assert key
     assert key.isprintable()
@@ -79,7 +79,7 @@ def test_ordinary_keys_stay_readable(items: list[tuple[str, str | None]], key: s
     ["", "a", "a=b,c", "a=%2f", "a=%41", "a=%ff", "a=%", "a=b/", "/a=b", "a=b=c", "a=é\n", "All", "a=..", "a=\ud800"],
 )
 def test_invalid_keys_are_refused(key: str) -> None:
-    """Each partition has exactly one key."""
+    """Another spelling of a valid key is refused, too, because each partition has exactly one key."""
     with pytest.raises(PartitionKeyError):
         decode_partition_key(key)
 

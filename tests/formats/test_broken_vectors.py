@@ -112,7 +112,7 @@ def _error(folder: Path) -> str:
 def test_an_invalid_vector_is_an_error(
     tmp_path: Path, data: bytes, cardinality: int, message: str, storage: str
 ) -> None:
-    """Its checksum is valid. The error has the data file, the vector file and the fault, and no row is read."""
+    """The vector has a valid checksum. The error has the data file, the vector file and the fault. No row is read."""
     if storage == "iceberg":
         _iceberg(tmp_path / "t", data, cardinality)
         where = r"\.parquet: the deletion vector in .*\.puffin"
@@ -151,7 +151,7 @@ def test_an_invalid_vector_is_an_error(
     ],
 )
 def test_an_invalid_descriptor_is_an_error(tmp_path: Path, storage: str, changes: dict[str, Any], message: str) -> None:
-    """It references a position without a vector, or a missing file."""
+    """The descriptor references a position without a vector, or a missing file."""
     _delta(tmp_path / "t", _GOOD, 2, storage, **changes)
     assert re.search(f"data\\.parquet: its deletion vector.* cannot be read: .*{message}", _error(tmp_path / "t"))
 
@@ -167,7 +167,7 @@ def test_an_invalid_descriptor_is_an_error(tmp_path: Path, storage: str, changes
     ],
 )
 def test_an_invalid_manifest_entry_is_an_error(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    """It references a position without a vector. No memory is allocated for the declared size."""
+    """The entry references a position without a vector. No memory is allocated for the declared size."""
     _iceberg(tmp_path / "t", _GOOD, 2, **changes)
     assert re.search(f"the deletion vector in .*puffin cannot be read: .*{message}", _error(tmp_path / "t"))
 
@@ -187,7 +187,7 @@ def _flipped(data: bytes) -> bytes:
 def test_a_damaged_vector_file_is_an_error(
     tmp_path: Path, kind: str, damage: Callable[[bytes], bytes], message: str
 ) -> None:
-    """It is truncated by three bytes, has a flipped bit, or is empty."""
+    """The file is truncated by three bytes, has a flipped bit, or is empty."""
     if kind == "delta":
         _delta(tmp_path / "t", _GOOD, 2, "u")
     else:

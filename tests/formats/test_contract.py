@@ -316,7 +316,7 @@ def test_a_read_touches_only_the_requested_column(table: Table) -> None:
 
 
 def test_a_fragment_whose_file_was_deleted_is_reported(table: Table) -> None:
-    """It is deleted between planning and profiling."""
+    """The file is deleted between planning and profiling."""
     fragment = table.snapshot().fragments[0]
     Path(fragment.path).unlink()
     with pytest.raises(FragmentError, match=re.escape(fragment.path)) as caught:
@@ -326,7 +326,7 @@ def test_a_fragment_whose_file_was_deleted_is_reported(table: Table) -> None:
 
 
 def test_columns_that_a_fragment_lacks_are_null(table: Table) -> None:
-    """They have the nulls of their type. The fragment lists the columns of its file."""
+    """Such columns are read as nulls of their type. The fragment lists the columns of its file."""
     snapshot = table.snapshot()
     wanted = pa.field("added", pa.struct([pa.field("a", pa.list_(pa.int8()))]))
     with snapshot.fragments[0].source.open() as reader:

@@ -117,7 +117,7 @@ def test_bounds_of_several_columns_are_compared_in_column_order() -> None:
 
 
 def test_values_of_folders_are_integers_or_texts() -> None:
-    """They are texts if not all are integers, or if the schema of another format has texts."""
+    """Values are texts if not all of them are integers, or if the schema of another format has texts."""
     numbers = snapshot({"hour": pa.string()}, [["9"], ["10"], ["08"]], "files")
     assert ranges_of(numbers).keys == ("hour=08", "hour=9", "hour=10")
     words = snapshot({"hour": pa.string()}, [["9"], ["10"], ["x"]], "files")
@@ -127,7 +127,10 @@ def test_values_of_folders_are_integers_or_texts() -> None:
 
 
 def test_ranges_of_transformed_values() -> None:
-    """These columns are not in the schema. Buckets are ordered as numbers, days and hours as texts."""
+    """Partition fields with transformed values are not in the schema.
+
+    Buckets are ordered as numbers, and days and hours as texts.
+    """
     buckets = snapshot({"id_bucket": pa.int32()}, [[3], [10]])
     columns = Snapshot(
         "iceberg", "1", None, pa.schema([("id", pa.int64())]), ("id_bucket",), fragments=buckets.fragments

@@ -44,7 +44,7 @@ def test_built_in_formats_are_entry_points() -> None:
 
 
 def test_built_in_formats_need_no_package_metadata() -> None:
-    """They are opened from a zip file without entry points, as on a Spark worker."""
+    """Built-in formats are opened from a zip file without entry points, as on a Spark worker."""
     script = """
 import importlib.metadata
 scan = importlib.metadata.entry_points
@@ -105,7 +105,7 @@ def test_an_unknown_format_is_refused() -> None:
 
 
 def test_errors_name_broken_packages(tmp_path: Path) -> None:
-    """Their module is missing, they register another object, or two have the same name."""
+    """A package registers a missing module or an object that is no format, or two packages register the same name."""
     entries = {"one": "broken = nowhere:FORMAT\nother = os:sep\nx = a:F", "two": "x = b:F"}
     for package, lines in entries.items():
         folder = tmp_path / f"{package}-1.0.dist-info"

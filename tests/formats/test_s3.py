@@ -124,7 +124,7 @@ def test_compressed_csv_is_decompressed_while_it_is_read(put: Put, open_table: C
 def test_an_object_that_changes_is_reported_as_missing(
     put: Put, client: Any, prefix: str, open_table: Callable[[str], TableFormat]
 ) -> None:
-    """It is overwritten while it is read, or before it is opened, or deleted. Planning again helps."""
+    """The object is overwritten while it is read or before it is opened, or is deleted. Planning again helps."""
     put("t/x.parquet", _parquet(a=[1], b=[2]))
     snapshot = open_table("t").snapshot()
     fragment = snapshot.fragments[0]
@@ -234,7 +234,7 @@ def test_a_missing_prefix_or_bucket_is_an_error(
 
 
 def test_the_error_for_a_wrong_option_has_the_location(s3_options: dict[str, str]) -> None:
-    """It is one line."""
+    """The error is one line with the location and the option."""
     options = s3_options | {"aws_regoin": "x"}
     with pytest.raises(TableFormatError, match=r"s3://metastore.*aws_regoin.*storage_options") as caught:
         open_table_format(TableConfig(name="t", uri="s3://metastore/t", storage_options=options))

@@ -217,7 +217,7 @@ def _least_and_greatest(least: Any, greatest: Any) -> dict[str, Any]:
     ],
 )
 def test_uncertain_bounds_are_absent(tmp_path: Path, type_: Any, least: Any, greatest: Any) -> None:
-    """They are neither an error nor decoded to another value."""
+    """Uncertain bounds are neither an error nor decoded to another value."""
     table = _one_file(tmp_path, _least_and_greatest(least, greatest), field("a", type_))
     (reported,) = _bounds_of(table, "a" if isinstance(type_, str) else "a.element").values()
     assert (reported["minimum_guarantee"], reported["maximum_guarantee"]) == ("absent", "absent")
@@ -288,7 +288,7 @@ def test_partition_values_are_exact(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_with_typed_statistics_only_is_read(tmp_path: Path) -> None:
-    """It is written with `delta.checkpoint.writeStatsAsStruct` and without JSON statistics."""
+    """The checkpoint is written with `delta.checkpoint.writeStatsAsStruct`, and without JSON statistics."""
     table = _one_file(
         tmp_path, _least_and_greatest(1, 2), field("a", "long"), field("s", struct_of(field("d", "date")))
     )

@@ -394,7 +394,10 @@ def test_a_file_that_was_added_again_and_removed_is_possibly_removed(tmp_path: P
 
 
 def test_what_a_compacted_file_removes_is_possibly_removed(tmp_path: Path) -> None:
-    """Its commits may also have added the file. Compacted files that begin before the earlier version are not used."""
+    """The commits in a compacted file may also have added the file that they remove.
+
+    Compacted files that begin before the earlier version are not used.
+    """
     config = _table(tmp_path, 2)
     before, cached = plan(config, {})
     for actions in (
@@ -489,7 +492,7 @@ def test_an_upgrade_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_recreated_table_has_no_difference(tmp_path: Path) -> None:
-    """It may have equally many versions, and an identical newest commit."""
+    """A recreated table may have equally many versions, and an identical newest commit."""
     folder = tmp_path / "t"
     config = _table(folder)
     before, cached = plan(config, {})

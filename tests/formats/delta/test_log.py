@@ -314,7 +314,7 @@ def test_names_that_are_not_utf_8_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_by_two_names_is_refused(tmp_path: Path) -> None:
-    """Its rows would count twice under a relative and an absolute path."""
+    """Otherwise, the rows of a file that is added by a relative and an absolute path would count twice."""
     commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1))
     absolute = _add(1)
     absolute["add"]["path"] = str(tmp_path / "1")

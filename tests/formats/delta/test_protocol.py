@@ -116,7 +116,7 @@ def test_coordinated_commits_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_error_names_an_unknown_column_type(tmp_path: Path) -> None:
-    """It has the table and the column, too."""
+    """The error also has the table and the column."""
     commit(tmp_path, protocol(), metadata([field("a", "interval year")]))
     with pytest.raises(TableFormatError, match=r"'a'.*'interval year'"):
         _snapshot(tmp_path)

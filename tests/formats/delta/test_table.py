@@ -251,7 +251,7 @@ def test_files_of_one_name_in_rewritten_tables_have_different_ids(tmp_path: Path
 
 
 def test_an_empty_table_has_a_schema_and_no_fragments(tmp_path: Path) -> None:
-    """It is new, or all rows were deleted."""
+    """The table is new, or all its rows were deleted."""
     commit(tmp_path, protocol(), metadata([field("p", "long"), field("a", "long")], ["p"]))
     snapshot = _snapshot(tmp_path)
     assert snapshot.fragments == ()

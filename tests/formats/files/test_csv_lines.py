@@ -199,8 +199,9 @@ def test_one_column_of_duckdb_and_polars_is_read_back(tmp_path: Path) -> None:
 
 
 def test_a_file_of_blank_lines(tmp_path: Path) -> None:
-    """Its lines are nulls in a table of one column, if an option confirms it. Below headers, or in several columns,
-    they are nothing.
+    """In a table of one column, its lines are nulls, if the option `skip_blank_lines` is false.
+
+    In files with a header or with several columns, they are ignored.
     """
     with pytest.raises(TableFormatError, match=r"0\.csv: line 1\b.*options\.skip_blank_lines"):
         _table(tmp_path, b"\n\n", header=False)
@@ -285,7 +286,7 @@ def test_errors_name_the_line_of_the_file(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_text_in_another_encoding_is_refused_with_the_line(tmp_path: Path) -> None:
-    """This holds for text that is decoded before it is parsed too."""
+    """The line is also named for encodings whose text is decoded before it is parsed."""
     with pytest.raises(TableFormatError, match=r"0\.csv.*line 2: .*'charmap'.*options\.encoding"):
         _table(tmp_path, b"a,b\n\x81,2\n", encoding="cp1252")
     with pytest.raises(TableFormatError, match=r"0\.csv.*\bNUL\b.*options\.encoding"):

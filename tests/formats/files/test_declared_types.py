@@ -360,7 +360,7 @@ _ARRAYS = st.sampled_from([pa.int64(), pa.int8(), pa.float64(), pa.decimal128(12
 
 @given(st.data(), _ARRAYS, st.sampled_from([type_ for _, type_ in _NAMES if type_ != pa.uuid()]))
 def test_conversions_are_reversible(data: st.DataObject, stored: pa.DataType, wanted: pa.DataType) -> None:
-    """Otherwise, the conversion is an error."""
+    """If a value cannot be converted to the declared type and back, reading it is an error."""
     strategies = {
         pa.int64(): st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3),
         pa.int8(): st.integers(-128, 127),
@@ -392,7 +392,10 @@ def test_conversions_are_reversible(data: st.DataObject, stored: pa.DataType, wa
 
 @pytest.mark.parametrize(("name", "content"), [("x.csv", ""), ("x.csv", "\n"), ("x.json", ""), ("k=1/x.json", "\n")])
 def test_files_without_rows_do_not_contradict_declared_types(tmp_path: Path, name: str, content: str) -> None:
-    """They do not show their columns. Columns that an option names exist, as for a new table of a Hive metastore."""
+    """Files without rows do not show which columns the table has.
+
+    Columns that an option names exist, as for a new table of a Hive metastore.
+    """
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(content)
     assert set(_snapshot(tmp_path, {"a": "int"}, skip_blank_lines=True).schema.names) <= {"k"}

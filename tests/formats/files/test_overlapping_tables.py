@@ -118,7 +118,7 @@ def test_a_table_cannot_be_declared_as_plain_files(table: Table) -> None:
 
 
 def test_a_table_in_the_folder_of_another_table(table: Table) -> None:
-    """Each is read by its own metadata. Files outside of the inner table belong to the outer table."""
+    """Each of the two tables is read by its own metadata. Files outside of the inner table belong to the outer one."""
     inner = DeltaCopyOnWrite(table.folder / "nested" / "inner")
     inner.append([(100, "inner", "a"), (101, "inner", "b")])
     assert sorted(read_rows(inner.snapshot()))[0][0] == 100

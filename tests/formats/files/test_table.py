@@ -179,7 +179,7 @@ def test_one_schema_for_all_files(tmp_path: Path) -> None:
 
 
 def test_similar_schemas_are_distinguished(tmp_path: Path) -> None:
-    """They differ in names above a leaf, units or lengths. The cache of schemas must not confuse them."""
+    """Schemas may differ only in names above a leaf, units or lengths. The cache of schemas must not confuse them."""
     columns = [
         pa.array([{"x": 1}]),
         pa.array([{"x": 1}], pa.struct([("x", pa.int32())])),

@@ -71,7 +71,7 @@ def paimon(tmp_path: Path) -> Path:
 
 
 def test_paimon_tables(paimon: Path) -> None:
-    """This holds for its folder, folders above and in it, its files, and copies of its files."""
+    """The error names Paimon for the table's folder, folders above and in it, its files, and copies of its files."""
     advice = "; Paimon tables are not supported: have Paimon write Iceberg metadata"
     assert f"{paimon} is the folder of a Paimon table{advice}" in _refusal(paimon)
     for above in (paimon.parent, paimon.parent.parent):
@@ -110,7 +110,7 @@ def test_a_paimon_table_without_rows(paimon: Path) -> None:
     ],
 )
 def test_files_that_name_their_format(tmp_path: Path, path: str, format_: str) -> None:
-    """This holds for the folder of the table, any folder in it, and the file itself."""
+    """The error names the file and its format for the table's folder, any folder in it, and the file itself."""
     file = _data(tmp_path / "t" / path)
     _data(tmp_path / "t" / "a.parquet")
     for folder in [file, *file.parents][: path.count("/") + 2]:
@@ -196,7 +196,7 @@ def test_data_folders_of_real_tables_without_metadata(realtables: Path, tmp_path
 
 @pytest.mark.parametrize("metadata", [{}, {"delete-type": "position"}, {"delete-type": "equality"}])
 def test_delete_files_of_iceberg_are_no_data(tmp_path: Path, metadata: dict[str, str]) -> None:
-    """They are refused without metadata too, as in copied data folders."""
+    """Delete files are also refused without the table's metadata, as in copied data folders."""
     numbers = (2147483546, 2147483545) if not metadata else (1, 2)
     types = (("file_path", pa.string()), ("pos", pa.int64()))
     fields = [

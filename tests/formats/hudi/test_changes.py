@@ -369,7 +369,7 @@ def test_a_pending_write_is_in_the_difference_once_completed(history: CleanedHis
 
 
 def test_some_changes_have_no_difference(history: CleanedHistory) -> None:
-    """These are another schema, other properties or partitions, rewritten metadata, and a missing cache."""
+    """Examples are another schema, other properties or partitions, rewritten metadata, and a missing cache."""
     writer = history.writer
     config = _config(writer.folder)
     previous = Planned.of(config)

@@ -207,7 +207,7 @@ def test_unsupported_table_features_are_refused(history: History, properties: di
 
 
 def test_bootstrapped_files_are_refused_without_the_property(tmp_path: Path) -> None:
-    """They lack columns of the other table, which would be read as nulls."""
+    """Bootstrapped files lack the columns that are in files of the original table. They would be read as nulls."""
     writer = HudiWriter(tmp_path / "t", 6)
     instant = "00000000000001"
     stat = writer.base_file(writer.new_slice("x", instant), instant, [_A])
@@ -217,7 +217,7 @@ def test_bootstrapped_files_are_refused_without_the_property(tmp_path: Path) -> 
 
 
 def test_foreign_files_are_refused(history: History) -> None:
-    """These are a foreign file in a partition, and data files in a folder that is no partition."""
+    """Examples are a foreign file in a partition, and data files in a folder that is no partition."""
     folder = history.writer.folder
     one = _group(history)
     shutil.copytree(folder / "part=x", folder / "part=copy")
@@ -236,7 +236,7 @@ def test_foreign_files_are_refused(history: History) -> None:
 
 @pytest.mark.parametrize("ending", ["log.1_0-0-0.parquet", "log.1_0-0-x", "log.parquet"])
 def test_log_files_with_unknown_names_are_refused(history: History, ending: str) -> None:
-    """They may have rows. Hadoop's checksum files on local disks have none, and are not refused."""
+    """Such log files may have rows. Hadoop's checksum files on local disks have none, and are not refused."""
     one = _group(history)
     log = f".{one.file_id}_{one.base_instant}"
     folder = history.writer.folder
@@ -422,7 +422,7 @@ def test_an_empty_file_of_a_completed_write_is_an_error(history: History) -> Non
 
 @pytest.mark.parametrize("file_id", [None, ""])
 def test_a_write_statistic_without_files_is_ignored(history: History, file_id: str | None) -> None:
-    """It needs no file id. A task that wrote nothing has such a statistic."""
+    """A task that wrote nothing has such a statistic, which needs no file id."""
     path = _timeline_file(history, max(history.states))
     metadata = json.loads(path.read_text())
     (stats,) = metadata["partitionToWriteStats"].values()

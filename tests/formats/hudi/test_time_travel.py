@@ -65,7 +65,7 @@ def test_a_state_is_selected_by_instant_or_time(history: History) -> None:
 
 @pytest.mark.parametrize("at", ["20230101000000000", "2023-12-31", "yesterday", "0", "x~1"])
 def test_an_unknown_state_is_an_error(history: History, at: str) -> None:
-    """It is before the first instant, or is not an instant."""
+    """`at` is before the first instant, or is not an instant."""
     table = open_table_format(TableConfig(name="t", uri=str(history.writer.folder), at=at))
     for call in (table.snapshot, table.snapshot_id, table.current):
         with pytest.raises(SnapshotNotFoundError, match=next(iter(history.states))):

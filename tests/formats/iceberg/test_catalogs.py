@@ -198,7 +198,7 @@ def test_the_error_names_a_catalog_that_does_not_respond(tmp_path: Path, propert
     ],
 )
 def test_secrets_of_a_catalog_are_redacted(properties: dict[str, str]) -> None:
-    """They are literal values in the configuration."""
+    """The secrets are literal values in the configuration."""
     catalog = CatalogConfig.model_validate({**properties, "name": "lake"})
     table = TableConfig(name="t", catalog=catalog, table="db.t")
     with pytest.raises(TableFormatError, match="'lake'") as raised:

@@ -244,7 +244,7 @@ def test_zero_and_minus_zero_are_different_partitions(tmp_path: Path) -> None:
 
 
 def test_the_error_names_a_missing_or_corrupt_delete_file(tmp_path: Path) -> None:
-    """It has the data file, too."""
+    """The error also has the data file."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     data = writer.data(pa.table({"id": [1, 2]}))
     writer.commit(data)

@@ -209,7 +209,7 @@ class _Other:
 @given(st.integers(0, 10**9))
 @settings(max_examples=max(10, settings().max_examples // 3))
 def test_manifests_of_other_writers_are_read_by_field_ids(seed: int) -> None:
-    """They have other names and orders, unions with null last, unknown fields, and fewer fields."""
+    """Fields in such manifests have other names and orders. Unions have null last. Fields are added or missing."""
     with tempfile.TemporaryDirectory() as folder:
         schema = [column(1, "id", "long"), column(2, "part", "string")]
         spec = [{"name": "part", "field-id": 1000, "source-id": 2, "transform": "identity"}]

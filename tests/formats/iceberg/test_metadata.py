@@ -148,7 +148,10 @@ def test_a_table_without_snapshots_is_empty(tmp_path: Path) -> None:
 
 
 def test_a_schema_change_is_a_new_state(writer: IcebergWriter) -> None:
-    """It makes no Iceberg snapshot. Earlier snapshots have the schema of their time."""
+    """A schema change makes another state, although Iceberg has no new snapshot.
+
+    Earlier snapshots have the schema of their time.
+    """
     before = _open(writer.folder).snapshot()
     writer.schemas.append([column(1, "number", "long"), column(2, "more", "string")])
     writer.write_metadata()

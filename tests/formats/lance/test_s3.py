@@ -34,7 +34,7 @@ for source in sources:
 
 
 def test_a_table_in_a_bucket_is_read(s3_options: dict[str, str]) -> None:
-    """It has versions, a tag, a branch, which references files by URI, and a removed file."""
+    """The table has versions, a tag, a branch that references files by URI, and a removed file."""
     prefix = f"lance/{uuid.uuid4().hex}/ta ble é"
     uri = f"s3://metastore/{prefix}"
     cache = MetadataCache(ignore_process=True)

@@ -292,7 +292,7 @@ def test_bfloat16_is_read_as_its_bytes(tmp_path: Path) -> None:
 
 
 def test_overlays_are_refused(tmp_path: Path) -> None:
-    """They replace cells of a fragment. pylance 14 cannot open such tables."""
+    """Overlays replace cells of a fragment. pylance 14 cannot open tables with overlays."""
     folder = tmp_path / "t"
     dataset = lance.write_dataset(pa.table({"a": [1, 2, 3]}), folder, data_storage_version="2.1")
     (file,) = LanceFragment.create(folder, pa.table({"a": [20]}), fragment_id=0, data_storage_version="2.1").files

@@ -240,7 +240,7 @@ def test_codecs_that_another_library_writes(codec: str, monkeypatch: pytest.Monk
 
 
 def test_codecs_that_arrow_writes() -> None:
-    """These are Snappy, whose checksum is verified, and Zstandard."""
+    """The codecs are Snappy, whose checksum is verified, and Zstandard."""
     plain = bytes([2, 4, 6])
     snappy = pa.compress(plain, codec="snappy", asbytes=True)
     check = zlib.crc32(plain).to_bytes(4, "big")

@@ -131,7 +131,7 @@ def _written_by_java(data: bytes, field: bytes = b"\x48\x00") -> bytes:
 
 
 def test_days_that_two_calendars_count_differently_are_refused() -> None:
-    """They are refused at any depth unless the file declares its calendar."""
+    """Such days are refused at any depth unless the file declares its calendar."""
     days = [date(1582, 10, 14), None]
     nested = pa.array([{"x": [day]} for day in days], pa.struct([("x", pa.list_(pa.date32()))]))
     table = pa.table({"a": pa.array(days), "b": nested})

@@ -109,7 +109,7 @@ def test_an_arrow_schema_that_arrow_cannot_decode_is_ignored(tmp_path: Path, sto
 
 
 def test_integers_of_128_bits_of_polars_are_their_bytes(tmp_path: Path) -> None:
-    """Only Arrow's schema says that they are integers, and Arrow does not have them."""
+    """Only the Arrow schema in the file says that the values are integers. Arrow has no integers of 128 bits."""
     path = tmp_path / "x.parquet"
     pl.DataFrame({"n": [1, 2], "big": pl.Series([2**100, None], dtype=pl.Int128)}).write_parquet(path)
     with pytest.raises(pa.ArrowNotImplementedError):
