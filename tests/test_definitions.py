@@ -132,7 +132,10 @@ def test_spark_is_named_where_it_is_used(
 
 
 def test_a_table_may_have_one_asset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`outputs` may also be set for a whole database; it has two allowed values."""
+    """With `outputs: table`, the table has one asset for all statistics. A value that is not allowed is an error.
+
+    A database may have the setting, too.
+    """
     text = CONFIG.replace("format: delta,", "format: delta, outputs: table, columns: {x: {ranks: on}},")
     definitions = load(tmp_path, monkeypatch, text)
     assert keys_of(definitions) == {"source": [], "statistics": ["source"]}

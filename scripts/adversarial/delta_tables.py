@@ -1,4 +1,4 @@
-"""Delta tables."""
+"""Cases: Delta tables that readers easily get wrong, each with its expected rows or error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that claim more than they contain, or contain more than a reader should accept."""
+"""Cases: files that declare more than they contain, or contain more than a reader should accept."""
 
 from __future__ import annotations
 

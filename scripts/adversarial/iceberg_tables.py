@@ -1,4 +1,4 @@
-"""Iceberg tables."""
+"""Cases: Iceberg tables that readers easily get wrong, each with its expected rows or error."""
 
 from __future__ import annotations
 

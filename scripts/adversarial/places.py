@@ -1,4 +1,4 @@
-"""Locations that are only a part of a table, contain several tables, or contain files that are not data."""
+"""Cases: locations that are only a part of a table, contain several tables, or contain files that are not data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CSV and JSON files."""
+"""Cases: CSV and JSON files that readers easily get wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parquet, ORC and Avro files."""
+"""Cases: Parquet, ORC and Avro files that readers easily get wrong."""
 
 from __future__ import annotations
 

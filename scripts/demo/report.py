@@ -1,4 +1,4 @@
-"""What the demo prints."""
+"""The lines that the demo prints."""
 
 from __future__ import annotations
 

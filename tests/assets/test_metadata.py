@@ -69,7 +69,7 @@ def test_the_most_informative_columns_are_in_table_order(most: int, names: list[
 
 
 def test_guarantees_name_columns_that_are_not_exact() -> None:
-    """A few exceptions are named by column; many are counted."""
+    """The text names the first columns that are not exact, and has the number of the others."""
     assert guarantee("statistics", COLUMNS) == "exact"
     estimates = [replace(column, distinct_count_guarantee="estimate") for column in COLUMNS[:6]]
     assert guarantee("statistics", estimates) == (
@@ -98,7 +98,7 @@ def test_percentiles_are_drawn_for_continuous_columns() -> None:
 
 
 def test_numbers_have_six_digits() -> None:
-    """Dagster shows all digits of a float; people read the first few."""
+    """Floats are rounded to six digits, because Dagster shows all digits and people read the first few."""
     shown = measured_metadata([row("a", "float64", 1234567, null_count=500, mean=12345.678901234567)])
     assert {name: value.value for name, value in shown.items()} == {
         "a/null_share": 0.333333,

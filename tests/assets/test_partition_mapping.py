@@ -117,7 +117,10 @@ def test_each_dimension_has_its_column(instance: DagsterInstance, chosen: set[tu
 def test_keys_are_mapped_by_format_and_definition(
     instance: DagsterInstance, definition: PartitionsDefinition, template: str | None, key: str, expected: str | None
 ) -> None:
-    """Formats write a period differently; a time within a period, null, and unknown texts have no partition."""
+    """Keys of table formats write a period in different ways, and all of them are mapped.
+
+    A time within a period, null, and unknown texts have no partition.
+    """
     instance.add_dynamic_partitions("shops", ["Oslo"])
     mapping = TablePartitions(definition, template)
     if expected is not None:

@@ -81,7 +81,7 @@ def commit(definitions: Definitions, instance: DagsterInstance, name: str = "sal
 def reported_row_counts(
     instance: DagsterInstance, result: ExecuteInProcessResult | None, key: AssetKey
 ) -> dict[str | None, int]:
-    """Return the row counts that a run reported for an asset, by partition; the table's has the key None."""
+    """Return the row counts that a run reported for an asset, by partition. The count of the table has the key None."""
     assert result is not None
     events = [entry.dagster_event for entry in instance.all_logs(result.run_id) if entry.dagster_event]
     materializations = [

@@ -1,4 +1,4 @@
-"""A program that runs the command on terminals: in children that are forked after the imports, which take most time.
+"""A program that runs commands on terminals. It forks a child for each, so that imports, which take long, run once.
 
     python -m tests.cli.terminal_server MODULE...
 

@@ -39,7 +39,10 @@ def _as_hive(path: Path) -> None:
 
 
 def test_maps_of_hive_are_read(tmp_path: Path) -> None:
-    """Arrow refuses the file; with that logical type removed, all columns are read, including columns of nulls."""
+    """Arrow refuses a file with the logical type that Hive gives to the inner group of a map.
+
+    Without this type, all columns are read, including columns of nulls.
+    """
     path = tmp_path / "x.parquet"
     _as_hive(path)
     with pytest.raises(OSError, match=REFUSED.pattern):
