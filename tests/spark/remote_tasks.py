@@ -27,7 +27,10 @@ def process_of(_: int) -> int:
 
 
 def beat(task: tuple[str, float]) -> None:
-    """Write the time to a file repeatedly, for some seconds."""
+    """Write the current time to a file, every 0.05 seconds for the given number of seconds.
+
+    `task` is (path, seconds).
+    """
     path, seconds = task
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:

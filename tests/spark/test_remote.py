@@ -1,4 +1,4 @@
-"""On a Spark Connect server results, errors, interrupts and published versions are as in this process."""
+"""A Spark Connect server gives the same results, errors, interrupts and published versions as this process."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def discovery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def remote(discovery: Path) -> Iterator[SparkSession]:
-    """A session on a server with two slots."""
+    """A Spark session on a server with two slots for tasks."""
     session = connect_session("local[2]", {"spark.driver.memory": "512m"})
     yield session
     session.stop()

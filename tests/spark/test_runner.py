@@ -1,4 +1,4 @@
-"""Tasks run once each on Spark, with the errors that they have in this process."""
+"""Spark runs each task once, with the same errors as in this process."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_an_error_arrives_as_it_was_raised(spark: SparkSession) -> None:
 
 
 class Circle:
-    """Cyclic garbage, which only the collector frees."""
+    """An object in a reference cycle, which only the garbage collector frees."""
 
     left: ClassVar[list[weakref.ref[Circle]]] = []
 
@@ -63,8 +63,9 @@ class Circle:
 
 
 def leave_garbage(number: int) -> tuple[int, int, int]:
-    """Return the process id, the number of objects that its collector walks, and the number of cycles left by earlier
-    tasks.
+    """Leave a reference cycle, and return the process id and two numbers.
+
+    The numbers are those of the objects that the garbage collector walks, and of the cycles that earlier tasks left.
     """
     import_module("metastore_assets.pipeline.refresh")  # as most tasks do
     begun = len(gc.get_objects())
@@ -75,7 +76,7 @@ def leave_garbage(number: int) -> tuple[int, int, int]:
 
 @pytest.mark.spark
 def test_garbage_collection_between_tasks_skips_modules(spark: SparkSession) -> None:
-    """PySpark's collection after each task costs what tasks leave, not what they imported."""
+    """The cost of PySpark's collection after each task depends on what tasks leave, not on what they imported."""
     answer = [SparkRunner(lambda: spark).map(leave_garbage, [number])[0] for number in range(8)]
     assert all(remaining == 0 for _, _, remaining in answer)
     assert max(Counter(process for process, _, _ in answer).values()) > 2
@@ -108,7 +109,7 @@ def test_a_failed_task_is_not_reported_as_a_terminated_worker(spark: SparkSessio
 
 
 def test_an_interrupted_worker_is_not_the_fault_of_its_task() -> None:
-    """Ctrl-C also reaches the workers, and the waiting process sees them end first."""
+    """Ctrl-C also reaches the workers, so the waiting process may see that a worker ended before it is interrupted."""
 
     class Interrupted:
         sparkSession = None

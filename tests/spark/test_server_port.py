@@ -1,4 +1,4 @@
-"""Another process takes the port of a Spark server between its choice and the server's start."""
+"""A Spark server starts even if another process takes its port between the choice of the port and the start."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def discovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 class Taken:
-    """Takes the port of the first servers to start, before they do."""
+    """Takes the ports of the first `times` servers, just before they start."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, sockets: ExitStack, times: int, *, listens: bool) -> None:
         self.ports: list[int] = []
@@ -54,7 +54,7 @@ class Taken:
 def test_a_server_that_loses_its_port_starts_on_another(
     discovery: Path, monkeypatch: pytest.MonkeyPatch, listens: bool
 ) -> None:
-    """The other process may accept connections, like the server itself, or not."""
+    """The other process accepts connections, as the server itself would, or does not."""
     with ExitStack() as sockets:
         taken = Taken(monkeypatch, sockets, 1, listens=listens)
         result = server.start_local_server("local[1]", {"spark.driver.memory": "512m"})

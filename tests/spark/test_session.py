@@ -1,4 +1,4 @@
-"""A local session uses a class archive that is built once; without it, only the start is slower."""
+"""A local session uses an archive of Java classes that is built once. Without the archive, only its start is slower."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypa
 
 
 def test_a_user_without_a_home_folder_has_no_archive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This is the case in a container whose user id has no name."""
+    """A container may run under a user id without a name and a home folder."""
 
     def unknown(uid: int) -> None:
         raise KeyError(uid)
@@ -72,7 +72,7 @@ def test_a_user_without_a_home_folder_has_no_archive(monkeypatch: pytest.MonkeyP
 
 
 def test_a_path_with_blanks_is_one_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark splits the options as a shell does."""
+    """Spark splits its options like a shell, so the path must be quoted."""
     monkeypatch.setenv(jvm.CACHE_VARIABLE, str(tmp_path / 'my "cache" \\ here'))
     monkeypatch.setattr(jvm, "_build", lambda archive: archive.write_bytes(b"classes"))
     *_, option = shlex.split(jvm.local_jvm_options())

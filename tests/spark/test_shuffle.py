@@ -1,4 +1,4 @@
-"""The shuffle: rows reach their partition, groups are complete and sorted, errors of both sides are raised."""
+"""After a shuffle, rows are in their partition, and groups are complete and sorted. Errors of both sides are raised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A root with tables, and a Spark session."""
+"""Fixtures: a root with tables, and a Spark session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables in SQL: a query has the rows that DuckDB selects from plain rows, and opens only the files that it needs."""
+"""An SQL query of a table has the rows that DuckDB selects from plain rows, and opens only the files that it needs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_query_has_the_rows_of_the_table(tmp_path: Path) -> None:
 
 @pytest.fixture
 def metastore(tmp_path: Path) -> Metastore:
-    """A Delta table of four files with ids in ranges and a hidden column; only the third file is readable."""
+    """A Delta table of four files with ids in ranges and a hidden column. Only the third file is readable."""
     uri = str(tmp_path / "lake" / "sales")
     for start in range(0, 40, 10):
         ids = range(start, start + 10)
@@ -89,7 +89,7 @@ def test_hidden_columns_are_read_by_unrestricted_queries_only(metastore: Metasto
 
 
 def test_a_column_with_a_new_field_is_not_shown(tmp_path: Path) -> None:
-    """The field may be hidden. The version does not tell."""
+    """A field that was added since the version may be hidden by a policy that the version does not know."""
     uri = str(tmp_path / "sales")
     write_deltalake(uri, pa.table({"id": [1], "who": [{"name": "Ada"}]}))
     policy = {"who.email": {"values": "hidden"}}

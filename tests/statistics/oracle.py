@@ -81,7 +81,7 @@ def rounded(value: Fraction) -> float:
 
 
 def shape(facts: Facts) -> tuple[float, float] | None:
-    """Return the population's skewness and excess kurtosis, or None for each if all values are equal."""
+    """Return the population's skewness and excess kurtosis, or None if all values are equal."""
     n, m2 = len(facts.numbers), facts.central(2)
     if not m2:
         return None

@@ -154,21 +154,21 @@ def share(percent: int) -> settings:
 
 
 def rows(kind: Kind, max_size: int = 40) -> st.SearchStrategy[list[Any]]:
-    """Draw lists of values and nulls, with repetitions."""
+    """Return a strategy for lists of values and nulls, in which values repeat."""
     return st.lists(st.one_of(st.none(), kind.values, kind.values), max_size=max_size)
 
 
 def profile(
     array: pa.Array | list[pa.Array], policy: ColumnPolicy | None = None, *, name: str = "c"
 ) -> list[ColumnProfile]:
-    """Profile a column that consists of one array or of several chunks."""
+    """Return the profiles of a column and its children. The column consists of one array or of several chunks."""
     chunks = array if isinstance(array, list) else [array]
     field = pa.field(name, chunks[0].type)
     return profile_field(field, chunks, lambda _: policy or ColumnPolicy())
 
 
 def profile_one(array: pa.Array | list[pa.Array], policy: ColumnPolicy | None = None) -> ColumnProfile:
-    """Profile a column without children."""
+    """Return the profile of a column without children."""
     (only,) = profile(array, policy)
     return only
 

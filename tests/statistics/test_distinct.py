@@ -1,4 +1,4 @@
-"""Distinct sketches depend only on the set of values, multiset hashes on the multiset, and hashes never change."""
+"""Distinct sketches depend only on the set of values, and multiset hashes only on the multiset. Hashes never change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.statistics.random_columns import BYTES, KINDS, merge_statistics, prof
 @share(20)
 @given(data=st.data())
 def test_multiset_hashes_distinguish_multisets(name: str, data: st.DataObject) -> None:
-    """The order of values does not matter."""
+    """Hashes of equal multisets are equal in any order. Hashes of different ones differ."""
     kind = KINDS[name]
     first, second = data.draw(rows(kind, 6)), data.draw(rows(kind, 6))
     shuffled = data.draw(st.permutations(first))

@@ -64,7 +64,7 @@ def query_one_row(sql: str) -> tuple[Any, ...]:
 
 @cache
 def profiles(column: str) -> tuple[ColumnProfile, ...]:
-    """Profile the column in five parts of unequal size."""
+    """Return the profiles of five parts of the column, which have unequal sizes."""
     table = connection().sql(f"select {column} from t").to_arrow_table()
     cuts = [0, 10, 1_000, 1_001, 4_500, ROWS]
     return tuple(
@@ -107,7 +107,7 @@ def test_counts_bounds_and_percentiles_equal_those_of_duckdb(column: str) -> Non
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_frequencies(column: str) -> None:
-    """Summed frequencies equal those of GROUP BY."""
+    """Frequencies that are summed over the parts equal those of GROUP BY."""
     _, total = merged(column)
     connection().register("listed", pa.table({"v": total.values, "n": total.counts}))
     grouped = f"select {column} as v, count(*) as n from t where {column} is not null group by {column}"
@@ -122,7 +122,7 @@ def test_frequencies(column: str) -> None:
 
 @pytest.mark.parametrize("column", NUMERIC)
 def test_moments(column: str) -> None:
-    """Compares sum, avg, stddev_samp, skewness (which DuckDB corrects for samples) and kurtosis_pop."""
+    """The test compares sum, avg, stddev_samp, skewness (which DuckDB corrects for samples) and kurtosis_pop."""
     row, _ = merged(column)
     assert row.sum is not None
     if column in ("small_float", "measure", "skewed"):

@@ -68,7 +68,10 @@ def siphash_of(message: bytes, key: bytes) -> int:
 
 
 def test_siphash_has_the_published_test_vectors() -> None:
-    """The oracle reproduces the paper's example. Oracle and implementation reproduce the authors' sixteenth vector."""
+    """The oracle reproduces the example of the SipHash paper.
+
+    Both oracle and implementation have the authors' 16th vector.
+    """
     key = bytes(range(16))
     assert siphash_of(bytes(range(15)), key) == 0xA129CA6149BE45E5
     words = np.frombuffer(bytes(range(16)), "<u8")
@@ -121,7 +124,7 @@ def test_estimates_of_many_values_are_within_the_guaranteed_error() -> None:
 
 
 def test_hashes_reveal_no_values_without_the_key() -> None:
-    """Sketches of the same values without a key, with another key or of another column have nothing in common."""
+    """Sketches of the same values have nothing in common without a key, with another key, or of another column."""
     values = ["alice@example.org", "bob@example.org"]
     row = hidden("string", values)
     others = [

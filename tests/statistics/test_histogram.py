@@ -36,7 +36,7 @@ def built(values: list[Any], kind: Kind, capacity: int) -> Histogram | None:
 @share(40)
 @given(data=st.data())
 def test_bins_are_those_of_the_definition(name: str, data: st.DataObject) -> None:
-    """Bin i counts the values from (first + i) * 2**k up to (first + i + 1) * 2**k. k is the smallest that fits."""
+    """Bin i counts the values from (first + i) * 2**k up to (first + i + 1) * 2**k. k is the least that fits all."""
     kind = KINDS[name]
     values = data.draw(st.lists(kind.values.filter(lambda v: not isinstance(v, float) or math.isfinite(v)), min_size=1))
     capacity = data.draw(st.integers(2, 40))
@@ -63,7 +63,7 @@ def _finest(values: list[float]) -> Fraction:
 @share(40)
 @given(data=st.data())
 def test_merging_equals_building_from_all_rows(name: str, data: st.DataObject) -> None:
-    """Order and grouping do not matter. The smallest capacity applies."""
+    """The order and the grouping of merges do not matter. The merged histogram has the smallest capacity."""
     kind = KINDS[name]
     values = data.draw(st.lists(kind.values, max_size=60))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(values)), max_size=3)))
@@ -141,7 +141,7 @@ def test_the_last_edge_is_limited_to_the_range_of_the_type() -> None:
 
 
 def test_few_distinct_integers_have_a_bin_each() -> None:
-    """A column of few positions has one bin for each."""
+    """If a few integers are close together, each has a bin of its own."""
     histogram = built([3, 5, 5], KINDS["int64"], 2048)
     assert histogram is not None
     assert (histogram.exponent, histogram.first, histogram.counts.tolist()) == (0, 3, [1, 0, 2])
@@ -156,7 +156,7 @@ def test_tiny_negative_values_stay_below_zero() -> None:
 
 
 def test_capacity_leaves_the_requested_bins() -> None:
-    """At least the requested number of bins is stored if the values allow it, and never more than 10,000."""
+    """At least the requested number of bins is stored if there are enough different values, and at most 10,000."""
     assert [histogram_capacity(n) for n in (1000, 1024, 5000, 10_000)] == [2000, 2048, 10_000, 10_000]
     for top in range(1000, 9000, 997):
         histogram = built(list(range(top)), KINDS["int64"], histogram_capacity(1000))

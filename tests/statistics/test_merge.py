@@ -31,7 +31,7 @@ STATES = {"moments", "quantile_sketch"}
 
 
 def parts_of(data: st.DataObject, values: list[Any], most: int = 6) -> list[list[Any]]:
-    """Deal the values out to a few parts, some of which may be empty."""
+    """Distribute the values at random over a few parts, some of which may be empty."""
     count = data.draw(st.integers(1, most), label="parts")
     part_numbers = data.draw(
         st.lists(st.integers(0, count - 1), min_size=len(values), max_size=len(values)), label="places"
@@ -239,7 +239,10 @@ def test_distinct_estimates_lie_between_the_greatest_part_and_the_sum(data: st.D
 
 @pytest.mark.parametrize("grouped", [False, True])
 def test_an_estimate_is_not_less_than_the_count_of_a_part(grouped: bool) -> None:
-    """Nor is it greater than the sum of the counts. The sketch alone errs by a few values in both directions."""
+    """It is also not greater than the sum of the parts' counts.
+
+    The sketch alone errs by a few values in both directions.
+    """
     below = above = 0
     for count in range(50, 1500, 58):
         complete, half = ([7919 * value for value in range(most)] for most in (count, count // 2))
@@ -256,7 +259,7 @@ def test_an_estimate_is_not_less_than_the_count_of_a_part(grouped: bool) -> None
 
 
 def test_a_part_with_unknown_values_is_not_treated_as_empty() -> None:
-    """If a part's distinct count is unknown, its value count is the upper bound."""
+    """If a part's distinct count is unknown, its contribution to the merged estimate is limited by its value count."""
     sketched, unknown = (profile_one(pa.array(values)).statistics for values in ([1, 2, 2], [3, 4, 5, 5]))
     unknown = replace(unknown, distinct_count=None, distinct_count_guarantee="absent", duplicate_count=None)
     merged = merge_statistics([sketched, unknown])
@@ -345,7 +348,7 @@ STATES = {"moments", "quantile_sketch", "percentiles"}
 
 
 def comparable(row: ColumnStatistics, without: Collection[str] = ()) -> dict[str, Any]:
-    """Return the fields of a row, with text instead of NaN, which is not equal to itself."""
+    """Return the fields of a row by name, with the text `nan` instead of NaN, which is not equal to itself."""
     return {name: "nan" if value != value else value for name, value in vars(row).items() if name not in without}
 
 

@@ -74,7 +74,7 @@ def test_the_empty_state_is_the_identity_of_merging() -> None:
 
 @given(values=st.lists(FINITE, max_size=8))
 def test_states_survive_serialisation(values: list[float]) -> None:
-    """Equal states have equal bytes."""
+    """A decoded state equals the original, and equal states have equal bytes."""
     array = np.unique(np.array(values))
     state = moments_of(array, np.ones(len(array), np.int64))
     assert decode_moments(encode_moments(state)) == state
@@ -82,7 +82,7 @@ def test_states_survive_serialisation(values: list[float]) -> None:
 
 
 def test_huge_states_survive_serialisation() -> None:
-    """Sums have thousands of bits. Infinities are included."""
+    """The sums of such states have thousands of bits, and their values include infinities."""
     state = Moments(5, 1, 2, -1126, -(3**2000), 7**2500, -40, -0.5, 1e300)
     assert decode_moments(encode_moments(state)) == state
 

@@ -26,7 +26,7 @@ from tests.statistics.random_columns import FINITE, KINDS, TICKS, Kind, profile,
 @share(40)
 @given(data=st.data())
 def test_profile_of_every_type(name: str, data: st.DataObject) -> None:
-    """Type, encoding and chunks make no difference."""
+    """The statistics do not depend on the encoding of the values or on their division into chunks."""
     kind = KINDS[name]
     values = data.draw(rows(kind))
     cut = data.draw(st.integers(0, len(values)))
@@ -197,7 +197,10 @@ def test_unprofiled_columns_are_listed_with_a_reason(array: pa.Array, reason: st
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_decimal_beyond_its_precision_is_absent(sign: int) -> None:
-    """128 bits can store more than 38 digits. A damaged file may have such a value, which is treated as absent."""
+    """128 bits can store more than 38 digits.
+
+    If a damaged file has such a value, the column's statistics are absent.
+    """
     for unscaled, fits in ((10**38 - 1, True), (10**38, False), (2**127 - 1, False)):
         data = b"".join(value.to_bytes(16, "little", signed=True) for value in (sign * unscaled, 5))
         array = pa.Array.from_buffers(pa.decimal128(38, 2), 2, [None, pa.py_buffer(data)])
@@ -259,7 +262,7 @@ def _hashes(count: int, distinct: int) -> pa.Array:
 
 
 def test_values_that_hardly_repeat_are_neither_listed_nor_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is so if there are over 65,536 values, more than half of them distinct. Other statistics stay the same."""
+    """This holds if there are over 65,536 values, more than half of them distinct. Other statistics stay the same."""
     unique = _hashes(70_000, 70_000)
     exact = profile_one(unique, ColumnPolicy(frequencies="all")).statistics
 

@@ -69,7 +69,7 @@ def all_rows() -> list[ColumnStatistics]:
 
 
 def read_back(rows: list[ColumnStatistics]) -> list[ColumnStatistics]:
-    """Return the rows after a round trip through `statistics`, which stores everything except the states."""
+    """Return the rows as they are after a round trip through `statistics`, which stores all except the states."""
     return [replace(row, moments=None, quantile_sketch=None, distinct_sketch=None) for row in rows]
 
 
@@ -161,7 +161,7 @@ def test_frequencies_survive_a_round_trip(name: str, data: st.DataObject) -> Non
 
 
 def _positions(frequencies: Frequencies, values: pa.Array) -> list[int]:
-    """Return the row of each value, in ascending order of the values."""
+    """Return, for the values in ascending order, the row of each in `values`."""
     rows = {plain(value): row for row, value in enumerate(values)}
     return [rows[plain(value)] for value in frequencies.values]
 

@@ -53,7 +53,7 @@ def equal_rows(result: ColumnStatistics, expected: ColumnStatistics) -> bool:
 @share(5)
 @given(data=st.data())
 def test_states_survive_a_round_trip(name: str, data: st.DataObject) -> None:
-    """The statistics that are derived from the states are also equal, as is the histogram."""
+    """The statistics derived from the states, and the histogram, also equal the originals."""
     profile = profile_one(KINDS[name].array(data.draw(rows(KINDS[name], 8))))
     sink = pa.BufferOutputStream()
     pq.write_table(states([profile]), sink)
@@ -66,7 +66,7 @@ def test_states_survive_a_round_trip(name: str, data: st.DataObject) -> None:
 @share(15)
 @given(data=st.data())
 def test_columns_do_not_meet(data: st.DataObject) -> None:
-    """Columns of several types that are merged together have the same results as if each was merged alone."""
+    """Columns of several types that are merged together have the same results as if each were merged alone."""
     names = data.draw(st.lists(st.sampled_from(list(KINDS)), min_size=2, max_size=4))
     parts = [
         [profile_one(KINDS[name].array(data.draw(rows(KINDS[name], 4)))) for name in names]

@@ -36,7 +36,7 @@ def test_hashes_of_strings_are_those_of_mmh3(strings: list[bytes]) -> None:
 
 
 def test_strings_of_very_different_lengths_are_hashed_as_by_mmh3() -> None:
-    """There are more strings than are hashed in one batch."""
+    """The test has more strings than are hashed in one batch."""
     strings = [bytes([number % 251]) * (number % 40) for number in range(20_000)] + [b"x" * 100_001, b""]
     expected = [mmh3.hash64(string, 9001, signed=False)[0] for string in strings]
     assert hashes_of(strings).tolist() == expected
@@ -75,7 +75,7 @@ def test_datasketches_reads_a_sketch(count: int) -> None:
 
 
 def test_bytes_are_those_of_datasketches() -> None:
-    """This holds for small sets: while a sketch contains all hashes, its serialized form is unique."""
+    """This holds for small sets: as long as a sketch contains all hashes, its serialised form is unique."""
     for count in (0, 1, 2, 3000):
         theirs = datasketches.update_theta_sketch(lg_k=12)
         for number in range(count):
@@ -91,7 +91,7 @@ def test_bytes_are_those_of_datasketches() -> None:
 
 @pytest.mark.parametrize("distinct", [100, 5_000, 200_000])
 def test_the_least_hashes_are_retained_across_batches(distinct: int) -> None:
-    """There are more hashes, with and without repetitions, than are sorted in one batch."""
+    """The test has more hashes than are sorted in one batch, with and without repetitions."""
     pool = draw(distinct)
     hashes = np.random.default_rng(1).choice(pool, 200_000)
     expected = np.unique(hashes)[:NOMINAL_ENTRIES]

@@ -153,7 +153,7 @@ def test_outliers_are_counted_outside_the_quartile_fences() -> None:
 
 
 def test_the_digest_ignores_comments_and_layout() -> None:
-    """The code of base classes is part of the digest."""
+    """The digest of a class covers the code of its base classes."""
 
     def source(cls: Any) -> str:
         return LoadedStatistic("x", cls()).source
@@ -221,7 +221,7 @@ class Latest(FrequencyStatistic):
 
 
 def test_results_have_nanoseconds() -> None:
-    """Python's times have none, so Arrow's scalars are no Python values on the way."""
+    """Results stay Arrow values, because Python's times have no nanoseconds."""
     policy = ResolvedPolicy(statistics=(f"{__name__}:Latest",))
     times = pa.array([5, 2_345], pa.time64("ns"))
     results = compute_frequency_results(policy, type_class(times.type), Frequencies(times, pa.array([1, 1])))

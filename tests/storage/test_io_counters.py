@@ -47,7 +47,7 @@ def requests(s3_options: dict[str, str]) -> Iterator[Requests]:
 def test_the_counts_of_steps_equal_the_requests_of_the_server(
     request: pytest.FixtureRequest, s3_options: dict[str, str], requests: Requests, tmp_path: Path, engine: Any
 ) -> None:
-    """The refresh runs in one process with a child, or with as much as possible on Spark's workers."""
+    """A refresh runs in one process with a child, or as far as possible on Spark's workers."""
     options = {**s3_options, "aws_endpoint": requests.endpoint}
     prefix = f"s3://metastore/steps-{engine}-{random.randrange(10**12)}"
     table = TableConfig(name="t", uri=f"{prefix}/lake", storage_options=options)
@@ -106,7 +106,7 @@ def test_the_counts_of_steps_equal_the_requests_of_the_server(
 
 
 def test_remaining_files_on_local_disk_were_counted(tmp_path: Path) -> None:
-    """Each file that a refresh leaves in the root was counted; other counted files were removed again."""
+    """Each file that a refresh leaves in the root was counted. Some counted files were removed again."""
     lake = Lake(tmp_path)
     for partition in (0, 0, 1):
         lake.append(partition)
@@ -121,7 +121,7 @@ def test_remaining_files_on_local_disk_were_counted(tmp_path: Path) -> None:
 
 
 def test_counts_belong_to_the_thread_that_counts(tmp_path: Path) -> None:
-    """Counts are by step, for any thread; nothing is counted without a counter."""
+    """Each thread counts by step. Without a counter, nothing is counted."""
     path = tmp_path / "file"
     path.write_bytes(bytes(100))
     record_read("nobody", 5)
@@ -148,7 +148,7 @@ def test_counts_belong_to_the_thread_that_counts(tmp_path: Path) -> None:
 
 @given(st.lists(st.lists(st.integers(0, 60), max_size=30), max_size=6), st.integers(1, 20))
 def test_distinct_files_are_counted(parts: list[list[int]], unpacked: int) -> None:
-    """Each part is counted by itself, as in a task of another process."""
+    """Parts are counted separately, as in several processes, and added. A file in several parts counts once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(io_counters, "_UNPACKED", unpacked)
         counts = []

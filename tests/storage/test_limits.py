@@ -1,4 +1,4 @@
-"""The limit of decompressed sizes."""
+"""The limit of sizes to which files may decompress."""
 
 from __future__ import annotations
 

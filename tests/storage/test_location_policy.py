@@ -1,4 +1,7 @@
-"""Paths in a table's metadata are read in the table's own store; elsewhere only if the configuration allows it."""
+"""Paths in a table's metadata are read in the table's own store.
+
+Other paths are read only if the configuration allows it.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ def _uri(result: tuple[Location, str]) -> str:
     ],
 )
 def test_locations_within_the_tables_store_are_read(table: str, recorded: str, opened: str) -> None:
-    """In any spelling, they are opened with the settings of the table."""
+    """Such a location may have any spelling, and is opened with the options of the table."""
     location, path = _location_policy(table, storage_options={"aws_region": "x"}).resolve(recorded)
     assert location.full_path(path) == opened
     assert location.options == (("aws_region", "x"),)
@@ -90,7 +93,7 @@ def test_locations_within_the_tables_store_are_read(table: str, recorded: str, o
     ],
 )
 def test_the_error_for_a_forbidden_file_names_the_line_to_add(table: str, recorded: str, line: str | None) -> None:
-    """With that line the file is read; if no setting allows it, the error suggests none."""
+    """With the suggested line the file is read. If no setting can allow the file, the error suggests none."""
     with pytest.raises(TableFormatError) as caught:
         _location_policy(table).resolve(recorded)
     message = str(caught.value)
@@ -106,7 +109,10 @@ def test_the_error_for_a_forbidden_file_names_the_line_to_add(table: str, record
 
 
 def test_prefixes_match_complete_path_segments() -> None:
-    """A folder whose name has the same prefix is not included, nor a path that leads out of an allowed one."""
+    """A folder whose name only starts with an allowed one is not included.
+
+    A path that leads out by `..` is not, either.
+    """
     location_policy = _location_policy(
         "s3://b/t", allow=["s3://other/lake/", "/data", "s3://third"], path_mapping={"/old": "gs://new/t"}
     )
@@ -134,7 +140,7 @@ def test_prefixes_match_complete_path_segments() -> None:
 
 
 def test_credentials_are_sent_only_to_configured_hosts() -> None:
-    """They are sent to allowed locations of the same service and account only."""
+    """Locations that are allowed get the table's credentials only if they are in the same service and account."""
     secrets = {"aws_secret_access_key": "s", "aws_endpoint": "http://own"}
     location_policy = _location_policy(
         "s3://b/t", storage_options=secrets, allow=["s3://o", "gs://o", "http://o", "az://o", "/o"]
@@ -160,7 +166,7 @@ def test_credentials_are_sent_only_to_configured_hosts() -> None:
     st.sampled_from(["s3://b/t/", "s3a://b/", "/", "file:///"]),
 )
 def test_a_confined_location_reads_only_files_below_it(segments: list[str], start: str) -> None:
-    """The oracle is Python's own paths, which share no code."""
+    """The oracle computes paths with Python's `os.path`, and shares no code."""
     recorded = start + "/".join(segments)
     table = "s3://b/t" if start.startswith("s3") else "/nowhere/t"
     place = os.path.normpath("/" + re.sub(r"^[a-z0-9]+:/*b?", "", recorded).lstrip("/"))
@@ -176,7 +182,7 @@ def test_a_confined_location_reads_only_files_below_it(segments: list[str], star
 
 
 def test_no_path_leads_out_of_a_location(tmp_path: Path) -> None:
-    """Only `LocationPolicy` resolves `..`."""
+    """A location refuses every path with `..`, which only `LocationPolicy` resolves."""
     (tmp_path / "secret").write_text("x")
     (tmp_path / "t").mkdir()
     for uri in (str(tmp_path / "t"), "s3://bucket/t"):
@@ -189,7 +195,7 @@ def test_no_path_leads_out_of_a_location(tmp_path: Path) -> None:
 
 
 def test_the_configuration_names_prefixes_for_one_table_and_for_all(tmp_path: Path) -> None:
-    """Relative prefixes are relative to the file; a single one needs no list."""
+    """Relative prefixes are relative to the file of the configuration. A single prefix needs no list."""
     (tmp_path / "metastore.yaml").write_text(
         """
         root: r
@@ -238,7 +244,7 @@ def test_only_the_location_policy_creates_locations_from_recorded_paths() -> Non
 
 
 def _called(call: ast.Call) -> str:
-    """Return `name`, `Location.name` or `replace(uri)`; an empty text for methods of other objects."""
+    """Return the called function as `name`, `Location.name` or `replace(uri)`, or an empty text for other methods."""
     function = call.func
     if isinstance(function, ast.Name):
         return "replace(uri)" if function.id == "replace" and "uri" in {k.arg for k in call.keywords} else function.id

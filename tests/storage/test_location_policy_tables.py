@@ -1,6 +1,4 @@
-"""Files that a table's metadata name outside its folder are read only if the configuration allows it, for all
-formats.
-"""
+"""Files outside of a table's folder are read only if the configuration allows it, for all formats."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ _FIELDS = [field("a", "long")]
 
 
 def _delta(folder: Path, path: str, vector: dict[str, Any] | None = None) -> Path:
-    """Write a table whose data file of three rows is elsewhere."""
+    """Write a Delta table whose data file of three rows has the given path. Returns the folder."""
     add = {"path": path, "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
     features = protocol("deletionVectors") if vector else protocol()
     commit(folder, features, metadata(_FIELDS), {"add": add | ({"deletionVector": vector} if vector else {})})
@@ -37,7 +35,7 @@ def _delta(folder: Path, path: str, vector: dict[str, Any] | None = None) -> Pat
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A folder beside tables with a data file, `f.parquet`, of three rows."""
+    """A folder beside the tables, with a data file `f.parquet` of three rows."""
     add_file(tmp_path / "out side", pa.table({"a": [1, 2, 3]}))
     return tmp_path / "out side"
 
@@ -47,7 +45,7 @@ def _delta_rows(folder: Path, **settings: Any) -> list[int]:
 
 
 def test_delta_reads_outside_files_unless_restricted(tmp_path: Path, outside: Path) -> None:
-    """Every way to name an outside file works, and is refused if the table is restricted to its folder."""
+    """A file outside is read, however the log spells its path, and refused if the table is restricted to its folder."""
     ways = ["../out%20side/f.parquet", "%2e%2e/out%20side/f.parquet", "x/%2E./../out%20side/f.parquet"]
     ways += [
         quote(str(outside / "f.parquet")),
@@ -65,7 +63,7 @@ def test_delta_reads_outside_files_unless_restricted(tmp_path: Path, outside: Pa
 
 
 def test_delta_follows_links_unless_restricted(tmp_path: Path, outside: Path) -> None:
-    """Links out of the table are followed, but not if it is restricted; links within are always allowed."""
+    """Links out of a table are followed unless it is restricted. Links within the table are always followed."""
     for number, (name, target) in enumerate([("f.parquet", outside / "f.parquet"), ("d", outside)]):
         folder = _delta(tmp_path / f"t{number}", name if name == "f.parquet" else "d/f.parquet")
         (folder / name).symlink_to(target)
@@ -87,7 +85,7 @@ def test_delta_follows_links_unless_restricted(tmp_path: Path, outside: Path) ->
 
 @pytest.mark.parametrize("storage", ["p", "u"])
 def test_the_policy_applies_to_deletion_vectors(tmp_path: Path, outside: Path, storage: str) -> None:
-    """The table names vectors by absolute paths, and by a path prefix that leads out of its folder."""
+    """The log names the vectors by absolute paths, or by a prefix that leads out of the table's folder."""
     vector = write_vector(outside, [1], storage)
     if storage == "u":
         encoded = vector["pathOrInlineDv"]
@@ -108,7 +106,10 @@ _COLUMNS = [column(1, "a", "long")]
 
 
 def _iceberg(folder: Path, part: str, place: str) -> IcebergWriter:
-    """Write a table in format version 2 of which one part is stored outside its location."""
+    """Write a table in format version 2. `part` says which of its files is named at another place.
+
+    Returns the writer.
+    """
     writer = IcebergWriter(folder, _COLUMNS)
     data = writer.data(pa.table({"a": [1, 2, 3]}))
     deletes = writer.position_deletes([(data["file_path"], 1)])
@@ -132,7 +133,7 @@ def _moved(path: str, place: str) -> str:
 
 
 def _rewritten(folder: Path, part: str, place: str) -> None:
-    """Change the newest metadata file so that it names a manifest list, or its only manifest, elsewhere."""
+    """Change the newest metadata file so that it names the manifest list at another place."""
     (path,) = sorted((folder / "metadata").glob("*.metadata.json"))[-1:]
     text = json.loads(path.read_text())
     newest = max(text["snapshots"], key=lambda one: one["sequence-number"])
@@ -142,7 +143,7 @@ def _rewritten(folder: Path, part: str, place: str) -> None:
 
 @pytest.mark.parametrize("part", ["data file", "position deletes", "equality deletes", "manifest list"])
 def test_the_policy_applies_to_every_file_of_iceberg(tmp_path: Path, part: str) -> None:
-    """They are read on the same disk, and refused in another store or if the table is restricted."""
+    """Outside files are read on the same disk. They are refused in another store, or if the table is restricted."""
 
     def rows(folder: Path, **settings: Any) -> list[Any]:
         return read_rows(open_table_format(TableConfig(name="t", uri=str(folder), **settings)).snapshot())
@@ -189,7 +190,7 @@ def test_the_policy_applies_to_manifests_in_the_metadata_file(tmp_path: Path) ->
 
 
 def test_a_moved_iceberg_table_does_not_leave_its_folder(tmp_path: Path) -> None:
-    """A path below the old location that leads out by `..` is not below the new one."""
+    """A recorded path that starts with the old location, but leads out of it by `..`, is not mapped to the new one."""
     (tmp_path / "secret").mkdir()
     pq.write_table(pa.table({"a": [9]}), tmp_path / "secret" / "x.parquet")
     writer = IcebergWriter(tmp_path / "old", _COLUMNS, location="s3://gone/old")
@@ -203,7 +204,7 @@ def test_a_moved_iceberg_table_does_not_leave_its_folder(tmp_path: Path) -> None
 
 
 def test_the_policy_applies_to_the_location_in_a_metadata_file(tmp_path: Path) -> None:
-    """It records the table's location, which is read on the same disk, but not elsewhere or if restricted."""
+    """The location that the file records is read on the same disk, but not elsewhere or if the table is restricted."""
     writer = IcebergWriter(tmp_path / "t", _COLUMNS)
     writer.commit(writer.data(pa.table({"a": [1]})))
     (newest,) = sorted((tmp_path / "t" / "metadata").glob("*.metadata.json"))[-1:]
@@ -219,7 +220,7 @@ def test_the_policy_applies_to_the_location_in_a_metadata_file(tmp_path: Path) -
 
 
 def test_a_catalog_determines_the_location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The allowed folder is that location; the metadata file may be elsewhere."""
+    """The metadata file that a catalog names may be outside of the table's location, unless the table is restricted."""
     writer = IcebergWriter(tmp_path / "t", _COLUMNS)
     writer.commit(writer.data(pa.table({"a": [1]})))
     (newest,) = sorted((tmp_path / "t" / "metadata").glob("*.metadata.json"))[-1:]
@@ -241,7 +242,7 @@ def test_a_catalog_determines_the_location(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_hudi_table_reads_only_files_below_it(tmp_path: Path) -> None:
-    """Its properties and its archive name folders and files; none may be outside."""
+    """The table's properties and its archive name folders and files, none of which may be outside."""
     table = HudiMergeOnRead(tmp_path / "t")
     table.append([(1, "x", "a")])
     secret = HudiMergeOnRead(tmp_path / "secret")

@@ -35,7 +35,7 @@ def test_each_option_is_passed_to_its_library() -> None:
 
 
 def test_environment_variables_provide_missing_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    """obstore reads the client's variables itself only if no option of the client is set."""
+    """obstore itself reads variables for its HTTP client only if no option of the client is set."""
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     monkeypatch.setenv("AWS_TIMEOUT", "7s")
     monkeypatch.setenv("GOOGLE_TIMEOUT", "9s")

@@ -1,4 +1,4 @@
-"""Locations of tables in an object store: logs among subfolders, nested tables, other buckets."""
+"""Locations of tables in an object store: logs among subfolders, nested tables, and files in other buckets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.s3
 
 
 class Bucket:
-    """A new bucket. `options` are those to read with."""
+    """A new bucket. `options` are the storage options for reading it."""
 
     def __init__(self, client: Any, options: dict[str, str]) -> None:
         self.options = options
@@ -77,7 +77,7 @@ def bucket(make_bucket: Callable[[], Bucket]) -> Bucket:
 
 @pytest.fixture
 def requests(bucket: Bucket) -> Iterator[Requests]:
-    """The requests that read the bucket."""
+    """The requests that reads of the bucket sent to the server."""
     with counted(bucket.options["aws_endpoint"]) as observed:
         bucket.options = bucket.options | {"aws_endpoint": observed.endpoint}
         yield observed
@@ -114,10 +114,13 @@ def test_subfolders_do_not_end_the_listing_of_a_log(kind: type[Table], tmp_path:
 
 
 def test_large_subfolders_are_skipped(bucket: Bucket, requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One takes two requests, for any content; if there are many, only their names are listed."""
+    """Skipping one subfolder takes two requests, whatever it contains.
+
+    If there are many, only their names are listed.
+    """
 
     def names(folder: str, after: str = "", before: str = "") -> tuple[list[str], int]:
-        """List the log. Return the names of its files, and the number of requests."""
+        """List a folder of the table. Return the names of its files, and the number of requests."""
         requests.take()
         result = list(Location.of(bucket.uri("t"), bucket.options).names(folder, after, before))
         return result, len(requests.take())
@@ -172,9 +175,7 @@ def test_a_tick_of_a_sensor_lists_the_end_of_the_log_once(
 
 @pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
 def test_tables_are_detected_above_and_below(kind: type[Table], tmp_path: Path, bucket: Bucket) -> None:
-    """This holds for folders and files in tables, and for folders above them up to the bucket's root, with and
-    without a filter.
-    """
+    """A location inside a table, and folders above it up to the bucket's root, are tested with and without a filter."""
     table = kind(tmp_path / "t")
     table.append([(number, "x", ("a", "b")[number % 2]) for number in range(4)])
     bucket.upload(table.folder, "lake/sales/t")
@@ -196,7 +197,10 @@ def test_tables_are_detected_above_and_below(kind: type[Table], tmp_path: Path, 
 
 
 def test_plain_files_at_the_root_of_a_bucket(bucket: Bucket) -> None:
-    """No folder is above a bucket's root. Files that only look like metadata, and tables beside it, are ignored."""
+    """No folder is above a bucket's root.
+
+    Files that only look like metadata, and other tables in the bucket, are ignored.
+    """
     for key in ("d=1/x.parquet", "a/b/d=1/x.parquet"):
         bucket.put(key, _parquet(a=[1]))
     bucket.put("a/b/_delta_log/", b"")
@@ -233,7 +237,7 @@ def test_detection_takes_few_requests_and_a_tick_one_listing(bucket: Bucket, req
 def test_a_folder_above_with_a_metadata_name_is_not_listed_completely(
     bucket: Bucket, requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table's metadata file is found even if many other files sort before it."""
+    """A table's metadata file is detected even if many other files sort before it."""
     requests.page = 5
     monkeypatch.setattr("metastore_assets.formats.iceberg.metadata_files._PROBED", 20)
     monkeypatch.setattr(object_store, "_PAGE", 5)
@@ -272,7 +276,7 @@ def _clone(folder: Path, path: str, bucket: Bucket, prefix: str, vector: str | N
 
 
 def test_a_clone_from_another_bucket_needs_permission(tmp_path: Path, make_bucket: Callable[[], Bucket]) -> None:
-    """The error has the line that allows it; then it is read with the table's own options, vectors included."""
+    """The error has the line to add. With it, data files and vectors are read with the options of the table."""
     source, bucket = make_bucket(), make_bucket()
     _clone(tmp_path / "t", source.uri("lake/sales"), bucket, "clone", source.uri("lake/sales"))
     source.upload(tmp_path / "t", "lake/sales")
@@ -323,7 +327,7 @@ def test_a_table_in_a_bucket_cannot_name_local_files_or_servers(tmp_path: Path, 
 
 
 def test_a_table_on_disk_cannot_name_a_bucket(tmp_path: Path, bucket: Bucket) -> None:
-    """If allowed, the file is read with the table's storage options."""
+    """If the configuration allows the bucket, the file is read with the table's storage options."""
     table = tmp_path / "t"
     _clone(table, bucket.uri("src/p=1/q=2"), bucket, "src/p=1/q=2")
     with pytest.raises(TableFormatError) as caught:

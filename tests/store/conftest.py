@@ -1,4 +1,4 @@
-"""Fixtures: empty roots in a local folder and on an S3 server."""
+"""Fixtures: empty object stores (roots) in a local folder and on an S3 server, with their requests."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def local_store(tmp_path: Path) -> ObjectStore:
 
 @pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
 def store(request: pytest.FixtureRequest) -> ObjectStore:
-    """An empty root, in a local folder and on an S3 server."""
+    """An empty root: tests run with one in a local folder and with one on an S3 server."""
     return request.getfixturevalue(f"{request.param}_store")
 
 
 @pytest.fixture
 def travelled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of bytes of each ranged request."""
+    """A list to which each ranged request adds the number of bytes that it returned."""
     sizes: list[int] = []
     tail, ranged = RemoteObjects.read_tail, RemoteObjects.read_range
 

@@ -76,9 +76,10 @@ def run(work: Callable[[], Any]) -> Any:
 
 
 class KillSwitch:
-    """Kills this process with SIGKILL at the n-th step. A step is before a call that changes stored data.
+    """Kills this process with SIGKILL at step n. A step is before each call that changes stored data.
 
-    The stored data after a call are those before the next call, or those of a process that ends by itself.
+    A kill after a call needs no step, because the stored data are those before the next call or at the end of the
+    process.
     """
 
     def __init__(self, step: int) -> None:
@@ -90,7 +91,7 @@ class KillSwitch:
         self._left -= 1
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a call, with a step before it."""
+        """Return a function that takes a step and then calls `call`."""
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             self.step()
@@ -142,8 +143,9 @@ def read_all_versions(versions: VersionStore) -> list[int]:
 
 
 def kill(store: ObjectStore) -> list[dict[str, Any]]:
-    """Publish versions 1 and 2, killed at the n-th step of publishing 2 and dropping 1. Then read the root and publish
-    again.
+    """Publish versions 1 and 2, killed at step n of publishing 2 and dropping 1, for n from 0 until no kill happens.
+
+    After each kill, read the root and publish again. Returns a report of each n.
     """
     report = []
     for step in count():
@@ -192,7 +194,10 @@ def _tree(versions: VersionStore) -> Iterator[str]:
 
 
 def race(store: ObjectStore, publishers: int = 6, rounds: int = 8) -> list[dict[str, Any]]:
-    """In each round, let all publishers publish the same version number at the same time."""
+    """In each round, let all publishers publish the same version number at the same time.
+
+    Returns a report of each round.
+    """
     versions = VersionStore(store, "orders")
     report = []
     for number in range(1, rounds + 1):
@@ -215,9 +220,9 @@ def race(store: ObjectStore, publishers: int = 6, rounds: int = 8) -> list[dict[
 
 
 def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
-    """Publish versions that reuse earlier files, with a grace period of a few publishes, beside readers and expiry.
+    """Publish versions that reuse earlier files, while other processes read them and expire with a short grace.
 
-    Each call uses a new table, because it is repeated if the machine was too slow.
+    Each call uses a new table, because it is repeated if the machine was too slow. Returns what each process reported.
     """
     versions = VersionStore(store, f"orders-{time.time_ns()}")
     grace = timedelta(seconds=2.5 if versions.objects.is_remote else 0.5)
@@ -230,9 +235,7 @@ def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
             versions.objects.write(path, name.encode())
 
     def publisher() -> tuple[int | str, float]:
-        """Return the last version number, or an error, and the longest time of a publish in seconds, from its first
-        file.
-        """
+        """Publish versions. Return the last number, or an error, and the longest time of one version in seconds."""
         durations = [0.0]
         started = time.monotonic()
         try:

@@ -1,4 +1,7 @@
-"""The record of an unfinished backfill returns the partitions that are still finished, and ignores invalid records."""
+"""The record of an unfinished backfill returns the finished partitions that are still current.
+
+Invalid ones are ignored.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ def objects(tmp_path: Path) -> ObjectStore:
 
 
 def version(number: int, partitions: dict[str, int]) -> Version:
-    """Return a version with the given partitions, each profiled for a version number."""
+    """Return a version with the given partitions. The number of each is that of the version that profiled it."""
     files = ProfileFiles("s", "", ())
     entries = [PartitionEntry(key, key, 1, 1, 1, files, created) for key, created in partitions.items()]
     now = datetime.now(UTC)
@@ -47,7 +50,7 @@ def test_finished_partitions_that_are_still_current(objects: ObjectStore) -> Non
 
 
 def test_a_recreated_root_ignores_older_records(objects: ObjectStore) -> None:
-    """Version numbers start at 1 again."""
+    """In a recreated root, version numbers start at 1 again, so the record has a greater one."""
     BackfillRecord.of(objects, "request", version(7, {})).add(["p=1"], 8)
     record = BackfillRecord.of(objects, "request", version(2, {"p=1": 2}))
     assert (record.since, record.done) == (2, {})

@@ -1,4 +1,4 @@
-"""The newest numbered document is found in a few requests, for any number of documents and any hint."""
+"""The newest numbered document is located in a few requests, for any number of documents and any hint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.store.sample_versions import version
 
 
 class MemoryStore(ObjectStore):
-    """A store of objects in memory that counts requests."""
+    """An object store in memory that counts requests."""
 
     def __init__(self, objects: dict[str, bytes]) -> None:
         super().__init__("/nowhere")
@@ -61,9 +61,7 @@ def test_the_newest_document_is_determined_with_any_hint(oldest: int, newest: in
 
 @given(st.integers(1, 10**6), st.integers(0, 40))
 def test_the_hint_may_be_outdated(reported: int, behind: int) -> None:
-    """The number of requests grows with the distance from the hint, up to twice the digits for 40 documents. Nothing is
-    listed.
-    """
+    """A hint that is up to 40 documents behind costs at most 15 requests, and nothing is listed."""
     objects = {f"versions/{number}.json": b"x" for number in range(reported, reported + behind + 1)}
     store = MemoryStore({**objects, "versions/newest": str(reported).encode()})
     assert Documents(store).newest() == reported + behind
@@ -82,7 +80,7 @@ def versions(store: ObjectStore) -> VersionStore:
 
 @pytest.mark.parametrize("reported", [None, b"", b"1", b"2", b"99", b"nonsense", b"\xff"])
 def test_wrong_and_missing_hints_are_corrected(versions: VersionStore, reported: bytes | None) -> None:
-    """The newest version is found, and the next publisher corrects the hint."""
+    """The newest version is read despite the hint, and the next publisher corrects it."""
     if reported is None:
         versions.objects.delete(["versions/newest"])
     else:
@@ -94,7 +92,7 @@ def test_wrong_and_missing_hints_are_corrected(versions: VersionStore, reported:
 
 
 def test_a_hint_may_name_a_damaged_document(versions: VersionStore) -> None:
-    """Only the newest document must be valid."""
+    """Only the newest document must be valid, so the damaged one is not an error."""
     versions.objects.write("versions/2.json", b"damaged")
     versions.objects.write("versions/newest", b"2")
     assert versions.latest() == version(3)
@@ -108,7 +106,7 @@ def test_a_copy_of_an_older_document_is_damaged(versions: VersionStore) -> None:
 
 
 def test_a_publisher_with_an_outdated_hint_replaces_nothing(versions: VersionStore) -> None:
-    """The hint does not name version 3 yet. Only the conditional put detects that it exists."""
+    """If the hint does not name version 3 yet, only the conditional put detects that it exists."""
     versions.objects.write("versions/newest", b"2")
     before = [info.path for info in versions.objects.list()]
     with pytest.raises(VersionConflictError):
@@ -118,7 +116,7 @@ def test_a_publisher_with_an_outdated_hint_replaces_nothing(versions: VersionSto
 
 
 def test_a_version_can_be_published_after_its_document_was_removed_by_hand(versions: VersionStore) -> None:
-    """The error about a damaged document advises this."""
+    """The error about a damaged document advises to remove it."""
     versions.objects.write("moved away", versions.documents.read(3))
     versions.objects.delete(["versions/3.json"])
     assert versions.latest() == version(2)
@@ -138,7 +136,10 @@ def requests(s3_endpoint: str) -> Iterator[Requests]:
 def test_the_number_of_requests_does_not_depend_on_the_number_of_versions(
     s3_options: dict[str, str], requests: Requests, many_versions: int
 ) -> None:
-    """Requests find the newest version, read it, and publish the next, also when the last hint was not written."""
+    """Reading the newest version and publishing the next one take as many requests for 10 versions as for thousands.
+
+    This holds even if the last hint was not written.
+    """
     counts = []
     for newest in (10, many_versions):
         root = ObjectStore(f"s3://metastore/{uuid.uuid4().hex}", s3_options)
@@ -166,7 +167,7 @@ def test_the_number_of_requests_does_not_depend_on_the_number_of_versions(
 
 
 def write_documents(root: ObjectStore, newest: int, options: dict[str, str]) -> None:
-    """Write all documents before the newest with invalid content, which must not be read."""
+    """Write documents for all versions before the newest, with invalid content, because they must not be read."""
     client = boto3.client(
         "s3",
         endpoint_url=options["aws_endpoint"],
@@ -193,7 +194,7 @@ def test_other_files_are_not_documents() -> None:
 
 
 def test_a_late_writer_of_the_hint_does_not_hide_newer_documents(store: ObjectStore) -> None:
-    """A publisher pauses between the document and the hint, while others publish."""
+    """A publisher pauses between writing its document and the hint, while others publish."""
     versions = VersionStore(store, "orders")
     for number in range(1, 12):
         versions.publish(version(number))

@@ -102,7 +102,10 @@ def test_every_sequence_of_published_versions_is_read_back(
     prefixes: set[str],
     random: random.Random,
 ) -> None:
-    """Versions are published from complete lists and from changes. Segments are merged in memory and in files."""
+    """Versions are published from complete lists of entries or from changes.
+
+    Segments are merged in memory and in files.
+    """
     objects = ObjectStore(str(tmp_path_factory.mktemp("entries")))
     base: StoredEntries[NodeEntry] | None = None
     before: dict[str, NodeEntry] = {}
@@ -153,7 +156,7 @@ def test_differences_of_any_two_versions_equal_those_of_dictionaries(
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_the_difference_of_two_versions_reads_only_changed_files(local_store: ObjectStore) -> None:
-    """Of a file that both versions share, only the row groups of changed keys are read."""
+    """If both versions share a file, only its row groups with changed keys are read."""
     first = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(100)])
     changes = EntryChanges.changed(NODES, first, [node("005", 2), node("new", 1)], ["007"])
     second = StoredEntries(NODES, local_store, write_entries(local_store, changes))
@@ -205,7 +208,7 @@ def test_unchanged_entries_are_not_read(local_store: ObjectStore) -> None:
 
 @pytest.mark.parametrize("change", [1, 7, 40])
 def test_a_thousand_commits_write_each_row_a_few_times(change: int) -> None:
-    """The number of files stays small."""
+    """At the same time, the number of files stays small."""
     rows = 20_000
     result = SegmentFiles(rows, (SegmentFile("base", rows),))
     written = 0
@@ -305,7 +308,7 @@ def kinds() -> Iterator[tuple[EntryKind[object], list[object]]]:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The paths of opened Parquet files."""
+    """A list to which the path of each opened Parquet file is added."""
     paths: list[str] = []
     original = ObjectStore.open_parquet
 
@@ -332,7 +335,7 @@ def test_reads_of_several_segments_count_for_the_caller(s3_store: ObjectStore, t
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_files_with_other_key_ranges_are_not_opened(local_store: ObjectStore, opened: list[str]) -> None:
-    """These are files of a large base and of commits to other partitions."""
+    """A lookup opens no files of a large base that have other keys, and none of commits to other partitions."""
     base = write(local_store, NODES, [node(f"a{at:03}", 1) for at in range(100)])
     later = write(local_store, NODES, [*base, node("z1", 1), node("z2", 1)], base)
     assert len(later.files.files) > 20
@@ -385,7 +388,7 @@ def test_entries_are_streamed(local_store: ObjectStore, monkeypatch: pytest.Monk
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_streams_close_files(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table of ten million files has more files of entries than a process may open."""
+    """The entries of a table of ten million files are in more files than a process may have open."""
     monkeypatch.setattr(local, "_SMALL", 0)
 
     def open_files() -> int:
@@ -406,7 +409,7 @@ def test_streams_close_files(local_store: ObjectStore, monkeypatch: pytest.Monke
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_streams_forget_the_footers_of_files(local_store: ObjectStore) -> None:
-    """Those of a table of ten million files would take 300 MB."""
+    """The footers of the files of ten million entries would take 300 MB."""
     stored = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(200)])
     assert len(stored.files.files) > 10
     stored = StoredEntries(NODES, local_store, stored.files)

@@ -1,4 +1,4 @@
-"""Expiry removes old versions, and old files that nothing references, and nothing else."""
+"""Expiry removes old versions and old files that nothing references. It removes nothing else."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_damaged_pending_file_stops_no_expiry(table: Table, content: bytes) ->
 
 
 def test_profiles_that_are_saved_during_an_expiry_stay(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refresh that cannot continue staged versions saves their old profiles, and removes the staged versions."""
+    """During an expiry, a refresh may save the profiles of staged versions as pending, and remove these versions."""
     table.save("a")
     staged = StagedVersions(table.versions)
     staged.publish(replace(version(1), fragments=[fragment("a")]))
@@ -186,7 +186,11 @@ def test_profiles_that_are_saved_during_an_expiry_stay(table: Table, monkeypatch
 def test_a_killed_purge_leaves_no_pending_file_without_its_marker(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Object stores delete the objects of one request in any order. The profiles of a cleared file may be deleted."""
+    """A pending file without its marker would be read, although its profiles may be deleted.
+
+    Object stores delete the objects of one request in any order: here the last one is deleted before the purge is
+    killed.
+    """
     table.versions.save_pending([fragment("a")])
     table.versions.clear_pending()
     delete = ObjectStore.delete
@@ -205,7 +209,7 @@ def test_a_killed_purge_leaves_no_pending_file_without_its_marker(
 
 
 def test_a_marker_without_its_file_is_removed(table: Table) -> None:
-    """It remains when an expiring process is killed between two deletions."""
+    """The marker remains if an expiring process is killed between two deletions."""
     table.versions.objects.write("pending/x.parquet.cleared", b"")
     table.pass_hour()
     table.expire()
@@ -244,7 +248,7 @@ def test_files_of_a_failed_publish_are_removed(table: Table, monkeypatch: pytest
 
 
 def test_nothing_is_deleted_if_a_retained_version_cannot_be_read(table: Table) -> None:
-    """The files that it references are unknown."""
+    """The files that this version references are unknown."""
     table.publish(1)
     table.save("old")
     table.pass_hour()

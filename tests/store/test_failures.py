@@ -1,4 +1,4 @@
-"""Store errors are one line with the location and an advice, and the last version stays readable."""
+"""An error of a store is one line with the location and an advice. The last version stays readable."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def mounted(folder: Path, *arguments: str) -> Iterator[Path]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 2 MB."""
+    """A file system of 2 MB, mounted for one test."""
     yield from mounted(tmp_path, "-t", "tmpfs", "-o", "size=2m", "none")
 
 
@@ -147,7 +147,7 @@ def test_a_folder_at_the_path_of_an_object(local_store: ObjectStore) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a folder that even root cannot write to")
 def test_writes_to_a_root_without_permission_fail() -> None:
-    """Folders of the kernel refuse all users, with another message for root."""
+    """Folders of the kernel refuse writes of all users, with another message if the user is root."""
     refused = "cannot write /sys/metastore/x: (not permitted|no permission); give this user access, or"
     with pytest.raises(StoreError, match=refused):
         ObjectStore("/sys/metastore").write("x", b"1")
@@ -235,7 +235,7 @@ def test_a_wrong_option_is_named(options: dict[str, str]) -> None:
 def test_a_file_replaced_by_a_shorter_one_while_it_is_read_is_an_error(
     s3_store: ObjectStore, s3_options: dict[str, str]
 ) -> None:
-    """If a shorter file replaces an open one, reading is an error instead of returning fewer rows."""
+    """Reading the rest of an open file that was replaced is an error, instead of returning fewer rows."""
     s3_store.write_parquet("x.parquet", pa.table({"n": pa.array(range(100_000))}))
     file = s3_store.open_parquet("x.parquet")
     s3_store.write("x.parquet", b"short")

@@ -26,7 +26,7 @@ AT_ONCE = timedelta(days=-1)
 
 
 class Published(Table):
-    """A table whose versions build on one another, as those of refreshes do, and drop outdated versions."""
+    """A table whose versions build on one another and drop outdated versions, as refreshes do."""
 
     def commit(self, *names: str, keep: int = 2, grace: timedelta = HALF_AN_HOUR) -> Version:
         base = self.versions.latest()
@@ -47,7 +47,7 @@ class Published(Table):
 
 @pytest.fixture(params=[0, 64])
 def table(request: pytest.FixtureRequest, local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Published:
-    """A table whose versions list up to this many unused files in their documents, and others in manifests."""
+    """A table whose versions list up to 0 or 64 unused files in their documents, and longer lists in manifests."""
     monkeypatch.setattr(versions, "MAX_LISTED", request.param)
     return Published(local_store)
 
@@ -86,7 +86,7 @@ def test_versions_are_listed_once_while_none_expires(table: Published, monkeypat
 
 
 def test_retired_fragments_are_retained(table: Published) -> None:
-    """A restore of the table reuses their profiles."""
+    """If the table is restored, the profiles of retired (removed) fragments are reused."""
     table.commit("a", "b")
     for number in (2, 3, 4):
         base = table.versions.latest()
@@ -102,7 +102,7 @@ def test_retired_fragments_are_retained(table: Published) -> None:
 
 
 def test_a_file_referenced_by_another_entry_stays(table: Published) -> None:
-    """A partition of one fragment shares the fragment's profile. The fragment is removed, and the partition stays."""
+    """A partition of one fragment shares the fragment's profile. If only the fragment is removed, the file stays."""
     table.save("a")
     base = version(1)
     shared = [replace(base.partitions[0], files=files("a"))]
@@ -195,7 +195,7 @@ def test_an_interrupted_deletion_is_completed(table: Published, monkeypatch: pyt
     + [json.dumps({"oldest": oldest, "portion": 0}).encode() for oldest in (-1, "1", None, 2, 4)],
 )
 def test_wrong_progress_deletes_nothing_else(table: Published, state: bytes) -> None:
-    """Some files may remain until `expire`."""
+    """If the recorded progress is wrong, no referenced file is deleted. Some unused files may remain until `expire`."""
     for number in range(1, 6):
         table.commit("always", f"{number}", keep=99)
     table.versions.objects.write("versions/oldest", state)
@@ -283,7 +283,7 @@ def test_without_a_base_unreferenced_files_are_deleted_by_expire(table: Publishe
 def test_any_commits_retain_exactly_the_referenced_files(
     tmp_path_factory: pytest.TempPathFactory, commits: list[set[int]], keep: int, then: int
 ) -> None:
-    """Fragments are removed and added again with new files. Entries are written as bases and as changes."""
+    """Fragments are removed, and added again with new files. Entries are written as bases and as changes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(entries_module, "_REWRITE_BELOW", 1)
         patch.setattr(garbage, "GARBAGE_BATCH", 6)

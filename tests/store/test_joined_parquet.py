@@ -1,4 +1,4 @@
-"""Parquet files that are read as one have the rows of all of them."""
+"""Several Parquet files that are read as one have the rows of all of them, in order."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_local_roots_have_several_spellings(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_metadata_of_more_than_100_megabytes_are_read(local_store: ObjectStore) -> None:
-    """The index of a run of value counts has complete values, which may be as long."""
+    """The metadata of a file of value counts contain complete values, which may be this long."""
     text = "x" * 100_000_001
     with local_store.parquet_writer("x.parquet", NUMBERS.schema) as writer:
         writer.write_table(NUMBERS)
@@ -193,7 +193,7 @@ _PLACES += [
 
 @given(st.lists(st.sampled_from(_PLACES), max_size=4))
 def test_columns_are_selected_by_path_as_in_arrow(tmp_path_factory: pytest.TempPathFactory, columns: list[str]) -> None:
-    """Nested columns are included. Columns have the requested order."""
+    """Columns inside a selected column are included, and columns are in the requested order."""
     folder = tmp_path_factory.getbasetemp() / "columns by path"
     file = folder / "nested.parquet"
     if not file.exists():
@@ -367,7 +367,7 @@ def _random_bytes(size: int, seed: int = 0) -> bytes:
 
 
 def test_a_wide_file_is_read_column_by_column_in_linear_time(tmp_path: Path) -> None:
-    """Regression: every read listed the paths of all columns, and 4,000 columns took seconds."""
+    """If every read listed the paths of all columns, reading 4,000 columns would take several seconds."""
     names = [f"column {number}" for number in range(4000)]
     pq.write_table(pa.table({name: [number] for number, name in enumerate(names)}), tmp_path / "wide.parquet")
     with ObjectStore(str(tmp_path)).open_parquet("wide.parquet") as file:
@@ -378,6 +378,6 @@ def test_a_wide_file_is_read_column_by_column_in_linear_time(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("seconds", [-(10**10), 0, 253_402_300_799, 253_402_300_800, 4 * 10**11])
 def test_times_beyond_the_year_9999_become_its_end(seconds: int) -> None:
-    """Some file systems store them."""
+    """Some file systems store such times."""
     modified = local_modified(os.stat_result((0, 0, 0, 0, 0, 0, 0, 0, seconds, 0)))
     assert abs(modified.timestamp() - min(seconds, 253_402_300_799)) <= 1

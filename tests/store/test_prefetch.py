@@ -25,7 +25,7 @@ _RANGES = st.lists(st.tuples(st.integers(0, 99_000), st.integers(1, 1_000)).map(
 
 @given(_RANGES, _RANGES)
 def test_fetched_ranges_contain_their_parts(wanted: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
-    """Every requested range is found. Other ranges are found only if they are within a fetched range."""
+    """Each requested range can be read. Other ranges can be read only if they are within a fetched range."""
     requested: list[tuple[int, int]] = []
 
     def fetch(start: int, end: int) -> bytes:
@@ -71,7 +71,7 @@ def test_parallel_fetches_count_for_the_caller() -> None:
 
 @pytest.fixture
 def readers(monkeypatch: pytest.MonkeyPatch) -> set[int]:
-    """The ids of threads that read Python file objects."""
+    """The ids of the threads that read Python file objects."""
     observed: set[int] = set()
 
     def noting(plain: Any) -> Any:
@@ -104,7 +104,10 @@ def test_only_the_calling_thread_reads(kind: str, request: pytest.FixtureRequest
 
 
 def test_closed_files_are_freed_without_the_garbage_collector(s3_store: ObjectStore) -> None:
-    """It runs rarely. A stream of the entries of ten million files would hold hundreds of megabytes meanwhile."""
+    """The collector runs rarely.
+
+    Until then, streaming the entries of ten million files would hold hundreds of megabytes.
+    """
     table = pa.table({"key": [f"{at:06}" for at in range(20_000)]})
     with SectionWriter(s3_store, "a.parquet", table.schema) as writer:
         writer.write_section("rows", table)

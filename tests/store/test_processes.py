@@ -1,4 +1,4 @@
-"""Concurrent publishers and expiring processes keep a root valid, also if they are killed at any step."""
+"""Concurrent publishers and expiring processes keep a root valid, even if they are killed at any step."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def groups(store: ObjectStore) -> list[int]:
 def test_every_section_is_read_as_written(
     tmp_path_factory: pytest.TempPathFactory, sizes: dict[str, int], piece: int, limit: int
 ) -> None:
-    """Neighbouring sections, the number of writes per section, and the part that is read do not matter."""
+    """This holds for any neighbouring sections, any number of writes per section, and any part that is read."""
     store = ObjectStore(str(tmp_path_factory.mktemp("root")))
     write(store, sizes, piece)
     assert all(0 < count <= 131_072 for count in groups(store))
@@ -74,7 +74,10 @@ def test_large_sections_share_no_row_group(tmp_path_factory: pytest.TempPathFact
 
 
 def test_small_sections_share_row_groups(local_store: ObjectStore) -> None:
-    """Small neighbouring sections share row groups of 4,096 rows. The start of a long section has its own row group."""
+    """A row group of small neighbouring sections has at least 4,096 rows.
+
+    The start of a long section has its own one.
+    """
     write(local_store, {"a": 1000, "b": 2000, "c": 2000, "d": 10, "e": 5000, "f": 40_000, "g": 300_000, "h": 7})
     assert groups(local_store) == [5000, 10, 5000, 4096, 35_904, 4096, 131_072, 131_072, 33_760, 7]
 

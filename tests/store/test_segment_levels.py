@@ -1,4 +1,4 @@
-"""Large segment sets are merged in steps: no commit rewrites much, and every intermediate state is read correctly."""
+"""Large segment sets are merged in steps: no commit rewrites much, and every state between steps is read correctly."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ class KeysOnly:
 def test_no_commit_rewrites_a_large_set(changed: int, bound: int, per_key: int, segments: int) -> None:
     """Each commit writes a few files for a set of any size, and lookups open few files.
 
-    Steps must lead to an end: a segment whose steps began again and again would never reach the base. A commit of many
-    keys rewrites few per key, because several segments are merged at once. Small commits leave fewer segments, which
-    the next ones have to read.
+    A series of merge steps must end: if it started again and again, segments would never reach the base. A commit of
+    many keys rewrites few rows per key, because several segments are merged at once. Small commits leave fewer
+    segments, which later commits have to read.
     """
     draw = random.Random(0)
     stored = KeysOnly(50_000)

@@ -1,4 +1,4 @@
-"""A version's reference counts, and the garbage determined from them, equal those counted from all entries."""
+"""A version's reference counts equal those counted from all entries, and so does the garbage determined from them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class History:
         return f"{folder}/{self._names}"
 
     def profile(self, folder: str) -> ProfileFiles:
-        """Return new files of a profile, or a section of a file from this or an earlier commit."""
+        """Return new files of a profile, or a section of a new or earlier shared file."""
         if self.chance(0.5):
             return ProfileFiles(self.name(folder), self.name(folder) if self.chance(0.5) else "", (self.name(folder),))
         if not self._open or self.chance(0.3):
@@ -145,7 +145,7 @@ def references(published: Version) -> Iterator[tuple[str, str, int]]:
 
 
 def shared_files(published: Version) -> list[SharedFileEntry]:
-    """Count the references from all entries."""
+    """Return the shared files with their references, counted from all entries."""
     groups: dict[str, Counter[str]] = {}
     sections: dict[str, int] = {}
     for path, group, count in references(published):

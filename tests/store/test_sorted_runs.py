@@ -63,7 +63,7 @@ def test_memory_depends_on_the_size_of_a_run_only(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sorted_runs, "_BATCH_ROWS", 20)
 
     def peak(count: int) -> tuple[int, int]:
-        """Return the largest number of bytes that Arrow and Python held while rows were sorted and compared."""
+        """Return the peak bytes of Arrow and of Python while `count` rows were sorted and compared."""
         before, most = pa.total_allocated_bytes(), 0
         tracemalloc.start()
         with SortedRuns(ROWS) as rows, SortedRuns(ONLY_KEYS) as removed:

@@ -81,7 +81,7 @@ def test_the_latest_version_is_the_last_published_one(versions: VersionStore) ->
 
 @pytest.mark.parametrize("number", [1, 2, 4, 9])
 def test_only_the_next_number_can_be_published(versions: VersionStore, number: int) -> None:
-    """An older version whose document was removed could be published otherwise, and would never be read."""
+    """Otherwise, a late version could take the number of a removed older version, and nobody would read it."""
     versions.publish(version(1))
     versions.publish(version(2))
     versions.objects.delete(["versions/1.json"])
@@ -92,7 +92,7 @@ def test_only_the_next_number_can_be_published(versions: VersionStore, number: i
 
 
 def test_the_loser_of_a_race_leaves_no_files(versions: VersionStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other publisher's version appears after this one has determined the newest."""
+    """The other publisher's version appears after this publisher has determined the newest version."""
     versions.publish(version(1, "winner"))
     paths = [info.path for info in versions.objects.list()]
     monkeypatch.setattr(VersionStore, "newest", lambda self: 0)
@@ -105,7 +105,7 @@ def test_the_loser_of_a_race_leaves_no_files(versions: VersionStore, monkeypatch
 def test_a_conflict_is_reported_even_if_nothing_can_be_deleted(
     versions: VersionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The publisher plans again, and `expire` deletes the files."""
+    """A publisher that gets the conflict plans again. `expire` deletes the files later."""
     versions.publish(version(1))
     base = versions.latest()
     publish = Documents.publish
@@ -178,7 +178,7 @@ def test_live_fragments_are_counted_without_reading_any(
 
 
 def test_a_read_version_can_be_published_again(versions: VersionStore) -> None:
-    """It is published as the next version and reuses the entries."""
+    """It is published as the next version, with the same entries."""
     versions.publish(version(1))
     versions.publish(replace(versions.read(1), number=2))
     assert versions.latest() == replace(version(1), number=2)
@@ -204,7 +204,7 @@ def test_cached_metadata_are_stored_by_each_version(versions: VersionStore) -> N
 
 
 def test_unused_cached_values_are_retained(versions: VersionStore) -> None:
-    """A plan from a difference changes some values. The other values are not read."""
+    """If a plan from a difference changes some cached values, the others stay and are not read."""
     values = {b"%04d" % number: b"value" for number in range(2000)}
     versions.publish(replace(version(1), metadata_cache=values))
     first = versions.read(1)

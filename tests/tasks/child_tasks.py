@@ -22,7 +22,7 @@ class Stubborn(Exception):
 
 
 def double(number: int) -> int:
-    """Return twice the number; a negative number is a signal that ends the process."""
+    """Return twice the number. A negative number is instead the number of a signal, which ends the process."""
     if number < 0:
         signal.raise_signal(-number)
     return 2 * number
@@ -46,7 +46,7 @@ def raise_stubborn() -> None:
 
 
 def noise(number: int) -> int:
-    """Write to the file descriptors, bypassing Python's streams, as libraries do."""
+    """Write to the file descriptors 1 and 2 directly, as libraries do, and return the number."""
     os.write(1, b"standard output\n" * 100)
     os.write(2, b"standard error\n" * 100)
     print("print")  # noqa: T201
@@ -75,7 +75,7 @@ def loaded(name: str) -> bool:
 
 
 def wait_for(path: str) -> int:
-    """Wait for a file, and return the process id."""
+    """Wait until a file exists. Return the process id."""
     while not os.path.exists(path):
         time.sleep(0.005)
     return os.getpid()
@@ -133,8 +133,9 @@ _together = 0
 
 
 def crash_together(begun: str) -> Iterator[str]:
-    """Wait for another such task, then crash the process. A second try, after the crash, yields the path of the file
-    that marks the first one.
+    """Wait until another task of this kind runs in this process, then crash it.
+
+    Called again after the crash, yield the path of the file that marks the first call.
     """
     global _together
     if not os.path.exists(begun):

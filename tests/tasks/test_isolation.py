@@ -82,7 +82,7 @@ def test_every_task_has_its_outcome_and_only_crashing_ones_fail(
 
 
 def test_two_crashing_files_among_thousands(no_idle_children: None) -> None:
-    """All other tasks have their results, after two crashes and two restarts per crashing file."""
+    """All other tasks have results. Each of the two files crashed a child twice, and was then named."""
     numbers = list(range(5000))
     numbers[1234], numbers[4321] = tasks.SEGV, tasks.KILL
     outcomes = double_all(numbers, threads=4, chunk_size=100)
@@ -122,7 +122,7 @@ def test_tasks_are_abandoned_after_many_crashes(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_exception_arrives_with_its_attributes() -> None:
-    """It has its type, attributes and traceback; one that cannot be pickled arrives as a ValueError with its text."""
+    """It has its type, attributes and traceback. One that cannot be pickled arrives as a ValueError with its text."""
     with pytest.raises(FileNotFoundError) as caught:
         run_isolated(tasks.raise_missing, "/t/x", "/t/gone")
     assert caught.value.filename == "/t/gone"
@@ -142,7 +142,7 @@ def test_a_child_is_reused(no_idle_children: None) -> None:
 
 
 def test_a_killed_idle_child_is_replaced(no_idle_children: None) -> None:
-    """The error names no file."""
+    """No file is blamed, because no task was running."""
     child = run_isolated(tasks.process_id, "a")
     os.kill(child, signal.SIGKILL)
     wait_until(lambda: not is_running(child))
@@ -152,7 +152,7 @@ def test_a_killed_idle_child_is_replaced(no_idle_children: None) -> None:
 
 
 def test_a_task_whose_child_is_killed_from_outside_runs_again(no_idle_children: None, tmp_path: Path) -> None:
-    """Only a second kill, while nothing else runs, would blame the file."""
+    """Only if a child is killed again, with no other task in it, is its file blamed."""
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(run_isolated, tasks.wait_for, "a", str(tmp_path / "go"))
         wait_until(lambda: any(child._in_flight.entries() for child in list(child_process._running)))
@@ -183,7 +183,7 @@ def test_a_child_has_the_current_environment(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_large_requests_and_answers_do_not_deadlock() -> None:
-    """Both pipes fill up."""
+    """Requests and answers are so large that both pipes fill up."""
     outcomes = IsolatedRunner(3, 2).outcomes(tasks.blob, [100_000] * 300, paths=["x" * 1000] * 300)
     assert [len(outcome) for outcome in outcomes] == [100_000] * 300
 
@@ -197,7 +197,7 @@ def test_callers_in_several_threads(no_idle_children: None) -> None:
 
 
 def test_a_stream_waits_for_its_reader(no_idle_children: None, tmp_path: Path) -> None:
-    """Closing the stream ends the child."""
+    """A child stops yielding until the caller reads. Closing the stream ends the child."""
     parts = stream_isolated(tasks.endless, "a", str(tmp_path / "sink"))
     assert [next(parts) for _ in range(3)] == [0, 1, 2]
     (child,) = child_process._running
@@ -222,7 +222,10 @@ def test_a_stream_that_ends_with_an_error_or_a_crash() -> None:
 
 
 def test_an_interrupt_ends_the_child(no_idle_children: None, tmp_path: Path) -> None:
-    """Its pending answers belong to no caller. Importing Polars makes the system restart reads after a signal."""
+    """The child's pending answers belong to no caller, so it cannot be reused.
+
+    Importing Polars makes the system restart reads after a signal.
+    """
     import polars  # noqa: F401
 
     ended = threading.Event()
@@ -282,7 +285,7 @@ run_isolated(tasks.wait_for, "a", sys.argv[1])
 
 
 def test_a_fork_of_the_parent_starts_other_children() -> None:
-    """Neither process keeps the children of the other alive."""
+    """Parent and fork do not share children, and neither keeps the children of the other alive."""
     program = f"""{_ASK}
 fork = os.fork()
 if not fork:
@@ -300,7 +303,7 @@ print(run_isolated(tasks.process_id, "a"))
 
 
 def test_a_child_imports_packages_from_archives_on_the_import_path(tmp_path: Path) -> None:
-    """On a cluster, `sys.path` changes after the start of the process."""
+    """On a cluster, archives are added to `sys.path` after the process has started."""
     archive = tmp_path / "package.zip"
     with zipfile.ZipFile(archive, "w") as file:
         for path in [*REPOSITORY.glob("metastore_assets/**/*.py"), *REPOSITORY.glob("tests/**/*.py")]:
@@ -327,7 +330,7 @@ print(isolation.run_isolated(tasks.double, "a", 21))
 
 
 def test_a_parent_may_have_no_standard_streams(tmp_path: Path) -> None:
-    """Descriptors 0 to 2 are unused then, so that pipes get these numbers."""
+    """If descriptors 0 to 2 are closed, the pipes to a child get these numbers."""
     program = (
         "from metastore_assets.tasks.isolation import run_isolated; from tests.tasks import child_tasks as tasks;"
         f"open({str(tmp_path / 'answer')!r}, 'w').write(str(run_isolated(tasks.double, 'a', 21)))"

@@ -1,4 +1,4 @@
-"""The runner of the calling process, and the choice between a child process and Spark."""
+"""Tasks run in the calling process, and a runner chooses between a child process and Spark."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_the_error_of_a_task_ends_the_stream(processes: int) -> None:
 
 @pytest.mark.parametrize(("processes", "threads"), [(1, 1), (1, 4), (2, 4)])
 def test_a_crash_names_the_file_at_fault(processes: int, threads: int) -> None:
-    """This also holds if the child read several files. Each of them is then read alone."""
+    """This holds even if the child was reading several files, because each is then read alone."""
     crash = (2, int(signal.SIGABRT))
     requested = [PathTask(f"/t/{number}", crash if number == 7 else (2000,)) for number in range(20)]
     with pytest.raises(FatalFileError, match=r"/t/7 .*signal 6\b") as raised:
@@ -55,7 +55,7 @@ def test_a_crash_that_no_file_causes_alone_blames_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("processes", "threads"), [(1, 1), (1, 4), (2, 4)])
 def test_children_wait_for_a_caller_that_reads_slowly(processes: int, threads: int, tmp_path: Path) -> None:
-    """So memory is bounded: each thread of a child is at most a few items ahead of the caller."""
+    """Each thread of a child is at most a few items ahead of the caller, so memory is bounded."""
     blobs = with_arguments(tasks.endless_blobs)
     requested = [PathTask(f"/t/{number}", (str(tmp_path / str(number)),)) for number in range(8)]
     items = stream_parallel(blobs, requested, processes, threads)
@@ -67,7 +67,7 @@ def test_children_wait_for_a_caller_that_reads_slowly(processes: int, threads: i
 
 
 def test_closing_a_stream_ends_its_children(no_idle_children: None, tmp_path: Path) -> None:
-    """They yield without end, so that they still run."""
+    """The children would yield without end."""
     endless = with_arguments(tasks.endless)
     requested = [PathTask(f"/t/{number}", (str(tmp_path / str(number)),)) for number in range(4)]
     items = stream_parallel(endless, requested, 2)
@@ -79,7 +79,7 @@ def test_closing_a_stream_ends_its_children(no_idle_children: None, tmp_path: Pa
 
 
 def test_closing_a_stream_ends_tasks_that_yield_nothing(no_idle_children: None, tmp_path: Path) -> None:
-    """No later task starts, and no dead child is reused."""
+    """No other task starts after that, and no dead child is reused."""
     silent = with_arguments(tasks.mark_and_wait)
     items = stream_parallel(silent, [PathTask(f"/t/{number}", (str(tmp_path), number)) for number in range(40)], 2)
     assert next(items) == 0

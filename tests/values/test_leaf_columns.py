@@ -46,7 +46,7 @@ def test_a_flat_column_is_a_leaf() -> None:
 
 
 def test_identities_come_from_the_metadata_at_every_depth() -> None:
-    """Identities do not depend on names. A list's element without an identity has `element`."""
+    """Identities do not depend on names. A list's element without an identity has the identity `element`."""
     assert leaves.FIELD_ID == FIELD_ID
 
     def field(name: str, type: pa.DataType, identity: str) -> pa.Field:
@@ -65,7 +65,10 @@ def test_identities_come_from_the_metadata_at_every_depth() -> None:
 
 
 def test_paths_that_collide_stay_distinct() -> None:
-    """A path has the dots of names unless it is taken. Identities always distinguish dots from depth."""
+    """The dots of a name are part of its path unless another column has this path.
+
+    Identities always quote such names.
+    """
     plain = schema_leaves([pa.field("id.num", pa.int8()), pa.field("id.num`s", pa.int8())])
     assert [leaf.path for row in plain for leaf in row] == ["id.num", "id.num`s"]
     assert [leaf.field_id for row in plain for leaf in row] == ["`id.num`", "`id.num``s`"]
@@ -114,7 +117,7 @@ ROW: st.SearchStrategy[Any] = st.one_of(
 
 
 def below(value: Any, *keys: str) -> list[Any]:
-    """Return the values at a path of Python values, by the definition of leaf columns."""
+    """Return the values below a value by a path of keys, according to the definition of leaf columns."""
     values = [value]
     for key in keys:
         result: list[Any] = []
@@ -165,7 +168,7 @@ ELEMENTS["struct"] = pa.StructArray.from_arrays([ELEMENTS["uuid"], ELEMENTS["vie
 @pytest.mark.parametrize("layout", PROFILE_SPECS)
 @pytest.mark.parametrize("elements", ELEMENTS)
 def test_elements_below_null_lists_do_not_exist(layout: str, elements: str) -> None:
-    """A null list may have elements in the buffers."""
+    """A null list may have elements in its buffers, which are ignored."""
     values = ELEMENTS[elements]
     array = PROFILE_SPECS[layout](values, pa.array([True, False]))
     result = split_leaves(pa.field("l", array.type), array)[2 if layout == "map" else 1]

@@ -1,4 +1,4 @@
-"""Every type has a type class or a reason why not, and types of one class can be widened into each other."""
+"""Every type has a type class or a reason why it has none. Types of one class can be widened into each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.statistics.random_columns import KINDS
 
 @pytest.mark.parametrize("name", KINDS)
 def test_every_type_has_its_class(name: str) -> None:
-    """A canonical type has the same class, and a class is found by its name."""
+    """The canonical type of a class has the same class, and each class can be looked up by its name."""
     cls = type_class(KINDS[name].type)
     assert cls.name == KINDS[name].type_class
     assert type_class(cls.arrow) == cls
@@ -21,7 +21,7 @@ def test_every_type_has_its_class(name: str) -> None:
 
 
 def test_extension_types_have_the_class_of_their_storage() -> None:
-    """Exceptions are uuid and bool8."""
+    """Only uuid and bool8 have other classes."""
     assert type_class(pa.json_()).name == "string"
     assert type_class(pa.bool8()).name == "boolean"
     assert type_class(pa.uuid()).name == "uuid"
@@ -48,7 +48,7 @@ def test_types_without_a_class_have_a_reason_and_a_fingerprint(type: pa.DataType
 
 
 def test_signatures_of_containers_ignore_their_children() -> None:
-    """Adding a field to a struct does not require profiling the struct's other columns again."""
+    """If a field is added to a struct, the struct's other columns need not be profiled again."""
     assert type_fingerprint(pa.struct([])) == type_fingerprint(pa.struct([("a", pa.int8())]))
     assert type_fingerprint(pa.list_(pa.int8())) == type_fingerprint(pa.large_list(pa.string()))
     assert len({type_fingerprint(t) for t in (pa.struct([]), pa.list_(pa.int8()), pa.map_(pa.int8(), pa.int8()))}) == 3
