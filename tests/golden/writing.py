@@ -39,7 +39,7 @@ TABLES: Mapping[str, Callable[[Path], Table]] = {
     "lance": LanceTable,
 }
 FIRST_ARCHIVES = {"lance": 15}
-"""The first format with a root of a table format; others are in all archives."""
+"""By table format, the first archive that has a root of it. Table formats that are not listed are in all archives."""
 COLUMNS: Mapping[str, Any] = {
     "id": {"frequencies": "repeated", "algorithm": "fingerprints", "value_filter": "on"},
     "text": {"by_partition": "on", "ranks": "on"},

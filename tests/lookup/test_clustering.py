@@ -20,7 +20,7 @@ from metastore_assets.lookup.clustering import ColumnClustering, measure_cluster
 from metastore_assets.statistics.profile import profile_field
 
 Fragment = tuple[int, int | None, int | None]
-"""Rows, least and greatest value."""
+"""The number of rows, and the least and the greatest value."""
 
 
 def column_clustering(fragments: Sequence[Fragment], distinct: int = 1000) -> ColumnClustering:

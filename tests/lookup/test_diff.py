@@ -36,7 +36,7 @@ from tests.pipeline.file_lake import SCHEMA, Lake
 from tests.store.sample_versions import files, version
 
 PARTITIONS = st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.integers(0, 2), st.integers(0, 2)))
-"""The content and the version of each partition."""
+"""By partition key, numbers for the partition's content and for the version that profiled it."""
 
 
 @given(PARTITIONS, PARTITIONS)

@@ -147,7 +147,7 @@ COMMITS = st.lists(
     min_size=1,
     max_size=5,
 )
-"""Commits: by key the seed of a partition's new profile, or None where it goes."""
+"""Commits. Each has, by partition key, the seed of the partition's new profile, or None if the partition is removed."""
 
 
 def table_after(stored_parts: StoredParts, commits: list[dict[str, int | None]], generations: list[int]) -> Table:

@@ -25,7 +25,7 @@ from tests.lookup.publishing import publish
 READERS = 64
 PROCESSES = 2
 _EACH = 6
-"""Questions of each reader."""
+"""Number of questions that each reader asks."""
 Question = Callable[[Table], object]
 
 

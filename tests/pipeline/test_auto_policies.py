@@ -89,7 +89,7 @@ class Walk:
     spark: SparkSession
     step: int = 30_000
     summed: list[tuple[int, int]] = field(default_factory=list)
-    """(Terms, rows) of each list of `x` that was summed since the last refresh."""
+    """The numbers of (terms, rows) of each sum of value counts of `x` since the last refresh."""
 
     @property
     def config(self) -> MetastoreConfig:

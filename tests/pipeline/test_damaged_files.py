@@ -30,7 +30,7 @@ COLUMNS: dict[str, Any] = {
     "printed": {"frequencies": "repeated", "algorithm": "fingerprints"},
 }
 HINT = "versions/newest"
-"""May be wrong or missing."""
+"""The hint for the newest version, which may be wrong or missing."""
 
 
 def config(folder: Path) -> MetastoreConfig:

@@ -27,7 +27,7 @@ from metastore_assets.statistics.fingerprints import (
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, sum_frequencies
 
 BITS = 3
-"""Of thirty values, every fingerprint is of four."""
+"""With three bits, about four of the 31 values share each fingerprint."""
 COLUMN = FingerprintedColumn("x", "x", "int64", pa.field("x", pa.int64()), 0, BITS, False)
 FRAGMENT = st.lists(st.integers(0, 30), max_size=8)
 

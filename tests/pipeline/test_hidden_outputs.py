@@ -30,7 +30,7 @@ from tests.robustness.refresh_assertions import no_spark
 
 TEXTS = ("Secret-Name", "88122355", "secret@inside")
 BYTES = (struct.pack("<q", 88122355), struct.pack("<d", 88122355))
-"""The hidden number as values of states might hold it."""
+"""The hidden number in the two binary forms that stored states might contain."""
 HIDDEN = ("name", "number", "person")
 
 

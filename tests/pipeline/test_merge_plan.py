@@ -32,7 +32,7 @@ from metastore_assets.store.version import NodeEntry, ProfileFiles, node_key, sp
 from tests.pipeline.test_profile_tree import Trie, expected
 
 Merged: TypeAlias = "str | tuple[Merged, ...]"
-"""The name of a child's profile, or what was merged."""
+"""The name of a child's profile, or the inputs of a merge."""
 _POLICIES = ("all", "off")
 SPECS: dict[str, ProfileSpec] = {}
 for names in (("a",), ("a", "b"), ("a", "b", "c")):
@@ -97,9 +97,9 @@ class Table:
     children: dict[str, Child] = field(default_factory=dict)
     nodes: dict[str, NodeEntry] = field(default_factory=dict)
     merged: dict[str, Merged] = field(default_factory=dict)
-    """What the profile of each node was merged from, by name."""
+    """The inputs from which the profile of each node was merged, by name of the profile."""
     specs: dict[str, set[str]] = field(default_factory=dict)
-    """The specs of the children of each node, by name."""
+    """The spec ids of the children of each node, by name of the node's profile."""
     written: int = 0
 
     def child(self, key: str) -> Child:

@@ -329,7 +329,7 @@ class Lake:
             for n in range(len(self.values))
             for entry in self.published.prune(f"id = {n}").fragments
         ]
-        """The key of the partition of each value."""
+        """The key of the partition that has each value."""
 
     def _entry(self, **more: Any) -> dict[str, Any]:
         return {"name": "t", "uri": str(self.folder), **self.options, **more}

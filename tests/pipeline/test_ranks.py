@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 RUNS = Settings(single_run_rows=0, bulk_share=1e9, base_share=1e9, max_runs=9, row_group_rows=7)
-"""Every commit adds a run of its own, however little there is."""
+"""Settings with which every commit adds a run, however few rows it has."""
 FRACTIONS = (0, 0.01, 0.3, 0.5, 0.9, 1)
 COLUMNS = ("id", "group", "price", "day")
 

@@ -229,7 +229,7 @@ def test_sparse_files_of_a_group_are_compacted_together(drawn: list[tuple[str, i
 _PROFILES = st.dictionaries(
     st.tuples(st.sampled_from("abc"), st.integers(0, 4), st.integers(0, 5)), st.booleans(), max_size=25
 )
-"""By group, file and section of a profile: whether the fragment is retired."""
+"""Profiles by (group, file, section). The value says whether the fragment is retired."""
 
 
 def wasteful(profiles: dict[tuple[str, int, int], bool]) -> dict[str, set[str]]:

@@ -40,7 +40,7 @@ ALL = [f"{SHIPPED}:{name}" for name in ("Benford", "StringPatterns", "LongestCom
 ]
 
 LONG = MAX_DERIVABLE_VALUES + 1000
-"""Rows of a file of which `id` has so many values that their states are stored beside the list."""
+"""A number of rows with which `id` has too many values to derive states from them, so the states are stored as well."""
 
 
 def no_spark() -> SparkSession:

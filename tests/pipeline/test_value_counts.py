@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 RUNS = Settings(single_run_rows=0, bulk_share=1e9, base_share=1e9, fan_in=3, max_runs=9, row_group_rows=7)
-"""Every commit adds a run, and every row group has few rows."""
+"""Settings with which every commit adds a run, and every row group has few rows."""
 
 
 @pytest.mark.parametrize("seed", [11, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(12, 40))])

@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STORABLE = [name for name, kind in KINDS.items() if not name.startswith(("runs", "dictionary_"))]
-"""Kinds of columns that Parquet files hold."""
+"""Kinds of columns that Parquet files can have."""
 FINER = {"time32_s": 10**9, "time32_ms": 10**6, "time64_us": 1000, "timestamp_s": 1000, "timestamptz_s": 1000}
-"""Units of the class in one unit of the type."""
+"""The number of units of the type class in one unit of the type."""
 FILES_OF = {"part=a/1": 40, "part=a/2": 0, "part=a/3": 25, "part=b/1": None, "part=b/2": 30}
-"""Rows by file; None: a few without a value."""
+"""The number of rows of each file. With None, the file has nine rows with only nulls."""
 
 _READER = """
 import pickle, sys

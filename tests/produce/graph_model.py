@@ -44,11 +44,11 @@ class StageNode:
     descending: tuple[str, ...] = ()
     suppress: bool = False
     batch: bool = False
-    """Declare the vectorised form, which calls the function row by row all the same."""
+    """Whether the stage has a function of batches, which still calls `function` row by row."""
     numbered: str | None = None
     """The value column, of type int64, that holds a surrogate key."""
     founded: tuple[str, str] | None = None
-    """A value column that is filled with what another one had in the first row of its target key."""
+    """Two value columns: the first gets the value that the second had in the first row of the target key."""
 
 
 @dataclass(frozen=True)

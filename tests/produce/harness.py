@@ -19,7 +19,7 @@ from tests.produce.graph_model import Graph, RootNode, StageNode, SumNode, chang
 from tests.produce.oracle import Change, Groups, Key, State, Step, Value
 
 Edit = tuple[Key, list[Value] | None]
-"""A key and its new rows, None to delete it."""
+"""A key and its new rows, or None to delete the key."""
 
 SMALL = Settings(
     single_run_rows=0,
@@ -32,7 +32,7 @@ SMALL = Settings(
     inline_budget=4,
     small_rows=0,
 )
-"""So small that a handful of rows makes runs, spills, splits and compactions."""
+"""Settings so small that a handful of rows causes runs, spills, splits and compactions."""
 
 
 def U(key: Key, *values: Value) -> Edit:
@@ -141,7 +141,7 @@ class Pair:
         self.state = oracle.evaluate(self.nodes, self.sources)
         self.number = 0
         self.given: dict[tuple[str, int], int] = {}
-        """By stage and surrogate key, the version that gave it."""
+        """The number of the version that assigned each surrogate key, by stage and key."""
         self.reopen()
 
     def reopen(self) -> None:

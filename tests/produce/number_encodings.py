@@ -15,7 +15,7 @@ from tests.produce.number_functions import KEYS, Numbers
 from tests.produce.oracle import Key, Value
 
 MOST = 12
-"""Outputs of one call, at most: joins of joins would explode."""
+"""The most rows that one call of a function emits. Without a limit, joins of joins would become too large."""
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 
 KEYS = 8
-"""How many source keys a root may have."""
+"""The number of different keys that a root may have."""
 Numbers = Callable[..., Iterable[tuple[int, int]]]
-"""A key and per port a list, to (target key, value)."""
+"""A function from a key, and one list of values per port, to pairs (target key, value)."""
 
 
 def identity(key: int, *ports: list[int]) -> Iterator[tuple[int, int]]:

@@ -15,7 +15,7 @@ from math import isnan
 from typing import Any
 
 NAN = float("nan")
-"""The one NaN of this module: equal to itself by identity, in tuples and as a key of a dictionary too."""
+"""The only NaN object of this module. Tuples and dictionaries compare it by identity, so it is equal to itself."""
 
 Key = Any
 Value = Any
@@ -41,9 +41,9 @@ class Produced:
     descending: tuple[bool, ...] = (False,)
     suppress: bool = False
     numbered: int | None = None
-    """The place of the surrogate key in values."""
+    """The position of the surrogate key in values."""
     founded: tuple[int, int] | None = None
-    """The place in values of what the first row of a target key had, and at which place it had it."""
+    """Two positions in values: the first gets the value that the second had in the first row of the target key."""
 
     @property
     def feeders(self) -> tuple[str, ...]:
@@ -69,15 +69,15 @@ class State:
 
     groups: dict[str, Groups] = field(default_factory=dict)
     content: dict[str, list[tuple[Key, Key, Value]]] = field(default_factory=dict)
-    """(target key, source key, value) of stages; of the others (key, None, value)."""
+    """Rows (target key, source key, value) of stages, and (key, None, value) of other nodes."""
     mappings: dict[str, list[tuple[Key, Key]]] = field(default_factory=dict)
-    """(source key, target key) of stages, a set in order."""
+    """Sorted distinct pairs (source key, target key) of stages."""
     ids: dict[str, dict[Key, int]] = field(default_factory=dict)
-    """The surrogate keys of live target keys, of the stages that have them."""
+    """By stage, the surrogate key of each live target key."""
     counters: dict[str, int] = field(default_factory=dict)
-    """The greatest id that was ever given."""
+    """By stage, the greatest surrogate key that was ever assigned."""
     founders: dict[str, dict[Key, Any]] = field(default_factory=dict)
-    """What the first row of each live target key had, of the stages that keep it."""
+    """By stage, the founder of each live target key: a value of the key's first row."""
 
 
 @dataclass

@@ -43,7 +43,7 @@ _SMALL = Settings(
     fan_in=3,
     max_runs=6,
 )
-"""Every commit becomes several tasks of the runner."""
+"""Settings with which every commit becomes several tasks of the runner."""
 _PAIRS = Rows(pa.schema([("key", pa.int64())]), pa.schema([("word", pa.string())]))
 _WORDS = Rows(pa.schema([("word", pa.string())]), pa.schema([("id", pa.int64()), ("key", pa.int64())]), ("word",))
 

@@ -157,7 +157,7 @@ FOUNDERS = Graph(
         ),
     )
 )
-"""Beside the owner of each animal the first one that had one of its kind while there always was one."""
+"""For each animal, its owner and its founder: the first owner since the kind of animal last had no owner at all."""
 
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])

@@ -29,7 +29,7 @@ SIDES = {
     "semi": "(FROM l SELECT *, NULL AS b, NULL AS rn WHERE k IN (FROM r SELECT k))",
     "anti": "(FROM l SELECT *, NULL AS b, NULL AS rn WHERE k NOT IN (FROM r SELECT k))",
 }
-"""Each join of the page in SQL."""
+"""Each kind of join on the page, in SQL."""
 
 
 def names_of_the_page() -> dict[str, Any]:

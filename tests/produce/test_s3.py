@@ -26,7 +26,7 @@ pytestmark = pytest.mark.s3
 ROOTS = ("orders", "prices")
 NAMES = (*ROOTS, "paid", "by_shop", "totals")
 LAZY = Settings(single_run_rows=0, bulk_share=100.0, base_share=100.0)
-"""Every version adds runs, so that a compaction finds something to do."""
+"""Settings with which every version adds runs, so that there is something to compact."""
 
 
 def shop_graph() -> Graph:

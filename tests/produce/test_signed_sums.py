@@ -24,7 +24,7 @@ MOST = 2**63 - 1
 RUNS = Settings(
     single_run_rows=0, fan_in=2, bulk_share=1e9, base_share=1e9, inline_budget=10**6, max_runs=6, small_rows=0
 )
-"""Every version adds a run, and runs of changes are merged without what they change."""
+"""Settings with which every version adds a run, and runs of changes are merged without the base that they change."""
 
 
 def balances(type_: Any = "int64", count: str | None = None) -> Graph:

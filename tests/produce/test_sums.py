@@ -52,7 +52,7 @@ def test_equal_sums_are_no_update(store: ObjectStore, settings: Settings) -> Non
 
 
 RUNS = Settings(single_run_rows=0, bulk_share=1e9)
-"""Updates add runs, and go to the next stage in memory, with the former rows of their keys."""
+"""Settings with which updates add runs, and go to the next stage in memory with the former rows of their keys."""
 
 
 @pytest.mark.parametrize("settings", [RUNS, replace(RUNS, batch_rows=1, small_rows=1000), SMALL])

@@ -38,7 +38,7 @@ ORDERED: Mapping[str, list[Any]] = {
     **{f"timestamp{zone}_{unit}": LONG for zone in ("", "tz") for unit in ("ms", "us", "ns")},
 }
 Amounts = Counter[tuple[int, int]]
-"""By column and number of a value in `ORDERED`, how often it occurs."""
+"""Frequencies by column and number of the value, which is its position in `ORDERED`."""
 
 
 def array(kind: str, numbers: Sequence[int]) -> pa.Array:

@@ -55,7 +55,7 @@ HOSTILE = (
 )
 _SHOWN = {"text", "code_inline", "text_special"}
 _LINKED = re.compile(r"https?://|www\.|[-.\w+]@[-\w]", re.IGNORECASE)
-"""What remark-gfm, by which Dagster renders, makes a link of wherever it is text."""
+"""Texts that remark-gfm, with which Dagster renders Markdown, converts to links."""
 
 
 def leaves(tokens: list[Token]) -> Iterator[Token]:

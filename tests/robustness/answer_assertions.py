@@ -29,7 +29,7 @@ from metastore_assets.statistics.column import ColumnStatistics
 _ORACLE = duckdb.connect(config={"threads": 1})
 _ORACLE.execute("SET TimeZone = 'UTC'")
 _LONG = 4096
-"""Characters from which on bounds of texts may be bounds."""
+"""The length in characters from which stored bounds of texts may be truncated."""
 
 
 @dataclass
@@ -39,11 +39,11 @@ class Leaf:
     path: str
     type: pa.DataType
     query: str
-    """Its values, as `x`."""
+    """A query for the values of the column, under the name `x`."""
     condition: str
     connection: duckdb.DuckDBPyConnection
     counts: Counter[Any] = field(init=False)
-    """By value; NaN is `"nan"`, equal to itself. Of what has values of its own."""
+    """Frequencies by value, with `"nan"` instead of NaN. Empty for containers."""
     values: int = field(init=False)
     nulls: int = field(init=False)
 

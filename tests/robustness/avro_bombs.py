@@ -79,4 +79,4 @@ AVRO_BOMBS: Mapping[str, tuple[Callable[[Path], None], str]] = {
         r"a\.avro.*fixed width",
     ),
 }
-"""By name: what writes the table, and a pattern of the error."""
+"""Bombs by name: a function that writes the table, and a pattern of the error."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 _SYNC = bytes(16)
 _PIECE = bytes(64 << 20)
 _PIECES = 13
-"""Pieces that make 870 MB."""
+"""Number of repeated pieces, which together have 870 MB."""
 
 
 def gzipped() -> bytes:
@@ -57,7 +57,7 @@ PACKED: Mapping[str, Callable[[], bytes]] = {
     "snappy": _claimed_snappy,
     "lz4": _claimed_lz4,
 }
-"""Blocks of Avro files by codec."""
+"""Functions that return the block of an Avro file, by codec."""
 
 
 def avro(schema: Any, rows: int, data: bytes, codec: str = "null", size: int | None = None) -> bytes:

@@ -13,7 +13,7 @@ from tests.robustness.file_bombs import FILE_BOMBS
 from tests.robustness.metadata_bombs import METADATA_BOMBS
 
 BOMBS: Mapping[str, tuple[Callable[[Path], None], str]] = {**AVRO_BOMBS, **METADATA_BOMBS, **FILE_BOMBS}
-"""By name: what writes the table, and a pattern of the error."""
+"""Bombs by name: a function that writes the table, and a pattern of the error."""
 SLOW = frozenset(
     [
         *(f"{kind} {codec}" for kind in ("avro", "manifest list") for codec in ("deflate", "xz", "bzip2")),
@@ -22,4 +22,4 @@ SLOW = frozenset(
         *("json line", "json packed line", "json packed blanks", "csv packed", "csv row"),
     ]
 )
-"""Those of which making the files, or reading them as far as they are read, takes a second."""
+"""Names of the bombs that take a second to write or to read."""

@@ -66,4 +66,4 @@ KILLERS: Mapping[str, Callable[[], bytes]] = {
     "negative-lengths.orc": negative_lengths,
     "impossible-precision.orc": impossible_precision,
 }
-"""Makers by a name for the file."""
+"""Functions that return the bytes of a file, by name of the file."""

@@ -22,7 +22,7 @@ _NAMES = {
     pa.binary(): "binary",
     pa.bool_(): "boolean",
 }
-"""What Delta's schemas call types."""
+"""The names of types in schemas of Delta."""
 
 
 class DeltaCopyOnWrite(History):
@@ -183,7 +183,7 @@ class _LiveFile:
     add: dict[str, Any]
     ids: tuple[int, ...]
     deleted_positions: frozenset[int] = frozenset()
-    """Positions of its deleted rows."""
+    """Positions of the deleted rows of the file."""
 
     def remove(self) -> dict[str, Any]:
         copied_keys = ("path", "partitionValues", "deletionVector")

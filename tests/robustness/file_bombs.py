@@ -187,4 +187,4 @@ FILE_BOMBS: Mapping[str, tuple[Callable[[Path], None], str]] = {
     "pipe": (_pipe, r"1\.parquet.*a device or a pipe"),
     "endless": (_endless, r"0\.json.*a device or a pipe"),
 }
-"""By name: what writes the table, and a pattern of the error."""
+"""Bombs by name: a function that writes the table, and a pattern of the error."""

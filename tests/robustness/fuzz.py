@@ -17,9 +17,9 @@ from typing import Any
 from metastore_assets.config import TableConfig
 
 _PATIENCE = 60.0
-"""Seconds after which a table that is read counts as hanging."""
+"""Seconds after which reading a table is ended as hanging."""
 _MOST_PEAK = 1 << 30
-"""Bytes of memory that reading a table of a few rows may take."""
+"""The most bytes of memory that reading a table of a few rows may take."""
 _MOST_MESSAGE = 4000
 _STRANGE: Sequence[Any] = (
     None, True, -1, 0, 2**31, 2**63, -(2**63), 2**70, 1e400, float("nan"), "", "\0", "\ud800", "../..", "/", "x" * 5000,
@@ -113,9 +113,9 @@ class Outcome:
     raised: str | None = None
     """The traceback of an error that no user should see."""
     died: str | None = None
-    """The signal that ended the process, or that it did not end."""
+    """The status or signal with which the process ended, or that it hung."""
     peak: int = 0
-    """Bytes of memory."""
+    """Peak memory in bytes."""
 
     def wrong(self, folder: Path, *, is_frugal: bool = True) -> str | None:
         """Return what is wrong with the outcome, whatever the rows of the table are, or None if nothing is.

@@ -52,7 +52,7 @@ class Target:
 
     table: str
     files: str
-    """A pattern."""
+    """A glob pattern of the files, relative to the folder of the table."""
     is_frugal: bool = True
     """Whether the reader checks lengths before it allocates memory."""
     sealed: bool = False

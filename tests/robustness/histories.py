@@ -28,7 +28,7 @@ _START = {
 }
 
 Rows = dict[int, dict[str, Any]]
-"""Rows by `id`; values by column key: what is missing is null."""
+"""Rows by `id`. A row has values by column key; a missing value is null."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Model:
 
     rows: Rows = field(default_factory=dict)
     columns: dict[str, tuple[str, pa.DataType]] = field(default_factory=lambda: dict(_START))
-    """Name and type of each column, by a key that outlives a rename."""
+    """Name and type of each column, by a key that a rename does not change."""
 
     def arrow(self, rows: Rows, only: Collection[str] = ()) -> pa.Table:
         """Return some rows under the columns' current names, with all columns or only those with the given keys."""
@@ -59,11 +59,11 @@ class History(ABC):
     partitions: ClassVar[Sequence[str | None]] = PARTITIONS
     """Values of `p`."""
     partition_column: ClassVar[str | None] = "p"
-    """None for a format without partitions."""
+    """Name of the partition column, or None for a format without partitions."""
     restores_schema: ClassVar[bool] = True
     """Whether a restored table also has the columns that it had."""
     kinds: ClassVar[Mapping[str, Kind]] = {}
-    """Columns of which a table has a few more, by name."""
+    """Kinds of optional columns by name. Each table has up to three of them."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder = folder

@@ -12,7 +12,7 @@ from unittest.mock import patch
 from tests.produce.killable_store import KilledError
 
 _CALLS = ("replace", "link", "unlink")
-"""What makes files appear and disappear."""
+"""The functions of `os` that make files appear and disappear."""
 
 
 @contextmanager

@@ -275,4 +275,4 @@ METADATA_BOMBS: Mapping[str, tuple[Callable[[Path], None], str]] = {
         r"_delta_log.*a field named 'a'.*twice",
     ),
 }
-"""By name: what writes the table, and a pattern of the error."""
+"""Bombs by name: a function that writes the table, and a pattern of the error."""

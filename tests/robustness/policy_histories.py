@@ -40,7 +40,7 @@ POLICIES: list[dict[str, Any]] = [
     {"values": "hidden"},
 ]
 _CHANGES = 30
-"""Changes of the root within which a refresh is interrupted: a small one makes a few fewer."""
+"""A refresh is interrupted at one of its first 30 changes of files. A small refresh makes slightly fewer."""
 
 
 class Policies(History):

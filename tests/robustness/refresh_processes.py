@@ -28,9 +28,9 @@ class Outcome:
 
     killed: bool
     answer: dict[str, Any]
-    """`{"result": …}` or `{"error": …, "message": …}`; empty when it was killed."""
+    """`{"result": …}` or `{"error": …, "message": …}`, and empty if the process was killed."""
     steps: list[str]
-    """The steps that it and its workers came to, in order."""
+    """The steps that the process and its workers reached, in order."""
 
 
 class Drivers:

@@ -13,7 +13,7 @@ from tests.robustness.bombs import BOMBS, SLOW
 from tests.robustness.fuzz import Reader
 
 _MOST_PEAK = 900 << 20
-"""Bytes of memory, of which the interpreters and libraries of two processes take some 350 MB."""
+"""The most bytes of memory. Interpreters and libraries of two processes take about 350 MB of them."""
 
 
 @pytest.fixture(scope="module")

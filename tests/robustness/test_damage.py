@@ -127,7 +127,7 @@ FILES: dict[str, Callable[[Lake], Path]] = {
     "document": document,
 }
 UNREAD = {"partition statistics", "partition histograms", "table histograms"}
-"""Files that the next refresh does not read: it replaces them."""
+"""Files that the next refresh replaces without reading them."""
 PARTLY_READ = {"table statistics"}
 """Files of which the next refresh reads some columns, to decide about `auto` policies. It may overlook other damage."""
 QUICK = {

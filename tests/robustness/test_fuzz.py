@@ -22,7 +22,7 @@ from tests.robustness.fuzz_tables import TARGETS, built
 _FEW = 2
 _MANY = 400
 _PROFILED = 4
-"""One in so many tables of the long run is profiled, too: that takes most of the time."""
+"""In the long run, one in four tables is also profiled, which takes most of the time."""
 
 Tables = Callable[[str], tuple[TableConfig, Outcome]]
 

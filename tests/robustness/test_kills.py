@@ -49,7 +49,7 @@ QUICK = {
     "before versions/N.json",
     "after versions/N.json",
 }
-"""Steps that every run of the tests stops at; the others take turns in the long run."""
+"""Steps at which every run of the tests kills a refresh. The other steps are in the long run."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Prepared:
     before: dict[str, Any]
     after: dict[str, Any]
     to_profile: int
-    """Fragments that the commit added."""
+    """Number of fragments that the commit added."""
 
 
 class DeltaLake(Lake):

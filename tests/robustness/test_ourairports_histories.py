@@ -35,7 +35,7 @@ pytestmark = [
 ]
 
 _EMPTY = 144
-"""The revision without rows."""
+"""Number of the revision that has no rows."""
 _Row = dict[str, Any]
 
 

@@ -40,9 +40,9 @@ from tests.robustness.refresh_assertions import differences_missing_at_random, n
 pytestmark = pytest.mark.filterwarnings("ignore:Delete operation did not match any records")
 
 _LOTS = 10
-"""Histories of one test."""
+"""Number of histories in one test."""
 _NEAR_UNIQUE = 30
-"""Values from which on a column may hardly repeat: in every second lot, of tables that have some more."""
+"""The number of values from which a column may be near-unique, in every second lot. Tables have more values."""
 
 
 def _lots(kind: type[Policies], count: int, length: int, first: int = 0, quick: int = 0) -> list[Any]:

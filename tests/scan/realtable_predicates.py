@@ -24,7 +24,7 @@ from metastore_assets.values.types import classes_of
 from scripts.realtables.tables import RealTable
 
 Check = Callable[[Any], bool]
-"""Whether a predicate is true of a value, or of None."""
+"""A function that returns whether a predicate is true for a plain value or None."""
 
 
 REFUSED = {
@@ -45,7 +45,7 @@ class Question:
 
 
 CheckOne = Callable[[str, Table, TableConfig, list[list[Any]], Question], None]
-"""Takes a table's name, its lookup and configuration, all its rows, and a predicate."""
+"""A function of a table's name, its lookup, its configuration, all its rows, and a predicate to check."""
 
 
 def check_table(check_one: CheckOne, table: RealTable, root: Path, most: int) -> int:

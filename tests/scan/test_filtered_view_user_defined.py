@@ -27,7 +27,7 @@ POLICIES: list[dict[str, Any]] = [
     {"default": {"frequencies": "repeated", "algorithm": "fingerprints"}, "group": {"statistics": []}},
     {"price": {"frequencies": "off"}, "ratio": {"values": "hidden"}, "id": {"frequencies": "all"}},
 ]
-"""States that follow from lists, states that are kept for themselves, and some of both."""
+"""Policies with which states are derived from value counts, are stored, or both."""
 
 
 def user_results(scope: Any) -> dict[str, Any]:

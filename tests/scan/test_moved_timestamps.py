@@ -52,7 +52,7 @@ class Lake:
         times = [0, -1, 999_999, 5 * 10**6, -(10**9), chance.randrange(10**18), chance.randrange(-(2**55), 2**60)]
         self.pool = [time // NANOSECONDS[unit] * NANOSECONDS[unit] for time in times]
         self.values: list[int | None] = []
-        """Of all rows, in nanoseconds since 1970."""
+        """The timestamps of all rows, in nanoseconds since 1970."""
         self.schema: pa.Schema | None = None
 
     def append(self) -> None:

@@ -30,7 +30,7 @@ POLICIES: list[dict[str, str]] = [
     {"by_partition": "on"},
     {"frequencies": "top(1)"},
 ]
-"""Of all columns: what is kept of values decides what is known of predicates."""
+"""Policies of all columns. The statistics that they store determine which fragments predicates can prune."""
 
 
 def no_spark() -> Any:

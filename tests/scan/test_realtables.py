@@ -19,7 +19,7 @@ from tests.scan.realtable_predicates import REFUSED, Question, check_table, keys
 _FEW = 53
 """A quick run tests every 53rd table."""
 FALSE_BOUNDS = {("delta/kernel_parsed-stats", "ts_col")}
-"""Columns about which the table's own metadata is false: this log has bounds of a column that no file has."""
+"""Columns with false bounds in the table's own metadata: this log has bounds of a column that no file has."""
 
 
 def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]], question: Question) -> None:

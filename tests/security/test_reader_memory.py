@@ -27,7 +27,7 @@ BOMB = (
     "zQkRrj2SLM9GR/MXpsZJNi78c7PMzzS/Hz8orvVjkmxd6cCviAhfZucjpdlJYTXG+x4StEwtx6w1Gan1+7M+MRPiMf2D/mm+pLqT"
     "QZ5q1voR0d8Pqp5PFQvl9GLnTD7fyb5ubllfShdLl3MLeneo61RXQPOz/57/+n1OgDhJBL4BGy5e7Q=="
 )
-"""A Parquet file of 4 kB, packed: two rows of a map with a key of 1 GiB, compressed by Brotli."""
+"""A Parquet file of 4 kB, compressed and in base 64. Its two maps have a key of 1 GiB, which Brotli compressed."""
 LIMIT = 1 << 30
 MEASURED = """
 import os, subprocess, sys
@@ -36,7 +36,10 @@ _, status, usage = os.wait4(process.pid, 0)
 print(usage.ru_maxrss)
 sys.exit(os.waitstatus_to_exitcode(status))
 """
-"""Run by a small process: the figure of a process begins with the memory of the one that started it."""
+"""A program that prints the peak memory of a command.
+
+It is small, because the peak of a process includes the memory of the process that started it.
+"""
 
 
 def refresh(folder: Path, engine: str) -> tuple[str, int]:

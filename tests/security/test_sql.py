@@ -141,7 +141,7 @@ EXTREMES = {
     "unsigned": pa.array([2**64 - 1, 0, 1, 2, None], pa.uint64()),
 }
 ABSENT = ("seconds", "durations")
-"""Columns of types, or with values, that are not profiled."""
+"""Columns whose types or values are not profiled."""
 
 
 @pytest.mark.parametrize("bins", [1000, 10_000])

@@ -34,7 +34,7 @@ INSTALLED = (
 NOT_INSTALLED = ("cramjam", "lz4", "readline_helper", "sitecustomize", "snappy", "usercustomize")
 ALL = (*sys.stdlib_module_names, *INSTALLED, *NOT_INSTALLED)
 AFTER_RUNPY = ("click", "json", "numpy", "pickle", "pyarrow", "pydantic", "rich", "yaml")
-"""What `python -m` does not import before the program begins."""
+"""Modules that `python -m` does not import before the program begins."""
 
 
 class HostileFolder:

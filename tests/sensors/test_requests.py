@@ -39,7 +39,7 @@ class Remote:
     requests: Requests
     watched: WatchedTable
     says: str = ""
-    """Of a tick that finds nothing new."""
+    """The message of a tick that finds no change."""
 
     def append(self) -> None:
         self.table.append([(self.table.next_id, "x", DAY)])

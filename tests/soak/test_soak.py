@@ -44,11 +44,11 @@ KINDS: dict[str, type[Table]] = {
 }
 DAYS = ("2024-01-01", "2024-01-02", "2024-01-03")
 _KILLED = 0.2
-"""Share of the commits after which something is killed."""
+"""Fraction of the commits after which a process is killed."""
 _CALM = 0.6
-"""Share of the commits after which nothing is killed any more, so that memory can be compared."""
+"""After this fraction of all commits, nothing is killed any more, so that memory can be compared."""
 _CAUGHT_UP = 0.4
-"""Share of the commits after which the table is waited for; others come in bursts, and while a run works."""
+"""Fraction of the commits after which the test waits for a version. Others come in bursts, and during runs."""
 _MOST_GROWTH = 1.3
 
 

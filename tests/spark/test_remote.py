@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings(r"ignore:\[RETRIES_EXCEEDED")]
 REPOSITORY = Path(__file__).parents[2]
 LEFT_BY_PYSPARK = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_CONNECT_AUTHENTICATE_TOKEN", "SPARK_LOCAL_CONNECT_DISCOVERY")
-"""Variables that tell the process that its sessions are remote: other tests have one of their own."""
+"""Variables with which PySpark marks sessions as remote. They are removed, because other tests have local sessions."""
 
 
 @pytest.fixture(scope="module")

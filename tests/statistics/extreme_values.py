@@ -11,7 +11,7 @@ import pyarrow as pa
 from tests.statistics.random_columns import Kind
 
 _DAY_10000, _DAY_1 = 2_932_897, -719_162
-"""The first days of the years 10000 and 1, from 1970-01-01."""
+"""The first days of the years 10000 and 1, in days since 1970-01-01."""
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _TEXTS = ["", "a", "é", "\U0001f600", "\uffff", "\x00", "z" * 300]
 _BYTES = [b"", b"\x00", b"\xff", b"\xff" * 300, b"abc"]

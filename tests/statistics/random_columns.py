@@ -145,7 +145,7 @@ KINDS = {
     "timestamptz_s": Kind(pa.timestamp("s", "UTC"), "timestamptz_ms", st.integers(-9, 9), 8, _physical(pa.int64())),
 }
 TICKS = {"time32_s": 10**9, "time32_ms": 10**6, "time64_us": 1000, "timestamp_s": 1000, "timestamptz_s": 1000}
-"""Physical units of the class in one unit of the type, where the class is finer."""
+"""The number of units of the type class in one unit of the type, for types whose class is finer."""
 
 
 def share(percent: int) -> settings:

@@ -12,7 +12,7 @@ from metastore_assets.statistics.states import SKETCH_COLUMNS, build_states_tabl
 from metastore_assets.statistics.typed_union import union_type
 
 STATES = {"moments", "quantile_sketch", "distinct_sketch", "user_states"}
-"""Fields of a row that are no statistics: they lie apart, in forms that merge."""
+"""Fields of a row that are no statistics, but mergeable states, which are stored separately."""
 DERIVED = {"sum", "mean", "standard_deviation", "skewness", "kurtosis", "mean_length"}
 OF_THE_SCHEMA = {"position", "column", "type"}
 NOT_IN_JSON = {"position", "field_id", "type_class", "total_length", "multiset_hash"}

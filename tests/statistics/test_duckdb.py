@@ -42,7 +42,7 @@ COLUMNS = {
     "zoned": "make_timestamptz((h % 4102444800000000)::bigint)",
     "id": "md5((h % 3000)::varchar)::uuid",
 }
-"""SQL of each column, over `i` (row number) and `h` (a hash of it)."""
+"""The SQL expression of each column, over `i` (the row number) and `h` (a hash of it)."""
 NUMERIC = ("tiny", "key", "wide", "unsigned", "huge", "price", "rate", "small_float", "measure", "skewed")
 
 

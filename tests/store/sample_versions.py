@@ -18,7 +18,7 @@ SMALL = (
     (segment_merge, {"_BATCH_ROWS": 2}),
     (sections, {"_STREAMED_BYTES": 1}),
 )
-"""Limits with which few rows are written and read as many are."""
+"""Limits with which few rows are written and read in the same way as many rows usually are."""
 SCHEMA = pa.schema([pa.field("a", pa.int64(), metadata={b"metastore.field_id": b"1"}), ("b", pa.list_(pa.string()))])
 
 

@@ -40,12 +40,12 @@ from tests.store.sample_versions import files, fragment, version, write_small_se
 KEYS = st.sampled_from(["", "a", "b", "B", "ä", "日", "🎈", "day=1", "zz"]) | st.text(
     st.characters(codec="utf-8"), max_size=3
 )
-"""In Python's order of strings as in the order of their bytes."""
+"""Keys. Python's order of strings equals the order of their UTF-8 bytes."""
 SETS = st.dictionaries(KEYS, st.integers(0, 3), max_size=12)
 _NUMBERED = st.integers(0, 99).map("b{:02}".format)
 _MANY = st.dictionaries(_NUMBERED, st.integers(0, 3), min_size=20, max_size=60)
 _EDITS = st.lists(st.dictionaries(_NUMBERED | KEYS, st.none() | st.integers(0, 3), max_size=5), max_size=9)
-"""Small changes of many rows: None removes a row."""
+"""Successive small changes of rows. None removes a row."""
 
 
 @st.composite

@@ -305,7 +305,7 @@ MANY_FILES = SegmentFiles(
         for at in range(20)
     ),
 )
-"""So many files that their list is compressed."""
+"""A segment set of so many files that their list is compressed."""
 
 
 def test_a_list_of_many_files_is_read_as_published(local_versions: VersionStore) -> None:
