@@ -76,10 +76,10 @@ class Change:
 
 
 class SyntheticTable(ABC):
-    """A table in a folder, to which commits can be added. `save` and `load` keep it between processes.
+    """A table in a folder, to which commits can be added. `save` and `load` transfer it between processes.
 
-    `create` may write only the partitions that the COMMITS touch. `complete` adds the others to the same state, as if
-    they had been there.
+    `create` may write only the partitions that the COMMITS change. `complete` then adds the other partitions to the
+    same state of the table.
     """
 
     format = ""

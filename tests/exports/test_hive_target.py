@@ -141,7 +141,10 @@ def test_accurate_is_declared_on_request_of_columns_with_exact_bounds(hive: str,
 
 
 def test_partitions_are_declared_accurate_only_on_request(hive: str, tmp_path: Path) -> None:
-    """The metastore itself declares statistics of partitions to be accurate when it stores them."""
+    """The metastore declares statistics of a partition accurate when it stores them.
+
+    The export removes this declaration, unless the option `accurate` is set.
+    """
     table = _partitioned(hive, tmp_path)
     for is_accurate in (False, True, False):
         table.export(exports={"hive": {"accurate": is_accurate}})

@@ -76,7 +76,7 @@ ICEBERG = [
 def test_identity_partitions_of_iceberg_have_exact_values(
     tmp_path: Path, type_: str, avro: Any, raw: Any, text: str
 ) -> None:
-    """Compares the partition key, the rows if the file lacks the column, and the partition filter."""
+    """The partition key, the rows (if the file lacks the column) and the partition filter have the exact value."""
     spec = [{"name": "p", "field-id": 1000, "source-id": 2, "transform": "identity"}]
     schema = [column(1, "id", "long"), column(2, "p", type_)]
     writer = IcebergWriter(tmp_path / "t", schema, specs={0: spec}, partition_types={1000: avro}, version=3)

@@ -570,7 +570,7 @@ def test_removed_files_have_mapped_paths(tmp_path: Path) -> None:
 
 
 def test_only_later_versions_have_a_difference(tmp_path: Path) -> None:
-    """If `at` moves to an earlier version, there is none."""
+    """If `at` moves to an earlier version, there is no difference."""
     _table(tmp_path, 4)
     at = {version: _config(tmp_path, at=str(version)) for version in range(5)}
     newest = _config(tmp_path)

@@ -83,7 +83,7 @@ def test_the_commit_time_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lines", [0, 2000])
 def test_the_commit_time_distinguishes_tables_of_one_version(tmp_path: Path, lines: int) -> None:
-    """The commit information may come last in a long commit, of which only both ends are read."""
+    """Only the beginning and the end of a long commit file are read, and either may have the commit information."""
     references = []
     for time in (1700000000000, 1700000000001):
         folder = tmp_path / str(time)
@@ -297,7 +297,10 @@ def test_a_file_twice_in_one_commit_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_removed_first", [False, True])
 def test_a_file_added_and_removed_in_one_commit_is_refused(tmp_path: Path, is_removed_first: bool) -> None:
-    """Spark takes the last action on it, deltalake the first. With another deletion vector it is another file."""
+    """Spark applies the last of the two actions, and deltalake the first.
+
+    Only a file with another deletion vector may be removed and added in one commit.
+    """
     commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1))
     actions = [_add(1), _remove(1)]
     commit(tmp_path, *(reversed(actions) if is_removed_first else actions))

@@ -90,7 +90,7 @@ def test_a_partition_value_that_is_invalid_for_its_type_is_refused(tmp_path: Pat
 
 
 def test_a_file_with_another_partition_value_is_another_fragment(tmp_path: Path) -> None:
-    """The same file has other rows then."""
+    """If the partition value of a file changes, its rows change, too."""
     add = add_file(tmp_path, pa.table({"a": [1]}), p="1")
     commit(tmp_path, protocol(), metadata([field("p", "long"), field("a", "long")], ["p"]), add)
     before = _snapshot(tmp_path).fragments

@@ -124,7 +124,7 @@ def test_a_file_without_ids_in_a_table_mapped_by_id_is_refused(tmp_path: Path) -
 
 
 def test_enabling_column_mapping_keeps_identities(tmp_path: Path) -> None:
-    """Physical names of an existing table equal its names."""
+    """The columns that a table has when column mapping is enabled get their names as physical names."""
     commit(tmp_path, protocol("columnMapping"), metadata([field("a", "long"), field("b", "long")], ["b"]))
     commit(tmp_path, add_file(tmp_path, pa.table({"a": [1, 2]}), b="5"))
     before = _snapshot(tmp_path)

@@ -142,7 +142,7 @@ def test_a_row_like_the_others_is_no_header(tmp_path: Path, content: str) -> Non
 
 @pytest.mark.parametrize("content", _UNTOLD)
 def test_an_ambiguous_first_row_is_refused(tmp_path: Path, content: str) -> None:
-    """The file is refused. Each of the two lines in the message, pasted into the configuration, decides."""
+    """The error has two lines for the configuration. Either of them decides whether the first row is a header."""
     with pytest.raises(TableFormatError, match=r"0\.csv.*options\.header") as error:
         _read(tmp_path, content)
     lines = re.findall("`(.*?)`", str(error.value))

@@ -137,7 +137,10 @@ def _parsed_by_python(text: str | None, type_: pa.DataType) -> Any:
 
 
 def _split_nanoseconds(text: str, kind: type[datetime] | type[time], unit: str) -> Any:
-    """Return a timestamp, and its nanoseconds below a microsecond."""
+    """Parse a timestamp or a time of day with Python, without the digits below a microsecond.
+
+    Asserts that the unit can represent all digits.
+    """
     digits = re.search(r"\.([0-9]+)", text)
     assert digits is None or len(digits[1]) <= (9 if unit == "ns" else 6)
     value = kind.fromisoformat(re.sub(r"(\.[0-9]{6})[0-9]+", r"\1", text))

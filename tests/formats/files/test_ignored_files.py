@@ -62,7 +62,7 @@ def _values(folder: Path) -> list[int]:
 
 
 def _read_paths(folder: Path, paths: list[str]) -> set[str]:
-    """Return the paths whose rows are read, among Parquet files of one row."""
+    """Write a Parquet file of one row to each path. Return the paths whose rows are read."""
     for number, path in enumerate(paths):
         _write(folder / path, number)
     _write(folder / "a.parquet", -1)
@@ -143,7 +143,7 @@ def test_only_ignored_files_are_no_table(tmp_path: Path) -> None:
     "spelling", ['{"entries":[]}', '{\n  "entries": [\n    {"url":"s3://b/x_0000_part_00"}\n  ]\n}']
 )
 def test_manifests_of_redshift_are_ignored(tmp_path: Path, spelling: str) -> None:
-    """Redshift writes them beside the files, whose names show no kind if they are text."""
+    """Redshift writes manifests beside the data files. The names of its text files do not show their kind."""
     for kind, name in (("parquet", "x_0000_part_00.parquet"), ("csv", "x_0000_part_00")):
         folder = tmp_path / kind
         _write(folder / name, 1)

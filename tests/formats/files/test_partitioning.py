@@ -187,7 +187,7 @@ def test_excluded_folders_are_not_listed(tmp_path: Path) -> None:
 
 
 def _registered(folder: Path, type_: str, partitions: dict[str, str]) -> TableFormat:
-    """Return a table whose partitions a catalog registers: by folder, the value of the column `p`."""
+    """Return a table whose partitions a catalog registers. `partitions` has the value of the column `p` by folder."""
     registered = tuple(PartitionFolder((value,), str(folder / path)) for path, value in partitions.items())
     context = OpenContext(MetadataCache(), partitions=RegisteredFolders((("p", type_),), registered))
     return FilesFormat(TableConfig(name="t", uri=str(folder)), context)

@@ -103,7 +103,7 @@ def test_a_single_file_is_a_table(tmp_path: Path) -> None:
 
 
 def test_current_and_the_next_snapshot_share_a_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The snapshot after it lists again, so that it is never older than `current()`."""
+    """Each later snapshot lists the folder again, so that it is never older than the last `current()`."""
     _write(tmp_path / "x.parquet", a=[1])
     table = _table(tmp_path)
     scanned = []
@@ -338,7 +338,7 @@ def test_ids_depend_on_content_and_not_on_location(tmp_path: Path) -> None:
 
 
 def test_large_row_groups_come_in_bounded_chunks(tmp_path: Path) -> None:
-    """Bounds are rows, and bytes as the footer declares them."""
+    """A chunk has a limited number of rows, and of bytes as the footer declares them."""
     texts = [f"{number:06}" * 10_000 for number in range(1500)]
     _write(tmp_path / "a.parquet", small=list(range(1500)), large=texts)
     _write(tmp_path / "b.parquet", small=list(range(400_000)), large=pa.nulls(400_000))

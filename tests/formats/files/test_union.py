@@ -53,7 +53,7 @@ _TYPES = st.recursive(
 
 @given(_TYPES, _TYPES)
 def test_a_union_is_symmetric_and_absorbs(first: pa.DataType, second: pa.DataType) -> None:
-    """The order of files matters only for the order of fields. The union with one of its parts is the same."""
+    """The order of the types matters only for the order of fields. A union with one of its parts is the same union."""
     assert wider_type(first, first) == first
     union = wider_type(first, second)
     swapped = wider_type(second, first)

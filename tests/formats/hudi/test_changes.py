@@ -186,7 +186,10 @@ def assert_no_diff(previous: Planned, config: TableConfig, reason: str) -> None:
 
 @pytest.fixture(params=[6, 9], ids=["v6", "v9"])
 def history(request: pytest.FixtureRequest, tmp_path: Path) -> CleanedHistory:
-    """Partitions with a base file and a log file, with two base files, and one that tests do not change."""
+    """A table of three partitions. `x` has a base file with a log file, and `y` has two base files.
+
+    Tests do not change `z`.
+    """
     result = CleanedHistory(HudiWriter(tmp_path / "t", request.param))
     for part in "xyyz":
         result.insert(part, [_A, _B])
@@ -436,7 +439,7 @@ def test_types_of_partition_columns_follow_the_folders(tmp_path: Path) -> None:
 
 
 def test_unrecorded_partition_columns_follow_the_folders(tmp_path: Path) -> None:
-    """Without folders, there are none."""
+    """Without partition folders, the table has no partition columns."""
     for folder, partition, reason in ((tmp_path / "a", "", ""), (tmp_path / "b", "d=1", "partition columns")):
         writer = HudiWriter(folder, 6, partition_field="")
         writer.set_properties(**{"hoodie.table.partition.fields": ""})

@@ -491,7 +491,7 @@ def test_renamed_columns_are_refused(history: History, field: Callable[[str], An
 
 
 def test_another_encoding_of_folder_names_changes_fragments(tmp_path: Path) -> None:
-    """Their files do not store the partition column.
+    """The data files of these fragments do not store the partition column.
 
     So a new value of the partition must give a new fragment id, or old statistics would be reused.
     """

@@ -173,7 +173,7 @@ class HudiWriter:
         replaced: Iterable[Slice] = (),
         operation: str = "UPSERT",
     ) -> str:
-        """Write the metadata of a completed write."""
+        """Write the metadata of a completed write. Return its instant."""
         partitions: dict[str, list[Any]] = {}
         for stat in stats:
             partitions.setdefault(stat["partitionPath"], []).append(stat)
@@ -242,9 +242,14 @@ class HudiWriter:
         deletes: Mapping[str, Any] | None = None,
         kind: int = 3,
     ) -> dict[str, Any]:
-        """Write a log file with a block of rows and a block of deletes, which are ordering values by key.
+        """Write a log file with a block of rows and blocks of deletes. Return its write stat for a commit.
 
-        An ordering value is an integer, or a pair such as ("Double", 1.0).
+        Args:
+            one: The file slice.
+            instant: The instant of the write.
+            rows: Inserted and updated rows.
+            deletes: The ordering value of each delete by record key: an integer, or a pair such as ("Double", 1.0).
+            kind: The kind of the block of rows: 3 for Avro, otherwise Parquet.
         """
         content = b""
         records = list(rows)

@@ -156,7 +156,10 @@ class _History:
             self._added.append(self._file("compacted", 0, partition, **more))
 
     def _positions(self) -> None:
-        """Add position delete files of one data file, by reference or possibly truncated bounds, or of several."""
+        """Add position delete files.
+
+        A delete file names one data file by reference or by bounds, which may be truncated, or it names none.
+        """
         live = self._live(0, can_be_new=True)
         vectors = {entry.get("referenced_data_file") for entry in self.writer.live if entry["file_format"] == "PUFFIN"}
         for data in self.random.sample(live, min(len(live), self.random.choice([1, 1, 3]))):

@@ -37,7 +37,10 @@ def writer(tmp_path: Path) -> IcebergWriter:
 
 
 def test_a_table_is_opened_by_folder_or_by_metadata_file(writer: IcebergWriter) -> None:
-    """A metadata file has the table at its time. Compressed files have either of two names."""
+    """Opened by a metadata file, the table is that of the time when the file was written.
+
+    A compressed file may have either of two names.
+    """
     metadata = writer.folder / "metadata"
     assert _ids(writer.folder) == [1, 2, 3]
     assert _ids(metadata / "v2.metadata.json") == [1, 2]
@@ -265,7 +268,7 @@ def test_path_mapping_takes_precedence_over_the_folder(writer: IcebergWriter, tm
 
 
 def test_manifests_listed_in_the_metadata_file_are_read(writer: IcebergWriter) -> None:
-    """Format version 1 allows it. Only the manifests record their partition spec then, or none does."""
+    """Format version 1 allows this instead of a manifest list. Then only manifests may record a partition spec."""
     newest = writer.manifests[-1][0]["manifest_path"]
     snapshot = {"snapshot-id": 5, "timestamp-ms": 1, "manifests": [newest]}
     path = writer.write_metadata()

@@ -256,7 +256,7 @@ def test_an_invalid_name_mapping_is_an_error(tmp_path: Path, mapping: str, messa
 
 
 def test_ids_change_if_a_mapping_gives_columns_other_names(tmp_path: Path) -> None:
-    """Engines add the names of renamed and added columns to the mapping, which changes no values."""
+    """If a mapping only gets the names of renamed and added columns, as engines write it, ids do not change."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "a", "long"), column(2, "b", "long")])
     writer.commit(writer.data(pa.table({"a": [1], "b": [2]}), ids=False))
     cache = MetadataCache(ignore_process=True)

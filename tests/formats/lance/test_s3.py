@@ -83,7 +83,7 @@ def test_a_table_in_a_bucket_is_read(s3_options: dict[str, str]) -> None:
 
 
 def test_looking_for_changes_lists_once(s3_options: dict[str, str]) -> None:
-    """If nothing changed, the newest version's commit time is cached."""
+    """If the newest version is the same, its cached commit time is used, so that one listing suffices."""
     uri = f"s3://metastore/lance/{uuid.uuid4().hex}"
     lance.write_dataset(_ROWS, uri, storage_options=s3_options)
     with counted(s3_options["aws_endpoint"]) as requests:

@@ -65,7 +65,7 @@ def _parquet(table: pa.Table, entries: dict[str, str], **options: Any) -> bytes:
 
 
 def test_every_day_of_the_julian_calendar() -> None:
-    """Every day up to 4 October 1582 is converted, compared with a count of single days."""
+    """Every day up to 4 October 1582 is converted to the day that a count of single days gives."""
     year, month, day = 1582, 10, 4
     days, expected = [], []
     for number in range(GREGORIAN_START - 1, -719_165, -1):

@@ -81,7 +81,7 @@ def _as_interval(path: Path) -> None:
 
 
 def test_enumerations_are_texts(tmp_path: Path) -> None:
-    """Libraries that write Avro and Protocol Buffers in Parquet use them. Arrow alone reads bytes."""
+    """Arrow reads enumerations as bytes. Libraries that store Avro and Protocol Buffers in Parquet files write them."""
     path = tmp_path / "x.parquet"
     table = pa.table({"n": [1, 2, 3], "e": ["RED", None, "BLUE"], "l": [["x"], None, []]})
     pq.write_table(table, path, store_schema=False)
