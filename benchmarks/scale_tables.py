@@ -704,7 +704,7 @@ class HudiTable(SyntheticTable):
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Add the files that are not written to listings of the table."""
+        """Let listings of the table include its unwritten files, which exist only in this object."""
         list_files = Location.list
 
         def list_all(location: Location, *arguments: Any, **options: Any) -> Iterator[StoredFile]:

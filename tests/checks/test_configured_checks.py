@@ -134,7 +134,7 @@ def test_names_are_unique_and_stable() -> None:
 def test_loading_a_configuration_validates_its_checks(
     tmp_path: Path, checks: list[Any], columns: dict[str, list[Any]], message: str
 ) -> None:
-    """Errors of the file, a command, and Dagster definitions name table, key and value."""
+    """The file, a command and Dagster definitions raise an error that names table, key and value."""
     table = {"name": "t", "uri": "u", "checks": checks, "columns": {name: {"checks": c} for name, c in columns.items()}}
     file = tmp_path / "metastore.yaml"
     file.write_text(yaml.safe_dump({"root": "r", "tables": [{"name": "other", "uri": "u"}, table]}), encoding="utf-8")

@@ -374,7 +374,7 @@ def test_a_rest_catalog_registers_replaces_and_removes_statistics(lake: IcebergL
 
 
 def test_removing_deletes_files_of_snapshots_that_expired(lake: IcebergLake) -> None:
-    """When pyiceberg expires a snapshot, it removes only the registration of the snapshot's statistics files."""
+    """pyiceberg only unregisters such files when it expires a snapshot. The removal of the export deletes them."""
     lake.create(pa.table({"id": [1]}))
     lake.refresh()
     lake.table.append(pa.table({"id": [2]}))
@@ -436,7 +436,7 @@ def test_partition_fields_whose_values_pyiceberg_loses_have_no_partition_statist
 
 
 def test_a_missing_state_is_named_until_the_next_refresh(lake: IcebergLake) -> None:
-    """A target is new. `metastore export` alone writes what is stored. A refresh reads the other columns once."""
+    """After a target is added, `metastore export` writes what is stored. A refresh reads the other columns once."""
     exports = lake.settings.pop("exports")
     lake.settings["columns"] = {"note": {"frequencies": "off"}}
     lake.create(pa.table({"id": [1, 2], "note": ["a", "b"]}))

@@ -313,7 +313,7 @@ def test_numbers_with_too_many_digits_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("declared", [None, "string", "time[ns]"])
 @pytest.mark.parametrize("is_nested", [False, True])
 def test_a_time_that_is_no_time_of_a_day_is_refused(tmp_path: Path, declared: str | None, is_nested: bool) -> None:
-    """Python and Polars take 24:00:00, which DuckDB has, for midnight. Arrow converts it to the text of an error."""
+    """DuckDB has the time 24:00:00. Python and Polars would read it as midnight, and Arrow as the text of an error."""
     column = "[time '24:00:00', null]" if is_nested else "time '24:00:00'"
     duckdb.sql(f"copy (select {column} as at) to '{tmp_path}/x.parquet'")
     schema = {"at.element" if is_nested else "at": declared} if declared else {}

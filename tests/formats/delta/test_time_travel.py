@@ -91,7 +91,7 @@ def test_a_time_means_the_newest_version_committed_up_to_it(table: Path, at: str
     "at", ["4", "-1", "main", "1.5", "1970-01-01T00:00:09.999999", "²", "", "9999-12-31T23:30-01:00"]
 )
 def test_the_error_for_an_unknown_version_lists_the_existing_ones(table: Path, at: str) -> None:
-    """For a time, it has the earliest time in the log."""
+    """If `at` is a time before all commits, the error has the earliest time in the log."""
     available = "1970-01-01T00:00:10" if at.startswith("1970") else "0, 1, 2, 3"
     for ask in (_table(table, at).snapshot_id, _table(table, at).current, _table(table, at).snapshot):
         with pytest.raises(SnapshotNotFoundError, match=available):
@@ -146,7 +146,7 @@ def test_in_commit_timestamps_are_used_from_their_enablement_on(tmp_path: Path) 
 
 
 def test_a_commit_without_a_time_has_that_of_its_file(tmp_path: Path) -> None:
-    """Delta uses the file's time for all commits."""
+    """A commit file without commit information has the time of its last modification, as in Delta."""
     for version in range(3):
         os.utime(_log_commit(tmp_path, version), (100 * version, 100 * version))
     assert _table(tmp_path, "1970-01-01T00:02:00").snapshot_id() == "1"

@@ -211,7 +211,7 @@ def test_rows_that_python_writes_are_read_back(rows: list[dict[str, Any]]) -> No
 
 
 def test_objects_without_keys_are_refused(tmp_path: Path) -> None:
-    """A table without columns cannot have rows. Beside other objects, they are rows of nulls."""
+    """If no object has keys, the table has no columns and so cannot have rows. Otherwise, `{}` is a row of nulls."""
     with pytest.raises(TableFormatError, match=r"\bkey\b"):
         _snapshot(tmp_path, "{}\n{}\n")
     assert read_columns(_snapshot(tmp_path, "{}\n{}\n", '{"a": 1}\n'))["a"].count(None) == 2

@@ -95,7 +95,7 @@ def test_columns_named_by_folders_are_partition_columns(tmp_path: Path, version:
 def test_values_in_folder_names_are_decoded(
     tmp_path: Path, path: str, properties: dict[str, str], values: dict[str, str | None]
 ) -> None:
-    """They are escaped as in Hive, unless a property disables it. A date may have several folders."""
+    """Values are escaped as in Hive, unless a property disables it. A date may have several folders."""
     snapshot = _snapshot(_table(tmp_path / "t", {"a": path}, **properties).folder)
     assert _rows(snapshot) == {"a": {"key": "a", "value": 1.0, **values}}
 
@@ -217,7 +217,7 @@ def test_the_schema_comes_from_files_if_commits_lack_it(tmp_path: Path) -> None:
 
 
 def _log_file(writer: HudiWriter, one: Slice, content: bytes, version: int, kind: int = 3) -> None:
-    """Write a log file with one block of rows or deletes, in a version of its content."""
+    """Write a log file with one block of rows or deletes. `version` is the version of the block's content."""
     instant = writer.tick()
     data = version.to_bytes(4, "big") + content[4:]
     stat = writer.raw_log_file(one, instant, block(kind, {0: instant, 2: json.dumps(writer.stored_schema)}, data))

@@ -220,7 +220,7 @@ def test_a_delete_file_of_one_data_file_is_recognised_by_its_bounds(writer: Iceb
 
 
 def test_a_vector_replaces_positions(writer: IcebergWriter) -> None:
-    """A writer of a vector includes the positions of earlier delete files, whose other positions are ignored."""
+    """A writer of a deletion vector includes the positions of earlier delete files, which are ignored from then on."""
     data = writer.data(_table(id=[1, 2, 3]))
     writer.commit(data, writer.position_deletes([(data["file_path"], 0)]))
     assert _ids(writer.folder) == [2, 3]

@@ -51,7 +51,7 @@ def test_a_table_is_opened_by_folder_or_by_metadata_file(writer: IcebergWriter) 
 
 @pytest.mark.parametrize("name", ["{}.gz.metadata.json", "{}.metadata.json.gz", "{}.metadata.json"])
 def test_compressed_metadata_are_read(writer: IcebergWriter, name: str) -> None:
-    """`write.metadata.compression-codec` compresses them. Compression is detected by content."""
+    """The table property `write.metadata.compression-codec` compresses metadata. It is detected by their content."""
     for path in (writer.folder / "metadata").glob("*.metadata.json"):
         content = gzip.compress(path.read_bytes()) + gzip.compress(b"\n")
         path.unlink()
@@ -245,7 +245,7 @@ def test_the_error_of_copied_metadata_names_the_original(writer: IcebergWriter, 
 
 
 def test_files_outside_of_the_folder_are_relocated_by_path_mapping(writer: IcebergWriter, tmp_path: Path) -> None:
-    """A relative location without a folder is an error."""
+    """Without a path mapping, a data file with a relative location is an error."""
     outside = writer.data(pa.table({"id": [9]}))
     outside_path = tmp_path / "outside" / "x.parquet"
     outside_path.parent.mkdir()

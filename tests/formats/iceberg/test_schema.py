@@ -322,7 +322,7 @@ def test_large_field_ids_take_no_time(tmp_path: Path) -> None:
 
 
 def test_migrated_partition_columns_have_the_values_of_the_manifest(tmp_path: Path) -> None:
-    """Hive stored them only in folder names. The partition field may have any name."""
+    """Hive stored these columns only in folder names. The partition field may have any name."""
     spec = [{"name": "day_of", "field-id": 1000, "source-id": 2, "transform": "identity"}]
     schema = [column(1, "id", "long"), column(2, "day", "date"), column(3, "x", "string")]
     writer = IcebergWriter(
