@@ -119,7 +119,8 @@ def _partition_keys(table: Table) -> list[str]:
 
 def _quote(name: str) -> str:
     buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="").writerow([name])
+    quoting = csv.QUOTE_MINIMAL if name == name.strip() else csv.QUOTE_ALL
+    csv.writer(buffer, lineterminator="", quoting=quoting).writerow([name])
     return buffer.getvalue()
 
 

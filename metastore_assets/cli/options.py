@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -157,20 +157,26 @@ def partitions_option(action: str) -> Callable[[Command], Command]:
     )
 
 
+_COLUMN_NAME = re.compile(r"""(?:^|,)(?:\s*"(?P<quoted>(?:[^"]|"")*)"\s*(?=,|\Z)|(?P<unquoted>[^,]*))""")
+
+
 def parse_column_names(text: str | None) -> list[str] | None:
-    """Parse column names in a text such as `a,"b,c"`; None for None.
+    """Parse column names in a text such as `a,"b,c"`; None for None. Blanks around names without quotes are ignored.
 
     Raises UsageError if the text names no column, or has a line break outside of quotes.
     """
     if text is None:
         return None
-    try:
-        fields = next(csv.reader([text], skipinitialspace=True), [])
-    except csv.Error:
+    matches = list(_COLUMN_NAME.finditer(text))
+    if any(re.search(r"[\n\r]", (match["unquoted"] or "").strip()) for match in matches):
         raise click.UsageError(
             "--columns cannot be parsed: put a name that contains a comma or a line break in double quotes"
-        ) from None
-    names = [field.strip() for field in fields if field.strip()]
+        )
+    names = [
+        match["unquoted"].strip() if match["quoted"] is None else match["quoted"].replace('""', '"')
+        for match in matches
+        if match["quoted"] is not None or match["unquoted"].strip()
+    ]
     if not names:
         raise click.UsageError("--columns names no column")
     return names

@@ -117,6 +117,14 @@ def format_type(type: str) -> str:
     return make_printable(name.replace(", tz=", ", "))
 
 
+def format_type_change(before: str, after: str) -> str:
+    """Format a change of an Arrow type: `int64 → string`, or `struct, with other fields` if both are nested alike."""
+    old, new = format_type(before), format_type(after)
+    if old != new:
+        return f"{old} → {new}"
+    return f"{new}, with other fields" if new in ("struct", "list", "map") else f"{before} → {after}"
+
+
 def shorten(text: str, limit: int) -> str:
     """Make any text printable, and truncate it to `limit` terminal cells."""
     return truncate(make_printable(text), limit)

@@ -10,6 +10,7 @@ import pytest
 
 from metastore_assets.cli.commands.histogram import _draw as draw_histogram
 from metastore_assets.cli.commands.refresh import draw_refresh
+from metastore_assets.cli.options import parse_column_names
 from metastore_assets.cli.output import Page
 from metastore_assets.cli.statistics_table import draw_statistics
 from metastore_assets.config import CONFIG_VARIABLE
@@ -43,6 +44,12 @@ def test_show_has_the_shape_of_the_specification(published: Path) -> None:
     assert columns["big"]["minimum"] == str(2**62)
     assert columns["blob"]["maximum"] == "03"
     assert columns["tags"]["reason"]
+
+
+def test_quoted_names_of_columns_are_literal() -> None:
+    """Blanks and the empty name could not be given: the error suggested the name as it was written."""
+    assert parse_column_names('" a", "b ","","c,""d"""') == [" a", "b ", "", 'c,"d"']
+    assert parse_column_names(' a ,b"c , "d" ,') == ["a", 'b"c', "d"]
 
 
 def test_show_some_columns_of_a_partition(published: Path) -> None:

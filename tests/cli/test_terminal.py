@@ -268,12 +268,16 @@ def test_a_plan_names_columns_whose_types_change(capsys: pytest.CaptureFixture[s
         "type_changes": [
             {"column": "zip", "before": "int64", "now": "string", "reason": "'01234' in /t/b.csv, line 2"},
             {"column": "n", "before": "null", "now": "decimal128(10, 2)", "reason": None},
+            {"column": "st", "before": "struct<a: int32>", "now": "struct<b: int32>", "reason": None},
+            {"column": "d", "before": "date32[day]", "now": "date64[ms]", "reason": None},
         ],
     }
     draw_refresh(Page(), plan)
     output = capsys.readouterr().out
     assert "zip: int64 → string, because of '01234' in /t/b.csv, line 2\n" in output
     assert "n: null → decimal(10,2)\n" in output
+    assert "st: struct, with other fields\n" in output
+    assert "d: date32[day] → date64[ms]\n" in output
 
 
 @pytest.mark.parametrize(

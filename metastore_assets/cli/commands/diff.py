@@ -119,7 +119,7 @@ def _draw_schema_change(page: Page, column: ColumnDiff) -> None:
     if column.is_renamed:
         page.line(Styled(f"  {text.make_printable(column.before.column)} is now called {name}", "yellow"))
     if column.is_retyped:
-        types = f"{text.format_type(column.before.type)} → {text.format_type(statistics.type)}"
+        types = text.format_type_change(column.before.type, statistics.type)
         page.line(Styled(f"  {name}: {types}", "yellow"))
 
 

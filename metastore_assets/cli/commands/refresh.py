@@ -202,9 +202,9 @@ def _draw_stages(page: Page, plan: Answer, *, verbose: bool) -> None:
 
 def _draw_type_changes(page: Page, result: Answer) -> None:
     for change in result.get("type_changes", ()):
-        before, after = text.format_type(change["before"]), text.format_type(change["now"])
+        types = text.format_type_change(change["before"], change["now"])
         reason = change["reason"] and f", because of {text.make_printable(change['reason'])}"
-        page.line(Styled(f"  {text.make_printable(change['column'])}: {before} → {after}", "yellow"), reason or "")
+        page.line(Styled(f"  {text.make_printable(change['column'])}: {types}", "yellow"), reason or "")
 
 
 def _format_counts(result: Answer) -> str:
