@@ -10,7 +10,7 @@ import csv
 import io
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -119,7 +119,7 @@ def _partition_keys(table: Table) -> list[str]:
 
 def _quote(name: str) -> str:
     buffer = io.StringIO()
-    quoting = csv.QUOTE_MINIMAL if name == name.strip() else csv.QUOTE_ALL
+    quoting: Literal[0, 1] = csv.QUOTE_MINIMAL if name == name.strip() else csv.QUOTE_ALL
     csv.writer(buffer, lineterminator="", quoting=quoting).writerow([name])
     return buffer.getvalue()
 

@@ -143,9 +143,19 @@ def _error_text(error: Exception) -> str:
         return to_one_line(clean_message(error.format_message()))
     if isinstance(error, MetastoreError):
         return to_one_line(str(error))
+    if isinstance(error, FileNotFoundError) and not _has_working_folder():
+        return "the working folder has been deleted: change to an existing one"
     notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
     kind, message = type(error).__name__, to_one_line(_main_line(remove_secrets(str(error))))[:500]
     return to_one_line(clean_message(f"unexpected {kind}: {message}{notes}. This is a bug: --debug shows where"))
+
+
+def _has_working_folder() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _main_line(message: str) -> str:

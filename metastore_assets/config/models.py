@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar
+from urllib.parse import unquote
 
 from pydantic import ConfigDict, Field, PrivateAttr, SecretStr, ValidationError, field_validator, model_validator
 
@@ -484,7 +485,8 @@ class MetastoreConfig(ConfigModel):
     )
 
     root: str = Field(min_length=1)
-    """Where the statistics are stored: a path, relative to the file, or a URI such as `s3://bucket/metastore`."""
+    """Where the statistics are stored: a path, relative to the file, or a URI such as `s3://bucket/metastore`. The
+    folder `<root>/<name of a table>` must not contain a table."""
     storage_options: dict[str, str] = Field(default_factory=dict, repr=False)
     """Object-store settings of `root` (`aws_endpoint`, `aws_region`, …), as obstore names them."""
     spark: dict[str, Any] = Field(default_factory=dict, repr=False)
@@ -622,7 +624,7 @@ class MetastoreConfig(ConfigModel):
             environment: Values of variables. Default: the environment of this process.
 
         Raises:
-            ConfigError: A variable is not set, or its value is invalid.
+            ConfigError: A variable is not set, or its value is invalid. Or a table is in a folder of the root.
         """
         if self._is_resolved:
             return self
@@ -635,6 +637,7 @@ class MetastoreConfig(ConfigModel):
         except ValueError as error:
             raise ConfigError(str(error)) from None
         located = config.locate()
+        _check_table_folders(located)
         located._is_resolved, located._folder = True, None
         return located
 
@@ -659,6 +662,37 @@ def _check_embedded_catalog(config: MetastoreConfig) -> None:
                 f"{entry.label} is in the catalog {EMBEDDED_CATALOG!r}, which needs a root on local disk: configure a "
                 "catalog under `catalogs`"
             )
+
+
+def _check_table_folders(config: MetastoreConfig) -> None:
+    """Raise ConfigError if a table is in a folder where the Metastore stores the files of a table.
+
+    Otherwise a purge or an expiry might delete data of the table.
+
+    Args:
+        config: The configuration, with absolute locations and without variables.
+    """
+    root = f"{_real_location(config.root)}/"
+    names = {table.name for table in config.tables}
+    for table in config.tables:
+        location = _real_location(table.uri)
+        folder = location.removeprefix(root).split("/")[0] if location.startswith(root) else None
+        if folder in names:
+            raise ConfigError(
+                f"table {table.name!r} is in {root}{folder}, the folder for statistics of table {folder!r}: choose a "
+                "`root` in which there are no tables"
+            )
+
+
+def _real_location(uri: str) -> str:
+    """Return a local path without symbolic links, or a URI with the usual scheme of S3; without a slash at the end."""
+    if is_uri(uri):
+        uri = re.sub(r"^s3[an]://", "s3://", uri)
+        file = re.match(r"file:(?://[^/]*)?(?=/)", uri, re.IGNORECASE)
+        if file is None:
+            return uri.rstrip("/")
+        uri = unquote(uri[file.end() :])
+    return os.path.realpath(uri).rstrip("/")
 
 
 def _check_emr(config: MetastoreConfig) -> None:

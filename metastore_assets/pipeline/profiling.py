@@ -176,10 +176,10 @@ class FailureAdvice(StrEnum):
     """What to do about files that could not be read."""
 
     UNSUPPORTED = "Nothing is damaged, so do not remove these files: their content is not supported"
-    DAMAGED = "Repair or remove the damaged files and try again"
+    DAMAGED = "Correct the cause and try again; repair or remove a file only if it is damaged"
     BOTH = (
-        "Repair or remove the damaged files and try again; do not remove files whose content is not supported, as "
-        "their message says"
+        "Correct the cause and try again; repair or remove a file only if it is damaged, not if its content is not "
+        "supported"
     )
 
 

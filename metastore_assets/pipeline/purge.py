@@ -37,7 +37,7 @@ from metastore_assets.store.entries import (
     version_entries,
 )
 from metastore_assets.store.entry_changes import EntryChanges
-from metastore_assets.store.expire import FILES, PATHS, add_files, delete_files
+from metastore_assets.store.expire import FILES, PATHS, add_files, delete_files, is_metastore_file
 from metastore_assets.store.objects import ObjectInfo, ObjectStore
 from metastore_assets.store.pending import FOLDER as PENDING
 from metastore_assets.store.pending import PendingFiles, remove_all
@@ -178,7 +178,10 @@ def _count_outdated_profiles(version: Version) -> int:
 
 @dataclass(frozen=True)
 class _StoredFiles:
-    """A listing of a table's stored files, except files of its history and the JSON documents of its versions."""
+    """A listing of a table's stored files, except files of its history and the JSON documents of its versions.
+
+    Files that no Metastore writes are omitted.
+    """
 
     begun: datetime
     """Time at which the listing began."""
@@ -194,7 +197,7 @@ class _StoredFiles:
 
         def listed() -> Iterator[ObjectInfo]:
             for info in versions.objects.scan():
-                if info.path.startswith(f"{HISTORY}/") or versions.documents.contains(info.path):
+                if info.path.startswith(f"{HISTORY}/") or not is_metastore_file(info.path):
                     continue
                 if info.path.startswith(f"{PENDING}/"):
                     pending.append(info)

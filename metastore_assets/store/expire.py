@@ -10,6 +10,7 @@ The paths of all files and those of the referenced files are sorted, and then co
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -26,6 +27,7 @@ from metastore_assets.store.sorted_runs import SortedRuns, subtract
 FILES = pa.schema([("path", pa.string()), ("size", pa.int64())])
 """The columns of listed files."""
 PATHS = pa.schema([("path", pa.string())])
+_METASTORE_FILE = re.compile(r"[a-z_]+/[0-9a-f]{32}[^/]*(/[^/]+)?|staged/([0-9]+\.json|newest|oldest)")
 _LISTED_AT_ONCE = 10_000
 """Number of listed files that are objects in memory at a time."""
 
@@ -51,6 +53,14 @@ class Retention:
     """Yields the paths of the files that documents reference, given their numbers. Paths may repeat."""
     may_delete: Callable[[str], bool]
     """Returns whether a file without reference may be deleted, given its path."""
+
+
+def is_metastore_file(path: str) -> bool:
+    """Return whether a path below a table's folder is one that a Metastore writes, apart from versions and the history.
+
+    Other files are never deleted: they may be data of a table at the same location.
+    """
+    return _METASTORE_FILE.fullmatch(path) is not None
 
 
 def expire(documents: Documents, retention: Retention, grace: timedelta, now: datetime | None = None) -> ExpiryCounts:

@@ -328,7 +328,7 @@ class VersionStore:
         Raises:
             StoreError: A retained version cannot be read. By then, old versions are deleted, but no unreferenced files.
         """
-        from metastore_assets.store.expire import Retention, expire
+        from metastore_assets.store.expire import Retention, expire, is_metastore_file
 
         if keep < 1:
             raise ValueError("keep must be at least 1: the newest version always stays")
@@ -354,7 +354,7 @@ class VersionStore:
         retention = Retention(
             lambda numbers: numbers[-keep:][0],
             referenced,
-            lambda path: not path.startswith(retained),
+            lambda path: is_metastore_file(path) and not path.startswith(retained),
         )
         removed = expire(self.documents, retention, grace, now)
         remove_cleared(self.objects, pending, cleared)

@@ -184,6 +184,16 @@ def test_a_wrong_column_type_is_an_error(tmp_path: Path, declared: str, explanat
     assert explanation in error_of(run("profile", str(tmp_path), "--schema", declared))
 
 
+def test_a_deleted_working_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message called it a bug of the program."""
+    folder = tmp_path / "deleted"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    for arguments in (["show", "orders"], ["profile", "lake"]):
+        assert error_of(run(*arguments)).endswith("the working folder has been deleted: change to an existing one")
+
+
 def test_an_unexpected_error_is_one_line(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The line says that the error is a bug. With `--debug`, the traceback is printed."""
 

@@ -31,3 +31,13 @@ def test_advice_for_damaged_and_unsupported_files(tmp_path: Path) -> None:
     with pytest.raises(ProfileError) as caught:
         profile(tmp_path)
     assert str(caught.value).endswith(FailureAdvice.DAMAGED)
+
+
+def test_a_file_that_is_not_damaged_is_not_called_damaged(tmp_path: Path) -> None:
+    """Removal of the file was advised if its schema was declared wrongly, or if the user had no access to it."""
+    (tmp_path / "a.csv").write_text("id,price\n1,0.5\n")
+    with pytest.raises(ProfileError) as caught:
+        profile(tmp_path, schema={"price": "bigint"})
+    assert re.search(
+        r"set schema\.price to another type.*repair or remove a file only if it is damaged$", str(caught.value)
+    )

@@ -184,16 +184,19 @@ def test_a_purge_removes_unpublished_files(spark: SparkSession, lake: Lake) -> N
     """They may have any age, and be saved or not. tests/security/test_purge_unpublished.py has concurrent refreshes."""
     refresh(lake.config(), lake.table, lambda: spark)
     store = versions(lake)
-    store.objects.write("fragments/pending.states.parquet", b"x")
-    store.objects.write("value_counts/of-a-refresh-that-died.parquet", b"x")
-    files = ProfileFiles("", "", (), "fragments/pending.states.parquet")
+    states, of_killed_refresh = f"fragments/{0:032x}.states.parquet", f"value_counts/{0:032x}.parquet"
+    store.objects.write(states, b"x")
+    store.objects.write(of_killed_refresh, b"x")
+    store.objects.write("_delta_log/0.json", b"of another program")
+    files = ProfileFiles("", "", (), states)
     store.save_pending([FragmentEntry("f", "part=1", "file", 1, 1, "spec_id", (), files)])
-    BackfillRecord(store.objects, "request").add(["part=1"], 1)
+    BackfillRecord(store.objects, f"{0:032x}").add(["part=1"], 1)
     assert purge(versions(lake), 1).unfinished == 4
     assert not store.objects.list("backfills"), "keys of partitions are values, too"
     assert not store.objects.list("pending")
     assert store.objects.info(files.states) is None
-    assert store.objects.info("value_counts/of-a-refresh-that-died.parquet") is None
+    assert store.objects.info(of_killed_refresh) is None
+    assert store.objects.info("_delta_log/0.json"), "it lost the log of a table in the same folder"
     assert purge(versions(lake), 2).unfinished == 0
 
 

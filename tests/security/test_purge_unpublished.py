@@ -162,7 +162,7 @@ def test_a_purge_removes_nothing_if_a_version_that_remains_is_damaged(tmp_path: 
 
 
 def test_command_names_copies_that_it_cannot_purge(tmp_path: Path, config: MetastoreConfig) -> None:
-    version_store(config).objects.write("fragments/left-by-somebody.parquet", PERSON.encode())
+    version_store(config).objects.write(f"fragments/{0:032x}.states.parquet", PERSON.encode())
     done = CliRunner().invoke(cli, ["purge", "t", "--before", "1", "--config", str(tmp_path / "metastore.yaml")])
     assert done.exit_code == 0, done.output
     assert "these include 1 file of unfinished refreshes" in done.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -24,7 +25,8 @@ SCHEMA = pa.schema([pa.field("a", pa.int64(), metadata={b"metastore.field_id": b
 
 def files(name: str) -> ProfileFiles:
     """Return the files of a profile. Their names contain `name`."""
-    return ProfileFiles(f"profiles/{name}.s", f"profiles/{name}.h", (f"profiles/{name}.f0", f"profiles/{name}.f1"))
+    path = f"profiles/{hashlib.md5(name.encode()).hexdigest()}-{name}"
+    return ProfileFiles(f"{path}.s", f"{path}.h", (f"{path}.f0", f"{path}.f1"))
 
 
 def fragment(name: str) -> FragmentEntry:

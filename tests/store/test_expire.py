@@ -260,6 +260,19 @@ def test_nothing_is_deleted_if_a_retained_version_cannot_be_read(table: Table) -
     assert set(files("old").paths()) <= table.paths()
 
 
+def test_foreign_files_stay(table: Table) -> None:
+    """A table in the same folder lost its data files and its log."""
+    foreign = {"a.parquet", "_delta_log/00000000000000000000.json", "p=1/part-0.parquet", "data/0-1.parquet"}
+    for path in foreign:
+        table.versions.objects.write(path, b"data")
+    table.publish(1)
+    table.pass_hour()
+    table.publish(2)
+    table.pass_hour()
+    table.expire()
+    assert foreign <= table.paths()
+
+
 def test_files_of_other_tables_stay(local_store: ObjectStore) -> None:
     orders, others = Table(local_store), VersionStore(local_store, "others")
     others.objects.write("profiles/x", b"")
@@ -275,7 +288,7 @@ def test_old_versions_expire_on_s3(s3_store: ObjectStore) -> None:
     versions = VersionStore(s3_store, "orders")
     for number in range(1, 4):
         versions.publish(version(number))
-    versions.objects.write("profiles/old", b"")
+    versions.objects.write(f"profiles/{0:032x}.old", b"")
     counts = versions.expire(1, HOUR, now=datetime.now(UTC) + timedelta(days=1))
     assert (counts.versions, counts.files) == (2, 9)
     version_3 = versions.latest()
