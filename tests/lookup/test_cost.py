@@ -37,7 +37,7 @@ def wide(rows: int) -> pa.Table:
 
 @pytest.mark.s3
 def test_a_cold_lookup_reads_little(s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]) -> None:
-    """It reads the footers of files of several megabytes, and the row groups of the answer."""
+    """A lookup without caches reads the footers of files of several megabytes, and the row groups of the answer."""
     publish(s3_store, wide(4200))
     total = sum(info.size for info in s3_store.list())
     assert total > 9_000_000
@@ -58,7 +58,7 @@ def test_a_cold_lookup_reads_little(s3_store: ObjectStore, s3_options: dict[str,
 
 @pytest.mark.s3
 def test_a_lookup_of_one_of_thousands_of_columns_reads_little(s3_store: ObjectStore, travelled: list[int]) -> None:
-    """It reads the footer and one row group: at most 300 kB in at most three requests."""
+    """The lookup reads the footer and one row group: at most 300 kB in at most three requests."""
     draws = [[DRAW.gauss(0, 10**i) for _ in range(50)] for i in range(10)]
     base = [profile_one(pa.array(draw)).statistics for draw in draws]
     names = [f"section_{at // 50}.column_{at}" for at in range(5000)]
@@ -125,7 +125,7 @@ except AttributeError as error:
 def test_a_cold_prune_takes_few_requests(
     s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]
 ) -> None:
-    """It reads the version's document, the footer of the index, one slice of fragments, and one slice of a column."""
+    """A prune reads the version's document, the footer of the index, a slice of fragments, and a slice of a column."""
     rows = pa.table({f"c{i}": range(12) for i in range(20)})
     publish(s3_store, rows, partitions={f"p={at}": rows.slice(at, 1) for at in range(12)})
     table = Metastore(s3_store.uri(), storage_options=s3_options).table("orders")

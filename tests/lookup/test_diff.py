@@ -127,10 +127,7 @@ def test_changes_are_those_of_the_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compacted", [False, True])
 @pytest.mark.parametrize("algorithm", ["enumeration", "fingerprints"])
 def test_a_commit_is_reported_once_despite_a_policy_change(tmp_path: Path, algorithm: str, compacted: bool) -> None:
-    """A version that only changes a policy has no value changes.
-
-    It refers to the same files, which list the last changes.
-    """
+    """A version that only changes a policy has no value changes, although its files still list those of a commit."""
     stored = {"frequencies": "repeated", "algorithm": algorithm}
     config = MetastoreConfig(root=str(tmp_path / "root"), engine="auto")
     (tmp_path / "lake").mkdir()

@@ -100,7 +100,7 @@ class Lake:
         return path
 
     def commit(self) -> str:
-        """Change the table randomly; return a description of the change."""
+        """Change the table randomly. Return a description of the change."""
         files = self.files()
         kind = self.draw.choice(["append", "append", "remove", "rewrite", "compact", "drop", "scatter"])
         if kind == "append" or len(files) < 4:
@@ -184,7 +184,7 @@ def numbers(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def assert_same(first: dict[str, Any], second: dict[str, Any]) -> None:
-    """Assert that two results of `everything` have equal numbers; the error names partition, column and number."""
+    """Assert that two results of `everything` have equal numbers. The error names partition, column and number."""
     assert first["row_count"] == second["row_count"]
     assert first["partitions"].keys() == second["partitions"].keys()
     pairs = [("table", first["table"], second["table"])]

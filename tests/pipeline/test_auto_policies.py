@@ -268,7 +268,7 @@ def test_switching_policies_reads_no_table_file(walk: Walk) -> None:
 
 
 def test_a_full_refresh_keeps_the_content_id(tmp_path: Path) -> None:
-    """`--full` profiles files under resolved `auto` policies, which the first refresh did not have: ids are equal."""
+    """Content ids are the same whether files are profiled before `auto` is resolved or, by `--full`, after it."""
     lake = Lake(tmp_path)
     lake.append(0)
     lake.append(0)

@@ -59,7 +59,7 @@ def fill(
 
 
 def fill_until(lake: Lake, selection: BackfillSelection, event: int, **options: Any) -> BackfillResult | None:
-    """Execute a backfill and interrupt it at its n-th event; return its result so far, or None if it ended before."""
+    """Execute a backfill and interrupt it at its n-th event. Return its result so far, or None if it ended before."""
     events = 0
 
     def interrupt(progress: Progress) -> None:
@@ -192,9 +192,9 @@ def test_missing_and_stale_partitions_are_selected(lake: Lake) -> None:
 
 
 def test_removing_partitions_publishes_a_version(lake: Lake) -> None:
-    """A backfill without a selection publishes a version, although it reads no file.
+    """After a partition was removed, a backfill without a selection publishes a version and reads no file.
 
-    One with a selection has nothing to do.
+    A backfill with a selection has nothing to do.
     """
     fill(lake, BackfillSelection())
     lake.files()[0].unlink()
@@ -252,7 +252,7 @@ def test_all_outdated_partitions_are_one_chunk(lake: Lake) -> None:
 
 @pytest.mark.parametrize("event", [8, *(pytest.param(event, marks=pytest.mark.long) for event in (1, 3, 13, 20, 27))])
 def test_an_interrupted_backfill_continues(lake: Lake, event: int) -> None:
-    """Wherever it was interrupted, the next backfill continues; only the interrupted chunk may be read again."""
+    """The next backfill continues from any interruption. Only the interrupted chunk may be read again."""
     fill(lake, BackfillSelection())
     stopped = fill_until(lake, BackfillSelection("all"), event, chunk_partitions=3)
     assert stopped is not None
@@ -317,7 +317,7 @@ def test_partitions_dropped_after_planning_are_omitted(lake: Lake) -> None:
 
 @pytest.mark.long
 def test_an_unreadable_file_stops_the_backfill(lake: Lake) -> None:
-    """Earlier chunks stay published; after the file is repaired, the rest is read."""
+    """Earlier chunks stay published. After the file is repaired, the rest is read."""
     fill(lake, BackfillSelection())
     broken = next((lake.uri / "part=7").iterdir())
     good = broken.read_bytes()
@@ -337,7 +337,7 @@ def test_an_unreadable_file_stops_the_backfill(lake: Lake) -> None:
 
 
 def test_partition_keys_from_a_list(lake: Lake) -> None:
-    """An empty list selects nothing; the error names unknown keys and their number."""
+    """An empty list selects nothing. The error about unknown keys has one of them and their number."""
     assert plan_of(lake, BackfillSelection(keys=())).chunks == ()
     fill(lake, BackfillSelection())
     assert plan_of(lake, BackfillSelection("all", keys=())).chunks == ()

@@ -1,4 +1,4 @@
-"""Compacted value counts are Parquet files that any tool reads; their contents equal DuckDB's counts of the rows."""
+"""Compacted value counts are Parquet files that any tool can read. They equal DuckDB's counts of the rows."""
 
 from __future__ import annotations
 

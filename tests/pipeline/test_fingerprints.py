@@ -120,7 +120,7 @@ def check(lake: Lake) -> None:
 
 
 def change(lake: Lake, draw: random.Random, removed: list[tuple[Path, bytes]]) -> str:
-    """Change the table randomly; return a description of the change."""
+    """Change the table randomly. Return a description of the change."""
     kind = draw.choice(["append", "append", "delete", "overwrite", "rewrite", "restore", "compact"])
     if kind == "append" or (len(lake.files) < 3 and kind != "restore"):
         lake.put(rows(draw, draw.randrange(60)), draw.randrange(3))
@@ -152,10 +152,7 @@ def change(lake: Lake, draw: random.Random, removed: list[tuple[Path, bytes]]) -
 def test_repeated_values_equal_those_of_duckdb(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, bits: int, commits: int
 ) -> None:
-    """They are compared after every commit of a random history.
-
-    Fingerprints have only five bits, so that each has several values.
-    """
+    """The repeated values are compared after every commit of a random history. Fingerprints of few bits collide."""
     monkeypatch.setattr(fingerprints, "TABLE_BITS", bits)
     monkeypatch.setattr(graph, "SETTINGS", RUNS)
     draw = random.Random(1000 * bits + seed)

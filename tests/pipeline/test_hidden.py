@@ -177,7 +177,10 @@ def test_sketches_equal_those_from_scratch_only_with_the_same_key(spark: SparkSe
 def test_an_added_hidden_column_is_hidden_in_older_partitions(
     spark: SparkSession, tmp_path: Path, partitions: str
 ) -> None:
-    """Its rows there are null and nothing is stored of it, whether one or all partitions are queried."""
+    """In older partitions, the column has only nulls, and nothing is stored of it.
+
+    Queries are for one or all partitions.
+    """
     uri = str(tmp_path / "lake")
     loaded_config = config(tmp_path, columns={"default": {"values": "hidden"}, "day": {"values": "shown"}})
     write_deltalake(uri, pa.table({"day": ["1", "2", "2"], "n": [1, 2, 3]}), partition_by=["day"])

@@ -64,7 +64,7 @@ def put(folder: Path, number: int) -> Path:
 
 
 def published(folder: Path, loaded_config: MetastoreConfig) -> VersionStore:
-    """Publish three commits, compact value counts and record the history; return the versions."""
+    """Publish three commits, compact value counts and record the history. Return the versions."""
     versions = VersionStore(ObjectStore(loaded_config.root), "t")
     for number in range(3):
         path = put(folder, number)

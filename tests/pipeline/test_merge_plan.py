@@ -91,7 +91,7 @@ class Nodes:
 
 @dataclass
 class Table:
-    """One group and its stored tree."""
+    """One group with its children and its stored tree."""
 
     spec: ProfileSpec
     children: dict[str, Child] = field(default_factory=dict)
@@ -161,7 +161,7 @@ class Table:
         return MergeContext(nothing, nothing, compatibility, nodes, nothing)
 
     def apply(self, plan: MergePlan) -> tuple[Merged, list[NodeEntry]]:
-        """Execute the merges and store the nodes; return the inputs of the root, and the written nodes."""
+        """Execute the merges and store the nodes. Return the inputs of the root, and the written nodes."""
         written: list[NodeEntry] = []
         root, _ = self.run(plan.root, written)
         put = {node.key: node for node in (*plan.put, *written)}

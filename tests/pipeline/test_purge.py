@@ -181,7 +181,7 @@ def test_rewritten_value_counts_without_columns_have_no_files(tmp_path: Path) ->
 
 
 def test_a_purge_removes_unpublished_files(spark: SparkSession, lake: Lake) -> None:
-    """They may have any age, and be saved or not. tests/security/test_purge_unpublished.py has concurrent refreshes."""
+    """Unpublished files have any age, saved or not. For concurrent refreshes, see test_purge_unpublished.py."""
     refresh(lake.config(), lake.table, lambda: spark)
     store = versions(lake)
     states, of_killed_refresh = f"fragments/{0:032x}.states.parquet", f"value_counts/{0:032x}.parquet"

@@ -52,9 +52,9 @@ _FRAGMENTS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60 << 20)
 def test_fragments_are_grouped_into_bundles(
     drawn: list[tuple[str, int]], columns: int, tasks: int, draw: random.Random
 ) -> None:
-    """Each fragment is in exactly one bundle, of its partition. Fragments in `alone` are not bundled.
+    """Each fragment is in exactly one bundle, of its partition. Fragments in `alone` are in bundles of their own.
 
-    Sizes are bounded.
+    The sizes of bundles are bounded.
     """
     source: Any = None
     fragments = [Fragment(f"{at:x}", key, f"{at}", size, 1, source) for at, (key, size) in enumerate(drawn)]
@@ -78,7 +78,10 @@ def no_spark() -> SparkSession:
 
 
 class SmallFiles(Lake):
-    """Many small files in two partitions, refreshed without Spark; removed fragments expire soon."""
+    """A table of many small files in two partitions, refreshed without Spark.
+
+    Profiles of removed fragments expire soon.
+    """
 
     def config(self, root: str = "root") -> MetastoreConfig:
         options = {"engine": "auto", "keep_versions": 1}

@@ -205,7 +205,7 @@ def test_incremental_equals_from_scratch_and_the_rows(tmp_path: Path, seed: int)
 
 @pytest.mark.spark
 def test_user_defined_results_are_equal_on_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Tasks import the shipped module from the package; merges and sums on Spark are equal."""
+    """Tasks import the shipped module from the package. Merges and sums on Spark give equal results."""
     lake = Lake(tmp_path)
     lake.options = {"statistics": ALL[:4]}
     for partition in (1, 1, 2):

@@ -52,7 +52,7 @@ def test_a_sample_reads_neither_all_entries_nor_all_fragments(tmp_path: Path, mo
     create = Fragment.__init__
 
     class Counter:
-        """Part of each fragment, to count the fragments in memory."""
+        """An object that each fragment holds, so that fragments in memory can be counted."""
 
         def __init__(self) -> None:
             nonlocal alive, most

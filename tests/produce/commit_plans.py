@@ -32,7 +32,7 @@ class Commit:
 
 @dataclass
 class Plan:
-    """Commits, and the oracle's state after each; `states[0]` is the empty one."""
+    """Commits, and the oracle's state after each of them. `states[0]` is the empty state before the first commit."""
 
     case: Case
     commits: list[Commit]

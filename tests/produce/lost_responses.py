@@ -12,8 +12,9 @@ from typing import Any
 
 @contextmanager
 def dropped_responses(endpoint: str, lost: list[str]) -> Iterator[str]:
-    """Run a proxy that closes the connection instead of answering the first put of each manifest; yield its
-    endpoint.
+    """Run a proxy that closes the connection instead of answering the first put of each manifest.
+
+    Yield its endpoint.
     """
 
     class Handler(BaseHTTPRequestHandler):

@@ -114,7 +114,7 @@ def random_case(seed: int) -> Case:
 
 
 def _of_sums(random: Random, node: SumNode, parts: Sequence[SumNode]) -> SumNode:
-    """Return a sum over `parts`, which are sums like `node`: of one of their totals, or grouped by it."""
+    """Return a sum over `parts`, which have the columns of `node`. It adds one of their totals, or groups by it."""
     totals = [*node.amounts, *([node.count] if node.count else [])]
     total = random.choice(totals)
     group = random.choice((node.group, node.group[:1], (total,), (*node.group, total)))

@@ -80,7 +80,7 @@ _SQUARES = Rows(pa.schema([("letter", pa.string())]), pa.schema([("x", pa.int64(
 
 
 def _squared(key: int, left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, tuple[int, None]]]:
-    """Return every word paired with every letter of every word; a key may disappear and return in one version."""
+    """Emit every letter of `right` once per letter of `left`. A key may disappear and return in one version."""
     return ((letter, (key - 100, None)) for word in left for _ in word for other in right for letter in other)
 
 

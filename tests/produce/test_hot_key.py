@@ -24,7 +24,7 @@ PROJECT = Path(__file__).parents[2]
 
 @pytest.mark.long
 def test_three_million_rows_of_one_key_take_little_memory(tmp_path: Path) -> None:
-    """The rows take 70 MB; a key that is held completely would take several times as much in each step."""
+    """The rows take 70 MB. If a key was held completely, each step would take several times as much."""
     rows = 3_000_000
     command = [sys.executable, "-m", "tests.produce.hot_key_program", str(tmp_path), str(rows), "hot"]
     environment = {**os.environ, "POLARS_MAX_THREADS": "1"}

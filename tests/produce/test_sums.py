@@ -20,7 +20,7 @@ FILE, ROW = columns(file="int64"), columns(v="string", n="int64")
 
 
 def counts(amounts: tuple[str, ...] = ("n",), count: str | None = None, **options: Any) -> Graph:
-    """Return a graph that sums, by value, the counts that each file has of its values."""
+    """Return a graph of files with counts of values, and a stage that sums these counts by value over all files."""
     return Graph((RootNode("files", FILE, ROW), SumNode("totals", ("files",), ("v",), amounts, count, **options)))
 
 

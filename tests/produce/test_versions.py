@@ -111,7 +111,7 @@ def test_unreferenced_files_are_deleted_after_the_grace(store: ObjectStore) -> N
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
 def test_a_version_writes_only_files_that_it_references(store: ObjectStore, settings: Settings) -> None:
-    """Temporary files of tasks are removed at once; only replaced files wait for expiry."""
+    """Temporary files of tasks are removed at once. Only replaced files stay until they expire."""
     base = Base(store, settings=settings, load=False)
     base.edit(*(U(key, *((key * n % 7, f"{n}") for n in range(4))) for key in range(20)))
     files = {info.path for info in store.list("data")}

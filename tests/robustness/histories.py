@@ -1,6 +1,6 @@
 """Random histories of tables of any format, with a model of the expected rows.
 
-A format implements how each step is written; the effect of a step on the rows is implemented here.
+A subclass for a format writes each step. The effect of the step on the rows is implemented here.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def test_a_folder_without_data_files_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_files_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
-    """Such a table is not reported as up to date.
+    """A table whose folder has no files is not reported as up to date.
 
     The last version stays readable, and the table's files may come back.
     """
@@ -223,7 +223,7 @@ def test_two_tables_of_one_name_are_an_error(tmp_path: Path) -> None:
 
 
 def test_columns_that_cannot_be_profiled_are_listed_as_absent(spark: SparkSession, tmp_path: Path) -> None:
-    """Their nulls are counted, and the reason is stored."""
+    """The nulls of such columns are counted, and the reason why they have no statistics is stored."""
     lake = Lake(tmp_path)
     lake.uri.mkdir()
     columns = {

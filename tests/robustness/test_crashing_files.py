@@ -69,7 +69,7 @@ def snapshot_of(folder: Path) -> Snapshot:
 @pytest.mark.long
 @pytest.mark.spark
 def test_crashing_files_among_others_are_named(spark: SparkSession, tmp_path: Path) -> None:
-    """Each is named together with how its process ended.
+    """Each crashing file is named together with how its process ended.
 
     The previous version stays, and no other file is read twice.
     """

@@ -88,7 +88,10 @@ def test_strange_column_names_are_distinguished(spark: SparkSession, tmp_path: P
 
 
 def test_files_without_row_groups_are_counted(spark: SparkSession, tmp_path: Path) -> None:
-    """Such files have a schema and no rows. They are alone, beside others, or the only files that remain."""
+    """Files without row groups are alone, beside others, or the only files that remain.
+
+    They have a schema and no rows.
+    """
     schema = pa.schema([("a", pa.int64()), ("s", pa.string())])
     lake = lake_of_files(tmp_path)
     lake.uri.mkdir()

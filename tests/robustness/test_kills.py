@@ -144,7 +144,7 @@ def test_a_kill_at_any_step_on_delta_loses_nothing(
 
 
 def assert_survives(plain: Prepared, drivers: Drivers, spark: SparkSession, folder: Path, step: str) -> None:
-    """Kill a refresh process at a step, compare, refresh again, and check that no file remains. The table is a copy.
+    """Kill a refresh of a copy of the table at a step, compare, refresh again, and assert that no file is left over.
 
     Each of the two refreshes may compare all fragments instead of using the commits.
     """

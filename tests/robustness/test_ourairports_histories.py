@@ -124,7 +124,7 @@ class IcebergMerged:
 
 
 class FilesMerged:
-    """A Parquet file for each 50,000 ids. A commit rewrites the files that change."""
+    """A table of Parquet files, each with the rows of 50,000 ids. A commit rewrites the files that change."""
 
     def __init__(self, uri: Path, revisions: Revisions) -> None:
         self.uri = uri
@@ -161,7 +161,7 @@ _KINDS = [DeltaMerged, IcebergMerged, FilesMerged]
 def test_some_revisions_have_the_published_statistics(
     spark: SparkSession, tmp_path: Path, realtables: Path, kind: type[Any]
 ) -> None:
-    """These are the first revision, the empty one and a later one. All changes between two of them are one commit."""
+    """The first, the empty and a later revision are compared. All changes between two of them are one commit."""
     stops = (0, _EMPTY, 150)
     revisions, table, config = _start(kind, tmp_path, realtables)
     waiting: dict[int, _Row | None] = {}

@@ -1,4 +1,4 @@
-"""If documents of a root are damaged or maliciously forged, the error names the document and is not a bug's."""
+"""If documents of a root are damaged or forged, the error names the document and does not look like a bug."""
 
 from __future__ import annotations
 

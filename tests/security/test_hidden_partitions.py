@@ -144,7 +144,7 @@ def test_a_generated_partition_column_of_delta_cannot_be_hidden(tmp_path: Path, 
 
 
 def test_a_partition_column_with_a_dot_cannot_be_hidden(tmp_path: Path) -> None:
-    """Its path is in backticks, because a field of a struct has the same path."""
+    """The path of the column is in backticks, because a field of a struct has the same path."""
     rows = pa.table({"a.b": [TOKEN], "a": [{"b": 1}], "n": [1]})
     write_deltalake(str(tmp_path / "lake"), rows, partition_by=["a.b"])
     assert_refused(tmp_path, r"columns\.`a\.b` cannot be hidden: the table is partitioned by it", **{"`a.b`": HIDDEN})

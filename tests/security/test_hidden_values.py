@@ -369,7 +369,7 @@ def test_the_search_checks_find_a_shown_value(tmp_path: Path, lake: type[Lake]) 
 def test_the_default_of_a_hidden_column_is_read_from_the_table(tmp_path: Path) -> None:
     """No version stores the default.
 
-    Files that lack the column have it in all rows, so predicates read it from the table.
+    Queries read it from the table, because rows of files without the column have it.
     """
     table, config = Iceberg(tmp_path), hidden_config(tmp_path, Iceberg)
     table.write(0)

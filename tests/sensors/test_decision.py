@@ -22,10 +22,7 @@ def test_no_run_is_requested_while_the_version_is_current() -> None:
 
 
 def test_a_commit_requests_one_run() -> None:
-    """The run is the first attempt for its target, which is the table's state and configuration.
-
-    The cursor stores both.
-    """
+    """The run is the first attempt for its target. The cursor stores the target and the number of the attempt."""
     decision = decide_run(Cursor("t1", 3), COMMIT, 30, 0)
     assert (decision.attempt, decision.cursor) == (1, Cursor("t2", 1))
     assert decision.reason == "snapshot s2 follows version 1"

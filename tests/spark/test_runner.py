@@ -109,7 +109,7 @@ def test_a_failed_task_is_not_reported_as_a_terminated_worker(spark: SparkSessio
 
 
 def test_an_interrupted_worker_is_not_the_fault_of_its_task() -> None:
-    """Ctrl-C also reaches the workers, so the waiting process may see that a worker ended before it is interrupted."""
+    """Ctrl-C also reaches the workers. The waiting process may see a worker end before it is interrupted itself."""
 
     class Interrupted:
         sparkSession = None

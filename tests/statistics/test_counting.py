@@ -25,7 +25,7 @@ _INTEGERS = {
 
 @given(data=st.data(), dtype=st.sampled_from(list(_INTEGERS)))
 def test_integers_are_counted_in_wide_and_narrow_ranges(data: st.DataObject, dtype: type[pl.DataType]) -> None:
-    """The values are near the ends of their type or elsewhere, so their range is narrow or up to 64 bits."""
+    """Values are near one or two numbers, so their range is narrow or up to 64 bits wide."""
     bases = data.draw(st.lists(_INTEGERS[dtype], min_size=1, max_size=2))
     values = [base + data.draw(_NEAR) for base in data.draw(st.lists(st.sampled_from(bases), max_size=30))]
     run = count_values(pl.Series(values, dtype=dtype))

@@ -166,7 +166,7 @@ def test_capacity_leaves_the_requested_bins() -> None:
 
 @pytest.mark.parametrize("array", [pa.array([True]), pa.array(["a"]), pa.nulls(2), pa.array([math.nan, math.inf])])
 def test_columns_without_a_histogram(array: pa.Array) -> None:
-    """These are booleans, text, nulls, and columns without a finite number."""
+    """Booleans, text, nulls, and columns without a finite number have no histogram."""
     assert profile_one(array).histogram is None
 
 

@@ -165,7 +165,7 @@ def test_a_column_of_type_null_merges_with_any_type() -> None:
 
 
 def test_widened_columns_merge_within_their_class() -> None:
-    """For example, int8 and int64 have one type class. Different classes cannot be merged."""
+    """Types of one class can be merged, for example int8 and int64. Different classes cannot."""
     narrow, wide = profile_one(pa.array([1], pa.int8())).statistics, profile_one(pa.array([2**40])).statistics
     merged = merge_statistics([narrow, wide])
     assert (merged.type_class, merged.sum, merged.total_bytes) == ("int64", 2**40 + 1, 9)
@@ -239,9 +239,9 @@ def test_distinct_estimates_lie_between_the_greatest_part_and_the_sum(data: st.D
 
 @pytest.mark.parametrize("grouped", [False, True])
 def test_an_estimate_is_not_less_than_the_count_of_a_part(grouped: bool) -> None:
-    """It is also not greater than the sum of the parts' counts.
+    """A merged estimate is also not greater than the sum of the counts.
 
-    The sketch alone errs by a few values in both directions.
+    The sketch alone errs a little in both directions.
     """
     below = above = 0
     for count in range(50, 1500, 58):

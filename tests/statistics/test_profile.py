@@ -184,7 +184,7 @@ def test_long_and_unusual_text_is_profiled() -> None:
     ],
 )
 def test_unprofiled_columns_are_listed_with_a_reason(array: pa.Array, reason: str) -> None:
-    """Their rows have counts, the guarantee `absent`, and the reason."""
+    """Rows of such columns have counts, the guarantee `absent`, and the reason."""
     result = profile_one(array)
     row = result.statistics
     assert (row.value_count, row.null_count) == (len(array) - array.null_count, array.null_count)

@@ -61,7 +61,7 @@ def _uri(result: tuple[Location, str]) -> str:
     ],
 )
 def test_locations_within_the_tables_store_are_read(table: str, recorded: str, opened: str) -> None:
-    """Such a location may have any spelling, and is opened with the options of the table."""
+    """A location in the store of the table may have any spelling, and is opened with the options of the table."""
     location, path = _location_policy(table, storage_options={"aws_region": "x"}).resolve(recorded)
     assert location.full_path(path) == opened
     assert location.options == (("aws_region", "x"),)

@@ -164,7 +164,7 @@ def test_a_damaged_manifest_stops_no_deletion(table: Published, rest: bytes) -> 
 
 @manifests
 def test_an_interrupted_deletion_is_completed(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is completed even if more versions are retained from then on."""
+    """The deletion is completed even if more versions are retained from then on."""
     monkeypatch.setattr(garbage, "GARBAGE_BATCH", 7)
     table.commit(keep=99)
     table.commit(*(f"{i}" for i in range(20)), keep=99)

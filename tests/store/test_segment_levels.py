@@ -93,7 +93,7 @@ def test_no_commit_rewrites_a_large_set(changed: int, bound: int, per_key: int, 
 
 
 def test_a_commit_may_write_a_key_that_is_too_long_to_be_recorded() -> None:
-    """Then no merge step is made, because a step needs the first and the last key of each file."""
+    """After such a commit, no merge step is made, because a step needs the first and the last key of each file."""
     stored = KeysOnly(5_000)
     for number in range(5):
         keys = {*(f"{key:07}" for key in range(number, 5_000, 5)), "9" * (MAX_BOUND + 1)}

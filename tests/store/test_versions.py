@@ -178,7 +178,7 @@ def test_live_fragments_are_counted_without_reading_any(
 
 
 def test_a_read_version_can_be_published_again(versions: VersionStore) -> None:
-    """It is published as the next version, with the same entries."""
+    """A version that was read from the store is published as the next version, with the same entries."""
     versions.publish(version(1))
     versions.publish(replace(versions.read(1), number=2))
     assert versions.latest() == replace(version(1), number=2)

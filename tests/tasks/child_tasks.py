@@ -91,7 +91,7 @@ def count_to(number: int, then: Any = None) -> Iterator[int]:
 
 
 def mark_and_wait(folder: str, number: int) -> Iterator[int]:
-    """Create a file for the task. Task 0 yields one number; the others yield nothing."""
+    """Create a file for the task. Task 0 yields one number, and the others yield nothing."""
     with open(f"{folder}/{number}", "w"):
         pass
     if number == 0:

@@ -43,7 +43,7 @@ def wait_until(condition: Any) -> None:
 
 
 def is_running(process: int) -> bool:
-    """Return whether a process runs; a zombie does not."""
+    """Return whether a process runs. A zombie does not."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):  # The second one: it ended between the opening and the reading.
@@ -122,7 +122,10 @@ def test_tasks_are_abandoned_after_many_crashes(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_exception_arrives_with_its_attributes() -> None:
-    """It has its type, attributes and traceback. One that cannot be pickled arrives as a ValueError with its text."""
+    """An exception has its type, attributes and traceback.
+
+    If it cannot be pickled, a ValueError with its text arrives.
+    """
     with pytest.raises(FileNotFoundError) as caught:
         run_isolated(tasks.raise_missing, "/t/x", "/t/gone")
     assert caught.value.filename == "/t/gone"

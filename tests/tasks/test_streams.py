@@ -46,7 +46,7 @@ def test_a_crash_names_the_file_at_fault(processes: int, threads: int) -> None:
 
 
 def test_a_crash_that_no_file_causes_alone_blames_none(tmp_path: Path) -> None:
-    """For example, two files together may take more memory than there is."""
+    """Two files may crash a child only together, for example if they take more memory than there is."""
     requested = [PathTask(f"/t/{number}", (str(tmp_path / str(number)),)) for number in range(2)]
     with pytest.raises(MetastoreError, match=r"\b2 .*signal 6\b.*/t/0.*/t/1") as raised:
         list(stream_parallel(with_arguments(tasks.crash_together), requested, 1, 2))
