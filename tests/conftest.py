@@ -7,6 +7,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -34,7 +35,19 @@ settings.register_profile("long", settings.get_profile("default"), max_examples=
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
 
 
-LONG_FILES = {"test_docs.py", "test_examples.py", "test_processes.py"}
+_SQLITE_STORAGES = (
+    "event_log.sqlite.sqlite_event_log",
+    "runs.sqlite.sqlite_run_storage",
+    "schedules.sqlite.sqlite_schedule_storage",
+)
+LONG_FILES = {
+    "assets/test_launch.py",
+    "exports/test_hive_target.py",
+    "store/test_processes.py",
+    "test_docs.py",
+    "test_examples.py",
+}
+"""Files that take longest, or that wait for other processes."""
 SLOW_FILES = {
     "assets/test_checks.py",
     "assets/test_launch.py",
@@ -52,6 +65,8 @@ SLOW_FILES = {
     "cli/test_interrupt.py",
     "cli/test_past_versions.py",
     "cli/test_startup.py",
+    "cli/test_startup_dataclasses.py",
+    "cli/test_streams.py",
     "cli/test_terminal.py",
     "demo/test_commits.py",
     "demo/test_demo.py",
@@ -69,6 +84,7 @@ SLOW_FILES = {
     "formats/hudi/test_histories.py",
     "formats/hudi/test_realtables.py",
     "formats/iceberg/test_bounds.py",
+    "formats/iceberg/test_changes.py",
     "formats/iceberg/test_deletes.py",
     "formats/lance/test_table.py",
     "formats/readers/test_calendars.py",
@@ -92,6 +108,7 @@ SLOW_FILES = {
     "pipeline/test_compacted_value_counts.py",
     "pipeline/test_damaged_files.py",
     "pipeline/test_deletes.py",
+    "pipeline/test_deltas.py",
     "pipeline/test_dropped_columns.py",
     "pipeline/test_engine.py",
     "pipeline/test_fingerprint_policies.py",
@@ -104,6 +121,7 @@ SLOW_FILES = {
     "pipeline/test_partition_conditions.py",
     "pipeline/test_profile_tree.py",
     "pipeline/test_shared_files.py",
+    "pipeline/test_small_files.py",
     "pipeline/test_stages.py",
     "pipeline/test_user_defined.py",
     "pipeline/test_values.py",
@@ -124,6 +142,7 @@ SLOW_FILES = {
     "produce/test_value_counts.py",
     "produce/test_versions.py",
     "reads/test_dataset.py",
+    "reads/test_lazy.py",
     "reads/test_read.py",
     "reads/test_realtables.py",
     "report/test_report.py",
@@ -188,12 +207,22 @@ SLOW_FILES = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of slow files, and run long files first, so that no process waits for another at the end."""
-    items.sort(key=lambda item: item.path.name not in LONG_FILES)
+    """Mark the tests of slow files, and run these files first, so that no process waits for another at the end.
+
+    Files with Spark come early and together: Spark ends Python workers that have no task for a minute.
+    """
     tests = REPOSITORY / "tests"
+    names = {item.path: item.path.relative_to(tests).as_posix() for item in items}
+    with_spark = {item.path for item in items if item.get_closest_marker("spark")}
+
+    def order(item: pytest.Item) -> int:
+        ranks = (names[item.path] in LONG_FILES, item.path in with_spark, names[item.path] in SLOW_FILES, True)
+        return ranks.index(True)
+
     for item in items:
-        if item.path.relative_to(tests).as_posix() in SLOW_FILES:
+        if names[item.path] in SLOW_FILES:
             item.add_marker(pytest.mark.slow)
+    items.sort(key=order)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -252,6 +281,29 @@ def _migrations_are_read_once() -> Iterator[None]:
         return read[script_location]
 
     with patch.object(directories, "from_config", once):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _engines_are_created_once() -> Iterator[None]:
+    """Cache the SQLAlchemy engines of Dagster's SQLite files, which hold no connections: Dagster creates one for each
+    query, and each engine compiles its statements.
+    """
+    storages = [module for name in _SQLITE_STORAGES if (module := sys.modules.get(f"dagster._core.storage.{name}"))]
+    engines = dict[tuple[str, str], Any]()
+
+    def cached(create: Any) -> Any:
+        def engine(url: str, **options: Any) -> Any:
+            key = (url, repr(options))
+            if key not in engines:
+                engines[key] = create(url, **options)
+            return engines[key]
+
+        return engine
+
+    with ExitStack() as stack:
+        for module in storages:
+            stack.enter_context(patch.object(module, "create_engine", cached(module.create_engine)))
         yield
 
 

@@ -26,6 +26,8 @@ PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 
 _COMMAND = re.compile(r"""metastore (?:[^'"|<>;&$*?~`\\#]|'[^']*'|"[^"$`\\]*")*(?:#.*)?""")
 """A line that a shell does nothing with but split it into words."""
+_STATEMENT = re.compile(r"(?P<file>cat ?>.* ?<<'?END'?\n(?:.*\n)*?END\n)|.*\n")
+"""A here-document that becomes a file, or a line."""
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +60,22 @@ def test_the_first_pages_are_short() -> None:
 
 
 def run_commands(code: str, folder: Path) -> None:
-    """Run a shell script. If all its lines are `metastore` commands, they run in this process, which saves imports."""
-    lines = code.splitlines()
-    if not all(_COMMAND.fullmatch(line) for line in lines):
-        run_shell(code, folder)
-        return
-    for line in lines:
-        done = run(*shlex.split(line, comments=True)[1:])
-        assert done.exit_code == 0, f"{line}\n{done.output}"
+    """Run a shell script. Its first lines run in this process, which saves imports, as long as they are `metastore`
+    commands or write a file from a here-document.
+    """
+    end = 0
+    for statement in _STATEMENT.finditer(code):
+        line = statement[0].rstrip("\n")
+        if statement["file"]:
+            run_shell(statement[0], folder)
+        elif _COMMAND.fullmatch(line):
+            done = run(*shlex.split(line, comments=True)[1:])
+            assert done.exit_code == 0, f"{line}\n{done.output}"
+        else:
+            break
+        end = statement.end()
+    if code[end:]:
+        run_shell(code[end:], folder)
 
 
 @pytest.mark.spark

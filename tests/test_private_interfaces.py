@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,11 +34,13 @@ ATTRIBUTES = {
 """By module and private attribute of an object of another package: why it is used."""
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    """Yield the path and the syntax tree of each shipped module."""
-    for folder in ("metastore_assets", "resources", "sensors"):
-        for path in sorted((REPOSITORY / folder).rglob("*.py")):
-            yield path.relative_to(REPOSITORY).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Return the syntax tree of each shipped module by its path."""
+    paths = [
+        path for name in ("metastore_assets", "resources", "sensors") for path in (REPOSITORY / name).rglob("*.py")
+    ]
+    return {path.relative_to(REPOSITORY).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
 def is_private(name: str) -> bool:
@@ -109,13 +112,13 @@ def _foreign_names(tree: ast.Module) -> set[str]:
 
 def test_private_imports_are_listed() -> None:
     """A private module of another package is imported by its adapter only."""
-    interfaces = {(path, name) for path, tree in modules() for name in private_imports(tree)}
+    interfaces = {(path, name) for path, tree in modules().items() for name in private_imports(tree)}
     assert interfaces == set(IMPORTS)
 
 
 def test_private_attributes_are_listed() -> None:
     """A private attribute of an object of another package is used by its adapter only."""
-    trees = dict(modules())
+    trees = modules()
     package_names = {name for tree in trees.values() for name in defined_names(tree)}
     interfaces = {(path, name) for path, tree in trees.items() for name in foreign_attributes(tree, package_names)}
     assert interfaces == set(ATTRIBUTES)

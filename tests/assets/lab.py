@@ -41,10 +41,16 @@ tables:
   - {name: sales, uri: ./sales, sensor: {interval: 5}}
   - {name: visits-eu, uri: ./visits, sensor: {interval: 5}}
 """
+NO_COMPUTE_LOGS = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
+"""Steps whose output is not captured: Dagster starts four processes to capture that of one step."""
 SETTINGS = yaml.safe_load((Path(__file__).parents[2] / "dagster.yaml").read_text(encoding="utf-8")) | {
-    "run_launcher": {"module": "dagster._core.launcher.sync_in_memory_run_launcher", "class": "SyncInMemoryRunLauncher"}
+    "run_launcher": {
+        "module": "dagster._core.launcher.sync_in_memory_run_launcher",
+        "class": "SyncInMemoryRunLauncher",
+    },
+    "compute_logs": NO_COMPUTE_LOGS,
 }
-"""Those that are shipped; runs that are taken from the queue are executed in this process."""
+"""Those that are shipped. Runs that are taken from the queue are executed in this process."""
 KINDS = ("frequencies", "histograms", "statistics")
 ReportedEvents = set[tuple[str, str | None]]
 

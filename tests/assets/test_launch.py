@@ -23,7 +23,7 @@ from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from tests.assets.lab import Lab
+from tests.assets.lab import NO_COMPUTE_LOGS, Lab
 
 REPOSITORY = Path(__file__).parents[2]
 DEFINITIONS = "metastore_assets.definitions"
@@ -40,7 +40,8 @@ def backfill_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[La
     """A table of three days without a version, and an instance that starts runs at once, each in its own process."""
     home = tmp_path / "home"
     home.mkdir()
-    (home / "dagster.yaml").write_text(yaml.safe_dump({**AT_ONCE, "telemetry": {"enabled": False}}))
+    settings = {**AT_ONCE, "telemetry": {"enabled": False}, "compute_logs": NO_COMPUTE_LOGS}
+    (home / "dagster.yaml").write_text(yaml.safe_dump(settings))
     (tmp_path / "workspace.yaml").write_text(f"load_from: [{{python_module: {DEFINITIONS}}}]\n")
     (tmp_path / "metastore.yaml").write_text(
         "root: ./metastore\nengine: auto\ntables: [{name: visits-eu, uri: ./visits}]\n"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from dagster import DagsterInstance
 
+from tests.assets.lab import NO_COMPUTE_LOGS
 from tests.emr.emr_setup import EmrSetup, start_emr, with_new_folder
 
 
@@ -23,5 +24,7 @@ def cloud(aws: EmrSetup) -> EmrSetup:
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[DagsterInstance]:
     (tmp_path / "home").mkdir()
-    with DagsterInstance.local_temp(str(tmp_path / "home")) as new_instance:
+    with DagsterInstance.local_temp(
+        str(tmp_path / "home"), overrides={"compute_logs": NO_COMPUTE_LOGS}
+    ) as new_instance:
         yield new_instance

@@ -193,7 +193,7 @@ def _tree(versions: VersionStore) -> Iterator[str]:
             yield from (os.path.join(folder, name) for name in names)
 
 
-def race(store: ObjectStore, publishers: int = 6, rounds: int = 8) -> list[dict[str, Any]]:
+def race(store: ObjectStore, publishers: int = 6, rounds: int = 5) -> list[dict[str, Any]]:
     """In each round, let all publishers publish the same version number at the same time.
 
     Returns a report of each round.
@@ -283,6 +283,7 @@ def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
             except ObjectNotFoundError:
                 if time.monotonic() - started < patience:
                     raise
+            time.sleep(0.02)
         return reads
 
     def expirer() -> list[int]:

@@ -307,6 +307,8 @@ def _compact(folder: Path, since: int) -> None:
                     newest[kind] = action
                 elif kind in ("add", "remove"):
                     newest[content["path"], json.dumps(content.get("deletionVector"))] = action
+    if not newest:
+        return  # A file of zero bytes is one that an interrupted writer left behind: readers ignore it.
     name = f"{versions[0]:020}.{versions[-1]:020}.compacted.json"
     (folder / "_delta_log" / name).write_text("\n".join(map(json.dumps, newest.values())))
     for path in replaced:
