@@ -260,6 +260,17 @@ def test_nothing_is_deleted_if_a_retained_version_cannot_be_read(table: Table) -
     assert set(files("old").paths()) <= table.paths()
 
 
+def test_files_of_a_killed_verification_are_removed(table: Table) -> None:
+    table.publish(1)
+    table.pass_hour()
+    table.publish(2)
+    left = f"verify/{0:032x}/orders/fragments/{1:032x}.states.parquet"
+    table.versions.objects.write(left, b"profile")
+    table.pass_hour()
+    table.expire()
+    assert left not in table.paths()
+
+
 def test_foreign_files_stay(table: Table) -> None:
     """A table in the same folder lost its data files and its log."""
     foreign = {"a.parquet", "_delta_log/00000000000000000000.json", "p=1/part-0.parquet", "data/0-1.parquet"}
