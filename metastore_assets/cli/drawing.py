@@ -90,8 +90,8 @@ def wrap(sentence: str, width: int | None, indentation: int) -> list[str]:
 
 
 def short_snapshot(snapshot: str) -> str:
-    """Return a snapshot's id, shortened to 12 characters if it has more than 20."""
-    return text.make_printable(snapshot if len(snapshot) <= 20 else snapshot[:12])
+    """Return a snapshot's id, shortened to 12 characters if it has more than 20; `–` if there is none."""
+    return text.make_printable(snapshot if len(snapshot) <= 20 else snapshot[:12]) or text.ABSENT
 
 
 def format_time(iso: str | None) -> str:

@@ -26,6 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.cli.commands.refresh import draw_refresh
+from metastore_assets.cli.drawing import short_snapshot
 from metastore_assets.cli.output import GridColumn, Page
 from metastore_assets.report.text import count_cells
 from tests.cli.run_command import PROGRAM, run
@@ -278,6 +279,11 @@ def test_a_plan_names_columns_whose_types_change(capsys: pytest.CaptureFixture[s
     assert "n: null → decimal(10,2)\n" in output
     assert "st: struct, with other fields\n" in output
     assert "d: date32[day] → date64[ms]\n" in output
+
+
+def test_an_iceberg_table_without_snapshots_has_no_snapshot_id() -> None:
+    """The line said "of snapshot  in 1.84 s"."""
+    assert short_snapshot("") == "–"
 
 
 @pytest.mark.parametrize(
