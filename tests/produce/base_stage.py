@@ -26,7 +26,12 @@ def skipping(key: int, rows: Iterator[Any]) -> Iterator[Any]:
 
 
 def base_graph(function: Function = split, **options: Any) -> Graph:
-    """Return a graph of a root with rows (t, x), and a stage whose rows are the values x by key t."""
+    """Return a graph of a root `source` with key k and values (t, x), and a stage `stage` with key t and value x.
+
+    Args:
+        function: The Produce function of the stage. The default makes each value (t, x) of the root a row.
+        **options: More fields of the `StageNode`.
+    """
     return Graph(
         (
             RootNode("source", columns(k="int64"), columns(t="int64", x="string")),
@@ -36,7 +41,7 @@ def base_graph(function: Function = split, **options: Any) -> Graph:
 
 
 class Base(Pair):
-    """A dataflow of one stage with the base content in version 1."""
+    """A dataflow of one stage with the base content in version 1, or without a version if `load` is false."""
 
     def __init__(
         self,
@@ -53,7 +58,7 @@ class Base(Pair):
             self.expect(content=BASE_CONTENT, mappings=BASE_MAPPINGS)
 
     def edit(self, *edits: Edit, **options: Any) -> None:
-        """Publish the next version, which has these edits of the root `source`."""
+        """Publish the next version, which has these edits of the root `source`, and compare it with the oracle."""
         self.advance({"source": edits}, **options)
 
     def expect(self, update: list[Any] | None = None, content: list[Any] | None = None, mappings: Any = None) -> None:
@@ -67,7 +72,7 @@ class Base(Pair):
             assert plain_version.mappings("stage") == mappings
 
     def files(self) -> set[str]:
-        """Return the files of all runs of the stage."""
+        """Return the paths of all runs of the stage."""
         return {path for *_, path in self.plain_version().view.runs("stage")}
 
 

@@ -19,7 +19,10 @@ from tests.produce.random_graphs import Case, Edits, empty_sources, random_case,
 
 @dataclass(frozen=True)
 class Commit:
-    """One update of each root, with the sources' versions."""
+    """One update of each root: `edits` for the oracle, and the same as `tables` for the package.
+
+    `number` counts from 1. It is the version of every source.
+    """
 
     number: int
     edits: Edits
@@ -32,7 +35,7 @@ class Commit:
 
 @dataclass
 class Plan:
-    """Commits, and the oracle's state after each of them. `states[0]` is the empty state before the first commit."""
+    """Commits, and the oracle's state after each; `states[0]` is the empty one. `steps[n]` leads to `states[n + 1]`."""
 
     case: Case
     commits: list[Commit]
@@ -40,7 +43,10 @@ class Plan:
     steps: list[Step]
 
     def publish(self, store: ObjectStore, commit: Commit) -> int:
-        """Publish a commit, trying again if another publisher was first. Returns the newest version."""
+        """Publish a commit, unless the storage has it already. Return the number of the newest version.
+
+        If another publisher was first, the method tries again.
+        """
         while True:
             try:
                 flow = Dataflow(store, self.case.graph.declaration(), settings=self.case.settings)
@@ -61,7 +67,7 @@ class Plan:
 def plan(seed: int, commits: int) -> Plan:
     """Draw a plan of `commits` commits.
 
-    Each updates every root, perhaps with no rows, so it is a version of all sources.
+    Each commit has an update of every root. The update of a root may have no rows.
     """
     case = random_case(seed)
     nodes = case.graph.oracle()

@@ -1,4 +1,4 @@
-"""An object store per test."""
+"""Fixtures of an object store per test, on disk (`store`) and on S3 (`s3_store`)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A description of a graph, from which its declaration and its oracle are built.
 
-Rows are converted to and from Arrow.
+Other functions convert rows between tuples and Arrow tables.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class StageNode:
     descending: tuple[str, ...] = ()
     suppress: bool = False
     batch: bool = False
-    """Whether the stage has a function of batches, which still calls `function` row by row."""
+    """Whether the stage has a function of batches, which calls `function` for each key of a batch."""
     numbered: str | None = None
     """The value column, of type int64, that holds a surrogate key."""
     founded: tuple[str, str] | None = None
@@ -65,7 +65,10 @@ class SumNode:
 
 @dataclass(frozen=True)
 class Founder:
-    """A hook whose results show its arguments: all rows of a target key get a value of the key's first row."""
+    """A hook that sets `column`, in all rows of a target key, to the value of `origin` in the key's first row.
+
+    A key that had rows in the last version retains its value.
+    """
 
     column: str
     origin: str
@@ -97,7 +100,7 @@ class Graph:
         return next(node for node in self.nodes if node.name == name)
 
     def rows(self, name: str) -> tuple[pa.Schema, pa.Schema, tuple[str, ...]]:
-        """Return the key columns, the value columns, and the names of the columns in descending order."""
+        """Return a node's key columns, its value columns, and the names of its key columns in descending order."""
         node = self[name]
         if not isinstance(node, SumNode):
             return node.key, node.value, node.descending
@@ -218,13 +221,13 @@ def _total(type_: pa.DataType) -> pa.DataType:
 
 
 def arrow(schema: pa.Schema, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
-    """Return a table of rows that are tuples of its columns."""
+    """Return a table of rows. Each row is a tuple with one value for each column of the schema."""
     arrays = [pa.array([row[number] for row in rows], field.type) for number, field in enumerate(schema)]
     return pa.table(arrays, schema=schema)
 
 
 def tuples(table: pa.Table, names: Sequence[str]) -> list[Any]:
-    """Return some columns of each row: a plain value for one column, else a tuple."""
+    """Return the named columns of each row: the value of one column, or a tuple of the values of several."""
     rows_ = zip(*(table[name].to_pylist() for name in names), strict=True)
     return [oracle.one(oracle.plain(row)) for row in rows_]
 

@@ -111,7 +111,7 @@ class PlainVersion:
         return groups_
 
     def state(self) -> State:
-        """Return all stages in the form of the oracle."""
+        """Return the content, groups and mappings of all nodes in the form of the oracle."""
         state = State()
         for node in self.graph.nodes:
             state.content[node.name] = self.content(node.name)
@@ -129,7 +129,10 @@ class PlainVersion:
 
 
 class Pair:
-    """A graph in a storage, and its oracle. Every version is compared with it."""
+    """A graph in a storage, and its oracle. Every version that is published here is compared with the oracle.
+
+    With `check`, the package calls Produce functions twice and compares their results.
+    """
 
     def __init__(
         self, store: ObjectStore, graph: Graph, *, settings: Settings | None = None, check: bool = False
@@ -150,12 +153,18 @@ class Pair:
         self.flow = Dataflow(self.store, self.graph.declaration(), settings=settings)
 
     def table(self, root: str, rows: Iterable[Change]) -> pa.Table:
-        """Return an update of a root."""
+        """Return an update of a root with these rows, as an Arrow table."""
         key, value, _ = self.graph.rows(root)
         return changes_table(key, value, rows)
 
     def advance(self, updates: Mapping[str, Sequence[Edit]], *, exact_work: bool = True, **options: Any) -> Step:
-        """Publish a version of edits in the order of keys, and check it. Returns the oracle's step."""
+        """Publish a version with edits, and compare it with the oracle's step, which is returned.
+
+        Args:
+            updates: By root, the edits in the order of their keys.
+            exact_work: Whether to assert that functions are called for changed keys only.
+            **options: Further arguments of `Dataflow.advance`.
+        """
         tables = {root: self.table(root, changes(edits)) for root, edits in updates.items()}
         return self.publish(tables, {root: dict(edits) for root, edits in updates.items()}, exact_work, **options)
 
@@ -166,9 +175,13 @@ class Pair:
         exact_work: bool = True,
         **options: Any,
     ) -> Step:
-        """Publish a version whose updates are given as tables, and check it. Returns the oracle's step.
+        """Publish a version whose updates are tables, and compare it with the oracle's step, which is returned.
 
-        The tables must have the same rows as `edits`.
+        Args:
+            tables: By root, the update for the package.
+            edits: The same updates for the oracle.
+            exact_work: Whether to assert that functions are called for changed keys only.
+            **options: Further arguments of `Dataflow.advance`.
         """
         step = self.expected(edits)
         self.graph.calls.clear()
@@ -192,7 +205,10 @@ class Pair:
         self.number += 1
 
     def check_calls(self, step: Step) -> None:
-        """Assert that functions were called once for each key of the incoming updates, and for no other key."""
+        """Assert that functions were called once for each changed key that still has values, and for no other key.
+
+        With `check`, they may be called more often for a key.
+        """
         for name, keys in step.calls.items():
             called = [oracle.one(call.key) for call in self.graph.calls if call.stage == name]
             assert oracle.ordered(set(called) if self.check else called) == keys, f"calls of {name}"
@@ -201,7 +217,7 @@ class Pair:
         return PlainVersion(self.graph, self.flow, number)
 
     def verify(self, step: Step) -> None:
-        """Assert that the newest version equals the oracle's and satisfies the invariants."""
+        """Assert that content, mappings and updates of the newest version equal the oracle's, and their invariants."""
         plain_version = self.plain_version()
         assert plain_version.number == self.number
         state = self.verify_state(plain_version)
@@ -237,7 +253,7 @@ class Pair:
             assert self.given.setdefault((node.name, number), self.number) == self.number, "ids are never used again"
 
     def verify_state(self, plain_version: PlainVersion | None = None) -> State:
-        """Assert that content and mappings of the newest version equal the oracle's and are sorted."""
+        """Assert that content and mappings of the newest version equal the oracle's. Return the version's state."""
         state = (plain_version or self.plain_version()).state()
         for node in self.graph.nodes:
             assert state.content[node.name] == self.state.content[node.name], f"content of {node.name}"
@@ -250,7 +266,7 @@ class Pair:
         return state
 
     def compact(self, *, full: bool = False) -> bool:
-        """Compact, and assert that content and mappings are unchanged."""
+        """Compact, and assert that content, mappings and updates are unchanged. Return whether any run was merged."""
         number = self.plain_version().number
         followed = [node.name for node in self.graph.nodes if self.graph.is_followed(node.name)]
         updates = {name: self.plain_version().update(name) for name in followed}

@@ -1,6 +1,8 @@
-"""A program that builds and updates a stage in which all rows have one target key.
+"""A program that builds, updates and compacts a stage in which all rows have one target key.
 
-If the last argument is `spread`, each row has a different target key, for comparison.
+python -m tests.produce.hot_key_program FOLDER ROWS KIND
+
+With the KIND `hot`, all rows have one target key. With `spread`, each row has a different one, for comparison.
 """
 
 from __future__ import annotations
@@ -50,10 +52,11 @@ def spread(batch: Batch) -> pa.Table:
 
 
 def main(folder: str, rows: int, kind: str) -> None:
-    """Build and update the stage, and print numbers about it.
+    """Build, update and compact the stage, and print a JSON list about its rows after each step.
 
-    For update and content, after the build and after an update, prints the number of rows, the number of distinct ids,
-    and the sum of amounts. The last line is the peak memory in megabytes.
+    The lists are of: update and content of the build, update and content of the update, compacted content. Each has the
+    number of rows, the sum of amounts, the number of distinct ids (-1 for three or more), and the number of `add` rows.
+    The last line is the growth of the peak memory in MiB.
     """
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     produce = hot if kind == "hot" else spread

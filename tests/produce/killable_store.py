@@ -1,4 +1,4 @@
-"""An object store that raises, or ends its process, at a chosen write, and fails every later call."""
+"""An object store that raises, or ends its process, at a chosen write or deletion. Every later call raises."""
 
 from __future__ import annotations
 
@@ -29,9 +29,14 @@ def exit_at_once() -> None:
 
 
 class KillableStore(ObjectStore):
-    """A store that dies before its n-th write or deletion, or after it if `after`.
+    """A store that dies at one of its changes. A change is an object written, or an object deleted.
 
-    Changes are counted from 0: objects written, Parquet objects, and deletions.
+    Args:
+        uri: The location of the store.
+        fuse: The number of the change, from 0.
+        after: Whether the store dies after the change instead of before it.
+        only: A prefix of paths. Changes of other paths are not counted.
+        die: A function that raises or ends the process.
     """
 
     def __init__(
@@ -96,7 +101,10 @@ class KillableStore(ObjectStore):
 def run_until_killed(
     drawn: Plan, folder: Path, fuse: int, work: Callable[[Dataflow], object], *, after: bool = False, only: str = ""
 ) -> bool:
-    """Do some work on a storage that dies at its change number `fuse`. Return whether it died."""
+    """Do some work on a `KillableStore` in the folder. Return whether the store died.
+
+    `fuse`, `after` and `only` are those of the store, and `drawn` has the graph.
+    """
     store = KillableStore(str(folder), fuse, after=after, only=only)
     flow = Dataflow(store, drawn.case.graph.declaration(), settings=drawn.case.settings)
     try:

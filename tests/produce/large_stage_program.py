@@ -1,4 +1,9 @@
-"""A program that builds and updates a stage of many rows on Spark with limited memory per worker."""
+"""A program that builds, updates and compacts a stage of many rows on Spark with limited memory per worker.
+
+python -m tests.produce.large_stage_program FOLDER ROWS LIMIT
+
+LIMIT is the memory of a Python worker as Spark writes it: `2g`.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +33,7 @@ _BY_GROUP = Rows(pa.schema([("group", pa.int64())]), pa.schema([("amount", pa.in
 def pairs(keys: npt.NDArray[np.int64], rows: int, round_: int) -> pa.RecordBatch:
     """Return a row of an update for each key, with a group and an amount.
 
-    There are `rows / 5` groups. The group of a key also depends on `round_`, so another round moves it.
+    There are `rows / 5` groups. The group of a key also depends on `round_`, so another round changes the key's group.
     """
     groups = (keys * 7_919 + round_ * 13) % (rows // 5)
     amounts = keys % 1_000 + round_
@@ -37,7 +42,7 @@ def pairs(keys: npt.NDArray[np.int64], rows: int, round_: int) -> pa.RecordBatch
 
 
 def all_rows(rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the first update."""
+    """Yield the first update, which has `rows` rows, in batches."""
     for start in range(0, rows, PIECE):
         yield pairs(np.arange(start, min(start + PIECE, rows)), rows, 0)
 
@@ -48,9 +53,15 @@ def by_group(batch: Batch) -> pa.Table:
 
 
 def main(folder: str, rows: int, limit: str) -> None:
-    """Build, update and compact the stage, and print the numbers of its content after each step.
+    """Build, update and compact the stage, and print one JSON object about each step.
 
-    Also prints peak memory.
+    The objects `built`, `updated` and `compacted` have the number of rows of the stage, the sum of their groups and the
+    sum of their amounts. The object `driver` has the peak memory of this process in bytes.
+
+    Args:
+        folder: The folder of the dataflow.
+        rows: The number of rows of the root.
+        limit: The memory of a Python worker (`spark.executor.pyspark.memory`).
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # The limit is on address space, of which allocators reserve a gigabyte or more per thread without using it.
@@ -79,7 +90,7 @@ def _print_json(**values: Any) -> None:
 
 
 def _stored_rows(flow: Dataflow) -> list[int]:
-    """Return rows, sum of groups and sum of amounts, read piece by piece."""
+    """Return the number of rows of the stage, the sum of their groups and the sum of their amounts."""
     totals = [0, 0, 0]
     for batch in flow.version().content_batches("groups"):
         sums = (pc.sum(batch.column(name)).as_py() for name in ("group", "amount"))

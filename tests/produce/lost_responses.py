@@ -1,4 +1,4 @@
-"""A proxy before an S3 server that drops the response to the first put of each manifest."""
+"""A proxy before an S3 server that drops the response to the first put of each manifest (`versions/…`)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from typing import Any
 
 @contextmanager
 def dropped_responses(endpoint: str, lost: list[str]) -> Iterator[str]:
-    """Run a proxy that closes the connection instead of answering the first put of each manifest.
+    """Run a proxy before the server at `endpoint`, and yield the proxy's endpoint.
 
-    Yield its endpoint.
+    The proxy passes the first put of each manifest on, but closes the connection instead of answering. It adds the path
+    of the manifest to `lost`.
     """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def forward(self) -> None:
-            """Send a request to the server. The answer to the first write of each version file is not returned."""
+            """Send a request to the server, and return its answer, except to the first put of each manifest."""
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             behind = http.client.HTTPConnection(endpoint.removeprefix("http://"))
             behind.request(self.command, self.path, body, dict(self.headers))

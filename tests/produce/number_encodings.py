@@ -87,7 +87,10 @@ SIGNED_ENCODING = NumberEncoding("signed", columns(x="int64"), lambda n: n % 50 
 
 @dataclass(frozen=True)
 class Function:
-    """A function over numbers, in the types of its stage. Prints as its name."""
+    """A Produce function that decodes its key and values to numbers, calls `numbers`, and encodes the results.
+
+    It emits at most `MOST` rows. Its text has the name of `numbers` and the names of the encodings.
+    """
 
     numbers: Numbers
     source: NumberEncoding

@@ -145,7 +145,10 @@ def applied(
 
 
 def evaluate(nodes: Sequence[Node], sources: Mapping[str, Groups], previous: State | None = None) -> State:
-    """Return the state of these sources after a previous state. Nodes come after their feeders."""
+    """Return the state of the nodes for these sources. Surrogate keys and founders are retained from `previous`.
+
+    Nodes must come after their feeders.
+    """
     state = State()
     for node in nodes:
         if isinstance(node, Source):
@@ -246,7 +249,10 @@ def plain(values: tuple[Any, ...]) -> Any:
 def advance(
     nodes: Sequence[Node], old: State, new: State, changes: Mapping[str, Mapping[Key, list[Value] | None]]
 ) -> Step:
-    """Return the typed updates between two states, given the changes of the sources."""
+    """Return the step between two states: the update of each node, and the keys for which functions must be called.
+
+    `changes` has, by source, the new rows of each changed key, or None to delete it.
+    """
     step = Step(new)
     for node in nodes:
         before, after = old.groups[node.name], new.groups[node.name]
@@ -268,7 +274,10 @@ def advance(
 
 
 def typed(before: Groups, after: Groups, affected: Sequence[Key], *, suppress: bool = False) -> list[Change]:
-    """Return the rows of an update for affected keys, in the order of the keys."""
+    """Return the rows of an update for affected keys, in the order of the keys.
+
+    With `suppress`, keys whose rows are unchanged are left out.
+    """
     rows: list[Change] = []
     for key in affected:
         old, new = before.get(key, []), after.get(key, [])

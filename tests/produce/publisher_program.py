@@ -1,9 +1,10 @@
-"""A program that publishes the commits of a plan, and may be killed at a chosen write.
+"""A program that publishes the commits of a plan, and may exit at a chosen write.
 
 python -m tests.produce.publisher_program ROOT SEED COMMITS FUSE
 
-Publishes the commits of a plan one after another, concurrently with other publishers, and prints the number of each.
-With a FUSE of n ≥ 0 the process exits at its n-th write without any cleanup, with status 9.
+Prints `ready`, waits for a line on standard input, and publishes the commits one after another, while other publishers
+may do the same. After each, it prints the number of the newest version. With a FUSE of n ≥ 0 the process exits with
+status 9, without any cleanup, at its write or deletion number n, counted from 0.
 """
 
 from __future__ import annotations

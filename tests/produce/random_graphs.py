@@ -27,7 +27,10 @@ from tests.produce.oracle import Change, Groups, Key, Value
 
 @dataclass
 class Case:
-    """A random graph with everything from which its runs are drawn. Its text reproduces a failure."""
+    """A random graph, its settings, its encodings by node (key, value), and the generator of its updates.
+
+    Its text begins with the seed, from which `random_case` draws the same case again.
+    """
 
     seed: int
     graph: Graph
@@ -57,10 +60,11 @@ class Case:
 
 
 def random_case(seed: int) -> Case:
-    """Draw a graph with one to three roots and one to five stages.
+    """Draw a graph with one to three roots and one to five stages or sums. Half of the sums feed another sum.
 
-    A stage has one to three ports of one or two feeders, chosen from all earlier nodes. In some graphs, most stages
-    have surrogate keys; in others, most keep the value of a key's first row; in others, values are of either sign.
+    A stage has one to three ports of one or two feeders, chosen from all earlier nodes with the same encoding of keys.
+    In some graphs, many stages have surrogate keys; in some, many have the value of a key's first row; in some, values
+    are of either sign.
     """
     random = Random(seed)
     # A separate generator, so that the rest of each graph is the same as without ids.
@@ -70,7 +74,7 @@ def random_case(seed: int) -> Case:
     founded, signed = more.random() < 0.25, more.random() < 0.3
 
     def varied(form: NumberEncoding, *, stage: bool) -> NumberEncoding:
-        """Return another encoding in some graphs: with a founder in values of stages, or for values of either sign."""
+        """Return the encoding, or in some graphs another one: with a founder (in stages), or for either sign."""
         if stage and founded and form in VALUE_ENCODINGS and more.random() < 0.7:
             return FOUNDER_ENCODING
         return SIGNED_ENCODING if form is VALUE_ENCODINGS[0] and signed and more.random() < 0.8 else form
@@ -139,7 +143,16 @@ def _stage(
     values: Sequence[NumberEncoding],
     varied: Callable[[NumberEncoding], NumberEncoding],
 ) -> StageNode:
-    """Draw a stage that reads earlier nodes. Add the encodings of its keys and values to `forms`."""
+    """Draw a stage that reads nodes in `forms`, and add the encodings of its keys and values to `forms`.
+
+    Args:
+        random: The generator.
+        name: The name of the stage.
+        forms: The encodings of keys and values of earlier nodes.
+        usual: The encoding that most stages have for their keys.
+        values: The encodings from which that of the values is drawn.
+        varied: A function that may replace the encoding of the values.
+    """
     first = random.choice(list(forms))
     source = forms[first][0]
     fitting = [other for other, (key, _) in forms.items() if key is source]
@@ -170,7 +183,7 @@ def _stage(
 def _sum(
     random: Random, ids: Random, name: str, forms: dict[str, tuple[NumberEncoding, NumberEncoding]], *, signed: bool
 ) -> SumNode:
-    """Draw a sum over one or two earlier nodes of equal encodings."""
+    """Draw a sum over one or two nodes in `forms`, which have equal encodings of keys and values."""
     # Amounts are not null: null cannot be added.
     fitting = [other for other, (_, value) in forms.items() if value is not VALUE_ENCODINGS[1]]
     first = random.choice(fitting or list(forms))
@@ -193,8 +206,9 @@ def _descending(random: Random, form: NumberEncoding) -> tuple[str, ...]:
 
 
 def _settings(random: Random) -> Settings:
-    """Draw settings, mostly so small that a dozen rows need several shards, row groups, batches, spills and
-    compactions.
+    """Draw settings: the default ones, ones with which every version adds runs, or small ones.
+
+    With small settings, a dozen rows need several shards, row groups, batches, spills and compactions.
     """
     kind = random.random()
     if kind < 0.4:
@@ -224,7 +238,7 @@ Edits = dict[str, dict[Key, list[Value] | None]]
 
 
 def random_edits(case: Case) -> Edits:
-    """Draw edits of each root, of which about 35 % are deletes. A root has none with probability 0.3."""
+    """Draw edits of each root, of which about 35 % are deletes. A root is left out with probability 0.3."""
     random, edits = case.random, {}
     for node in case.graph.nodes:
         if not isinstance(node, RootNode) or random.random() < 0.3:
@@ -239,7 +253,7 @@ def random_edits(case: Case) -> Edits:
 
 
 def random_rows(case: Case, root: str, root_edits: dict[Key, list[Value] | None]) -> list[Change]:
-    """Return the edits as sorted rows of an update, labelled `add` or `update` at random."""
+    """Return the edits as sorted rows of an update. Rows that are no deletes are `add` or `update` at random."""
     key, _, descending = case.graph.rows(root)
     flags = [name in descending for name in key.names]
     rows: list[Change] = []

@@ -2,8 +2,9 @@
 
 python -m tests.produce.search_failing_graph PACKAGE GRAPHS
 
-PACKAGE is the folder from which the code under test must have been imported. Prints the first failure and exits with
-status 1, or prints nothing and exits with status 0 if all graphs pass.
+PACKAGE is the folder from which the code under test must have been imported. GRAPHS is the number of graphs to draw,
+with the seeds from 0. Prints the first failure and exits with status 1, or prints nothing and exits with status 0 if
+all graphs pass.
 """
 
 from __future__ import annotations

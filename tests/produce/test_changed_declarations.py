@@ -1,4 +1,7 @@
-"""Changes of a declaration on which stored rows depend are refused, except changed code. Other changes are accepted."""
+"""A changed declaration on which stored rows depend is refused until the node is rebuilt.
+
+Changed code of functions is not noticed, and changes on which no stored row depends are accepted.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +108,7 @@ def flow_of(store: ObjectStore, node: Node) -> Dataflow:
 
 
 def content(flow: Dataflow) -> pa.Table:
-    """Return the content of the stage without its columns of surrogate numbers."""
+    """Return the content of the stage `s` without the columns `id` and `also`, which may hold surrogate keys."""
     table = flow.version().content("s")
     return table.drop_columns([name for name in ("id", "also") if name in table.column_names])
 
@@ -129,7 +132,7 @@ def test_a_changed_declaration_is_refused_until_it_is_rebuilt(store: ObjectStore
 
 
 def test_no_target_key_has_two_ids(store: ObjectStore) -> None:
-    """Rows written after the change would have the id in another column than earlier rows."""
+    """If the column of the id changes, updates are refused until a rebuild. Then all rows have it in the new column."""
     flow = flow_of(store, NUMBERED)
     advance(flow, 2)
     changed = flow_of(store, replace(NUMBERED, preserve=SurrogateKey("also")))

@@ -1,4 +1,7 @@
-"""Invalid declarations, updates and functions are refused by name; nothing is truncated or lost silently."""
+"""Invalid declarations, updates and outputs raise errors that name the stage, root or column.
+
+Nothing is truncated silently. Other tests are about replayed source versions, resets and rebuilds.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ def _rows(type_: pa.DataType) -> Rows:
 
 @pytest.mark.parametrize("full", [False, True])
 def test_a_changed_declaration_is_not_compacted_with(store: ObjectStore, full: bool) -> None:
-    """Otherwise, a compaction would merge runs in a sort order that they do not have."""
+    """`compact` refuses a stage whose sort order changed: it would merge runs in an order that they do not have."""
 
     def declared(descending: tuple[str, ...]) -> Dataflow:
         rows = Rows(columns(t="int64"), columns(x="string"), descending)

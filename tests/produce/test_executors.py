@@ -80,12 +80,12 @@ _SQUARES = Rows(pa.schema([("letter", pa.string())]), pa.schema([("x", pa.int64(
 
 
 def _squared(key: int, left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, tuple[int, None]]]:
-    """Emit every letter of `right` once per letter of `left`. A key may disappear and return in one version."""
+    """Emit a row for each pair of letters of a key's words. The second letter is the target key; x is key - 100."""
     return ((letter, (key - 100, None)) for word in left for _ in word for other in right for letter in other)
 
 
 def _first_value(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
-    """Return for each letter the `x` of its first row."""
+    """Set `first` of each row to the value that its letter already has, or to the row's `x` if the letter is new."""
     return rows.set_column(2, "first", pc.if_else(known, previous["first"], rows["x"]))
 
 
@@ -119,7 +119,7 @@ def _published(location: Path | ObjectStore, runner: TaskRunner) -> Dataflow:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """The content of all versions, computed one task at a time in this process."""
+    """The content, updates and mappings of all versions, computed one task at a time in this process."""
     return _everything(_published(tmp_path_factory.mktemp("plain"), InProcessRunner()))
 
 

@@ -1,4 +1,7 @@
-"""Produce functions that fail or are not deterministic are reported, and so are stages with a changed declaration."""
+"""Errors of Produce functions name the stage, and mostly the key. With `check`, functions must be deterministic.
+
+Stages with a changed declaration are refused, and so are values that Arrow or Python would change.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ ROOT = Root("root", Rows(KEY, VALUE))
 
 
 def flow_of(store: ObjectStore, *, check: bool = False, settings: Settings | None = None, **form: Any) -> Dataflow:
-    """Return a dataflow of a root and one stage."""
+    """Return a dataflow of a root and one stage, which has the fields in `form`."""
     stage = Stage("stage", ports=(("root",),), rows=form.pop("rows", Rows(KEY, VALUE)), **form)
     return Dataflow(store, [ROOT, stage], settings=replace(settings or Settings(), check=check))
 
@@ -280,7 +283,7 @@ _TOO_FINE_OR_FAR = {
 
 @pytest.mark.parametrize("value", _TOO_FINE_OR_FAR.values(), ids=_TOO_FINE_OR_FAR)
 def test_values_out_of_range_of_python_are_never_truncated(store: ObjectStore, value: pa.Array) -> None:
-    """A function of one key refuses such a value. A function of batches passes it on."""
+    """A function of one key cannot read the value, and the error suggests `produce_batch`, which reads it unchanged."""
     rows = Rows(KEY, pa.schema([("x", value.type)]))
     root = Root("root", rows)
     change = pa.table({"_change": ["add"], "k": [1], "x": value})
@@ -317,7 +320,7 @@ _WOULD_CHANGE = {
 
 @pytest.mark.parametrize(("type_", "values"), _WOULD_CHANGE.values(), ids=_WOULD_CHANGE)
 def test_nested_values_that_would_change_are_refused(store: ObjectStore, type_: pa.DataType, values: list[Any]) -> None:
-    """Arrow converts 1.5 in a list of integers to 1, and cuts times to seconds, without an error."""
+    """The error names the key. Arrow converts 1.5 in a list to 1, and cuts times to seconds, without an error."""
 
     def produce(key: int, rows: Iterator[int]) -> Iterator[Any]:
         yield from ((key, value) for value in (values if key == 4 else [None]))

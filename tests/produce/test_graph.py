@@ -1,4 +1,4 @@
-"""Declarations that cannot run are refused before any I/O, with an error that names the stage."""
+"""Invalid declarations are refused before anything is written. Most errors name the node or the column."""
 
 from __future__ import annotations
 
@@ -144,7 +144,9 @@ def test_every_stage_has_ports_and_every_port_a_feeder(ports: Any) -> None:
     ],
 )
 def test_invalid_sums_are_refused(store: ObjectStore, options: dict[str, Any], match: str) -> None:
-    """Sums of floats would be inexact, texts cannot be added, and no two columns may have the same name."""
+    """A sum is refused for missing, reserved or repeated columns, for amounts of floats or text, and without a key or
+    a total. `descending` must be a column of the key, and `least` an integer column.
+    """
     root = Root("root", Rows(KEY, columns(x="int64", f="float64", s="string")))
     with pytest.raises(GraphError, match=match):
         Dataflow(store, [root, SumStage("total", feeders=("root",), **options)])

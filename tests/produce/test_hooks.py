@@ -162,7 +162,7 @@ FOUNDERS = Graph(
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
 def test_the_example_is_a_row_of_the_key(store: ObjectStore, settings: Settings) -> None:
-    """A hook gets a row of each target key: the first row of a new key, or one of the former rows of a known key."""
+    """The founder of a new animal is the owner in its first row. An animal with former rows retains their founder."""
     pair = Pair(store, FOUNDERS, settings=settings)
     pair.advance({"source": FIRST})
     assert pair.plain_version().update("animals") == [

@@ -34,7 +34,10 @@ def anti(key: int, left: Iterator[Any], right: Iterator[Any]) -> Iterator[Any]:
 
 
 class Join(Pair):
-    """A join of two roots with values of different types: texts, and numbers with a text."""
+    """A join of the roots L and R, whose texts are of the types string and large_string.
+
+    In version 1, both roots have the key 1, R has the key 2, and L has the key 3.
+    """
 
     def __init__(self, store: ObjectStore, function: Any, settings: Settings | None = None) -> None:
         key = columns(k="int64")
@@ -49,7 +52,7 @@ class Join(Pair):
         self.advance({"L": [U(1, "A1", "A1b"), U(3, "A3")], "R": [U(1, "B1"), U(2, "B2")]})
 
     def then(self, **edits: Any) -> list[Any]:
-        """Publish a version. Return the update of the join."""
+        """Publish a version with edits of the roots. Return the update of the join."""
         self.advance(edits)
         return self.plain_version().update("join")
 

@@ -1,6 +1,7 @@
-"""After a kill between any two writes, the old version is intact.
+"""After a kill at any write or deletion, the newest version is complete.
 
-Running again gives the same result as without a kill.
+It is the old version, or the new one if its manifest was written. The same call again gives the same result as without
+a kill.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ def prepared(drawn: Plan, folder: Path, commits: int) -> None:
 
 
 def finish(drawn: Plan, pair: Pair, commit: Commit) -> None:
-    """Publish a commit after a kill, and assert that the version is the same as without the kill."""
+    """Publish a commit after a kill, and assert that the version is the same as without the kill.
+
+    Also asserts that the commit is not applied a second time.
+    """
     assert pair.flow.advance(dict(commit.tables), versions=commit.versions) == commit.number
     step = copy.copy(drawn.steps[commit.number - 1])
     pair.previous = drawn.states[commit.number - 1]
@@ -119,9 +123,9 @@ def test_killed_at_every_removal_of_old_files(seed: int, tmp_path: Path) -> None
 
 
 def random_kills(seed: int, folder: Path, commits: int) -> None:
-    """Publish each commit, with kills at random writes, until one attempt is not killed.
+    """Publish each commit, with kills at random writes, until one attempt is not killed. Compare with the oracle.
 
-    Compactions and expiry between the commits are killed as well.
+    Compactions and expiry between the commits may be killed too.
     """
     drawn, random = plan(seed, commits), Random(seed)
     store = ObjectStore(str(folder))

@@ -1,4 +1,4 @@
-"""Reads of a small change: keys are looked up in pieces, for any number of rows, and nothing is read twice."""
+"""Lookups of the stored rows of keys: in pieces of limited size, and each row once. Damaged files raise errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEYS, GROUPS = 600, 40
 
 @pytest.fixture
 def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A list to which each lookup adds the number of rows that it returned."""
+    """A list to which each call of `Dataset.lookup` adds the number of rows that it returned."""
     rows: list[int] = []
     lookup = Dataset.lookup
 
@@ -40,7 +40,10 @@ def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def grouped_pair(store: ObjectStore, settings: Settings) -> Pair:
-    """Return a dataflow with a stage that maps keys to groups, and a sum with the sizes of the groups."""
+    """Return a dataflow with a stage that maps keys to groups, and a sum with the sizes of the groups.
+
+    Version 1 has `KEYS` keys in `GROUPS` groups of equal size.
+    """
     key, value = columns(k="int64"), columns(x="int64")
     stage = StageNode("grouped", (("keys",),), key, value, lambda k, rows: ((k % GROUPS, row) for row in rows))
     sizes = SumNode("sizes", ("grouped",), ("k",), (), "rows")
@@ -76,7 +79,10 @@ def test_previous_rows_are_read_once(store: ObjectStore, looked_up: list[int]) -
 def test_a_view_reads_few_or_many_keys(
     store: ObjectStore, some: Callable[[int], bool], lead: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Keys have two columns. The first is equal in many rows, or in all rows of a row group."""
+    """`groups` returns the rows of exactly the requested keys that exist: of one, a third, all or none of them.
+
+    Keys have two columns. The first is equal in many rows, or in all rows of a row group.
+    """
     monkeypatch.setattr(module, "_MAX_ROWS_TOGETHER", 100)
     key = columns(a=lead, b=value)
     pair = Pair(store, Graph((RootNode("keys", key, columns(x="int64")),)), settings=RUNS)
@@ -94,7 +100,10 @@ def test_a_view_reads_few_or_many_keys(
 
 
 def test_row_groups_have_at_most_the_rows_that_a_file_allows(tmp_path: Path) -> None:
-    """In larger row groups, the index of the keys would not match the row groups, and lookups would miss keys."""
+    """Lookups find keys although `row_group_rows` is greater than 131,072, the most rows of a row group.
+
+    In larger row groups, the index of the keys would not match the row groups, and lookups would miss keys.
+    """
     rows = 300_000
     graph = Graph((RootNode("keys", columns(k="int64"), columns(x="int64")),))
     flow = Dataflow(ObjectStore(str(tmp_path)), graph.declaration(), settings=Settings(row_group_rows=rows))
@@ -104,7 +113,10 @@ def test_row_groups_have_at_most_the_rows_that_a_file_allows(tmp_path: Path) -> 
 
 
 def test_an_index_of_keys_that_does_not_fit_the_row_groups_is_named(tmp_path: Path) -> None:
-    """Earlier releases wrote such files if row groups were large. Instead of missing keys, a lookup names the file."""
+    """A lookup raises an error about the row groups instead of missing keys.
+
+    Earlier releases wrote files whose index does not fit if row groups were large.
+    """
     graph = Graph((RootNode("keys", columns(k="int64"), columns(x="int64")),))
     store = ObjectStore(str(tmp_path))
     flow = Dataflow(store, graph.declaration(), settings=RUNS)
@@ -118,7 +130,7 @@ def test_an_index_of_keys_that_does_not_fit_the_row_groups_is_named(tmp_path: Pa
 
 
 def test_a_damaged_row_group_is_named(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lookup raises the error, although another thread reads the row group in advance."""
+    """A lookup raises an error with the file's path, although another thread reads the row group in advance."""
     pair = grouped_pair(store, RUNS)
     run = next(run for run in pair.flow.version().runs("grouped") if run.dataset == "content")
     path = store.uri(run.path)

@@ -37,5 +37,5 @@ def test_fifty_million_rows_in_two_gigabytes(tmp_path: Path) -> None:
 
 
 def test_less_memory_is_not_enough(tmp_path: Path) -> None:
-    """Otherwise, the test with enough memory would prove nothing."""
+    """Workers with 600 MB fail. Otherwise, the test with two gigabytes would prove nothing."""
     assert _large(tmp_path, "600m").returncode != 0

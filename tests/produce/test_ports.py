@@ -53,7 +53,7 @@ NAMES = names_of_the_page()
 
 
 class Side:
-    """One of two joined roots. Most keys have two rows, and each version changes some at random."""
+    """One of two joined roots, with a value column `letter`. Keys have up to three rows."""
 
     def __init__(self, letter: str, random: Random) -> None:
         self.letter, self.random = letter, random
@@ -172,7 +172,7 @@ def test_a_port_is_read_again_in_the_inner_loop(store: ObjectStore) -> None:
 
 @given(st.integers(0, 2_500), st.integers(0, 40), st.lists(st.integers(-3_000, 3_000), max_size=12), st.data())
 def test_a_port_equals_the_list_of_its_values(count: int, before: int, indexes: list[int], data: st.DataObject) -> None:
-    """This holds for any part of a table, and after any number of values was taken by `next`."""
+    """A port over any part of a table equals the list of its values, also after `next` took some of them."""
     values = list(range(count))
     port = Port(pa.table({"x": pa.array([*range(-before, 0), *values, 99_999], pa.int64())}), before, before + count)
     for index in indexes:

@@ -1,4 +1,7 @@
-"""The property: after every version of a random graph, all content equals an evaluation from scratch."""
+"""The property: every version of a random graph has the content, mappings and updates of the oracle.
+
+The oracle evaluates the graph from scratch, except surrogate keys and founders.
+"""
 
 from __future__ import annotations
 

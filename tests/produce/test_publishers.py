@@ -34,7 +34,10 @@ def _long(start: int, stop: int) -> list[Any]:
 
 
 def check_all(drawn: Plan, store: ObjectStore) -> None:
-    """Assert that every stored version equals the oracle's after as many commits, each applied once."""
+    """Assert that there is one version for each commit, whose content and updates equal the oracle's.
+
+    The newest version is compared completely.
+    """
     documents = Documents(store)
     numbers = [json.loads(documents.read(document))["number"] for document in documents.numbers()]
     assert numbers == sorted(numbers)
@@ -68,7 +71,8 @@ class BarrierStore(ObjectStore):
 def race(drawn: Plan, uri: str, options: Mapping[str, str] = {}, *, counted: bool) -> tuple[list[int], int]:
     """Let two publishers publish one commit at the same time.
 
-    Returns the version number of each, and how often they tried. With `counted`, the versions of sources are given.
+    Returns the two version numbers, sorted, and the number of all attempts to write a manifest. With `counted`, each
+    publisher passes the versions of the sources.
     """
     (commit,) = drawn.commits
     barrier = Barrier(2)
@@ -198,7 +202,7 @@ def two_roots() -> Graph:
 
 
 def test_publishers_of_different_roots_do_not_wait(store: ObjectStore) -> None:
-    """Neither publisher waits for the other, and all edits of both are applied once."""
+    """Both publish at the same time, each for its root. All edits of both are applied once, each in its own version."""
     graph = two_roots()
     barrier = Barrier(2)
 

@@ -1,4 +1,7 @@
-"""Storage in an object store equals storage on disk: every request goes over HTTP to a server in another process."""
+"""Versions in an S3 bucket equal those on disk, and conditional puts decide races of publishers and compactions.
+
+Every request goes over HTTP to a server in another process.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ def drawn(random: Random) -> dict[str, list[Edit]]:
 
 
 def everything(view: Any) -> dict[str, list[pa.Table]]:
-    """Return the tables of a version by stage: content, groups, update, and mappings."""
+    """Return the tables of a version by node: content, groups, update, and for stages the mappings."""
     tables_by_name = {name: [view.content(name), view.groups(name), view.update(name)] for name in NAMES}
     for name in ("paid", "by_shop"):
         tables_by_name[name].append(view.mappings(name))
@@ -219,7 +222,7 @@ def test_expire_retains_files_of_retained_versions(pair: Pair) -> None:
 def test_a_version_is_readable_until_it_is_expired(pair: Pair, s3_options: dict[str, str]) -> None:
     """Later versions and compactions do not affect an open version.
 
-    After its expiry, reads raise an error or use memory.
+    After its expiry, reads raise an error or answer from memory, and the version cannot be opened again.
     """
     pair.advance({"orders": [U(1, ("a", 2)), U(2, ("b", 1))], "prices": [U(1, 3), U(2, 10)]})
     view = pair.plain_version().view

@@ -64,7 +64,7 @@ def test_with_a_count_a_balance_of_zero_differs_from_none(store: ObjectStore, se
 
 
 def test_a_key_stays_while_one_of_its_totals_is_not_zero(store: ObjectStore, settings: Settings) -> None:
-    """A key with two totals stays while one of them is not zero, even if their sum is."""
+    """A key with two totals stays while one of them is not zero, even if they add up to zero."""
     root = RootNode("bookings", BOOKING, columns(account="string", amount="int64", fee=pa.decimal128(9, 2)))
     total = SumNode("balances", ("bookings",), ("account",), ("amount", "fee"), signed=True)
     pair = Pair(store, Graph((root, total)), settings=settings)
@@ -126,7 +126,7 @@ def test_a_negative_count_is_corruption() -> None:
 
 
 def test_stages_after_balances_get_old_and_new_rows(store: ObjectStore, settings: Settings) -> None:
-    """Updates of stages behind balances are correct for any sign. Sums of balances may be signed or not."""
+    """Stages and sums that balances feed are correct for any sign. An unsigned sum refuses a negative balance."""
     by_sign = StageNode(
         "by_sign",
         (("balances",),),

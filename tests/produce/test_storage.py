@@ -95,7 +95,7 @@ def _bytes(table: pa.Table) -> bytes:
 
 
 def _keyed(key: pa.Schema, descending: tuple[str, ...] = ()) -> Graph:
-    """Return a root, a stage with its rows in the same key order, and one with them in the opposite order."""
+    """Return a graph of a root, a stage with the root's rows in the same key order, and one in the opposite order."""
     value = columns(x="string")
     other = tuple(name for name in key.names if name not in descending)
     return Graph(

@@ -142,7 +142,7 @@ def test_totals_of_narrow_integers_are_wide(store: ObjectStore, kind: str) -> No
 
 
 def test_sums_of_sums_and_stages_behind_sums(store: ObjectStore, settings: Settings) -> None:
-    """Counts per file are summed by value. The values are then counted by their sum, and totalled."""
+    """Counts per file are summed by value. A second sum counts the values of each total, and a stage orders them."""
     graph = Graph(
         (
             RootNode("files", FILE, ROW),
@@ -170,7 +170,10 @@ def test_sums_of_sums_and_stages_behind_sums(store: ObjectStore, settings: Setti
 
 
 def test_small_sums_without_updates_are_recomputed(store: ObjectStore, settings: Settings) -> None:
-    """Sums have keys of their own or those of their feeder, and one or two feeders, of which one may be unchanged."""
+    """Sums that feed no node equal the oracle's after every version.
+
+    They have the key of their feeders or another one, and one or two feeders, of which one may be unchanged.
+    """
     two = ("v",), ("n", "m")
     row = columns(v="string", n="int64", m="int64")
     graph = Graph(

@@ -139,7 +139,7 @@ def test_an_update_of_a_stage_is_refused(pair: Pair) -> None:
     [({"a": {"B": 1}}, "value.a.b"), ({"a": {}, "list": [{}]}, "value.a.b"), ({"list": [{}]}, "value.a")],
 )
 def test_a_missing_field_of_a_struct_is_refused(store: ObjectStore, value: dict[str, Any], path: str) -> None:
-    """Arrow's cast would make the field null, also if only the case of its name differs."""
+    """The error has the field's path. Arrow's cast would make it null, even if only the case of a name differs."""
     inner = pa.struct([("b", pa.int64())])
     declared = pa.schema([("value", pa.struct([("a", inner), ("list", pa.list_(inner))]))])
     flow = Dataflow(store, [Root("root", Rows(pa.schema([("key", pa.int64())]), declared))])

@@ -39,7 +39,7 @@ CHOICES = {"default": Settings(), "small": SMALL, "runs": RUNS}
 
 @pytest.mark.parametrize("kind", ORDERED)
 def test_value_counts_of_every_type_class_are_exact(store: ObjectStore, kind: str) -> None:
-    """Keys of any type keep their values and their order."""
+    """Counts, updates and ranks equal those of the model, in the order of the values of any type class."""
     random, lists = Random(kind), TableValueCounts(store, kind, RUNS)
     for _ in range(2):
         lists.step(*random_change(kind, lists.counts, random), random)
@@ -68,7 +68,7 @@ def test_many_histories_of_value_counts_are_exact(
 def _history(folder: Path, kind: str, choice: str, seed: int, steps: int) -> None:
     """Take random steps, and check all stages, updates and ranks after each of them.
 
-    Some steps load stages instead of updating them, with equal content.
+    Before some steps, the state is compacted, or replaced by one that is loaded with equal content.
     """
     random, lists = Random(seed), TableValueCounts(ObjectStore(str(folder)), kind, CHOICES[choice])
     for _ in range(steps):
@@ -84,7 +84,10 @@ def _history(folder: Path, kind: str, choice: str, seed: int, steps: int) -> Non
 
 
 def _load(lists: TableValueCounts, random: Random) -> None:
-    """Replace the state by one whose values, and perhaps frequencies, are loaded in several pieces."""
+    """Replace the state by one whose values, and perhaps frequencies, are loaded in several pieces.
+
+    Asserts that all stages are reset, and that their updates have all rows.
+    """
     rows = sorted((column, value, count) for (column, value), count in lists.counts.items())
     cut = random.randint(0, len(rows))
     loader = lists.flow.loader("values")

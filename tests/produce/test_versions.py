@@ -68,7 +68,10 @@ def test_expired_versions_are_deleted_with_their_files(store: ObjectStore) -> No
 def test_a_version_is_published_even_if_temporary_files_cannot_be_deleted(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise, a caller that repeats the update would count its rows twice."""
+    """`advance` returns the version's number, and a later expiry deletes the files.
+
+    If it raised an error, the caller would repeat the update and count its rows twice.
+    """
 
     def refuse(self: ObjectStore, paths: list[str]) -> None:
         if paths:
@@ -111,7 +114,7 @@ def test_unreferenced_files_are_deleted_after_the_grace(store: ObjectStore) -> N
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
 def test_a_version_writes_only_files_that_it_references(store: ObjectStore, settings: Settings) -> None:
-    """Temporary files of tasks are removed at once. Only replaced files stay until they expire."""
+    """After the first version, an expiry finds no file to delete: temporary files of tasks are removed at once."""
     base = Base(store, settings=settings, load=False)
     base.edit(*(U(key, *((key * n % 7, f"{n}") for n in range(4))) for key in range(20)))
     files = {info.path for info in store.list("data")}
@@ -142,7 +145,7 @@ def test_a_lost_file_is_not_reported_as_an_expired_version(store: ObjectStore) -
 
 
 class Raced(ObjectStore):
-    """A store that expires all versions except the newest one when a version is first read."""
+    """A store in which another process expires all versions except the newest one just before version 1 is read."""
 
     def read(self, path: str) -> bytes:
         if path == "versions/1.json":

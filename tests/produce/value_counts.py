@@ -1,6 +1,7 @@
-"""Value counts as a dataflow, like those of a table's columns, with a model of them, a `Counter`.
+"""A dataflow of value counts like that of a table's columns, and a model of the same counts, a `Counter`.
 
-Tests describe values by numbers: the number of a value is its position in the sorted values of its type class.
+Tests describe values by numbers: the number of a value is its position in `ORDERED[kind]`, the sorted values of its
+type class.
 """
 
 from __future__ import annotations
@@ -205,7 +206,7 @@ class TableValueCounts:
 
 
 def random_change(kind: str, counts: Amounts, random: Random, columns: int = 3) -> tuple[Amounts, Amounts]:
-    """Draw added and removed amounts. No more is removed than exists."""
+    """Draw added and removed amounts. No more is removed than `counts` and the added amounts have together."""
     added: Amounts = Counter()
     for _ in range(random.randint(0, 8)):
         added[random.randrange(columns), random.randrange(len(ORDERED[kind]))] += random.randint(1, 3)
