@@ -1,4 +1,4 @@
-"""Assertions that compare all answers about a table and its partitions with DuckDB's results over the live rows."""
+"""Assertions that compare answers about a table and some of its partitions with DuckDB's results over the live rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LONG = 4096
 
 @dataclass
 class Leaf:
-    """A leaf column, perhaps nested, as an SQL query for its values in the rows."""
+    """A column or a nested field, with an SQL query for its values in the rows."""
 
     path: str
     type: pa.DataType
@@ -64,7 +64,7 @@ class Leaf:
 
     @property
     def finite(self) -> list[Any]:
-        """Return the values except NaN, ascending."""
+        """Return the distinct values except NaN, ascending."""
         return sorted(value for value in self.counts if value != "nan")
 
 
@@ -100,7 +100,14 @@ def leaves_of(live: pa.Table) -> Iterator[list[Leaf]]:
 
 
 def assert_answers(lookup: Table, live: pa.Table, config: MetastoreConfig, draw: random.Random) -> None:
-    """Compare the answers for the table and some partitions, and the files of compacted value counts."""
+    """Compare the answers for the table and some partitions, and the files of compacted value counts if there are any.
+
+    Args:
+        lookup: The newest version.
+        live: The rows of its snapshot.
+        config: A configuration with only this table.
+        draw: A generator, which chooses the partitions, and the columns whose ranks are compared.
+    """
     assert lookup.count().value == len(live)
     rows = {row.column: row for row in lookup.statistics()}
     with leaves_of(live) as leaves:
@@ -128,7 +135,10 @@ def _of_partition(key: str) -> str:
 
 
 def assert_changes(before: Table, was: pa.Table, after: Table, live: pa.Table) -> None:
-    """Compare the changed values between two versions of the table, if they are known, with those of the rows."""
+    """Compare the values that changed between two versions, in columns for which they are known, with the rows.
+
+    `was` has the rows of the version `before`, and `live` those of the version `after`.
+    """
     first, last = _counts(was), _counts(live)
     names = {row.field_id: row.column for row in before.statistics()}
     changes = after.changes(before.version.number).columns
@@ -179,7 +189,7 @@ def assert_column(lookup: Table, row: ColumnStatistics, leaf: Leaf, table: Table
 
 
 def assert_bounds(row: ColumnStatistics, leaf: Leaf, location: Any) -> None:
-    """Compare minimum, maximum, sum and lengths of a column with those of its values. Long texts have cut bounds."""
+    """Compare minimum, maximum, sum and lengths of a column with those of its values. Long texts may be truncated."""
     values, counts = leaf.finite, leaf.counts
     least, greatest = (values[0], values[-1]) if values else (None, None)
     if isinstance(greatest, str) and max(map(len, values)) > _LONG // 2:
@@ -211,7 +221,10 @@ def assert_bounds(row: ColumnStatistics, leaf: Leaf, location: Any) -> None:
 def assert_value_counts(
     lookup: Table, row: ColumnStatistics, leaf: Leaf, least: int, most: int | None, partition: str | None
 ) -> None:
-    """Compare the most frequent values, or all if all are stored, and what is derived from value counts."""
+    """Compare the stored values with their frequencies, and the numbers of distinct, duplicate and single values.
+
+    Values with a frequency below `least` are not stored, and at most `most` values are (None: no limit).
+    """
     location = (partition, leaf.path)
     expected = {value: count for value, count in leaf.counts.items() if count >= least}
     listed = [(nan_as_text(part.as_py()), count) for part, count in lookup.top(row.column, 10**6, partition=partition)]
@@ -228,7 +241,7 @@ def assert_value_counts(
 
 
 def assert_bins(lookup: Table, row: ColumnStatistics, leaf: Leaf, policy: str | int, partition: str | None) -> None:
-    """Assert that every bin has the count of its values, and that there are at most as many bins as configured."""
+    """Assert that every bin has the count of its values, and that there are no more bins than the capacity."""
     values = leaf.finite
     if policy == "off" or not values or isinstance(values[0], bool | str | bytes):
         return
@@ -253,7 +266,7 @@ def _physical(value: Any) -> Fraction:
 
 
 def assert_custom_statistics(row: ColumnStatistics, leaf: Leaf, location: Any) -> None:
-    """Compare the statistics that the package ships, computed from the values by their descriptions."""
+    """Compare the shipped user-defined statistics with numbers that this module computes from the values."""
     texts = pa.types.is_string(leaf.type)
     for name, part in row.user_defined.items():
         result = part.value.as_py()

@@ -1,4 +1,4 @@
-"""Avro files whose header claims, or whose blocks decompress to, far more than the file contains."""
+"""Avro files that claim or decompress to far more than they contain, or whose schema is too deep or too wide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoders for bombs: small compressed data that decompress to gigabytes, and Avro files with any header."""
+"""Encoders for bombs: small data that decompress to 870 MB or claim 4 GB, and Avro files with any schema and sizes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ PACKED: Mapping[str, Callable[[], bytes]] = {
 
 
 def avro(schema: Any, rows: int, data: bytes, codec: str = "null", size: int | None = None) -> bytes:
-    """Return an Avro file of one block. Its header claims `rows` rows and `size` bytes, which need not be true."""
+    """Return an Avro file of one block with `data`. The block claims `rows` rows and `size` bytes, true or not.
+
+    Without `size`, it claims the length of `data`.
+    """
     items = {"avro.schema": json.dumps(schema).encode(), "avro.codec": codec.encode()}
     head = b"".join(text(key.encode()) + text(value) for key, value in items.items())
     block = long(rows) + long(len(data) if size is None else size) + data + _SYNC

@@ -106,7 +106,7 @@ def _json_locations(value: Any) -> Iterator[tuple[Any, Any]]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of reading a table: a digest of its rows, the message of a refusal, or an unexpected error."""
+    """The result of reading a table: a digest of its rows, a refusal, an unexpected error, or the end of the reader."""
 
     rows: str | None = None
     refused: str | None = None
@@ -186,7 +186,7 @@ class Reader:
 
 @contextmanager
 def changed(path: Path, change: Callable[[bytes], bytes]) -> Iterator[None]:
-    """Replace the content of a file during the block."""
+    """During the block, the file has the content that `change` returns for its content."""
     before = path.read_bytes()
     path.write_bytes(change(before))
     try:

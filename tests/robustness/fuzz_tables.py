@@ -139,7 +139,13 @@ def _packed_metadata(folder: Path) -> None:
 
 
 def _files(name: str, write: Callable[[Path, pa.Table], object], rows: pa.Table = RICH) -> Callable[[Path], None]:
-    """Return a writer of a folder of two files."""
+    """Return a writer of a folder of two files, each with 20 of the rows.
+
+    Args:
+        name: The name of the files, with `{}` for their number.
+        write: A function that writes one file.
+        rows: The rows of both files.
+    """
 
     def write_all(folder: Path) -> None:
         folder.mkdir()

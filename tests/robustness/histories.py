@@ -257,7 +257,7 @@ def condition(ids: Collection[int]) -> str:
 
 
 def shuffled(history: History, length: int) -> list[str]:
-    """Return `length` random steps. No step is repeated before each has occurred once."""
+    """Return `length` random steps. They begin with those of `history.steps` in random order."""
     once = list(history.steps)
     history.draw.shuffle(once)
     return (once + [history.draw.choice(once) for _ in range(length)])[:length]

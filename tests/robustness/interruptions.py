@@ -37,9 +37,10 @@ def at_change(root: Path, number: int, action: Callable[[], object]) -> Iterator
 
 @contextmanager
 def killed_at(root: Path, number: int) -> Iterator[list[bool]]:
-    """Fail every change below a folder from change number `number` (from 0) on, as if the process was killed.
+    """Raise `KilledError` at change number `number` (from 0) of the files below a folder, as if the process was killed.
 
-    Exception handlers cannot change files either. The yielded list is empty until the first change has failed.
+    Every later change of any file fails too, so that exception handlers cannot change files. The yielded list is empty
+    until the first change has failed. The block may end before that.
     """
     dead: list[bool] = []
 

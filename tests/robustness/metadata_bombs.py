@@ -25,7 +25,11 @@ def _iceberg(folder: Path, version: int = 2) -> IcebergWriter:
 
 
 def _iceberg_metadata(change: Callable[[dict[str, Any]], Any], packed: bool = False) -> Callable[[Path], None]:
-    """Return a writer of a table with changed metadata: `change` returns a text, or modifies the document in place."""
+    """Return a writer of a table with changed metadata.
+
+    `change` returns the new content of the metadata file, or modifies the document in place and returns None. With
+    `packed`, the content is compressed by gzip.
+    """
 
     def write(folder: Path) -> None:
         _iceberg(folder)
@@ -100,7 +104,7 @@ def _list_of_itself(folder: Path) -> None:
 
 
 def _runs(containers: int) -> bytes:
-    """Return a deletion vector of full containers, in which 8 bytes stand for 65,536 deleted rows."""
+    """Return a deletion vector of full containers, in which 14 bytes stand for 65,536 deleted rows."""
     flags = b"\xff" * ((containers + 7) // 8)
     heads = b"".join(struct.pack("<HH", key, 65_535) for key in range(containers))
     offsets = bytes(4 * containers) if containers >= 4 else b""

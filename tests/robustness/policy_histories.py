@@ -44,13 +44,13 @@ _CHANGES = 30
 
 
 class Policies(History):
-    """A table whose policies change, too. At random, value counts are compacted and old versions removed."""
+    """A table whose policies change, too. Some steps compact its value counts, expire old versions, or purge files."""
 
     policy_steps: ClassVar = ("policy", "compact_lists", "expire", "purge")
     kinds: ClassVar = ALL_KINDS
 
     def append(self, count: int | None = None) -> None:
-        """Append `3 * count` rows, or a few rows so that value counts are updated and not computed from scratch."""
+        """Append `3 * count` rows, or without a count a few: then value counts are updated and not rebuilt."""
         super().append(self.draw.randrange(1, 12) if count is None else 3 * count)
 
     def config(self) -> MetastoreConfig:

@@ -42,7 +42,7 @@ def versions(config: MetastoreConfig) -> VersionStore:
 
 
 def refreshed(config: MetastoreConfig, spark: SparkSession, **how: Any) -> RefreshResult:
-    """Refresh the only table."""
+    """Refresh the only table. `how` has further arguments of `refresh`."""
     return refresh(config, config.tables[0], lambda: spark, **how)
 
 

@@ -52,7 +52,7 @@ class Drivers:
             self._environment["PYSPARK_GATEWAY_SECRET"] = parameters.auth_token
 
     def refresh(self, config: MetastoreConfig, *options: str, kill: str | None = None, nth: int = 1) -> Outcome:
-        """Refresh the only table of a configuration.
+        """Refresh the only table of a configuration in a process, with options of `refresh_program`.
 
         With `kill`, the process is killed when it reaches this step the nth time.
         """
@@ -60,9 +60,12 @@ class Drivers:
         return outcome
 
     def together(self, configs: list[MetastoreConfig], *options: str, **rules: Any) -> list[Outcome]:
-        """Start a refresh process for each configuration at the same time, with the same rules.
+        """Start a refresh process for each configuration at the same time, and return their outcomes.
 
-        Return their outcomes.
+        Args:
+            configs: Configurations with one table each.
+            *options: Options of `refresh_program`.
+            **rules: Rules for the module `hooks`, which apply to all processes. `kill` kills the first one.
         """
         log = self._folder / "log"
         log.unlink(missing_ok=True)

@@ -133,9 +133,9 @@ def test_a_folder_without_data_files_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_files_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
-    """A table whose folder has no files is not reported as up to date.
+    """A refresh of a table whose files are gone is an error that names the last version, which stays readable.
 
-    The last version stays readable, and the table's files may come back.
+    When the files are back, the last version is up to date again.
     """
     lake = Lake(tmp_path)
     file = lake.append(0)
@@ -184,7 +184,7 @@ def test_a_column_that_no_file_has_is_all_null(spark: SparkSession, tmp_path: Pa
 
 
 def test_a_policy_for_an_unknown_column_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
-    """After an error about a misspelled name, the last version stays. The message lists the existing columns."""
+    """The message names the policy's path and the similar column `price`. The last version stays."""
     lake = Lake(tmp_path)
     lake.append(0)
     refreshed(lake.config(), spark)
@@ -261,7 +261,7 @@ STRANGE = ["a/b", "50%", "x,y", "k=v", "two\nlines", "🦊", " ", "..", "...", "
 
 @pytest.mark.long
 def test_strange_partition_values_of_a_delta_table_are_unchanged(spark: SparkSession, tmp_path: Path) -> None:
-    """Every value is unchanged after refresh and lookup; null and empty values are as Delta defines them."""
+    """Every value, including null, is unchanged after refresh and lookup, and in the report of a deleted partition."""
     lake = Lake(tmp_path)
     values = [*STRANGE, None]
     for number in range(2):
@@ -276,7 +276,7 @@ def test_strange_partition_values_of_a_delta_table_are_unchanged(spark: SparkSes
 
 
 def test_an_empty_partition_value_of_a_delta_table_is_null(spark: SparkSession, tmp_path: Path) -> None:
-    """The protocol defines this. If a writer distinguishes empty values and nulls, their folders are one partition."""
+    """The protocol defines this. Partitions and the number of nulls equal those of the rows that deltalake reads."""
     lake = Lake(tmp_path)
     table = pa.table({"p": pa.array(["", "x"], pa.string()), "n": [1, 2]})
     write_deltalake(str(lake.uri), table, partition_by=["p"])
@@ -342,7 +342,7 @@ def test_a_damaged_delta_log_is_an_error(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_a_recreated_delta_table_has_its_own_statistics(spark: SparkSession, tmp_path: Path) -> None:
-    """The new table has the same version number, but its own statistics."""
+    """The new table has the same Delta version 0, but a refresh publishes a version with the statistics of its rows."""
     lake = Lake(tmp_path)
     write_deltalake(str(lake.uri), pa.table({"a": [1, 2, 3]}))
     refreshed(lake.config(), spark)

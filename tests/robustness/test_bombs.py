@@ -27,7 +27,7 @@ def reader() -> Iterator[Reader]:
     "name", [pytest.param(name, marks=[pytest.mark.long] if name in SLOW else []) for name in BOMBS]
 )
 def test_declared_sizes_are_limited(reader: Reader, tmp_path: Path, name: str) -> None:
-    """Bombs take neither much memory nor much time."""
+    """Each bomb is refused within a minute, with less than 900 MiB of memory and an error that matches its pattern."""
     write, pattern = BOMBS[name]
     write(tmp_path / "t")
     outcome = reader.read(TableConfig(name="t", uri=str(tmp_path / "t")))

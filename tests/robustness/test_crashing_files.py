@@ -69,7 +69,7 @@ def snapshot_of(folder: Path) -> Snapshot:
 @pytest.mark.long
 @pytest.mark.spark
 def test_crashing_files_among_others_are_named(spark: SparkSession, tmp_path: Path) -> None:
-    """Each crashing file is named together with how its process ended.
+    """The error names each of these files and how its process ended.
 
     The previous version stays, and no other file is read twice.
     """
@@ -169,7 +169,7 @@ def test_a_table_of_only_crashing_files_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", KILLERS)
 def test_bounds_of_a_file_that_crashes_its_reader_are_unknown(tmp_path: Path, name: str) -> None:
-    """Bounds of the other files are known."""
+    """The null count of the other file is known. `negative-lengths.orc` has an intact footer, so it may have bounds."""
     (tmp_path / f"killer{Path(name).suffix}").write_bytes(KILLERS[name]())
     column_ = {"flipped-repetition.parquet": "s"}.get(name, "id")
     table = pa.table({"id": pa.array([1, 2], pa.int64()), "s": ["a", "b"]})
@@ -189,7 +189,7 @@ def test_bounds_of_a_file_that_crashes_its_reader_are_unknown(tmp_path: Path, na
 
 @pytest.mark.parametrize("kind", ["position", "equality"])
 def test_a_delete_file_is_named_and_not_the_data_file(tmp_path: Path, kind: str) -> None:
-    """If reading a delete file crashes, a user must know that this file is damaged, and not the data file."""
+    """If reading a delete file crashes, the error names this file, so that nobody repairs the data file."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     data = writer.data(pa.table({"id": pa.array(range(ROWS), pa.int64())}))
     writer.commit(data)
@@ -243,7 +243,10 @@ def test_a_checkpoint_that_crashes_its_reader_is_named(tmp_path: Path, checkpoin
 
 @dataclass(frozen=True)
 class Kills:
-    """A source that kills its process the first `times` times that it is opened, and then opens the file."""
+    """A source that kills its process the first `times` times that it is opened, and then opens the file.
+
+    It counts these times by the files that it creates in the folder `started_files`.
+    """
 
     source: FragmentSource
     started_files: str

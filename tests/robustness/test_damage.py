@@ -49,7 +49,7 @@ DAMAGES: list[Callable[[Path], None]] = [cut, garble, empty, remove]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A table with two published versions and a commit after them."""
+    """A table with two published versions and a commit after them. `after` has what a refresh from scratch stores."""
 
     lake: Lake
     after: dict[str, Any]
@@ -68,10 +68,15 @@ def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 def profile_file(level: str, kind: str) -> Callable[[Lake], Path]:
-    """Return a function that returns the path of a profile that the next refresh must read."""
+    """Return a function that returns the path of a profile file of a table.
+
+    Args:
+        level: "table", "partition" or "fragment".
+        kind: The kind of file: "statistics", "histograms", "frequencies" or "states".
+    """
 
     def find(lake: Lake) -> Path:
-        """Return the path of a stored file of one kind: of the table, of a partition, or of a fragment."""
+        """Return the path of the file in the newest version."""
         store = versions(lake.config())
         version = store.latest()
         assert version is not None
@@ -178,7 +183,10 @@ def test_a_damaged_file_is_named_and_a_full_refresh_rebuilds(
 def test_damaged_nodes_are_named_and_a_full_refresh_rebuilds(
     spark: SparkSession, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    """The partition has eight fragments, so its merge tree has nodes, whose entries are damaged."""
+    """The error names the damaged file with the entries of merge nodes.
+
+    A partition has merge nodes from seven fragments on, and this one has eight.
+    """
     lake = Lake(tmp_path)
     for _ in range(8):
         lake.append(0)

@@ -53,7 +53,7 @@ def tables(reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> Tables:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_mutated_file_gives_the_rows_or_an_error(tables: Tables, reader: Reader, name: str) -> None:
-    """A few mutations of each kind are tried."""
+    """Two mutations of the target's files are tried, and only the rows are read."""
     _check(tables, reader, name, range(_FEW), profiled=0)
 
 
@@ -64,7 +64,10 @@ def test_many_mutations_of_a_file_give_the_rows_or_an_error(tables: Tables, read
 
 
 def _check(tables: Tables, reader: Reader, name: str, seeds: range, profiled: int) -> None:
-    """For each seed, change a random file and read the table. Assert that the outcome of no read is wrong."""
+    """For each seed, change a random file of a target and read the table. Assert that no outcome is wrong.
+
+    With `profiled` of n > 0, the table is also profiled for every n-th seed.
+    """
     target = TARGETS[name]
     config, truth = tables(target.table)
     folder = Path(config.uri)

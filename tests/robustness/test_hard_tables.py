@@ -1,4 +1,7 @@
-"""Difficult tables have many columns or partitions, long or near-unique values, strange names, or empty files."""
+"""Statistics are right for difficult tables.
+
+They have many columns or partitions, long or near-unique values, strange names, empty files, or no rows any more.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ pytestmark = pytest.mark.spark
 
 
 def lake_of_files(folder: Path, **files: pa.Table) -> Lake:
-    """Write a table of plain files with the given names."""
+    """Write a table of Parquet files with these names and rows. Return the table."""
     lake = Lake(folder)
     for name, table in files.items():
         add(lake, name, table)
@@ -131,7 +134,7 @@ def test_many_columns(spark: SparkSession, tmp_path: Path, columns: int) -> None
 
 @pytest.mark.parametrize("count", [20, *(pytest.param(count, marks=pytest.mark.long) for count in (70, 2000))])
 def test_many_partitions(spark: SparkSession, tmp_path: Path, count: int) -> None:
-    """A commit to two of many partitions merges these two, and the nodes above them."""
+    """A commit to two of many partitions changes only these two, and the statistics of the table are right."""
     lake = Lake(tmp_path)
     for partition in range(count):
         folder = lake.uri / f"part={partition}"

@@ -41,7 +41,7 @@ def _histories(length: int, seeds: range, kinds: list[type[History]]) -> list[ob
 def test_statistics_are_correct_after_any_history(
     spark: SparkSession, tmp_path: Path, kind: type[History], seed: int, length: int
 ) -> None:
-    """The last version equals one from scratch that runs completely on Spark."""
+    """Every version has DuckDB's statistics. The last one equals one from scratch that runs completely on Spark."""
     history = _follow(kind, seed, length, tmp_path, spark)
     with everything_on_spark():
         assert_equals_scratch(history.config(), spark, tmp_path)
@@ -52,16 +52,17 @@ def test_statistics_are_correct_after_any_history(
 def test_statistics_are_correct_after_any_long_history(
     spark: SparkSession, tmp_path: Path, kind: type[History], seed: int, length: int
 ) -> None:
-    """Every version equals one from scratch."""
+    """Every version has DuckDB's statistics, and equals one from scratch that runs completely on Spark."""
     _follow(kind, seed, length, tmp_path, spark, always=True)
 
 
 def _follow(
     kind: type[History], seed: int, length: int, folder: Path, spark: SparkSession, always: bool = False
 ) -> History:
-    """Take the steps of a history. After each, refresh and compare, sometimes without the format's difference.
+    """Take random steps of a history, and return it. After each, refresh, and compare with DuckDB.
 
-    A fragment that was profiled before is read again only if types changed. Returns the history.
+    Some refreshes compare all fragments. A fragment that was profiled before is read again only if types changed. With
+    `always`, every version is also compared with one from scratch on Spark.
     """
     history = kind(folder, seed)
     config = history.config()

@@ -103,7 +103,10 @@ class DeltaMerged:
 
 
 class IcebergMerged:
-    """An Iceberg table in which each commit is a delete by key and an append, in one transaction of pyiceberg."""
+    """An Iceberg table in which a commit is a delete by key and an append, in one transaction of pyiceberg.
+
+    Every tenth commit, and one of more than half of the rows, overwrites the table.
+    """
 
     def __init__(self, uri: Path, revisions: Revisions) -> None:
         self.revisions = revisions

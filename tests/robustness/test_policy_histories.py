@@ -1,8 +1,8 @@
-"""Thousands of short histories of tables and policies check value counts, ranks, bins and user-defined statistics.
+"""A thousand short histories of tables and policies check value counts, ranks, bins and user-defined statistics.
 
-Columns are of many kinds. Refreshes are killed between any two writes, and others publish at the same time. After every
-commit, everything equals DuckDB's results over the live rows and, in every long history, statistics from scratch.
-Refreshes need no Spark, so a history takes a fraction of a second.
+Columns are of many kinds. Some refreshes are killed at a random write, or lose a race to another publisher. Versions
+equal DuckDB's results over the live rows, and in every long history statistics from scratch. Refreshes need no Spark,
+so a history takes a fraction of a second.
 """
 
 from __future__ import annotations
@@ -108,7 +108,11 @@ def begun(start: Policies, folder: Path, seed: int) -> Policies:
 
 
 def follow(history: Policies, seed: int, length: int, *, always: bool) -> None:
-    """Take steps of a history, comparing after each or only at the end. Then compare with statistics from scratch."""
+    """Take steps of a history, refresh, and compare with DuckDB.
+
+    With `always`, this is done after each step, every version is verified, and the last one is compared with statistics
+    from scratch. Otherwise, the table is refreshed once after the last step, and one in ten is computed from scratch.
+    """
     done: list[str] = []
     draw = random.Random(seed)
     before, was = Metastore(history.config().root).table("t"), history.live()

@@ -87,7 +87,7 @@ def test_the_loser_of_a_race_plans_again(spark: SparkSession, tmp_path: Path) ->
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
 def test_rivals_may_compare_all_fragments(tmp_path: Path, seed: int) -> None:
-    """The refresh that loses a race, its rival and its next attempt may each compare all fragments."""
+    """The version is right even if the loser of a race, its rival or the loser's next attempt compare all fragments."""
     lake = Lake(tmp_path)
     config = lake.config().model_copy(update={"engine": "auto"})
 

@@ -135,9 +135,9 @@ def _written(root: Path) -> set[str]:
 
 @pytest.mark.parametrize("count", [16, pytest.param(200, marks=pytest.mark.long)])
 def test_schema_changes_write_no_files_of_partitions(spark: SparkSession, tmp_path: Path, count: int) -> None:
-    """After a rename, an addition and a reordering, only files of the table are written.
+    """After a rename, an addition and a reordering, a refresh writes no file of partitions, fragments or merge nodes.
 
-    The data files may be missing.
+    The data files may be missing meanwhile. Answers equal those from scratch, also after the next commit.
     """
     catalog = SqlCatalog("c", uri="sqlite://", warehouse=tmp_path.as_uri())
     catalog.create_namespace("n")

@@ -60,7 +60,10 @@ def _remove_old_files(history: History, removed: Collection[int]) -> None:
 def test_a_hudi_file_removed_by_an_interrupted_clean_is_not_counted(
     tmp_path: Path, version: int, removed: list[int]
 ) -> None:
-    """The rows of a removed old file must not be counted in addition to those of the file that replaced it."""
+    """The rows of a removed old file are not counted in addition to those of the file that replaced it.
+
+    If it is the file of the published version, the refresh compares all fragments.
+    """
     history = History(HudiWriter(tmp_path / "t", version))
     config = _config(tmp_path)
     for part in "xy":
@@ -77,7 +80,7 @@ def test_a_hudi_file_removed_by_an_interrupted_clean_is_not_counted(
 def test_an_iceberg_file_listed_twice_counts_twice_until_a_rollback(tmp_path: Path) -> None:
     """Rows count twice while the snapshot lists their file twice.
 
-    No difference is used for the commit and the rollback.
+    For commits in this time and for the rollback, a refresh compares all fragments.
     """
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     config = _config(tmp_path)
