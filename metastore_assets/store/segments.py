@@ -208,9 +208,18 @@ def key_count(segment: Sequence[SegmentFile]) -> int:
 
 
 def unshared_files(one: SegmentFiles, other: SegmentFiles) -> tuple[SegmentFile, ...]:
-    """Return the files that only one of two versions of a segment set has: those of `one`, then those of `other`."""
-    shared = {*one.paths()} & {*other.paths()}
-    return tuple(file for file in (*one.files, *other.files) if file.path not in shared)
+    """Return the files of which two versions of a segment set have different keys: those of `one`, then of `other`.
+
+    These are the files that only one version has, and files of which more keys are absorbed in one version than in the
+    other. An absorbed row may be in no other file: if the merge has absorbed its tombstone, too.
+    """
+
+    def identity(file: SegmentFile) -> tuple[str, str | None]:
+        return file.path, file.first if file.absorbed else None
+
+    files = (*one.files, *other.files)
+    shared = set(map(identity, one.files)) & set(map(identity, other.files))
+    return tuple({file.path: file for file in files if identity(file) not in shared}.values())
 
 
 class Segment:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,12 @@ from metastore_assets.store.entries import (
     EntryKind,
     StoredEntries,
     diff_entries,
+    encode_entries,
 )
 from metastore_assets.store.entry_changes import DuplicateKeyError, EntryChanges, write_entries
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import ParquetObject
+from metastore_assets.store.segment_merge import write_segment
 from metastore_assets.store.segments import SegmentFile, SegmentFiles, retained_files
 from metastore_assets.store.version import FragmentEntry, MetadataCacheEntry, NodeEntry, PartitionEntry, ProfileFiles
 from metastore_assets.store.version_document import stored_entries
@@ -171,6 +173,25 @@ def test_the_difference_of_two_versions_reads_only_changed_files(local_store: Ob
     assert diff_entries(NODES, *unread) == {}
     with pytest.raises(StoreError):
         diff_entries(NODES, StoredEntries(NODES, local_store, first.files), unread[0])
+
+
+def test_the_difference_has_a_key_whose_row_and_tombstone_a_merge_has_absorbed(local_store: ObjectStore) -> None:
+    """Then no file of the newer version has the key, except one that the versions share."""
+    kind = NODES.segments
+
+    def segment(put: Sequence[str], removed: Sequence[str] = ()) -> SegmentFile:
+        rows = encode_entries(NODES, [node(key, 1) for key in put])
+        (file,) = write_segment(local_store, kind, [(rows, pa.array(removed, pa.string()))], len(put))
+        return file
+
+    newer = segment(["a", "z"])
+    before = StoredEntries(NODES, local_store, SegmentFiles(4, (segment(["b", "y"]), newer)))
+    # A third segment, which had only a tombstone of "a", was absorbed completely; the second one up to "m".
+    merged = SegmentFiles(3, (segment(["b", "y"]), newer._replace(first="m", absorbed=True)))
+    after = StoredEntries(NODES, local_store, merged)
+    assert [entry.key for entry in after] == ["b", "y", "z"]
+    assert diff_entries(NODES, before, after) == {"a": (node("a", 1), None)}
+    assert diff_entries(NODES, after, before) == {"a": (None, node("a", 1))}
 
 
 def test_two_entries_with_one_key_are_refused(local_store: ObjectStore) -> None:
