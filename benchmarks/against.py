@@ -1,8 +1,8 @@
 """`python -m benchmarks.against COMMIT [PAIRS]`: compare the speed of this checkout with an earlier commit.
 
-Both run the same commands on the same table in turns, each command in a separate process. The output shows, for each
-command, the medians of the ratios new / old of CPU time and of wall time, with 95 % intervals. A ratio of 1.05 is 5 %
-slower.
+Both run the same commands on the same table in turns, each command in a separate process. PAIRS is how often each
+command runs in each checkout, by default 20. The output shows, for each command, the medians of the ratios new / old of
+CPU time and of wall time, with 95 % intervals. A ratio of 1.05 is 5 % slower.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Side:
         return self.run("-m", "metastore_assets", *arguments)
 
     def stored_bytes(self) -> int:
-        """Return the total size of the files in the root."""
+        """Return the total size of the files in this side's root, in bytes."""
         return sum(path.stat().st_size for path in (self.folder / "root").rglob("*") if path.is_file())
 
 
@@ -167,9 +167,11 @@ def measure(commit: str, pairs: int) -> tuple[dict[str, list[float]], dict[str, 
 def main(arguments: list[str]) -> int:
     """Compare this checkout with the commit that the first argument names, and print the ratios.
 
+    The second argument, if there is one, is how often each command runs in each checkout.
+
     Returns:
-        The exit status: 1 if the upper end of an interval of CPU ratios reaches `LIMIT`. Warm lookups have no CPU
-        ratios, so the interval of their wall ratios is compared.
+        The exit status: 1 if the upper end of an interval of CPU ratios reaches `LIMIT`, otherwise 0. Warm lookups have
+        no CPU ratios, so the interval of their wall ratios is compared.
     """
     commit, pairs = arguments[0], int(arguments[1]) if len(arguments) > 1 else 20
     cpu, wall, stored = measure(commit, pairs)

@@ -84,7 +84,7 @@ def _profile(lake: Path, cluster: Cluster, folder: Path) -> tuple[float, float]:
 
 
 class _ClusterCpu:
-    """CPU time of some processes and their descendants during a `with` block.
+    """CPU time of the processes with the ids `roots`, and of their descendants, during a `with` block.
 
     PySpark's daemon ends Python workers that were idle for a minute. It ignores SIGCHLD, so the CPU time of an ended
     worker is not added to that of its parent. Therefore a thread reads the CPU time of all processes every five

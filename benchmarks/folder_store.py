@@ -89,7 +89,12 @@ class FolderStore:
 
 @contextmanager
 def folder_store(folder: Path, latency: float = 0.0) -> Iterator[FolderStore]:
-    """Serve a folder as the bucket `BUCKET`, with `latency` seconds of delay before each answer."""
+    """Serve a folder as the bucket `BUCKET` until the end of the block. Yield its counters and storage options.
+
+    Args:
+        folder: The served folder.
+        latency: The delay before each answer, in seconds.
+    """
     store = FolderStore(folder)
     store.take()
 

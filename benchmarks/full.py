@@ -16,7 +16,7 @@ RUNS = 3
 
 
 def run() -> list[Row]:
-    """Profile TPC-H's lineitem at scale 1 in 16 files, with a warm Spark session on two cores."""
+    """Compare the times for TPC-H's lineitem at scale 1 in 16 files, with a warm Spark session on two cores."""
     import duckdb
 
     files = lineitem(1, 16)

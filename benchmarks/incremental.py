@@ -65,7 +65,11 @@ def run() -> list[Row]:
 
 
 def measured() -> list[Row]:
-    """Measure in this process."""
+    """Measure full refreshes and refreshes after commits in this process. Print the CPU times by process.
+
+    Returns:
+        A row for Spark's task time, and one for the CPU time of all processes.
+    """
     lake = _table()
     log = Path(tempfile.mkdtemp(prefix="metastore-bench-log-"))
     tasks, cpu = TaskTime(log), CpuTime()
@@ -151,7 +155,7 @@ def _wider(rows: pa.Table) -> pa.Table:
 
 
 def _commit(lake: Path, number: int) -> None:
-    """Replace a partition's file by one without the first thirtieth of its rows."""
+    """Replace the file of a partition, which `number` selects, by one without the first thirtieth of its rows."""
     folder = lake / f"part={number * 17 % PARTITIONS:03d}"
     (old,) = folder.iterdir()
     rows = pq.ParquetFile(old).read()

@@ -65,7 +65,7 @@ def run() -> list[Row]:
 
 
 def measure(fragments: int) -> list[Row]:
-    """Build a table with a number of fragments, and measure the lookups."""
+    """Build a table with a number of fragments. Measure the lookups, and return their times and goals."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     try:
@@ -82,7 +82,7 @@ def measure(fragments: int) -> list[Row]:
 
 
 def _lookups(fragments: int) -> Iterator[tuple[str, Callable[[Table], object], tuple[float, float]]]:
-    """Yield each lookup with its goals in seconds, warm and cold."""
+    """Yield each lookup as its name, its function, and its goals in seconds with warm and with cold caches."""
     count = fragments // PER_PARTITION
     draw = random.Random(5)
 
@@ -187,7 +187,7 @@ def write_index(store: ObjectStore, fragments: int) -> SegmentFiles:
 
 
 def index_rows(start: int, end: int) -> IndexRows:
-    """Return the index rows of numbered fragments, in the order of their keys.
+    """Return the index rows of the fragments from number `start` to `end` (exclusive), in the order of their keys.
 
     `part` is the number of the partition. `at` ascends, and `id` and `name` are random.
     """

@@ -42,7 +42,7 @@ _MOST_SECONDS = 0.05
 
 
 def run() -> list[Row]:
-    """Look for ids that occur, and for ids that do not."""
+    """Prune by ids that occur and by ids that do not. Compare times, fragments and filter sizes with goals."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     try:

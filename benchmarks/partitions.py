@@ -152,7 +152,7 @@ def _profile(store: ObjectStore, seed: int) -> ProfileFiles:
 
 
 def write_profile(store: ObjectStore, rows: pa.Table, config: TableConfig | None = None) -> ProfileFiles:
-    """Write the profile of some rows.
+    """Write the profile of some rows, and return its files.
 
     Args:
         store: The folder of the table.

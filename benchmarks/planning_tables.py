@@ -38,7 +38,12 @@ def make_files(folder: Path, files: int) -> str:
 def make_delta(folder: Path, files: int, checkpoint: bool = True) -> str:
     """Write a Delta table with a number of files of ten rows, a hundred in each commit. Return its URI.
 
-    Each file has statistics in the log. The checkpoint is of the last commit, so that no other commit need be read.
+    Each file has statistics in the log.
+
+    Args:
+        folder: The new folder of the table.
+        files: The number of files.
+        checkpoint: Whether to write a checkpoint of the last commit, so that no commit need be read.
     """
     contents = [_parquet(number) for number in range(_VARIANTS)]
     log = folder / "_delta_log"

@@ -44,7 +44,14 @@ def run() -> list[Row]:
 
 
 def _taken(stage: Stage | SumStage, share: float, bulk_share: float, seed: int) -> tuple[float, float]:
-    """Return the seconds of a commit that changes a share of the rows, and those of a read of all rows of the stage."""
+    """Return the seconds of a commit that changes a share of the rows, and those of a read of all rows of the stage.
+
+    Args:
+        stage: The stage, which reads the root `pairs`.
+        share: The share of the changed rows.
+        bulk_share: The setting, the share of changed rows from which the dataset is rewritten.
+        seed: The seed of the random rows.
+    """
     random = np.random.default_rng(seed)
     with flow_of([Root("pairs", PAIRS), stage], Settings(bulk_share=bulk_share)) as flow:
         flow.advance({"pairs": all_pairs(ROWS, random)})

@@ -231,7 +231,7 @@ def iceberg_table(folder: Path, count: int) -> str:
 
 
 def footer_files(folder: Path, count: int) -> list[Path]:
-    """Write small Parquet files with 21 columns into a new folder, and return their paths."""
+    """Write a number of small Parquet files with 21 columns into a new folder, and return their paths."""
     folder.mkdir()
     table = pa.table({f"c{number}": [number, number + 1] for number in range(_COLUMNS)})
     for number in range(count):

@@ -112,7 +112,11 @@ class _Inflation:
         return files
 
     def _write(self, kind: EntryKind[Any], stored: StoredEntries[Any]) -> SegmentFiles:
-        """Write the stored entries of one kind, and copies of a template for each day, as one segment."""
+        """Write the entries of one kind for all partitions as one segment, and return its files.
+
+        They are the stored entries, copies of one partition's entries for each untouched partition, and, for nodes and
+        shared files, those of the tree over all partitions.
+        """
         rows = stored.read_rows()
         rows = rows.take(pc.sort_indices(rows.column(0)))
         template = self._template(kind, rows)
@@ -149,7 +153,7 @@ class _Inflation:
         )
 
     def _table_nodes(self) -> pa.Table:
-        """Return the nodes of the tree over all partitions."""
+        """Return the nodes of the tree over all partitions. Add the files that they share to `_shared`."""
         spec_id = self._version.spec_id
         keys = [f"day={day:06}" for day in range(self._count)]
         branches = list(tree_shape().build(keys).put.values())

@@ -38,11 +38,11 @@ class Requests:
     """Counts what is requested of a root and of tables while `installed` is active."""
 
     def __init__(self, folder: Path, latency: float = 0.0) -> None:
-        """Count requests.
+        """Create a counter, which counts during the block of `installed`.
 
         Args:
             folder: The local folder of the bucket.
-            latency: How many seconds each request takes in addition.
+            latency: How many seconds each request to the root takes in addition.
         """
         self._folder = folder.absolute()
         self._latency = latency
@@ -53,7 +53,10 @@ class Requests:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Open the root below the local folder, and count requests during the block."""
+        """Patch the package during the block, so that requests are counted.
+
+        Roots at `ROOT` that are opened in the block have their objects below the local folder.
+        """
         replaced: list[tuple[Any, str, Any]] = [
             (remote, "obstore", self._obstore()),
             (remote, "_open", self._open),
@@ -112,7 +115,7 @@ class Requests:
         return store
 
     def _obstore(self) -> SimpleNamespace:
-        """Return functions of obstore that count."""
+        """Return a replacement of the module `obstore`, whose functions count requests and bytes."""
 
         count = self._count
 

@@ -3,7 +3,7 @@
     python -m benchmarks.scale_run FOLDER build FORMAT COUNT
     python -m benchmarks.scale_run FOLDER commit KIND
     python -m benchmarks.scale_run FOLDER commits NUMBER
-
+COUNT is the number of files, KIND the name of one of the COMMITS, and NUMBER how many commits of one file are made.
 `METASTORE_BENCH_PROFILE=FOLDER` also writes the profile of each step there, for `pstats`.
 """
 
@@ -46,7 +46,16 @@ MAX_REFRESHED = 100_000
 
 
 def build(folder: Path, kind: str, count: int) -> dict[str, float]:
-    """Write a table and publish its first version. Return the seconds of each step and the memory of this process."""
+    """Write a table and publish its first version.
+
+    Args:
+        folder: An empty folder for the table, its root and its state.
+        kind: The table's format.
+        count: The number of files.
+
+    Returns:
+        The seconds of each step, and the memory of this process in megabytes.
+    """
     started = time.perf_counter()
     table = TABLES[kind](folder / "table", count)
     # The ids of plain files are digests of their paths, so their entries cannot be copied.
@@ -67,7 +76,15 @@ def build(folder: Path, kind: str, count: int) -> dict[str, float]:
 
 
 def measure(folder: Path, kind: str) -> dict[str, float]:
-    """Commit to a table, and measure a sensor tick and the refresh."""
+    """Commit to a table that `build` wrote, and measure a sensor tick and the refresh.
+
+    Args:
+        folder: The folder given to `build`.
+        kind: The name of one of the COMMITS.
+
+    Returns:
+        The costs of each step, and what the refresh counted.
+    """
     table = SyntheticTable.load(folder / "state")
     requests, profiles = Requests(folder), SyntheticProfiles()
     with requests.installed(), profiles.installed(), table.installed():
@@ -177,7 +194,7 @@ class _Steps:
 
     @contextmanager
     def measured(self, step: str) -> Iterator[None]:
-        """Measure CPU seconds, seconds, requests and bytes of a block."""
+        """Measure CPU seconds, seconds, requests and bytes of a block, as `numbers` that begin with the step's name."""
         gc.collect()  # A full collection of what was imported takes 0.15 s, and would hit some blocks at random.
         self.requests.reset()
         cpu, started = time.process_time(), time.perf_counter()

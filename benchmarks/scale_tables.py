@@ -1,7 +1,7 @@
 """Synthetic Delta, Iceberg and Hudi tables of any size: real metadata, without data files.
 
 Each partition has a hundred files of a megabyte. Names contain pseudo-random digits, so that they compress as little as
-those of real writers.
+those of real writers. `FilesTable` is a folder of Parquet files, which exist.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class SyntheticTable(ABC):
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Add what the reader of the table needs besides the files in the folder."""
+        """Let the table's reader see, during the block, files that are not in the folder. Here, there are none."""
         yield
 
     @abstractmethod
@@ -150,7 +150,7 @@ class SyntheticTable(ABC):
         self._apply(Change([self._new_file(day) for day in days]), "append")
 
     def delete_partition(self, day: int) -> None:
-        """Remove all files of a partition."""
+        """Commit the removal of all files of a partition."""
         self._apply(Change([], list(self.files_of(day))), "delete")
 
     def compact(self, days: Iterable[int]) -> None:
@@ -175,7 +175,10 @@ class SyntheticTable(ABC):
         yield from (file for file in self._added.values() if file.day == day)
 
     def base_files(self, first: int, last: int) -> Iterator[DataFile]:
-        """Yield files of the first state, from number `first` (inclusive) to `last` (exclusive)."""
+        """Yield files of the first state, from number `first` (inclusive) to `last` (exclusive).
+
+        Files of untouched partitions are left out until `complete` has added them.
+        """
         touched = self.touched
         for number in range(first, min(last, self.count)):
             if self.is_complete or number // PER_PARTITION in touched:

@@ -1,7 +1,7 @@
 """Files opened, bytes read and time of a selective query of 500 files: a pruned scan against `spark.read`.
 
-A value of `customer` occurs in one or two files, but lies between the minimum and maximum of all files. Only the
-column's value counts by partition rule out the other files.
+A value of `customer` occurs in one file, but lies between the minimum and maximum of all files. Only the column's value
+counts by partition rule out the other files.
 """
 
 from __future__ import annotations

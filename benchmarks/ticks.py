@@ -99,7 +99,10 @@ def measure(folder: Path, kind: str, partitions: int) -> tuple[Tick, Tick, Tick]
 
 
 def _write(folder: Path, kind: str, days: Any) -> None:
-    """Write one row into each of some partitions, in one commit."""
+    """Write one commit with a file of one row in each of some partitions, given by their numbers.
+
+    The files of a Delta commit are written only for partition 0. For the other partitions, only the log has them.
+    """
     if kind == "delta":
         if days == [0]:
             write_deltalake(str(folder), pa.table({"id": [0], "day": ["000000"]}), partition_by=["day"])

@@ -92,7 +92,14 @@ def _measure(way: str, commits: int) -> list[dict[str, float]]:
 
 
 def _once(folder: Path, instance: DagsterInstance, port: int, version: int) -> dict[str, float]:
-    """Commit once. Return the seconds of each step between the commit and the new version on Dagster's page."""
+    """Commit once. Return the seconds of each step from the creation of the run to the version on Dagster's page.
+
+    Args:
+        folder: The folder of the table.
+        instance: The Dagster instance of the run.
+        port: The port of the webserver.
+        version: The number of the version that the commit causes.
+    """
     _await_quiet(instance)
     committed = _commit(folder, version)
     seen = _await_version(port, version)
@@ -116,7 +123,10 @@ def _once(folder: Path, instance: DagsterInstance, port: int, version: int) -> d
 
 
 def _commit(folder: Path, number: int) -> float:
-    """Append random rows to the table: 10,000 in the first commit, and 500 in each later one. Return the time."""
+    """Append random rows to the table. Return the Unix time after the commit, in seconds.
+
+    Commit 0 has 10,000 rows in five partitions. Each later commit has 500 rows in one partition.
+    """
     draw = random.Random(number)
     count = 10_000 if number == 0 else 500
     rows = pa.table(
