@@ -239,7 +239,10 @@ class _MessageReader(PipesS3MessageReader):
 
 
 def tag_value(text: str) -> str:
-    """Convert a text, such as a partition key, to a valid tag value of AWS."""
+    """Convert a text, such as a partition key, to a valid tag value of AWS.
+
+    Each invalid character becomes `_`, and only the first 256 characters are used.
+    """
     return _INVALID_TAG_CHARACTERS.sub("_", text)[:256]
 
 

@@ -28,9 +28,12 @@ _LOCATION = f"import {_PACKAGE}; print({_PACKAGE}.__file__)"
 
 
 def main() -> int:
-    """Build and check the archives. Return the exit status: 1 if a check fails.
+    """Build and check the archives, and try the tutorial with each Python version. Print the results.
 
     A Python version that this machine lacks is reported and skipped.
+
+    Returns:
+        The exit status: 1 if a check or a tutorial fails, otherwise 0.
     """
     parser = argparse.ArgumentParser(prog="make dist", description=__doc__)
     parser.add_argument("pythons", nargs="*", metavar="3.x", help="only these Python versions")

@@ -63,7 +63,7 @@ class Case:
         return self.name.partition("/")[0]
 
     def write_into(self, folder: Path) -> Written:
-        """Create a folder, and write the table into it."""
+        """Create a folder, and write the table into it. Return the table with its expected result."""
         folder.mkdir(parents=True)
         written = self.write(folder)
         return written if isinstance(written, Written) else Written(written)

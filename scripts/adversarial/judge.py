@@ -43,7 +43,10 @@ def selected(text: str = "") -> list[Case]:
 
 
 def judge(cases: Sequence[Case], folder: Path) -> list[Verdict]:
-    """Write each case into a separate folder in `folder`, profile it with the command line, and compare."""
+    """Write each case into a separate folder in `folder`, profile it with the command line, and compare.
+
+    Return the verdicts in the order of the cases.
+    """
     written = {case.name: case.write_into(folder / case.name) for case in cases}
     by_options: dict[tuple[str, ...], list[Case]] = {}
     for case in cases:

@@ -50,7 +50,11 @@ class Demo:
         self._agree = True
 
     def run(self, scale: float) -> bool:
-        """Run all parts, and return whether all results were as expected."""
+        """Run all parts, and return whether all results were as expected.
+
+        Args:
+            scale: The scale factor of TPC-H.
+        """
         started = time.monotonic()
         self._build(scale)
         with ExitStack() as stack:

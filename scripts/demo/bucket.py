@@ -64,6 +64,8 @@ class Bucket:
 def demo_bucket(folder: Path) -> Iterator[Bucket]:
     """Start an S3 server, and set $METASTORE_CONFIG to a new configuration with the tables in its bucket.
 
+    Yield the bucket, which is empty until its first `synchronize`. The server stops after the block.
+
     Args:
         folder: The new folder of the demo. Its folder `lake` is mirrored.
     """

@@ -19,7 +19,7 @@ _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
 def picture(output: str) -> str:
-    """Return an SVG of the first parts of the demo's output and one of its tables. It loads no fonts."""
+    """Return an SVG of parts 1 to 3 of the demo's output and of the table of `metastore show`. It loads no fonts."""
     parts = re.split(r"(?m)^(?=(?:\x1b\[1m)?[1-9]\. )", output)
     shown = [part for part in parts if re.match(r"(?:\x1b\[1m)?[123]\. ", part)]
     table = next(part for part in re.split(r"(?m)^(?=.*\$ metastore)", parts[-1]) if "$ metastore show" in part)
@@ -29,7 +29,10 @@ def picture(output: str) -> str:
 
 
 def main() -> None:
-    """Read the demo's output from stdin, without lines about progress, and write the picture."""
+    """Read the demo's output from stdin, without lines about progress, and write the picture.
+
+    The first argument of the program is the path of the picture.
+    """
     lines = [line for line in sys.stdin if not re.search(r" … .*\d s$", line)]
     Path(sys.argv[1]).write_text(picture("".join(lines)), encoding="utf-8")
 

@@ -28,9 +28,13 @@ _CHECKS = ("imports", "Dagster", "lookups", "command line", "real tables", "Spar
 
 
 def main() -> int:
-    """Check the environments. Return the exit status: 1 if a check fails in any environment.
+    """Check the environments, and print the outcomes. With `--write`, also write them into the page.
 
-    A feature that is refused with a clear message is not a failure.
+    An environment whose Python version this machine lacks is skipped. A feature that is refused with a clear message is
+    not a failure.
+
+    Returns:
+        The exit status: 1 if an environment cannot be installed or a check fails in it, otherwise 0.
     """
     names = [environment.name for environment in ENVIRONMENTS]
     parser = argparse.ArgumentParser(prog="make test-matrix", description=__doc__)

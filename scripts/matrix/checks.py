@@ -39,7 +39,10 @@ class Refused(Exception):
 
 
 def check_imports(folder: Path) -> None:
-    """Check that every module can be imported."""
+    """Check that every module can be imported, except programs, `definitions` and modules in `_ONLY_WITH`.
+
+    The modules in `_ONLY_WITH` are imported, too, if PySpark has what they need.
+    """
     import metastore_assets
 
     for module in pkgutil.walk_packages(metastore_assets.__path__, "metastore_assets."):

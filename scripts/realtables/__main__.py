@@ -24,11 +24,11 @@ _LEAST = 0.97
 
 
 def main() -> int:
-    """Judge all tables, and write the page.
+    """Judge all tables, and write the page. With `--only`, judge some real tables and write no page.
 
     Returns:
-        The exit status: 1 if a real table is wrong, more than 3 % are refused, or an adversarial table has not its
-        expected outcome. 2 if the folder of real tables does not exist.
+        The exit status: 1 if a real table is wrong, fewer than 97 % of them are exact, or an adversarial table has not
+        its expected outcome. 2 if the folder of real tables does not exist. Otherwise 0.
     """
     parser = argparse.ArgumentParser(prog="make formats", description=__doc__)
     parser.add_argument("--tables", type=Path, default=_REPOSITORY.parent / "shared" / "realtables", metavar="FOLDER")
@@ -58,7 +58,11 @@ def main() -> int:
 
 
 def judge(tables: Sequence[RealTable]) -> list[Result]:
-    """Profile each table without options. If its result is not exact and it has a path mapping, try again with that."""
+    """Profile each table, and return the results in the order of the tables.
+
+    The first profile has no options. If it is not exact, a table with a path mapping is profiled again with that
+    mapping, and the second result counts.
+    """
     results = {table.name: _result(table, answer, False) for table, answer in _profiled(tables, {})}
     moved = [table for table in tables if table.path_mapping and results[table.name].outcome != "exact"]
     path_mapping = {recorded: now for table in moved for recorded, now in table.path_mapping}

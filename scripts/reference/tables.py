@@ -16,7 +16,7 @@ _BEGIN, _END = "<!-- written by make reference -->", "<!-- end -->"
 
 
 def render_page(page: Path, table: list[str]) -> str:
-    """Return the text of a page, in which a table replaces the lines between the two comments."""
+    """Return the text of a page, in which a table replaces the lines between the comments `_BEGIN` and `_END`."""
     before, begin, rest = page.read_text(encoding="utf-8").partition(_BEGIN)
     _, end, after = rest.partition(_END)
     return "\n".join([before + begin, "", *table, "", end + after])
