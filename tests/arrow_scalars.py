@@ -16,7 +16,12 @@ _LEAVES = (str, bytes, int, float, bool, type(None), type, types.ModuleType, pa.
 def scalars_in(value: Any, path: str = "", visited: set[int] | None = None) -> Iterator[str]:
     """Yield the path and type of each Arrow scalar in a value.
 
-    Data classes, containers, partial functions and closures are searched at any depth.
+    Data classes, containers, partial functions, closures and attributes of other objects are searched at any depth.
+
+    Args:
+        value: The searched value.
+        path: The path of the value, with which the yielded paths begin.
+        visited: The ids of the objects that were searched already; None for none.
     """
     visited = set() if visited is None else visited
     if isinstance(value, _LEAVES) or id(value) in visited:

@@ -286,8 +286,9 @@ def _migrations_are_read_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _engines_are_created_once() -> Iterator[None]:
-    """Cache the SQLAlchemy engines of Dagster's SQLite files, which hold no connections: Dagster creates one for each
-    query, and each engine compiles its statements.
+    """Cache the SQLAlchemy engines of Dagster's SQLite files, because each engine compiles its statements.
+
+    Dagster creates an engine for each query. These engines hold no connections.
     """
     storages = [module for name in _SQLITE_STORAGES if (module := sys.modules.get(f"dagster._core.storage.{name}"))]
     engines = dict[tuple[str, str], Any]()

@@ -69,7 +69,10 @@ def test_the_first_commit_repeats_no_request(tmp_path: Path, caplog: pytest.LogC
 
 
 def test_requests_to_other_folders_are_not_counted(tmp_path: Path) -> None:
-    """Such requests occur: threads that other tests left behind may still read the tables and roots of those tests."""
+    """A request to a table is counted only if the table is in the folder of the counter.
+
+    Other requests occur: threads that other tests left behind may still read the tables and roots of those tests.
+    """
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "a.parquet").touch()
     for folder, expected in ((tmp_path, 1), (tmp_path / "other", 0)):
@@ -84,7 +87,10 @@ def test_requests_to_other_folders_are_not_counted(tmp_path: Path) -> None:
 )
 @given(places=st.lists(st.integers(0, 99), min_size=1, max_size=4, unique=True))
 def test_a_commit_costs_the_same_in_a_table_of_any_size(folders: dict[int, Path], places: list[int]) -> None:
-    """Each example of Hypothesis is one more commit, so the stored entries have changes of several commits."""
+    """The limits of requests and bytes depend on the number of added files, and not on the size of the table.
+
+    Each example of Hypothesis is one more commit, so the stored entries have changes of several commits.
+    """
 
     def append(table: SyntheticTable) -> None:
         touched = sorted(table.touched)

@@ -63,7 +63,7 @@ def test_every_text_may_refer_to_the_environment(tmp_path: Path, monkeypatch: py
 
 
 def test_a_configuration_with_references_loads_without_the_environment(tmp_path: Path) -> None:
-    """Therefore a code location loads even if only runs have the environment variables with secrets."""
+    """References stay as they are. So a code location loads even if only runs have the variables with secrets."""
     config = read_config(written(tmp_path)).locate()
     assert [table.uri for table in config.tables] == ["${LAKE}/sales", "catalog://prod/${DATABASE}.orders"]
     assert config.storage_options["aws_secret_access_key"] == "${SECRET}"
@@ -167,7 +167,7 @@ tables:
 
 
 def test_every_key_may_refer_to_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys with numbers or choices may, too. The variable's value is validated as if the file contained it."""
+    """Keys with numbers or choices may have references, too. The value is validated as if the file contained it."""
     config = read_config(written(tmp_path, EVERYWHERE))
     (table,), (database,) = config.tables, config.databases
     assert (config.engine, config.keep_versions, config.root) == ("auto", 7, "${ROOT:-m}")
@@ -213,7 +213,7 @@ def test_every_key_may_refer_to_the_environment(tmp_path: Path, monkeypatch: pyt
     ],
 )
 def test_invalid_values_are_reported_when_the_file_is_read(tmp_path: Path, text: str, message: str) -> None:
-    """References in numbers and choices are resolved then. Malformed references are reported then, too."""
+    """Reading the file resolves references in numbers and choices, and reports malformed references."""
     with pytest.raises(ConfigError, match=message):
         read_config(written(tmp_path, text))
 

@@ -43,7 +43,10 @@ def load(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str = CONFIG) -> D
 
 
 def test_every_table_has_the_same_assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The keys, dependencies, group, kinds and partitions of the assets are as expected."""
+    """A table has an external source, partitions that depend on it, and three assets that depend on the partitions.
+
+    Keys, groups, kinds and partitions are compared.
+    """
     graph = load(tmp_path, monkeypatch).resolve_asset_graph()
     result = {
         node.key.to_user_string(): (
@@ -72,7 +75,7 @@ def test_every_table_has_the_same_assets(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def keys_of(definitions: Definitions, table: str = "sales") -> dict[str, list[str]]:
-    """Return the dependencies of each asset of the table."""
+    """Return the kinds of the assets that each asset of the table depends on, by the kind of the asset."""
     nodes = [node for node in definitions.resolve_asset_graph().asset_nodes if node.key.path[0] == table]
     return {kind_of(node.key): sorted(kind_of(key) for key in node.parent_keys) for node in nodes}
 
@@ -92,7 +95,10 @@ def test_ranks_have_an_asset_where_a_column_has_them(
 
 
 def test_the_newest_version_equals_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Assets fit the format and partitioning of the newest version. An unpartitioned table has no partition asset."""
+    """Assets fit the format and partitioning of the newest version. An unpartitioned table has no partition asset.
+
+    A table whose newest version cannot be read has one.
+    """
     text = "root: ./metastore\ntables: [{name: sales, uri: ./sales}, {name: flat, uri: ./flat}, {name: odd, uri: ./o}]"
     base = publish(ObjectStore(str(tmp_path / "metastore")), pa.table({"x": [1, 2]})).version
     for name, columns in (("sales", ("day",)), ("flat", ())):
@@ -157,7 +163,10 @@ def test_loading_does_not_wait_for_the_root(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_every_table_has_one_job_and_one_sensor_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sensors run without being switched on."""
+    """Each sensor has the table's job and interval, and runs without being switched on.
+
+    The job selects the table's three assets of files, in one step.
+    """
     repository = load(tmp_path, monkeypatch).get_repository_def()
     sensors = {sensor.name: sensor for sensor in repository.sensor_defs}
     assert {name: (s.job.name, s.minimum_interval_seconds) for name, s in sensors.items()} == {

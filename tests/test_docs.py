@@ -60,8 +60,10 @@ def test_the_first_pages_are_short() -> None:
 
 
 def run_commands(code: str, folder: Path) -> None:
-    """Run a shell script. Its first lines run in this process, which saves imports, as long as they are `metastore`
-    commands or write a file from a here-document.
+    """Run a shell script, and fail if a command fails.
+
+    Its first lines run in this process, which saves imports, as long as they are `metastore` commands or write a file
+    from a here-document. A shell runs the rest.
     """
     end = 0
     for statement in _STATEMENT.finditer(code):

@@ -18,7 +18,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[1]
 PACKAGE = REPOSITORY / "metastore_assets"
 PACKAGES = ("metastore_assets", "resources", "sensors")
-"""The package, and what are links in it."""
+"""The package, and the folders that are its subpackages by symbolic links."""
 HEAVY = (
     "boto3",
     "dagster",
@@ -135,7 +135,7 @@ def test_each_broken_import_violates_a_contract(linter_output: str) -> None:
     ],
 )
 def test_an_import_is_light(module: str, may: set[str]) -> None:
-    """Importing the package, or the part that reads versions, loads no unnecessary library."""
+    """Importing the module in a new process loads none of the `HEAVY` libraries except those in `may`."""
     program = f"import sys, {module}; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert (set(HEAVY) - may).isdisjoint(done.stdout.split())

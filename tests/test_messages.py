@@ -64,7 +64,10 @@ def test_the_time_for_a_message_is_linear_in_its_length(part: str) -> None:
 
 @pytest.mark.parametrize("part", ["x" * 10**6, "nothing, " * 10**5, "\ud800" * 10**5])
 def test_the_length_of_messages_is_bounded(part: str) -> None:
-    """This holds for any quoted content. A shortened message has its beginning and its end, and is valid UTF-8."""
+    """A message has fewer than 5000 bytes, whatever it quotes.
+
+    A shortened message has its beginning and its end, and is valid UTF-8.
+    """
     answer = str(FragmentError(f"/lake/t/1.parquet: the file cannot be read: {part}; mend it", path="p"))
     assert len(answer.encode()) < 5000
     assert answer.startswith("/lake/t/1.parquet: the file cannot be read: ")
@@ -75,7 +78,7 @@ def test_the_length_of_messages_is_bounded(part: str) -> None:
     "error", [CorruptionError("a.; b."), ProfileError("a.. Mend"), FragmentError("x.. y.", path="p", missing=True)]
 )
 def test_every_error_has_a_clean_message(error: Exception) -> None:
-    """This also holds after the error is pickled."""
+    """The punctuation of an error's message is clean, and pickling does not change the message."""
     assert not BADLY_JOINED.search(str(error))
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
