@@ -42,7 +42,7 @@ tables:
   - {name: visits-eu, uri: ./visits, sensor: {interval: 5}}
 """
 NO_COMPUTE_LOGS = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
-"""Steps whose output is not captured: Dagster starts four processes to capture that of one step."""
+"""The setting without which Dagster starts four processes for each step to capture its output."""
 SETTINGS = yaml.safe_load((Path(__file__).parents[2] / "dagster.yaml").read_text(encoding="utf-8")) | {
     "run_launcher": {
         "module": "dagster._core.launcher.sync_in_memory_run_launcher",
@@ -50,13 +50,21 @@ SETTINGS = yaml.safe_load((Path(__file__).parents[2] / "dagster.yaml").read_text
     },
     "compute_logs": NO_COMPUTE_LOGS,
 }
-"""Those that are shipped. Runs that are taken from the queue are executed in this process."""
+"""The shipped settings, except that queued runs are executed in this process and output is not captured."""
 KINDS = ("frequencies", "histograms", "statistics")
 ReportedEvents = set[tuple[str, str | None]]
 
 
 def rows(day: int, count: int, seed: int = 0) -> pa.Table:
-    """Return random rows of one day: a unique id, repeated shops, long-tailed amounts, times around noon, and notes."""
+    """Return random rows of a day of January 2024: unique ids, repeated shops, long-tailed amounts, times, and notes.
+
+    The times are around noon.
+
+    Args:
+        day: The day of the month.
+        count: The number of rows.
+        seed: Rows with another seed have other ids and values.
+    """
     draw = random.Random(f"{day} {seed}")
     start = datetime(2024, 1, day, tzinfo=UTC)
     return pa.table(
@@ -107,7 +115,7 @@ class Lab:
         DeltaTable(str(self.folder / "sales")).delete(predicate)
 
     def write_file(self, day: int, count: int = 200, seed: int = 0) -> Path:
-        """Write one more file of `visits-eu`."""
+        """Write a file of a day into `visits-eu`, and return its path. A file of the same day and seed is replaced."""
         path = self.folder / "visits" / key_of(day) / f"{seed}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(rows(day, count, seed).drop_columns(["day"]), path)
@@ -183,6 +191,9 @@ def lab_in(folder: Path, settings: Mapping[str, Any] = SETTINGS) -> Iterator["La
 
 
 def all_of(*days: int, table: bool = True) -> ReportedEvents:
-    """Return the events (kind of asset, partition) that a run must report after these days changed."""
+    """Return the events (kind of asset, partition) that a run must report after these days changed.
+
+    With `table=False`, the events of the table are left out.
+    """
     partitions: ReportedEvents = {("partitions", key_of(day)) for day in days}
     return partitions | ({(kind, None) for kind in KINDS} if table else set())

@@ -38,7 +38,10 @@ PARTITIONS = AssetKey(["sales", "sales_partitions"])
 
 @pytest.fixture
 def workspace(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkspaceProcessContext]:
-    """The code location as a daemon sees it, whose runs are executed in this process when they are submitted."""
+    """The code location as a daemon sees it, whose runs are executed in this process when they are submitted.
+
+    `sales` has six days, and all of them are in its first version.
+    """
     monkeypatch.setenv(CONFIG_VARIABLE, str(lab.config_file))
     lab.append(4, 5, 6)
     lab.refresh("sales")
@@ -52,7 +55,7 @@ def workspace(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkspacePr
 
 
 def launch(lab: Lab, workspace: WorkspaceProcessContext, days: Sequence[int], assets: Sequence[AssetKey]) -> str:
-    """Launch a backfill of the days, as the button in the UI does."""
+    """Launch a backfill of the days for some assets, as the button in the UI does. Return its id."""
     backfill = PartitionBackfill.from_asset_partitions(
         backfill_id=f"fill{time.monotonic_ns()}",
         asset_graph=workspace.create_request_context().asset_graph,
@@ -172,8 +175,7 @@ def test_a_run_beside_an_older_run_reads_only_its_partitions(
 
 
 def test_one_run_of_a_table_at_a_time(lab: Lab, workspace: WorkspaceProcessContext) -> None:
-    """Under the shipped settings, other runs wait, however they were launched. They continue when the active run ends
-    or is found dead.
+    """Under the shipped settings, one run of a table is active. The others wait until it ends or is reported as failed.
 
     Dagster sets a pool's limit when it first sees the pool, and applies it from then on.
     """

@@ -33,7 +33,7 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 SCREENSHOTS = "METASTORE_SCREENSHOTS"
-"""Folder that the screenshots are kept in; without it they go with the test."""
+"""The environment variable with the folder for screenshots. Without it, they are in the test's temporary folder."""
 CHECKS = """uri: ./sales,
      checks: [{fresh: 6h}, {row_count: 1000, partitions: all}],
      columns: {id: {checks: [not_null, unique]}, note: {frequencies: off, checks: [unique]},
@@ -83,7 +83,7 @@ def answers(url: str) -> bool:
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    """A lab with an instance that other processes can use."""
+    """A lab with checks and three days in each table, whose instance other processes can use."""
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "dagster.yaml").write_text(INSTANCE, encoding="utf-8")
     (tmp_path / "metastore.yaml").write_text(CONFIG.replace("uri: ./sales,", CHECKS), encoding="utf-8")

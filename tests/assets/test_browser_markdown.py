@@ -109,7 +109,7 @@ def lab(tmp_path: Path, served: tuple[int, list[str]]) -> Iterator[Lab]:
 
 
 def test_a_page_fetches_nothing_that_a_table_names(lab: Lab, served: tuple[int, list[str]], page: Any) -> None:
-    """The pages are that of the statistics, the dialog with the picture, and that of the asset that writes the table.
+    """The pages show statistics, a check, the dialog with the picture, and the asset that writes the table.
 
     A picture that the project's code adds to its metadata is fetched. This shows that the browser could fetch.
     """

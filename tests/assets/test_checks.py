@@ -196,7 +196,7 @@ def test_values_with_markup_are_shown_literally() -> None:
 def test_a_dropped_column_fails_its_check_and_nothing_else(
     tmp_path: Path,
 ) -> None:
-    """A run and the commands still publish a version. Each warns once about the check."""
+    """A run still publishes and reports a version. It warns once about the check, as do `refresh` and `check`."""
     table = {
         "name": "sales",
         "uri": str(tmp_path / "sales"),

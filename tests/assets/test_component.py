@@ -47,7 +47,7 @@ def loaded(attributes: dict[str, Any], tables: str | None = "[{name: sales, uri:
 
 
 def test_the_scaffolded_component_loads() -> None:
-    """It loads with the configuration of a first table, whose paths are relative to the project."""
+    """The component has the configuration of a first table, whose paths are relative to the project."""
     with create_defs_folder_sandbox() as sandbox:
         path = sandbox.scaffold_component(
             MetastoreComponent,
@@ -101,7 +101,7 @@ def test_yaml_settings_equal_those_of_a_translator() -> None:
 
 
 def test_yaml_may_set_other_keys() -> None:
-    """Dependencies, the job and the sensor then use these keys."""
+    """The dependencies between the assets and the selection of the job then use these keys."""
     definitions = loaded({"translation": {"key": "quality/{{ kind }}_of_{{ table }}"}})
     graph = definitions.resolve_asset_graph()
     node = graph.get(AssetKey(["quality", "statistics_of_sales"]))
@@ -135,7 +135,7 @@ def test_tables_are_inline() -> None:
 
 
 def test_yaml_names_a_translator() -> None:
-    """The component's own settings override those of the translator."""
+    """The translator's attributes and the component's own settings, here the prefix, are both applied."""
     translator_name = f"{__name__}:ProjectTranslator"
     node = (
         loaded({"translator": translator_name, "prefix": ["a"]})

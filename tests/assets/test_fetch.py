@@ -12,7 +12,10 @@ from tests.assets.user_project import attached, config, write
 
 
 def test_the_writing_asset_shows_the_newest_statistics(tmp_path: Path) -> None:
-    """Only statistics of the snapshot that it wrote are attached; the asset's own metadata remain."""
+    """Statistics are attached only if they are of the table's current snapshot. The asset's own metadata have priority.
+
+    Otherwise, the reason is attached.
+    """
     loaded_config = config(tmp_path)
     write(tmp_path, "2024-01-01", 3)
     write(tmp_path, "2024-01-02", 5)
@@ -51,7 +54,7 @@ def test_the_writing_asset_shows_the_newest_statistics(tmp_path: Path) -> None:
 
 
 def test_an_error_of_spark_does_not_fail_the_asset(tmp_path: Path) -> None:
-    """The data of the asset are written already."""
+    """The error is attached in place of statistics, because the data of the asset are written already."""
 
     class Cluster:
         def process_config_and_initialize_cm(self) -> None:

@@ -34,7 +34,7 @@ KEYS = st.one_of(
     st.lists(TEXTS, min_size=1, max_size=2).map(lambda texts: list(zip(("d[a]y", "h ö"), texts, strict=False))),
     st.just([("other", "1")]),
 ).map(encode_partition_key)
-"""The last two are those of older partition specs."""
+"""Keys of three partition columns; some have fewer columns or another one, as under older partition specs."""
 ENTRIES = st.dictionaries(KEYS, st.tuples(st.sampled_from("uv"), st.integers(1, 3)), max_size=9)
 COLUMNS = st.sampled_from([(), ("d[a]y",), ("d[a]y", "h ö"), ("d[a]y", "h ö", "x")])
 

@@ -132,7 +132,10 @@ def test_keys_are_mapped_by_format_and_definition(
 
 @pytest.mark.parametrize("key", ["day=2023-10-31", "day=2024-04-01", "day=1970-01-01", "day=9999-12-31"])
 def test_future_times_stay_unmapped_without_error(instance: DagsterInstance, key: str) -> None:
-    """This holds even if there are no other keys: the first rows of a table may be those of today."""
+    """A key outside of the definition's range of time has no partition, even if it is the only key.
+
+    The first rows of a table may be those of today, for which Dagster has no partition yet.
+    """
     result = TablePartitions(DAILY).key_map([key], instance)
     assert (result.dagster_keys, result.unmapped) == ({}, (key,))
 

@@ -71,7 +71,12 @@ def version(
 
 
 def reported(version: Version | None, since: dict[str, int] | None = None) -> ReportedState:
-    """Return the state after complete reports up to a version."""
+    """Return the state after complete reports up to a version.
+
+    Args:
+        version: The last reported version; None before the first.
+        since: The versions whose partitions were reported after that, by partition key.
+    """
     return ReportedState(
         version, {entry.key: entry.content_id for entry in version.partitions} if version else {}, since or {}
     )
@@ -102,7 +107,7 @@ def test_a_restored_partition_is_reported() -> None:
 
 
 def test_other_files_with_equal_content_are_reported() -> None:
-    """A `refresh --full` writes such files. Without a new report, Dagster would show files that expire."""
+    """`refresh --full` writes other files for the same rows. Without a report, Dagster would show files that expire."""
     before = version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1"))})
     now = version(2, "t2", {"a": (2, files("a2")), "b": (2, files("b1"))})
     assert find_events(ReportedState(before, {"a": "c2", "b": "c2"}), now)[0] == ["a"]

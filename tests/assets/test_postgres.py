@@ -1,4 +1,4 @@
-"""Dagster's instance on PostgreSQL gets the same events as on SQLite, and much faster."""
+"""Dagster's instance on PostgreSQL gets the same events as on SQLite, and stores many within limits."""
 
 from collections.abc import Iterator
 from pathlib import Path

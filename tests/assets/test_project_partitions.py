@@ -110,7 +110,7 @@ def test_statistics_of_the_writers_newest_rows_are_not_outdated(tmp_path: Path, 
 
 
 def test_a_mapping_that_fits_no_key_fails_the_run(tmp_path: Path, instance: DagsterInstance) -> None:
-    """The error lists the table's keys and the remedy; the statistics stay published."""
+    """The error names the type of the partitions definition. The statistics stay published."""
 
     class MonthlyPartitions(ByDay):
         def get_partitions_def(self, table: TableConfig) -> TablePartitions:

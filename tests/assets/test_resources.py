@@ -95,7 +95,10 @@ def test_the_configuration_file_is_read_when_it_is_resolved(tmp_path: Path) -> N
 
 
 def test_s3_is_accessed_with_the_settings_of_the_resource(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are resolved on first use, and apply to everything on S3. Settings of the configuration have priority."""
+    """The resource's variables are resolved on first use. Its settings apply to root and tables on S3.
+
+    Settings of the configuration have priority. Messages do not show the secret key.
+    """
     s3 = S3Resource(
         endpoint_url="http://127.0.0.1:5",
         region_name="eu-central-1",

@@ -141,7 +141,10 @@ tables: [{{name: sales, uri: "{lake}/sales", storage_options: *access}}]
 
 
 def test_errors_that_are_stored_have_no_secrets() -> None:
-    """The causes of these errors have no secrets either. Errors without secrets are unchanged."""
+    """An error whose cause has a secret loses the cause. An error whose message has a secret is replaced.
+
+    Errors without secrets are unchanged.
+    """
     remember_secret("abracadabra", "${SPELL}")
     error = ConfigError("it is refused")
     error.__cause__ = ValueError("abracadabra")

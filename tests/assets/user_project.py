@@ -32,7 +32,7 @@ def config(folder: Path, root: str = "metastore") -> MetastoreConfig:
 
 
 def write(folder: Path, day: str, rows: int, part: str = "day") -> None:
-    """Replace the rows of one day."""
+    """Replace the rows of one day. `part` is the name of the partition column."""
     days = pa.array([date.fromisoformat(day)] * rows, pa.date32())
     table = pa.table({part: days, "amount": list(range(rows))})
     write_deltalake(folder / "sales", table, mode="overwrite", partition_by=[part], predicate=f"{part} = '{day}'")
@@ -68,7 +68,10 @@ def materialize(
 
 
 def commit(definitions: Definitions, instance: DagsterInstance, name: str = "sales") -> ExecuteInProcessResult | None:
-    """Evaluate a tick and execute the run that it requests, as the daemon does after a commit."""
+    """Evaluate a tick, and execute the run that it requests, as the daemon does after a commit.
+
+    Return the result of the run; None if none is requested.
+    """
     with build_sensor_context(instance, sensor_name=f"{name}_commits", definitions=definitions) as context:
         tick = definitions.resolve_sensor_def(f"{name}_commits").evaluate_tick(context)
     requests = tick.run_requests or []

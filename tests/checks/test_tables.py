@@ -31,7 +31,15 @@ def numbers(count: int, nulls: int = 0) -> pa.Table:
 
 
 def table_finding(store: ObjectStore, table: Table, entry: Any, snapshot: Any = no_table, **version: Any) -> Finding:
-    """Return the finding of a check on a version that differs from the published one."""
+    """Return the finding of one check of a changed version.
+
+    Args:
+        store: The root.
+        table: The published version.
+        entry: The check, as in YAML.
+        snapshot: Returns the table's current snapshot, or raises an error.
+        version: The fields of the published version that are replaced.
+    """
     other = table.at(replace(table.version, **version))
     named_check = NamedCheck("own", None, parse_check(entry, "table"))
     return evaluate(named_check, Subject(other, around(store, snapshot, NOW)))
@@ -231,10 +239,7 @@ def test_partitions_are_checked_one_by_one(local_store: ObjectStore) -> None:
 
 
 def test_a_check_that_passes_for_the_table_passes_for_its_partitions(local_store: ObjectStore) -> None:
-    """Therefore such a check is not evaluated for each partition.
-
-    A check of a share is evaluated for each, because the share of a partition may be lower.
-    """
+    """This holds for checks that every value must pass, such as `unique`. A check of a share may differ."""
     parts = {f"day={n}": pa.table({"n": [n], "t": ["a" if n else "b"]}) for n in range(3)}
     table = publish(local_store, pa.concat_tables(parts.values()), partitions=parts)
     every = {"partitions": "all"}
@@ -253,7 +258,10 @@ def test_a_check_that_passes_for_the_table_passes_for_its_partitions(local_store
 
 
 def test_checks_of_no_partitions_and_no_rows_say_that_nothing_was_checked(local_store: ObjectStore) -> None:
-    """Such checks pass. A check that does not fit the table fails. A check of the table's row count is evaluated."""
+    """A check of no partitions, or of a column without rows, passes. A check that does not fit the table fails.
+
+    A check of the table's row count is evaluated.
+    """
     published = publish(local_store, numbers(0))
     table = published.at(replace(published.version, partitions=[]))
     each = {"partitions": "all"}
@@ -280,7 +288,10 @@ def test_checks_of_no_partitions_and_no_rows_say_that_nothing_was_checked(local_
 
 
 def test_missing_partitions_make_a_check_unknown(local_store: ObjectStore) -> None:
-    """Such a configuration is valid, because the partitions may have been removed or may be added later."""
+    """If another partition fails, the check fails.
+
+    A configuration may name missing partitions: they may have been removed, or may be added later.
+    """
     table = publish(local_store, numbers(1), partitions={"day=1": numbers(1)})
     result = finding(local_store, table, {"row_count": 1, "partitions": ["day=1", "month=*"]})
     assert result.status == "unknown"
