@@ -1,4 +1,4 @@
-"""A lakehouse of three tables (partitioned Delta, Parquet in Hive-style folders, CSV) and DuckDB's answers about it."""
+"""A lakehouse of tables (partitioned Delta, Parquet in Hive-style folders, CSV) and DuckDB's answers about it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COUNTRIES = ("FR", "a b/c", "日本")
 
 @dataclass(frozen=True)
 class Lakehouse:
-    """Three tables in a folder, and their configuration in `metastore.yaml`."""
+    """The three `TABLES` in a folder, the table `instants` of times and far dates, and the configuration of all."""
 
     folder: Path
 

@@ -20,7 +20,7 @@ from metastore_assets.cli.commands import cli
 from metastore_assets.cli.output_schemas import DOCUMENTS
 
 BADLY_JOINED = re.compile(r"[\w)'`…][.,;:]\s*[.;](\s|$)|[\w)'`…][.,;:]{2}(\s|$)|[?!]\s*[.;](\s|$)|[\w)'`][.,:;]$|\.\)")
-"""What no message has: `..`, `.;`, `. .`, `?;`, and a full stop at the end, which the others do not have."""
+"""Matches punctuation that no message has: `..`, `.;`, `. .`, `?;`, and a full stop at the end."""
 PROGRAM = [sys.executable, "-m", "metastore_assets"]
 
 
@@ -32,7 +32,7 @@ def all_commands() -> Mapping[str, click.Command]:
 
 
 def run(*arguments: str, config: Path | None = None) -> Result:
-    """Run the command in this process, without a terminal."""
+    """Run the command in this process, without a terminal. With `--json`, assert that the output matches its schema."""
     config_option = [] if config is None else ["--config", str(config)]
     result = CliRunner().invoke(cli, [*config_option, *arguments], prog_name="metastore")
     if "--json" in arguments:
@@ -82,7 +82,7 @@ def error_of(result: Result | subprocess.CompletedProcess[str], status: int = 3)
 def execute(
     *arguments: str, folder: Path, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command in a subprocess, in a folder."""
+    """Run the command in a subprocess, in a folder. With `--json`, assert that the output matches its schema."""
     done = subprocess.run(
         [*PROGRAM, *arguments],
         cwd=folder,

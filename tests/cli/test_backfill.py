@@ -31,7 +31,7 @@ def write(folder: Path, partition: int, name: str = "1") -> Path:
 
 
 def lake_in(folder: Path) -> Path:
-    """Four partitions of plain files without a version, an unpartitioned table, and the configuration of both."""
+    """Write four partitions of plain files, an unpartitioned table, and the configuration of both. Return its path."""
     for partition in (1, 2, 9, 10):
         write(folder, partition)
     (folder / "flat").mkdir()
@@ -88,7 +88,10 @@ def test_the_first_backfill_reads_all_and_the_next_nothing(config: Path) -> None
 
 
 def test_formatted_values(config: Path) -> None:
-    """The plan goes to stderr and the result to stdout; all partitions are named if few, or with `-v`."""
+    """The plan goes to stderr and the result to stdout. With `--dry-run`, the plan goes to stdout.
+
+    All partitions are named if they are few, or with `-v`.
+    """
     for partition in range(20, 30):
         write(config.parent, partition)
     done = run("backfill", "t", "--yes", config=config)

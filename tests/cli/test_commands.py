@@ -47,7 +47,10 @@ def test_show_has_the_shape_of_the_specification(published: Path) -> None:
 
 
 def test_quoted_names_of_columns_are_literal() -> None:
-    """Blanks and the empty name could not be given: the error suggested the name as it was written."""
+    """A name in double quotes may be empty, and may have outer blanks and commas. A doubled quote in it is one quote.
+
+    Other names are stripped.
+    """
     assert parse_column_names('" a", "b ","","c,""d"""') == [" a", "b ", "", 'c,"d"']
     assert parse_column_names(' a ,b"c , "d" ,') == ["a", 'b"c', "d"]
 

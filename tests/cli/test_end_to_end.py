@@ -98,7 +98,7 @@ def test_top_values_equal_duckdbs(lakehouse: Lakehouse) -> None:
 
 
 def test_nanoseconds_and_far_years_without_pandas(lakehouse: Lakehouse) -> None:
-    """`show` and `top` print nanoseconds and years beyond 9999 without importing pandas.
+    """`show` and `top` print nanoseconds, and years beyond 9999, which pandas does not support.
 
     The statistics are merged from those of two files.
     """
@@ -220,8 +220,9 @@ def test_progress_is_shown_on_a_terminal(lakehouse: Lakehouse) -> None:
 
 
 def test_profile_equals_show(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    """`profile` needs no configuration. Each URI has a line with the numbers of `show`. A failed table does not
-    affect the others.
+    """`profile` needs no configuration. For each URI, it prints a line with the numbers of `show`.
+
+    A failed table does not affect the others.
     """
     (tmp_path / "empty").mkdir()
     uris = [str(lakehouse.folder / table) for table in TABLES]

@@ -1,4 +1,4 @@
-"""Each error is one line on stderr, with exit status 1, or 2 for wrong usage."""
+"""Each error is one line on stderr, with exit status 3, or 2 for wrong usage."""
 
 from __future__ import annotations
 
@@ -179,13 +179,13 @@ def test_an_invalid_configuration_is_explained(tmp_path: Path, text: str, explan
     ],
 )
 def test_a_wrong_column_type_is_an_error(tmp_path: Path, declared: str, explanation: str) -> None:
-    """It is reported before any data is read."""
+    """The error names an unknown type, or a column that the table lacks, and suggests the nearest name."""
     (tmp_path / "a.csv").write_text("zip,x\n01234,1\n")
     assert explanation in error_of(run("profile", str(tmp_path), "--schema", declared))
 
 
 def test_a_deleted_working_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message called it a bug of the program."""
+    """The error says that the folder has been deleted and what to do, and does not call this a bug."""
     folder = tmp_path / "deleted"
     folder.mkdir()
     monkeypatch.chdir(folder)

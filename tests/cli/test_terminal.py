@@ -250,7 +250,10 @@ def test_text_is_readable_without_utf_8(published: Path) -> None:
 
 
 def test_a_plan_names_columns_whose_types_change(capsys: pytest.CaptureFixture[str]) -> None:
-    """The plan has the old and the new type of such a column, and the value and file that caused the change."""
+    """The plan has the old and the new type of each changed column, and the value and file that caused the change.
+
+    If the reason is not known, it has only the types.
+    """
     fragments, partitions = (
         {"added": 1, "removed": 0, "unchanged": 0, "profiled": 1},
         {"changed": 1, "removed": 0, "total": 1},

@@ -71,7 +71,7 @@ def test_where(published: Path) -> None:
 
 
 def test_show_has_singletons_and_entropy(published: Path) -> None:
-    """`show` prints them for a table. For a partition, it prints them if `--columns` is given.
+    """`show` prints these statistics for a table. For a partition, it prints them only for columns in `--columns`.
 
     A column without stored value counts has none.
     """
@@ -205,8 +205,9 @@ def test_ranks_imply_all_values(tmp_path: Path) -> None:
 
 
 def test_a_statistic_of_lists_needs_a_list(small: Path) -> None:
-    """A statistic that is computed from value counts is an error for a column without them, if the column's policy
-    requests it. If the table's policy requests it, the statistic is absent.
+    """A statistic that is computed from value counts is an error if the policy of a column without them requests it.
+
+    If the table's policy requests the statistic, it is absent for that column.
     """
     text = small.read_text()
     shipped = "metastore_assets.statistics.user_defined.shipped:OutsideFences"

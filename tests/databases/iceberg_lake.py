@@ -38,7 +38,13 @@ class Lake:
         self.catalog.drop_table(f"sales.{name}")
 
     def config(self, database: str = "sales", databases: tuple[str, ...] = (), **more: Any) -> MetastoreConfig:
-        """Return a configuration of whole databases."""
+        """Return a configuration of whole databases.
+
+        Args:
+            database: The only database, if `databases` is empty.
+            databases: The names of the databases.
+            more: Further settings of each database.
+        """
         entries = [{"catalog": "lake", "database": name, **more} for name in databases or (database,)]
         catalog = {"type": "sql", "uri": f"sqlite:///{self.database}"}
         root = {"root": str(self.folder / "root"), "engine": "auto"}

@@ -32,7 +32,7 @@ OF_THIS_PROCESS = {
 
 @dataclass(frozen=True)
 class EmrSetup:
-    """A test's own folder in the bucket `lake`."""
+    """A test's folder in the bucket `lake` of a simulated AWS, the application of its jobs, and clients of boto3."""
 
     endpoint: str
     application: str

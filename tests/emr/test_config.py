@@ -198,7 +198,7 @@ def test_the_job_resolves_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(st.text(alphabet="${}AB:-x/", min_size=1, max_size=12))
 def test_texts_arrive_unchanged(text: str) -> None:
-    """This includes texts that look like references, in any field."""
+    """The job gets the same snapshot, option and root, even if they look like references to variables."""
     escaped = text.replace("${", "$${")
     over = {"tables": [{**TABLE, "at": escaped, "options": {"delimiter": escaped}}], "root": f"s3://lake/{escaped}"}
     config, result = JobRequest.from_json(request(**over).to_json()).load_config()
