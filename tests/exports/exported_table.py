@@ -31,7 +31,7 @@ class ExportedTable:
         return self._config(self.settings)
 
     def export(self, **settings: Any) -> ExportResult:
-        """Refresh the table and export the newest version, with changed settings of the table."""
+        """Change settings of the table, refresh it, and export the newest version. Return the result of the export."""
         self.settings |= settings
         config = self._config({key: item for key, item in self.settings.items() if key != "exports"})
         refresh(config, config.tables[0], no_spark)

@@ -45,6 +45,8 @@ class Interrupted:
     def check_each_request(self, kind: str) -> int:
         """Interrupt exports at each request, before or after its effect. Return the number of requests of an export.
 
+        After each interruption, no statistics of two versions are declared to be of one. The next export is complete.
+
         Args:
             kind: The kind of the target.
         """

@@ -90,7 +90,7 @@ def test_a_refresh_exports_as_its_last_step(exporting: Exporting) -> None:
 
 
 def test_hidden_columns_export_counts_only(exporting: Exporting) -> None:
-    """This holds even if the configuration hides a column that the version still shows."""
+    """A column that the configuration hides exports counts only, even if the version still shows it."""
     exporting.refresh()
     hidden = {"values": 40, "nulls": 0, "minimum": None, "maximum": None}
     assert exporting.content()["columns"]["secret"] == hidden
@@ -134,7 +134,7 @@ def test_a_failed_target_affects_neither_the_version_nor_other_targets(exporting
 def test_a_dry_run_shows_the_targets_that_a_refresh_without_a_version_would_write(
     exporting: Exporting, state: str
 ) -> None:
-    """It shows what the refresh then executes, and writes nothing."""
+    """The dry run shows what the refresh then executes, and writes nothing."""
     exporting.settings["exports"]["two"] = {"kind": "folder", "path": str(exporting.target("two"))}
     exporting.refresh()
     if state == "behind":
@@ -169,7 +169,7 @@ def test_another_policy_or_option_makes_a_target_outdated(exporting: Exporting) 
 
 
 def test_a_setting_that_matches_no_column_is_noted(exporting: Exporting) -> None:
-    """A typing error, or a column that was dropped: the other columns are exported."""
+    """The cause may be a typing error or a dropped column. The other columns are exported."""
     exporting.settings["exports"]["one"]["columns"] = ["id", "txet", "s*"]
     (export,) = exporting.refresh().exports
     assert (export.state, list(exporting.content()["columns"])) == ("written", ["id", "secret"])

@@ -234,7 +234,7 @@ def test_values_of_a_column_that_is_hidden_now_leave_the_catalog(lab: GlueLab) -
 
 
 def test_partitions_that_are_exported_no_longer_lose_their_statistics(lab: GlueLab) -> None:
-    """The next export removes the statistics of such partitions, which would become outdated."""
+    """An export with `partitions: false` removes statistics of partitions, which would become outdated."""
     table = lab.partitioned()
     before = lab.partitions()
     table.export()

@@ -46,7 +46,7 @@ def database(hive: str) -> Iterator[None]:
 
 
 def _flat(uri: str, folder: Path, rows: pa.Table = ROWS, **settings: Any) -> HiveExportedTable:
-    """An unpartitioned table that is exported to `hive`."""
+    """Return an unpartitioned table that is exported to `hive`."""
     name, location = f"h.flat{next(_NUMBERS)}", folder / "flat"
     location.mkdir()
     pq.write_table(rows, location / "1.parquet")
@@ -244,7 +244,7 @@ def test_values_of_a_column_that_is_hidden_now_leave_the_metastore(hive: str, tm
 
 
 def test_partitions_that_are_exported_no_longer_lose_their_statistics(hive: str, tmp_path: Path) -> None:
-    """The next export removes the statistics of such partitions. Hive would assume that they stay accurate."""
+    """An export with `partitions: false` removes statistics of partitions. Hive would assume that they are accurate."""
     table = _partitioned(hive, tmp_path)
     table.export(exports={"hive": {"accurate": True}})
     assert table.export(exports={"hive": {"partitions": False}}).state == "written"
@@ -257,7 +257,7 @@ def test_partitions_that_are_exported_no_longer_lose_their_statistics(hive: str,
 def test_remove_leaves_no_statistics_of_ours_after_an_insert(hive: str, tmp_path: Path) -> None:
     """Hive's INSERT changes `numRows` and leaves the statistics of columns.
 
-    They are removed nevertheless, because a column may be hidden by now.
+    These statistics are removed nevertheless, because a column may be hidden by now. The changed `numRows` stays.
     """
     table = _flat(hive, tmp_path)
     table.export()

@@ -99,7 +99,7 @@ def test_glue_has_the_numbers_of_hudi_tables(glue: Glue, tmp_path: Path, tables:
 
 
 def _declaration(table: RealTable, folder: Path) -> Declaration:
-    """The table as Hudi's own tool registers it, with its columns and partitions as a refresh finds them."""
+    """Return the table as Hudi's own tool registers it, with its columns and partitions as a refresh finds them."""
     name = table.name.removeprefix("hudi/")
     configured = {"name": "t", "uri": table.uri, "path_mapping": dict(table.path_mapping)}
     root = str(folder / f"{name}-first")

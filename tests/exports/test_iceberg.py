@@ -53,7 +53,7 @@ def lake(tmp_path: Path) -> Iterator[IcebergLake]:
 
 
 def hashes_of(values: Iterable[Any], type_: IcebergType) -> list[int]:
-    """Return the hashes of values by pyiceberg's serialization and mmh3. Of many hashes, return the least ones."""
+    """Return the sorted hashes of values by pyiceberg's serialization and mmh3: the least, as many as a sketch has."""
     serialized = {to_bytes(type_, value) for value in values if value is not None}
     hashes = {mmh3.hash64(each, 9001, signed=False)[0] >> 1 for each in serialized if each}
     return sorted(hashes)[: theta.NOMINAL_ENTRIES]
@@ -64,7 +64,7 @@ def retained(sketch: bytes) -> list[int]:
 
 
 def all_types() -> pa.Table:
-    """Columns of Iceberg's types, with nulls, repeated values and values at the ends of their ranges."""
+    """Return columns of Iceberg's types, with nulls, repeated values and values at the ends of their ranges."""
     moment = dt.datetime(2024, 2, 29, 12, 30, 15, 123456)
     columns: dict[str, tuple[list[Any], pa.DataType]] = {
         "boolean": ([True, False, None, True], pa.bool_()),
@@ -255,7 +255,7 @@ def test_statistics_of_others_stay_unless_they_are_to_be_replaced(lake: IcebergL
 
 
 def create_partitioned(lake: IcebergLake) -> Table:
-    """An empty table that is partitioned by `day`."""
+    """Create and return an empty table that is partitioned by `day`."""
     schema = Schema(NestedField(1, "day", StringType()), NestedField(2, "id", LongType()))
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "day"))
     return lake.catalog.create_table("sales.orders", schema, partition_spec=spec)
@@ -306,7 +306,10 @@ def test_partition_statistics_of_others_stay_unless_they_are_to_be_replaced(lake
 
 
 def test_a_refused_registration_leaves_no_files(lake: IcebergLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The catalog refuses it because another writer committed at the same time. The next attempt writes new files."""
+    """The catalog refuses a registration because another writer committed at the same time.
+
+    The next attempt writes new files, and the files of the refused registration are deleted.
+    """
     lake.create(pa.table({"id": [1, 2]}))
     commit, attempts = iceberg_target._commit, []
 
@@ -436,7 +439,10 @@ def test_partition_fields_whose_values_pyiceberg_loses_have_no_partition_statist
 
 
 def test_a_missing_state_is_named_until_the_next_refresh(lake: IcebergLake) -> None:
-    """After a target is added, `metastore export` writes what is stored. A refresh reads the other columns once."""
+    """After a target is added, a plan names the column whose rows must be read for it.
+
+    The next refresh reads them and exports the column, too.
+    """
     exports = lake.settings.pop("exports")
     lake.settings["columns"] = {"note": {"frequencies": "off"}}
     lake.create(pa.table({"id": [1, 2], "note": ["a", "b"]}))

@@ -178,8 +178,10 @@ where l_orderkey = o_orderkey and o_custkey = c_custkey and c_mktsegment = 'BUIL
 @pytest.mark.long
 @pytest.mark.parametrize("frequencies", ["auto", "off"])
 def test_estimates_and_joins_are_those_after_analyze(hive_alone: str, tmp_path: Path, frequencies: str) -> None:
-    """Over 50 filters of TPC-H's `lineitem`, the median q-error is not worse than after a fresh ANALYZE,
-    and better than after an ANALYZE before the last commit. The three tables of query 3 are joined in the same order.
+    """Spark plans with exported statistics as well as with those of its own ANALYZE.
+
+    Over 50 filters of TPC-H's `lineitem`, the median q-error is not worse than after a fresh ANALYZE, and better than
+    after an ANALYZE before the last commit. The three tables of query 3 are joined in the same order.
     """
     tables = generate_tables(tmp_path / "source", 0.02)
     for database in ("ours", "fresh", "stale"):
@@ -209,7 +211,7 @@ def test_estimates_and_joins_are_those_after_analyze(hive_alone: str, tmp_path: 
 
 
 def _q_error(rows: float, estimate: float) -> float:
-    """How many times an estimate is too large or too small."""
+    """Return how many times an estimate is too large or too small."""
     return max(max(rows, 1) / max(estimate, 1), max(estimate, 1) / max(rows, 1))
 
 

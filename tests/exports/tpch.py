@@ -19,7 +19,7 @@ _SPLIT = pa.scalar(9131, pa.int32()).cast(pa.date32())
 
 
 def generate_tables(folder: Path, scale: float) -> dict[str, pa.Table]:
-    """Return the rows of each table. Scale 1 has 6 million rows of `lineitem`."""
+    """Write TPC-H's tables as files into a folder, and return their rows. Scale 1 has 6 million rows of `lineitem`."""
     program = Path(sysconfig.get_path("scripts")) / "tpchgen-cli"
     names = ",".join(TABLES)
     arguments = ["parquet", "--quiet", "-s", str(scale), "-T", names, "-o", str(folder)]
@@ -28,7 +28,10 @@ def generate_tables(folder: Path, scale: float) -> dict[str, pa.Table]:
 
 
 def write_commit(table: pa.Table, name: str, folder: Path, commit: int) -> None:
-    """Write the rows of the first (0) or the second (1) commit of a table as a file."""
+    """Write the rows of the first (0) or the second (1) commit of a table as a file.
+
+    A table without a column in `TABLES` has all rows in the first commit. Nothing is written for its second one.
+    """
     column = TABLES[name]
     if column is not None:
         is_early = pc.less(table[column], _SPLIT)
@@ -40,7 +43,7 @@ def write_commit(table: pa.Table, name: str, folder: Path, commit: int) -> None:
 
 
 def lineitem_filters(rows: pa.Table, number: int) -> Iterator[str]:
-    """Predicates on one or two columns of `lineitem`, with values that occur."""
+    """Yield a number of predicates on one or two columns of `lineitem`, with values that occur."""
     random = np.random.default_rng(5)
     for index in range(number):
         keys, quantities, prices, dates, parts = (

@@ -95,7 +95,7 @@ def _literal(name: str, value: Any) -> str:
 
 
 def literals(name: str) -> st.SearchStrategy[Any]:
-    """Return values that may occur in a column, and some between and outside of them."""
+    """Draw values that may occur in a column, some between and outside of them, and null."""
     more: dict[str, list[Any]] = {
         "small": [-129, 1000, Decimal("1.5"), 10**30],
         "big": [-1, 2**64, Decimal("0.5")],
@@ -112,7 +112,7 @@ def literals(name: str) -> st.SearchStrategy[Any]:
 
 
 def predicates(depth: int = 3) -> st.SearchStrategy[tuple[Any, ...]]:
-    """Draw predicates as trees of tuples."""
+    """Draw predicates as trees of tuples, with at most 2 ** `depth` leaves."""
     leaf = st.one_of(
         st.sampled_from(PATHS).flatmap(
             lambda name: st.tuples(st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), st.just(name), literals(name))

@@ -62,7 +62,7 @@ def test_a_number_of_hundreds_of_digits_is_beyond_the_range(type_: pa.DataType) 
 
 @pytest.mark.parametrize("text", ["1e999999999", "-1e999999999", "1e-999999999", "1." + "0" * 500 + "1"])
 def test_unrepresentable_numbers_are_refused_as_values(text: str) -> None:
-    """Such a number is not rounded to the nearest value of the column."""
+    """A number that the column cannot have is an error, and is not rounded to the nearest value of the column."""
     for type_ in (pa.int64(), pa.decimal128(10, 2)):
         cls = type_class(type_)
         with pytest.raises(LiteralError, match="'n'"):

@@ -59,7 +59,7 @@ def test_nan_is_null_applies_to_columns_without_nan(type_: pa.DataType) -> None:
 
 
 def test_a_pattern_that_is_not_utf8_is_refused_unless_it_is_a_prefix() -> None:
-    """The command line passes such bytes as lone surrogates."""
+    """The command line passes bytes that are not UTF-8 as lone surrogates."""
     columns = [LeafColumn("x", "1", pa.string())]
     for pattern in ("%\udc80", "a_\udcff%", "\udc80_"):
         with pytest.raises(PredicateError, match="not UTF-8"):

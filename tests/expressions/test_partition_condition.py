@@ -81,8 +81,9 @@ def holds(node: Node, row: dict[str, Any]) -> bool | None:
 
 @given(NODES, st.sets(st.sampled_from(list(VALUES))), st.data())
 def test_conditions_may_match_while_values_are_unknown(node: Node, hidden: set[str], data: st.DataObject) -> None:
-    """If all values are known, the result is that of SQL. Otherwise a condition may match if some unknown values make
-    it true.
+    """If all values are known, the result is that of SQL.
+
+    Otherwise, a condition may match if it is true for some values in place of the unknown ones.
     """
     condition = parse_sql(text_of(node))
     bound = PartitionCondition(condition, "t", TYPES)

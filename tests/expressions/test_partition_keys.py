@@ -24,7 +24,7 @@ _ITEMS = st.lists(st.tuples(_TEXTS, st.none() | _TEXTS), max_size=3)
 @example([("", None)])
 @example([("a", "..."), ("...", "b")])
 def test_decoding_is_the_inverse_of_encoding(items: list[tuple[str, str | None]]) -> None:
-    """Different partitions therefore have different keys."""
+    """Decoding a key returns the columns and values of its partition. So different partitions have different keys."""
     assert decode_partition_key(encode_partition_key(items)) == tuple(items)
 
 

@@ -79,8 +79,9 @@ def test_a_pattern_selects_the_same_partitions_as_in_the_configuration(
 def test_every_form_of_a_key_selects_its_partition(
     rows: list[tuple[str | None, str | None]], data: st.DataObject
 ) -> None:
-    """The key itself selects only this partition. An ambiguous form, for example without encoding, selects others as
-    well.
+    """The key itself selects only its partition.
+
+    A readable form, without encoding or with another encoding, selects this partition and perhaps others.
     """
     table: list[Items] = [[("x", x), ("y", y)] for x, y in rows]
     items = data.draw(st.sampled_from(table))
@@ -149,8 +150,9 @@ def test_tables_without_partition_columns_or_rows() -> None:
 def test_combined_patterns_select_the_same_partitions(
     rows: list[tuple[str | None, str | None]], chosen: list[tuple[str | None, str | None]], only_x: bool
 ) -> None:
-    """Several keys are combined into one filter of the configuration where possible. The keys themselves are the
-    oracle.
+    """Several keys are combined into one filter of the configuration, or refused if they differ in both columns.
+
+    The keys themselves are the oracle.
     """
     table: list[Items] = [[("x", x), ("y", y)] for x, y in rows]
     texts = [encode_partition_key([("x", x)] if only_x else [("x", x), ("y", y)]) for x, y in chosen]

@@ -68,7 +68,10 @@ def some_rows(number: int) -> pa.Table:
     ids=str,
 )
 def test_points_with_values_of_several_types_are_a_table(values: list[Any], expected: list[Any]) -> None:
-    """A user-defined statistic may return another type in each version."""
+    """A user-defined statistic may return another type in each version.
+
+    All values become integers, floats or texts: the first of these types that represents all of them exactly.
+    """
     history = [
         HistoryPoint(number, "s", datetime(2024, 1, 1, tzinfo=UTC), value, "exact")
         for number, value in enumerate(values)
@@ -259,7 +262,7 @@ def test_versions_are_appended_when_due(local_store: ObjectStore, monkeypatch: p
 
 
 def test_hidden_columns_show_no_values(local_store: ObjectStore) -> None:
-    """This includes versions in which the columns were not hidden yet."""
+    """A hidden column shows no values of any version, also not of versions in which it was not hidden yet."""
     table = published(local_store, 1)
     append_versions(VersionStore(local_store, "orders"))
     assert "secret-" in str(table.history().to_arrow().to_pydict())
