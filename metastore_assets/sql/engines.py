@@ -114,10 +114,16 @@ def _define_table(connection: duckdb.DuckDBPyConnection, rows: RowSource, name: 
         rows: The rows.
         name: The name of the table.
         hides: Whether hidden columns are excluded.
+
+    Raises:
+        QueryError: There is no column to read, which DuckDB does not support.
     """
     from metastore_assets.sql.tables import TableDataset  # pyarrow.dataset takes time to be imported
 
     columns = rows.list_shown_columns() if hides else rows.schema.names
+    if not columns:
+        shown = ", except hidden ones: `--unrestricted` (`unrestricted=True`) reads them" if rows.schema.names else ""
+        raise QueryError(f"table {name!r} has no columns{shown}")
     connection.register(name, TableDataset(rows, columns))
 
 

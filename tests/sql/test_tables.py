@@ -88,6 +88,19 @@ def test_hidden_columns_are_read_by_unrestricted_queries_only(metastore: Metasto
     assert shown.to_pydict() == {"email": ["22@example.org"]}
 
 
+def test_a_table_without_shown_columns_is_named(tmp_path: Path) -> None:
+    """DuckDB's message did not name the table."""
+    uri = str(tmp_path / "sales")
+    write_deltalake(uri, pa.table({"id": [1, 2]}))
+    table = TableConfig.model_validate({"name": "sales", "uri": uri, "columns": {"id": {"values": "hidden"}}})
+    config = MetastoreConfig(root=str(tmp_path / "root"), tables=[table], engine="auto")
+    refresh(config, config.tables[0], no_spark)
+    metastore = Metastore(config.root, table_locations=[uri])
+    with pytest.raises(QueryError, match=r"'sales' has no columns, except hidden ones.*--unrestricted"):
+        query(metastore, "select count(*) from sales")
+    assert query(metastore, "select count(*) as n from sales", unrestricted=True)["n"].to_pylist() == [2]
+
+
 def test_a_column_with_a_new_field_is_not_shown(tmp_path: Path) -> None:
     """A field that was added since the version may be hidden by a policy that the version does not know."""
     uri = str(tmp_path / "sales")
