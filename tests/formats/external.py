@@ -1,4 +1,4 @@
-"""Installs the external package of a table format for the duration of a test."""
+"""Makes the external package of a table format, `external_package`, importable for the duration of a test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ EXTERNAL_PACKAGE = Path(__file__).parent / "external_package"
 
 @contextmanager
 def installed(folder: Path = EXTERNAL_PACKAGE) -> Iterator[None]:
-    """Add a folder of packages with entry points to this process and its child processes."""
+    """Put a folder of packages with entry points on the path of this process and its children, within the block.
+
+    Refresh the registered table formats at the start and at the end.
+    """
     paths, variable = list(sys.path), os.environ.get("PYTHONPATH")
     sys.path.insert(0, str(folder))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), variable]))

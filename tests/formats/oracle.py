@@ -26,7 +26,10 @@ class Leaf:
 
 
 def read_columns(snapshot: Snapshot, fragments: Iterable[Fragment] | None = None) -> dict[str, list[Any]]:
-    """Read every column of the fragments as plain Python values."""
+    """Read the columns of the fragments (default: of the snapshot) as plain Python values, by column name.
+
+    Also check each fragment's row count, and the types and validity of its arrays.
+    """
     columns: dict[str, list[Any]] = {field.name: [] for field in snapshot.schema}
     for fragment in snapshot.fragments if fragments is None else fragments:
         with fragment.source.open() as reader:
@@ -42,12 +45,12 @@ def read_columns(snapshot: Snapshot, fragments: Iterable[Fragment] | None = None
 
 
 def read_rows(snapshot: Snapshot, fragments: Iterable[Fragment] | None = None) -> list[tuple[Any, ...]]:
-    """Read the fragments' rows as tuples in the order of the schema's columns."""
+    """Read the rows of the fragments (default: of the snapshot) as tuples in the order of the schema's columns."""
     return list(zip(*read_columns(snapshot, fragments).values(), strict=True))
 
 
 class Micros(int):
-    """A timestamp that Python's datetime cannot represent."""
+    """A timestamp in microseconds since 1970, which Python's datetime cannot represent."""
 
 
 def _plain_values(chunk: pa.Array) -> list[Any]:
@@ -65,7 +68,13 @@ def _plain_values(chunk: pa.Array) -> list[Any]:
 
 
 def leaves(name: str, type_: pa.DataType, values: list[Any]) -> dict[str, Leaf]:
-    """Return the column and all columns nested in it, by the paths of the truth files."""
+    """Return the statistics of a column and of all columns nested in it, by their paths as in the truth files.
+
+    Args:
+        name: The path of the column.
+        type_: Its type.
+        values: Its values, as `read_columns` returns them.
+    """
     nulls = sum(value is None for value in values)
     if pa.types.is_struct(type_):
         result = {name: _container(values, nulls)}

@@ -1,4 +1,4 @@
-"""A proxy for an S3 server that counts requests and limits the number of objects per listing."""
+"""A proxy for an S3 server that counts requests, and can limit the objects per listing, or delay or refuse requests."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ _HOP = ("connection", "keep-alive", "transfer-encoding", "content-length", "date
 
 
 class Requests:
-    """The requests since the last `take`."""
+    """The requests to a proxy since the last `take`, and settings that change how the proxy answers."""
 
     def __init__(self) -> None:
         self.endpoint = ""
         self.page = 0
         """Objects that the server lists at a time; 0 for as many as it does by itself."""
         self.broken = 0
-        """The status that every request is answered with; 0 for what the server says."""
+        """The status that every request is answered with; 0 for the answer of the server."""
         self.answers = threading.Event()
-        """Cleared, nothing is answered until it is set again."""
+        """While it is cleared, no request is answered."""
         self.answers.set()
         self._seen: list[str] = []
         self.data_bytes = 0
-        """Of objects in the answers that the last `take` was of."""
+        """Bytes in the responses that the last `take` covered, without listings."""
         self._bytes = 0
         self.objects_read: dict[str, int] = {}
         self.objects_written: dict[str, int] = {}
-        """Bytes by path, of all objects that were got and put since this was cleared."""
+        """In both, bytes by path, of all objects that were read or written since the caller last cleared it."""
 
     def take(self) -> list[str]:
-        """Return and clear the requests, each as `list PREFIX`, or as method and path."""
+        """Return and clear the requests, each as `list PREFIX`, or as method and path. Set `data_bytes`."""
         observed, self._seen = self._seen, []
         self.data_bytes, self._bytes = self._bytes, 0
         return observed
 
     def note_answer(self, target: str, size: int) -> None:
-        """Record the size of a response."""
+        """Add the size of a response to the bytes of data, unless the request was a listing."""
         if "list-type" not in target:
             self._bytes += size
 
     def note_object(self, method: str, target: str, status: int, sent: int, got: int) -> None:
-        """Record the bytes of an object that were transferred in a successful request."""
+        """Record the bytes of an object that a successful GET (`got`) or PUT (`sent`) transferred."""
         path = urlsplit(target).path
         if status < 300 and method == "GET" and "list-type" not in target:
             self.objects_read[path] = self.objects_read.get(path, 0) + got
@@ -52,7 +52,7 @@ class Requests:
             self.objects_written[path] = self.objects_written.get(path, 0) + sent
 
     def note(self, method: str, target: str) -> str:
-        """Record a request."""
+        """Record a request. Return its target, to which `page` is added for a listing if it is set."""
         url = urlsplit(target)
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
         if "list-type" not in query:
@@ -64,7 +64,7 @@ class Requests:
 
 @contextmanager
 def counted(endpoint: str) -> Iterator[Requests]:
-    """Start a proxy for an endpoint. Requests to its `.endpoint` are counted."""
+    """Run a proxy for an endpoint within the block. Yield the requests to it; its URL is their `.endpoint`."""
     observed = Requests()
     backend = urlsplit(endpoint).netloc
 

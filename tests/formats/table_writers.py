@@ -1,4 +1,4 @@
-"""Tables of every format with the same operations, for tests that apply to each format."""
+"""Tables with the same operations for each format, for tests of all formats: here of Delta and plain files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DAYS = ("2024-01-01", "2024-01-02", "a/b,c=d%20é😀\n")
 
 
 class Table(ABC):
-    """A table with the columns id, text and day, partitioned by day. `rows` are its expected rows."""
+    """A table with the columns id, text and day, partitioned by day. `rows` are its expected rows by id."""
 
     kind: str
     partition_columns: ClassVar[tuple[str, ...]] = ("day",)
@@ -48,7 +48,7 @@ class Table(ABC):
         self.next_id = 0
 
     def append(self, rows: Sequence[Row]) -> None:
-        """Add a file to the partition of each row."""
+        """Append rows, as one file for each day among them."""
         for day in sorted({row[2] for row in rows}):
             self._append([row for row in rows if row[2] == day], day)
         self.rows |= {row[0]: row for row in rows}
@@ -72,7 +72,7 @@ class Table(ABC):
         return encode_partition_key([("day", day)]) if self.partition_columns else UNPARTITIONED
 
     def column_range(self, path: Path, index: int) -> tuple[int, int]:
-        """Return the start and size of a column's values in a data file."""
+        """Return the start and size, in bytes, of a column chunk in the first row group of a Parquet file."""
         column = pq.ParquetFile(path).metadata.row_group(0).column(index)
         return column.dictionary_page_offset or column.data_page_offset, column.total_compressed_size
 
@@ -83,7 +83,7 @@ class Table(ABC):
         return self.format().snapshot()
 
     def fragments_of(self, ids: Collection[int]) -> list[tuple[Fragment, list[Row]]]:
-        """Return the fragments with any of these rows, and all rows of each."""
+        """Return the fragments that have rows with any of these ids, and all rows of each."""
         snapshot = self.snapshot()
         fragment_rows = [(fragment, rows_of(snapshot, fragment)) for fragment in snapshot.fragments]
         return [(fragment, rows) for fragment, rows in fragment_rows if any(row[0] in ids for row in rows)]
@@ -142,7 +142,7 @@ class DeltaDeletionVectors(DeltaCopyOnWrite):
             delete_rows(self.folder, path, [index for index, key in enumerate(stored) if key not in live], storage)
 
     def compact(self, day: str) -> None:
-        """Replace the files of a day by one file without deletion vectors."""
+        """Replace the files of a day by one file without deletion vectors. A single file remains as it is."""
         snapshot = self.snapshot()
         key = encode_partition_key([("day", day)])
         group = [(f, rows_of(snapshot, f)) for f in snapshot.fragments if f.partition_key == key]
@@ -262,7 +262,7 @@ TABLES: tuple[type[Table], ...] = (
 
 
 def _log_path(table: Path, path: str) -> str:
-    """Return the path of a data file as in the log."""
+    """Return the path of a data file as the log of the table has it."""
     for file in sorted((table / "_delta_log").glob("*.json")):
         for line in file.read_text(encoding="utf-8").splitlines():
             add: dict[str, Any] | None = json.loads(line).get("add")

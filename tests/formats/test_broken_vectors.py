@@ -29,14 +29,17 @@ def _bitmaps(*bitmaps: tuple[int, bytes]) -> bytes:
 
 
 def _arrays(*containers: tuple[int, int, list[int]]) -> bytes:
-    """Encode array containers from tuples of key, declared number of values, and values."""
+    """Encode a Roaring bitmap of array containers, from tuples of key, declared number of values, and values."""
     header = b"".join(struct.pack("<HH", key, count - 1) for key, count, _ in containers)
     body = b"".join(struct.pack(f"<{len(values)}H", *values) for _, _, values in containers)
     return struct.pack("<II", 12346, len(containers)) + header + b"\0" * 4 * len(containers) + body
 
 
 def _runs(count: int, *pairs: tuple[int, int]) -> bytes:
-    """Encode one run container from pairs of first value and number of further values."""
+    """Encode a Roaring bitmap of one run container.
+
+    `count` is its declared number of values. A pair has the first value of a run and the number of further ones.
+    """
     header = struct.pack("<IBHHH", 12347, 1, 0, count - 1, len(pairs))
     return header + b"".join(struct.pack("<HH", *pair) for pair in pairs)
 
@@ -74,7 +77,15 @@ _BROKEN = {
 
 
 def _delta(folder: Path, data: bytes, cardinality: int, storage: str, **changes: Any) -> None:
-    """Write a table of ten rows with a deletion vector."""
+    """Write a Delta table of one file of ten rows with a deletion vector.
+
+    Args:
+        folder: The folder of the table.
+        data: The bytes of the deletion vector.
+        cardinality: The number of deleted rows that the log records.
+        storage: How the vector is stored: `u` with a relative path, `p` with an absolute path, or `i` inline.
+        changes: Fields of the vector's descriptor that are overwritten.
+    """
     add = add_file(folder, _ROWS, "data.parquet")
     features = protocol("deletionVectors")
     stored = b"\1" + struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
@@ -112,7 +123,10 @@ def _error(folder: Path) -> str:
 def test_an_invalid_vector_is_an_error(
     tmp_path: Path, data: bytes, cardinality: int, message: str, storage: str
 ) -> None:
-    """The vector has a valid checksum. The error has the data file, the vector file and the fault. No row is read."""
+    """The vector has a valid checksum.
+
+    The error names the data file, the file of the vector (if it is not inline) and the fault.
+    """
     if storage == "iceberg":
         _iceberg(tmp_path / "t", data, cardinality)
         where = r"\.parquet: the deletion vector in .*\.puffin"
@@ -151,7 +165,7 @@ def test_an_invalid_vector_is_an_error(
     ],
 )
 def test_an_invalid_descriptor_is_an_error(tmp_path: Path, storage: str, changes: dict[str, Any], message: str) -> None:
-    """The descriptor references a position without a vector, or a missing file."""
+    """The size or position in the descriptor does not fit the vector, or its path or storage type is invalid."""
     _delta(tmp_path / "t", _GOOD, 2, storage, **changes)
     assert re.search(f"data\\.parquet: its deletion vector.* cannot be read: .*{message}", _error(tmp_path / "t"))
 
@@ -167,7 +181,7 @@ def test_an_invalid_descriptor_is_an_error(tmp_path: Path, storage: str, changes
     ],
 )
 def test_an_invalid_manifest_entry_is_an_error(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    """The entry references a position without a vector. No memory is allocated for the declared size."""
+    """The manifest entry of the vector has a position or size that is outside the file, negative or missing."""
     _iceberg(tmp_path / "t", _GOOD, 2, **changes)
     assert re.search(f"the deletion vector in .*puffin cannot be read: .*{message}", _error(tmp_path / "t"))
 

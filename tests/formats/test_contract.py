@@ -57,7 +57,7 @@ from tests.formats.table_writers import (
 
 
 def _external_tables() -> tuple[type[Table], ...]:
-    """Return the writers that installed packages register for their formats, as `metastore_assets.contract_tables`."""
+    """Return the test tables that packages, with the external one, register as `metastore_assets.contract_tables`."""
     with installed():
         return tuple(
             kind
@@ -83,7 +83,7 @@ def test_the_suite_covers_every_registered_format() -> None:
 
 @pytest.fixture(params=_TABLES, ids=lambda kind: kind.__name__)
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
-    """A table of 12 rows in 3 partitions of one file each."""
+    """A table of 12 rows in 3 files, one for each day. The days are partitions if the format has partitions."""
     result: Table = request.param(tmp_path / "ta ble é")
     result.append(_FIRST)
     return result
@@ -104,7 +104,10 @@ _STEPS = st.one_of(
 @given(steps=st.lists(_STEPS, min_size=1, max_size=6))
 @settings(max_examples=max(5, settings().max_examples // 6))
 def test_fragments_have_the_live_rows_and_an_id_means_the_same_rows(kind: type[Table], steps: list[Any]) -> None:
-    """After any operations, fragments are disjoint, and together they have the live rows, each in its partition."""
+    """After any operations, fragments are disjoint, and together they have the live rows, each in its partition.
+
+    Equal ids of snapshots also mean equal rows.
+    """
     with tempfile.TemporaryDirectory() as folder:
         table = kind(Path(folder) / "t")
         table.append(_FIRST)
@@ -140,7 +143,11 @@ def _apply(table: Table, step: tuple[str, Any]) -> None:
 
 
 def test_unchanged_fragments_have_the_same_id(table: Table) -> None:
-    """An append changes no id, a delete those of files with deleted rows, and a compaction those of its partition."""
+    """An append changes no id.
+
+    A delete changes only ids of files with deleted rows, or of their partition if the format has equality deletes. A
+    compaction changes only ids of its partition.
+    """
     before = {fragment.id for fragment in table.snapshot().fragments}
     table.append([(100, "new", DAYS[0]), (101, "new", DAYS[1])])
     appended = table.snapshot()
@@ -212,7 +219,7 @@ def test_a_delete_gives_a_new_id(table: Table) -> None:
 
 @pytest.mark.parametrize("kind", [DeltaCopyOnWrite, DeltaDeletionVectors])
 def test_a_restored_version_has_its_ids_again(kind: type[DeltaCopyOnWrite], tmp_path: Path) -> None:
-    """Fragments that were profiled before a restore need not be read again."""
+    """Fragments have the ids and rows that they had before, so their profiles can be reused."""
     table = kind(tmp_path / "t")
     table.append(_FIRST)
     before = table.snapshot()
@@ -225,7 +232,10 @@ def test_a_restored_version_has_its_ids_again(kind: type[DeltaCopyOnWrite], tmp_
 
 
 def test_a_snapshot_is_immune_to_later_commits(table: Table) -> None:
-    """Reading returns the planned rows or a clear error, never rows of another file version."""
+    """The snapshot's rows can still be read, except those of plain files that were overwritten.
+
+    These are reported as missing.
+    """
     snapshot = table.snapshot()
     before = _contents(snapshot)
     table.append([(100, "new", DAYS[0])])
@@ -241,7 +251,7 @@ def test_a_snapshot_is_immune_to_later_commits(table: Table) -> None:
 
 
 def test_overwriting_a_file_while_it_is_read_is_an_error(tmp_path: Path) -> None:
-    """An open reader must not mix the contents of both files."""
+    """A reader of a plain file does not mix the contents of both files. It reports its file as missing."""
     for kind in _TABLES:
         if not issubclass(kind, Files):
             continue
@@ -269,7 +279,7 @@ pickle.dump(result, sys.stdout.buffer)
 
 
 def test_another_process_reads_the_same_rows(tmp_path: Path) -> None:
-    """Sources are small and can be pickled. They are all that the other process needs."""
+    """It needs only the schema and the pickled sources, each of which has less than 2000 bytes."""
     sources: list[Any] = []
     expected: list[Any] = []
     for kind in _TABLES:
@@ -316,7 +326,7 @@ def test_a_read_touches_only_the_requested_column(table: Table) -> None:
 
 
 def test_a_fragment_whose_file_was_deleted_is_reported(table: Table) -> None:
-    """The file is deleted between planning and profiling."""
+    """The file is deleted after planning. The error names it and has `missing`."""
     fragment = table.snapshot().fragments[0]
     Path(fragment.path).unlink()
     with pytest.raises(FragmentError, match=re.escape(fragment.path)) as caught:
@@ -326,7 +336,7 @@ def test_a_fragment_whose_file_was_deleted_is_reported(table: Table) -> None:
 
 
 def test_columns_that_a_fragment_lacks_are_null(table: Table) -> None:
-    """Such columns are read as nulls of their type. The fragment lists the columns of its file."""
+    """Such a column is read as nulls of the requested type. The reader's `stored_columns` do not have it."""
     snapshot = table.snapshot()
     wanted = pa.field("added", pa.struct([pa.field("a", pa.list_(pa.int8()))]))
     with snapshot.fragments[0].source.open() as reader:
@@ -337,7 +347,10 @@ def test_columns_that_a_fragment_lacks_are_null(table: Table) -> None:
 
 
 def test_planning_reads_no_file_with_a_native_reader(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A corrupt file may crash the process that reads it, which must be a child process."""
+    """Snapshots and bounds need no reader of Parquet, ORC, CSV, Avro or Lance in this process.
+
+    A corrupt file may crash the process that reads it.
+    """
     table.append([(number, f"text {number}", DAYS[number % 3]) for number in range(20, 26)])
     table.delete([1, 21])
 

@@ -44,7 +44,7 @@ _POSITIONS = st.one_of(
 
 @given(_POSITIONS)
 def test_decoding_gives_the_positions_that_were_encoded(positions: set[int]) -> None:
-    """Positions are ascending, in array and bitmap containers, and exceed 32 bits."""
+    """The positions are returned in ascending order. They need array and bitmap containers, and may exceed 32 bits."""
     assert list(decode_bitmap_array(encode_array(sorted(positions)))) == sorted(positions)
 
 
@@ -77,7 +77,7 @@ def _snapshot(table: Path) -> Snapshot:
 
 @pytest.mark.parametrize("storage", ["u", "i", "p"])
 def test_every_storage_kind_is_applied_as_deltalake_applies_it(table: Path, storage: str) -> None:
-    """Kinds are relative and absolute files, with prefix and offset, and inline."""
+    """The vector is in a file with a relative path (`u`) or an absolute path (`p`), or inline (`i`)."""
     path = newest(table, "add")["path"]
     delete_rows(table, path, [0, 3, 4, 9], storage)
     snapshot = _snapshot(table)
@@ -88,7 +88,10 @@ def test_every_storage_kind_is_applied_as_deltalake_applies_it(table: Path, stor
 
 
 def test_each_vector_of_a_file_makes_another_fragment(table: Path) -> None:
-    """One data file has five sets of live rows. A checkpoint makes no difference."""
+    """Without a vector and with each of four vectors, the fragment of one data file has another id.
+
+    A checkpoint does not change the id.
+    """
     path = newest(table, "add")["path"]
     ids = {_snapshot(table).fragments[0].id}
     for number, positions in enumerate([[0], [0, 1], [0, 1, 2], list(range(10))]):
@@ -111,7 +114,7 @@ def _spoil(table: Path, **changes: Any) -> None:
 
 
 def test_a_wrong_cardinality_is_refused(table: Path) -> None:
-    """Otherwise the row count would be wrong."""
+    """The log records three deleted rows, and the vector has two."""
     delete_rows(table, newest(table, "add")["path"], [0, 3], "i")
     _spoil(table, cardinality=3)
     with pytest.raises(FragmentError, match=r"\b2 rows.*\b3\b"):
@@ -136,7 +139,7 @@ def test_a_flipped_bit_is_refused(table: Path) -> None:
 
 
 def test_a_vacuumed_vector_is_reported_as_missing(table: Path) -> None:
-    """The error is that of a missing data file, so that planning again helps."""
+    """The error has `missing`, like that of a missing data file, so that the caller plans again."""
     delete_rows(table, newest(table, "add")["path"], [0, 3], "u")
     snapshot = _snapshot(table)
     next(table.rglob("deletion_vector_*.bin")).unlink()
@@ -170,7 +173,7 @@ _ADD = pa.struct(
 
 
 def _tables_with_vectors(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Write two files, one with a deletion vector, at version 2. Return both add actions."""
+    """Write a table of two files, the second with a deletion vector, at version 2. Return both add actions."""
     features = protocol("deletionVectors", "v2Checkpoint")
     first = add_file(folder, pa.table({"a": [1, 2, 3]}), "1.parquet")
     second = add_file(folder, pa.table({"a": [4, 5, 6]}), "2.parquet")
@@ -188,7 +191,7 @@ def _forget_before(folder: Path, version: int) -> None:
 
 
 def _actions(rows: list[dict[str, Any]], actions: list[dict[str, Any]]) -> pa.Table:
-    """Return actions and added files as rows of a Parquet checkpoint."""
+    """Return the rows of a Parquet checkpoint: the actions, and one add action for each of `rows`."""
     protocols = pa.struct(
         [
             ("minReaderVersion", pa.int32()),
@@ -226,7 +229,7 @@ def _actions(rows: list[dict[str, Any]], actions: list[dict[str, Any]]) -> pa.Ta
 
 @pytest.mark.parametrize("kind", ["classic", "parts", "v2 json", "v2 parquet"])
 def test_vectors_are_read_from_every_kind_of_checkpoint(tmp_path: Path, kind: str) -> None:
-    """The checkpoint is one file, several parts, or has sidecars. Earlier commits may be removed."""
+    """The checkpoint is one file, has two parts, or has a sidecar. The commits before it are deleted."""
     plain, deleted = _tables_with_vectors(tmp_path)
     log = tmp_path / "_delta_log"
     head = [{"protocol": newest(tmp_path, "protocol")}, {"metaData": newest(tmp_path, "metaData")}]

@@ -44,7 +44,7 @@ def physical(array: pa.Array) -> list[Any]:
 
 
 def read_elsewhere(snapshot: Snapshot, name: str) -> list[Any]:
-    """Read a column in another process from the pickled sources."""
+    """Return the stored values of a column, read through pickled sources as another process would read them."""
     rows = []
     for fragment in snapshot.fragments:
         assert list(scalars_in(fragment)) == []
@@ -76,7 +76,7 @@ ICEBERG = [
 def test_identity_partitions_of_iceberg_have_exact_values(
     tmp_path: Path, type_: str, avro: Any, raw: Any, text: str
 ) -> None:
-    """The partition key, the rows (if the file lacks the column) and the partition filter have the exact value."""
+    """The partition key has the exact value, and so have the rows. The files lack the column."""
     spec = [{"name": "p", "field-id": 1000, "source-id": 2, "transform": "identity"}]
     schema = [column(1, "id", "long"), column(2, "p", type_)]
     writer = IcebergWriter(tmp_path / "t", schema, specs={0: spec}, partition_types={1000: avro}, version=3)
@@ -101,7 +101,7 @@ def test_identity_partitions_of_iceberg_have_exact_values(
     ],
 )
 def test_periods_of_far_years_have_a_signed_year(tmp_path: Path, transform: str, raw: int, text: str) -> None:
-    """Years with more than four digits have a sign, as in dates."""
+    """Years before 0 and after 9999 have a sign, as in dates."""
     spec = [{"name": "p", "field-id": 1000, "source-id": 1, "transform": transform}]
     writer = IcebergWriter(
         tmp_path / "t", [column(1, "at", "timestamp")], specs={0: spec}, partition_types={1000: "int"}
@@ -112,7 +112,10 @@ def test_periods_of_far_years_have_a_signed_year(tmp_path: Path, transform: str,
 
 
 def test_bounds_of_iceberg_are_not_rounded(tmp_path: Path) -> None:
-    """Rounding 38 digits to 28 may move a bound to the wrong side of the values."""
+    """Bounds equal the values, with 38 digits or nanoseconds.
+
+    Rounding to 28 digits may move a bound to the wrong side of the values.
+    """
     schema = [column(1, "d", "decimal(38,2)"), column(2, "at", "timestamp_ns")]
     writer = IcebergWriter(tmp_path / "t", schema, version=3)
     values = pa.table(
@@ -145,7 +148,7 @@ def test_bounds_of_iceberg_are_not_rounded(tmp_path: Path) -> None:
     ],
 )
 def test_defaults_of_iceberg_are_exact(tmp_path: Path, type_: str, default: str, expected: Any) -> None:
-    """Defaults are of a column, and of a field that is missing in the default of its struct."""
+    """The default is that of a column, or of a field that the default of its struct lacks."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")], version=3)
     writer.commit(writer.data(pa.table({"id": [1]})))
     inner = [column(4, "x", type_, initial_default=default), column(5, "y", "long")]
@@ -186,7 +189,7 @@ def test_a_default_out_of_the_range_of_its_type_is_an_error(tmp_path: Path, type
     ],
 )
 def test_partition_values_of_delta_are_exact(tmp_path: Path, type_: str, logged: str, expected: Any, text: str) -> None:
-    """Bounds from the log are exact, too."""
+    """The partition key, the rows and the bounds have the exact value, in which timestamps have microseconds."""
     add = add_file(tmp_path, pa.table({"a": [1, 2]}), p=logged)
     commit(tmp_path, protocol("timestampNtz"), metadata([field("p", type_), field("a", "long")], ["p"]), add)
     snapshot = snapshot_of(tmp_path)
@@ -242,7 +245,7 @@ def test_typed_statistics_of_far_years_in_a_delta_checkpoint_are_exact_or_absent
 
 
 def test_nanoseconds_and_far_years_of_plain_files_are_exact(tmp_path: Path) -> None:
-    """Parquet has all of them, and ORC only timestamps within the range of nanoseconds."""
+    """The Parquet file has all these columns. The ORC file has only timestamps within the range of nanoseconds."""
     values = {
         "at": pa.array([1, 2**63 - 1, None], pa.timestamp("ns")),
         "time": pa.array([1, 86_399_999_999_999, None], pa.int64()).view(pa.time64("ns")),
@@ -269,7 +272,7 @@ def test_a_commit_time_out_of_range_is_absent(tmp_path: Path, milliseconds: int)
 
 
 _EXPONENT = "1e-10000000"
-"""It takes that many digits to end a process by."""
+"""A decimal with so many digits that Arrow ends the process if it parses it."""
 _OPENS = """
 import json, sys
 from metastore_assets.config import TableConfig
@@ -293,7 +296,10 @@ except pa.ArrowInvalid as error:
 
 
 def test_numbers_with_too_many_digits_are_refused(tmp_path: Path) -> None:
-    """A decimal with an exponent of millions would crash Arrow, and the process with it."""
+    """A decimal with an exponent of millions would crash the process.
+
+    As a partition value or a text it is an error, and as a statistic of a Delta log it is ignored.
+    """
     rows = pa.table({"a": [1, 2]})
     for name, partitioned in (("partition", ["d"]), ("statistics", [])):
         fields = [field("a", "long"), field("d", "decimal(10,2)")]
@@ -313,7 +319,10 @@ def test_numbers_with_too_many_digits_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("declared", [None, "string", "time[ns]"])
 @pytest.mark.parametrize("is_nested", [False, True])
 def test_a_time_that_is_no_time_of_a_day_is_refused(tmp_path: Path, declared: str | None, is_nested: bool) -> None:
-    """DuckDB has the time 24:00:00. Python and Polars would read it as midnight, and Arrow as the text of an error."""
+    """A Parquet file that DuckDB wrote has the time 24:00:00, which Python and Polars read as midnight.
+
+    Reading it is an error that names the column and the value; 23:59:59.999999 is read.
+    """
     column = "[time '24:00:00', null]" if is_nested else "time '24:00:00'"
     duckdb.sql(f"copy (select {column} as at) to '{tmp_path}/x.parquet'")
     schema = {"at.element" if is_nested else "at": declared} if declared else {}

@@ -60,7 +60,11 @@ def test_further_commits_change_no_history(kind: type[Table], tmp_path: Path) ->
 
 
 def test_a_recreated_delta_log_is_detected_and_a_restore_is_not(tmp_path: Path) -> None:
-    """Versions in a log only increase, independent of clocks. A restore is a new version."""
+    """A higher version number continues the history, whatever commit times are.
+
+    A restore is such a version. A lower number with a later commit time means that the log was recreated, else that it
+    was rolled back.
+    """
     history = History(DeltaCopyOnWrite, tmp_path / "t")
     history.append()
     first = history.describe()
@@ -78,7 +82,10 @@ def test_a_recreated_delta_log_is_detected_and_a_restore_is_not(tmp_path: Path) 
 
 
 def test_iceberg_history_is_detected_by_table_id_and_ancestors(tmp_path: Path) -> None:
-    """Cases are a rollback, a rollback followed by commits, equal snapshots under new metadata, and another table."""
+    """A rollback, also with later commits, new metadata of the same snapshot, and another table are detected.
+
+    Nothing is detected if the described snapshot is expired and commits follow.
+    """
     history = History(IcebergCopyOnWrite, tmp_path / "t")
     table = history.table._table  # type: ignore[attr-defined]
     first = int(history.described.id)

@@ -215,7 +215,7 @@ _ICEBERG: dict[str, tuple[Callable[[Table], object], dict[str, str], bool]] = {
 
 @pytest.mark.parametrize("name", _ICEBERG)
 def test_tables_of_pyiceberg_are_read_as_by_pyiceberg(tmp_path: Path, name: str) -> None:
-    """Each snapshot, branch and tag is compared."""
+    """The current rows and each snapshot are compared, and each branch and tag whose schema is the current one."""
     change, properties, everything = _ICEBERG[name]
     catalog = InMemoryCatalog("test", warehouse=str(tmp_path))
     catalog.create_namespace("db")
@@ -374,7 +374,7 @@ _DELTA: dict[str, Callable[[str], None]] = {
 
 @pytest.mark.parametrize("name", _DELTA)
 def test_tables_of_deltalake_and_polars_are_read_as_by_deltalake(tmp_path: Path, name: str) -> None:
-    """The newest version and the one before are compared."""
+    """The newest version is compared, and the one before if its files and log entries remain."""
     path = str(tmp_path / "t")
     _DELTA[name](path)
     newest = DeltaTable(path).version()

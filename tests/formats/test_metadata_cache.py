@@ -47,7 +47,10 @@ def assert_same(planned: Snapshot, scratch: Snapshot) -> None:
 
 
 def assert_cache_changes_no_plan(config: TableConfig, cached: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
-    """Check that a plan with cached metadata equals one from scratch. Return the new content of the cache."""
+    """Check that a plan with cached metadata equals one from scratch.
+
+    Return the new content of the cache. Another plan with the new content must leave it unchanged.
+    """
     scratch, first = plan(config, {})
     planned, new_cache = plan(config, cached)
     assert_same(planned, scratch)
@@ -89,7 +92,7 @@ def test_cached_metadata_changes_no_plan(kind: type[Table], steps: list[tuple[st
 
 @pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
 def test_invalid_cached_metadata_is_ignored(kind: type[Table], tmp_path: Path) -> None:
-    """If values are damaged or belong to other keys, the files are read."""
+    """If cached values are truncated or replaced, the plan equals one from scratch."""
     table = kind(tmp_path / "t")
     table.append(_FIRST)
     table.append([(20, "more", DAYS[0])])
@@ -107,7 +110,7 @@ def test_invalid_cached_metadata_is_ignored(kind: type[Table], tmp_path: Path) -
 
 @pytest.mark.parametrize("kind", [ParquetFiles, CsvFiles, JsonFiles])
 def test_a_file_that_is_overwritten_is_read_again(kind: type[Any], tmp_path: Path) -> None:
-    """Cached metadata of removed files are dropped."""
+    """The next plan has the new row count. After the file is deleted, the cache drops its metadata."""
     table = kind(tmp_path / "t")
     table.append(_FIRST)
     config = TableConfig(name="t", uri=str(table.folder))

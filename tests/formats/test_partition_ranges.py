@@ -40,7 +40,16 @@ TYPES: Mapping[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 
 
 def snapshot(columns: Mapping[str, pa.DataType], rows: Sequence[Sequence[Any]], format_: str = "delta") -> Snapshot:
-    """Return a snapshot with one fragment per partition. Values are Python values or texts of keys."""
+    """Return a snapshot with one fragment for each row of partition values.
+
+    A text is the notation of the value in partition keys, unless the column has texts.
+
+
+    Args:
+        columns: The types of the partition columns.
+        rows: A value for each partition column; None for null.
+        format_: The name of the table's format.
+    """
     keys = []
     for row in rows:
         texts = [
@@ -70,7 +79,10 @@ def bytewise(value: Any) -> Any:
 @pytest.mark.parametrize("kind", TYPES)
 @given(data=st.data())
 def test_ranges_equal_comparisons_in_python(kind: str, data: st.DataObject) -> None:
-    """Python values are the oracle. Keys are built independently from texts of Arrow values."""
+    """The oracle compares Python values, and the order of the keys is that of the values.
+
+    Null comes last, and is in no range.
+    """
     type_, strategy = TYPES[kind]
     values = data.draw(st.lists(strategy, min_size=1, max_size=8))
     bounds = sorted(data.draw(st.lists(strategy, min_size=2, max_size=2)), key=bytewise)
@@ -117,7 +129,10 @@ def test_bounds_of_several_columns_are_compared_in_column_order() -> None:
 
 
 def test_values_of_folders_are_integers_or_texts() -> None:
-    """Values are texts if not all of them are integers, or if the schema of another format has texts."""
+    """Texts of plain files are ordered as integers if all of them are integers, else as texts.
+
+    Texts of another format are ordered as texts.
+    """
     numbers = snapshot({"hour": pa.string()}, [["9"], ["10"], ["08"]], "files")
     assert ranges_of(numbers).keys == ("hour=08", "hour=9", "hour=10")
     words = snapshot({"hour": pa.string()}, [["9"], ["10"], ["x"]], "files")
@@ -129,7 +144,7 @@ def test_values_of_folders_are_integers_or_texts() -> None:
 def test_ranges_of_transformed_values() -> None:
     """Partition fields with transformed values are not in the schema.
 
-    Buckets are ordered as numbers, and days and hours as texts.
+    Buckets are ordered as numbers, and days as texts.
     """
     buckets = snapshot({"id_bucket": pa.int32()}, [[3], [10]])
     columns = Snapshot(
@@ -145,7 +160,7 @@ def test_ranges_of_transformed_values() -> None:
 
 
 def test_partition_fields_are_ordered_by_the_types_that_the_format_reports() -> None:
-    """The field `amount_trunc` of an Iceberg table is no column, and 10.00 comes after 9.50."""
+    """The field `amount_trunc` of an Iceberg table is not in its schema, and 10.00 comes after 9.50."""
     fragments = snapshot({"amount_trunc": pa.decimal128(5, 2)}, [[Decimal("9.50")], [Decimal("10.00")]]).fragments
     schema, types = pa.schema([("id", pa.int64())]), (("amount_trunc", pa.decimal128(5, 2)),)
     truncated = Snapshot("iceberg", "1", None, schema, ("amount_trunc",), partition_types=types, fragments=fragments)
@@ -218,7 +233,7 @@ def test_empty_ranges_and_empty_tables_have_no_partitions() -> None:
 
 @pytest.mark.long
 def test_ranges_of_real_tables_have_the_keys_in_between(realtables: Path) -> None:
-    """Tables have every format and several partitions."""
+    """Bounds are two random keys of each readable table with at least two partitions without null."""
     draw, compared = random.Random(0), 0
     for entry in json.loads((realtables / "manifest.json").read_text()):
         path_mapping = {old: str(realtables / new) for old, new in entry.get("location_remap") or ()}
@@ -239,7 +254,10 @@ def test_ranges_of_real_tables_have_the_keys_in_between(realtables: Path) -> Non
 
 
 def test_a_bound_of_a_column_with_only_null_is_parsed_by_its_type() -> None:
-    """There is no value to show as an example. Without a type, any text is a value, and no partition is in range."""
+    """The error for a date column shows no value as an example.
+
+    Without a type, any text is a bound, and no partition is in range.
+    """
     dates = ranges_of(snapshot({"d": pa.date32()}, [[None]]))
     with pytest.raises(LiteralError, match=r"'abc'.*'d'.* date$"):
         dates.between("abc", None)

@@ -33,11 +33,11 @@ class Lake(ABC):
 
     settings: ClassVar[dict[str, Any]] = {}
     bytes_per_known = 0
-    """That metadata of the format have to say again of each file, whoever writes them."""
+    """Bytes that the metadata of each commit repeat for every file of the table."""
     has_differences = False
+    """Whether the test plans from the difference instead of from a complete snapshot."""
     requests_of_large_metadata = 0
     """Additional requests if a piece of metadata is too large to be read at once."""
-    """Whether the test plans from the difference instead of from a complete snapshot."""
 
     def __init__(self, folder: Path, uri: str) -> None:
         self.folder = folder
@@ -144,7 +144,7 @@ class HudiOfLayout2(Hudi):
 
 
 class Lance(Lake):
-    """A Lance table. pylance reads each of its two manifests in up to three ranges."""
+    """A Lance table. pylance reads the manifests of both versions in up to three ranges each."""
 
     bytes_per_known = 320
     has_differences = True
@@ -172,7 +172,11 @@ def requests(s3_options: dict[str, str]) -> Iterator[Requests]:
 def test_requests_for_a_new_file_do_not_depend_on_the_number_of_cached_files(
     kind: type[Lake], sizes: tuple[int, int], tmp_path: Path, s3_options: dict[str, str], requests: Requests
 ) -> None:
-    """A plan needs a listing and the new file. Looking for changes opens no cached file."""
+    """A plan after a commit, and a look for changes, need no more requests for a large table than for a small one.
+
+    Pages of listings and large metadata are excepted. The bytes read grow only by what the format's metadata repeat for
+    each file. A plan for the small table needs at most twelve requests.
+    """
     costs = []
     for size in sizes:
         prefix = f"tables/{uuid.uuid4().hex}"

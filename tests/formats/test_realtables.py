@@ -27,7 +27,10 @@ _REFUSED = {
     "listing/csv_impala_table_missing_columns": "line 2: Expected 4 columns, got 2",
     "listing/orc_TestOrcFile_testTimestamp": "top-level struct",
 }
-"""Tables that truth has no contents of, or other ones than their writer's (pyarrow's own), and what is said of them."""
+"""Tables that are refused, with a part of the error.
+
+Their truth file has no contents, or those that pyarrow read, which the writer did not write.
+"""
 _DEVIATIONS = {
     "listing/parquet_int96_from_spark": "holds a timestamp of the year 290000 that Spark itself let overflow: refused",
 }
@@ -37,7 +40,7 @@ _ROUNDED = {("listing/csv_aggregate_test_100", "c10")}
 _UNIONS = {("listing/orc_TestOrcFile_testUnionAndTimestamp", "union")}
 """Columns of ORC unions, which truth has as texts and the reader as a struct of the alternatives."""
 _RELOCATED = {"iceberg/duck_column_mapping": "has a data file outside of its folder"}
-"""Moved tables that their own folder does not explain."""
+"""Moved tables that need a path mapping, with the reason."""
 _RENAMED = {("iceberg/duck_case_sensitive_names", "uSeR_Id_1"): "uSeR_Id"}
 """Columns of truth that its engine renamed, because it knows no names that differ in case only."""
 
@@ -71,7 +74,10 @@ def _chosen(union: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("name", _parameters())
 def test_a_real_table_equals_its_recorded_truth(name: str, realtables: Path) -> None:
-    """All recorded leaf columns exist and are equal, and there are no others."""
+    """Each recorded leaf column has the recorded statistics, and no other exists.
+
+    Tables in `_REFUSED` have their error.
+    """
     truth = json.loads((realtables / "truth" / f"{name.replace('/', '__')}.json").read_text())
     truth["columns"] = {_RENAMED.get((name, path), path): leaf for path, leaf in truth.get("columns", {}).items()}
     table = open_table_format(_config(name, realtables))
@@ -124,7 +130,7 @@ def test_snapshots_of_an_iceberg_table_have_their_recorded_row_counts(name: str,
 
 
 def test_quotes_in_values_are_read_with_an_option(realtables: Path) -> None:
-    """Impala wrote the file. DuckDB reads 11 rows, and pyarrow 8."""
+    """Without quote and escape characters, a file of Impala has 11 rows, as in DuckDB."""
     uri = str(realtables / "listing" / "csv_impala_strings_with_quotes")
     table = open_table_format(TableConfig(name="t", uri=uri, options={"quote": "", "escape": "", "header": False}))
     columns = read_columns(table.snapshot())

@@ -44,7 +44,7 @@ def test_built_in_formats_are_entry_points() -> None:
 
 
 def test_built_in_formats_need_no_package_metadata() -> None:
-    """Built-in formats are opened from a zip file without entry points, as on a Spark worker."""
+    """They are loaded without entry points, which a zip file of the package on a Spark worker lacks."""
     script = """
 import importlib.metadata
 scan = importlib.metadata.entry_points
@@ -73,7 +73,7 @@ assert not [name for name in sys.modules if name.startswith(tuple(f"metastore_as
 
 
 def test_a_refresh_of_a_table_in_a_format_of_another_package(ledger: Table, tmp_path: Path) -> None:
-    """The format is detected, planned, and read in a child process. A second refresh reads only the changes."""
+    """The format is detected, and the table is read without Spark. A second refresh reads only the added fragment."""
     config = MetastoreConfig(
         root=str(tmp_path / "m"), engine="auto", tables=[TableConfig(name="t", uri=str(ledger.folder))]
     ).resolve()

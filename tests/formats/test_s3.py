@@ -92,7 +92,10 @@ def test_plain_files_in_a_bucket_are_read(put: Put, open_table: Callable[[str], 
 def test_a_folder_of_spark_streaming_is_read(
     put: Put, open_table: Callable[[str], TableFormat], prefix: str, s3_options: dict[str, str]
 ) -> None:
-    """Its log has locations in Hadoop's notation. With a filter, other partitions are not listed."""
+    """Its log has locations with Hadoop's scheme `s3a`.
+
+    A partition filter applies. Folders and files below are refused, with the location of the table.
+    """
     for number in range(3):
         put(f"t/d=x {number}/part-{number}.parquet", _parquet(id=[number]))
     for number in range(2):
@@ -109,7 +112,10 @@ def test_a_folder_of_spark_streaming_is_read(
 
 
 def test_compressed_csv_is_decompressed_while_it_is_read(put: Put, open_table: Callable[[str], TableFormat]) -> None:
-    """The compression is detected by content. Files have several members, or one line without an end."""
+    """The compression is detected by content, not by name.
+
+    Files may have several members. A truncated member is an error.
+    """
     rows = b"a,b\n" + b"1,x\n" * 1000
     put("t/1.csv.gz", gzip.compress(rows))
     put("t/2.csv", gzip.compress(rows) + gzip.compress(b"1,x"))
@@ -148,7 +154,7 @@ def test_an_object_that_changes_is_reported_as_missing(
 def test_planning_and_reading_read_few_bytes(
     put: Put, open_table: Callable[[str], TableFormat], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plan reads each footer once. A read of a column reads the footer and the column's bytes."""
+    """A plan has at most one read per file. A small column takes at most three, of less than a tenth of the file."""
     values = list(range(100_000))
     for number in range(5):
         put(f"t/{number}.parquet", _parquet(a=values, b=[f"{value:032}" for value in values], n=[number] * 100_000))
@@ -244,7 +250,7 @@ def test_the_error_for_a_wrong_option_has_the_location(s3_options: dict[str, str
 def test_a_delta_table_in_a_bucket_is_read(
     prefix: str, s3_options: dict[str, str], open_table: Callable[[str], TableFormat]
 ) -> None:
-    """Options are those of deltalake. Partition values have special characters."""
+    """Options are given in lower case, or in upper case as to deltalake. Partition values have special characters."""
     uri = f"s3://metastore/{prefix}/d"
     options = {key.upper(): value for key, value in s3_options.items()} | {"aws_s3_allow_unsafe_rename": "true"}
     for number in range(3):
@@ -288,7 +294,7 @@ def test_deletion_vectors_in_a_bucket_are_read_in_another_process(
 def test_the_version_of_a_long_log_is_read_from_its_end(
     put: Put, open_table: Callable[[str], TableFormat], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files before the newest checkpoint are not listed."""
+    """One listing suffices, which starts at the newest checkpoint."""
     for number in range(30):
         put(f"d/_delta_log/{number:020}.json", b"{}")
     put(f"d/_delta_log/{25:020}.checkpoint.parquet", b"PAR1")

@@ -48,7 +48,13 @@ def _decoded(variants: list[dict[str, bytes] | None]) -> list[Any]:
 
 
 def _assemble(rows: Sequence[Any], typed: pa.DataType, names: Sequence[str] = _NAMES) -> list[Any]:
-    """Assemble variants of pairs (`value`, `typed_value`), and return them as JSON values."""
+    """Assemble shredded variants, and return them as JSON values.
+
+    Args:
+        rows: A pair (`value`, `typed_value`) for each variant; None for null.
+        typed: The type of `typed_value`.
+        names: The names in the metadata of each variant.
+    """
     type_ = pa.struct([("metadata", pa.binary()), ("value", pa.binary()), ("typed_value", typed)])
     parts = [row and {"metadata": _metadata(names), "value": row[0], "typed_value": row[1]} for row in rows]
     # A slice shows that offsets are respected.
@@ -120,7 +126,10 @@ def test_arrays_are_assembled() -> None:
 
 
 def _object(**fields: bytes) -> bytes:
-    """Return an object of few fields, whose values are in another order than the names."""
+    """Encode an object from its encoded fields, with names from `_NAMES`.
+
+    The values are stored in reverse order of the names.
+    """
     names = sorted(fields)
     values, offsets = b"", {}
     for name in reversed(names):

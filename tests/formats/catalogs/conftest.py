@@ -40,7 +40,7 @@ class Glue:
         register_in_glue(self.client, self.database, tables)
 
     def table(self, name: str, **more: Any) -> TableConfig:
-        """Return the configuration of a table by its name."""
+        """Return the configuration of a table by its name in this database. `more` are further settings."""
         catalog = CatalogConfig.model_validate({**self.properties, "name": "prod"})
         return TableConfig(name="t", catalog=catalog, table=f"{self.database}.{name}", **more)
 
@@ -53,7 +53,7 @@ class Glue:
         return self.open(table, **more).snapshot()
 
     def config(self, root: str, tables: Iterable[Any] = (), databases: Iterable[Any] = ()) -> MetastoreConfig:
-        """Return a configuration with the catalog `prod`."""
+        """Return a configuration with the catalog `prod`, and with these tables and databases."""
         return MetastoreConfig.model_validate(
             {"root": root, "catalogs": {"prod": self.properties}, "tables": tables, "databases": databases}
         )

@@ -50,7 +50,7 @@ spark.stop()
 
 @contextmanager
 def hive_metastore(folder: Path) -> Iterator[str]:
-    """Start a Hive metastore whose database is in a folder, and return its URI."""
+    """Run a Hive metastore, with its database in the folder, within the block. Yield its URI."""
     (folder / "conf").mkdir(parents=True)
     (folder / "conf" / "hive-site.xml").write_text(_SITE.format(folder=folder))
     with socket.socket() as free:
@@ -72,7 +72,10 @@ def hive_metastore(folder: Path) -> Iterator[str]:
 
 
 def run_spark(uri: str, folder: Path, statements: Sequence[str]) -> dict[str, list[list[Any]]]:
-    """Execute SQL in Spark with the metastore. Return the rows of each query as texts."""
+    """Execute SQL in Spark with the metastore.
+
+    Return the rows of each query as texts, by statement. The folder is that of the metastore.
+    """
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", _SPARK],
         input=json.dumps([uri, str(folder), list(statements)]),

@@ -21,7 +21,10 @@ _JSON = DeclaredTable("t", "", "/x", "", "org.apache.hive.hcatalog.data.JsonSerD
 
 
 def test_a_recorded_flag_decides_whether_a_hudi_table_is_read_optimized() -> None:
-    """Old versions of Hudi record none, so the name decides."""
+    """Without a flag, as old versions of Hudi register tables, the suffix `_ro` of the name decides.
+
+    A read-optimized table is refused.
+    """
     flagged = replace(_HUDI, serde_parameters={"hoodie.query.as.ro.table": "false"})
     assert resolve_entry(flagged, tuple).format == "hudi"
     for table in (_HUDI, replace(_HUDI, name="sales", parameters={"hoodie.query.as.ro.table": "TRUE"})):

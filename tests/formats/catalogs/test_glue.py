@@ -67,7 +67,7 @@ _MORE = (
 
 @pytest.mark.parametrize("name", [*_FEW, *(pytest.param(name, marks=pytest.mark.long) for name in _MORE)])
 def test_real_tables_are_the_same_by_name(name: str, glue: Glue) -> None:
-    """Schema, fragments and rows are compared."""
+    """Schema and rows are compared, and references and fragments except for plain files."""
     folder = _real(name)
     by_path = open_table_format(TableConfig(name="t", uri=str(folder))).snapshot()
     root = glue.open(_declared(name, folder))
@@ -87,7 +87,7 @@ def test_real_tables_are_the_same_by_name(name: str, glue: Glue) -> None:
     ["hive_special_partition", "hive_null_and_typed_partitions", "hive_partition_primitives", "hive_year_month_day"],
 )
 def test_registered_partitions_equal_those_of_folder_names(name: str, glue: Glue) -> None:
-    """Partition values are compared as text, after decoding the folder names."""
+    """The registered values are the decoded texts of folder names. Schema, partition keys and rows are compared."""
     folder = _real(f"listing/{name}")
     by_path = open_table_format(TableConfig(name="t", uri=str(folder))).snapshot()
     leaves = sorted({file.parent for file in folder.rglob("*") if file.is_file() and file.name[0] not in "._"})
@@ -289,7 +289,7 @@ _VIEW = Declaration("t", "", kind="VIRTUAL_VIEW")
     ],
 )
 def test_unreadable_tables_are_refused(glue: Glue, table: Declaration, reason: str) -> None:
-    """The error has the catalog, the table and the reason."""
+    """The error has the catalog's name and the reason."""
     with pytest.raises(TableFormatError, match=f"'prod'.*{reason}"):
         glue.snapshot(table)
 
@@ -319,8 +319,9 @@ def _typed(glue: Glue, table: Declaration) -> tuple[dict[str, str], list[tuple[o
 
 
 def test_text_is_read_as_by_hive(glue: Glue, tmp_path: Path) -> None:
-    """Columns are assigned by position with the declared names and types. An empty text is not null, but `\\N` and an
-    empty number are.
+    r"""Columns are assigned by position, with the declared names and types.
+
+    `\N` and empty values are null, except empty texts.
     """
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "000000_0").write_text('"a\x011\x012024-01-31\x010.50\n\x01\x01\x01\n\\N\x01\\N\x01\\N\x01\\N\n')

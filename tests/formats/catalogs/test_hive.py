@@ -73,7 +73,7 @@ def _rows(uri: str, name: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("name", [*_TABLES, "sales.within"])
 def test_the_rows_equal_those_of_spark(name: str, metastore: tuple[str, Path, dict[str, Any]]) -> None:
-    """The plain files were written by Spark and by Hive. Dropped partitions have no rows."""
+    """Spark wrote the files with its own writers and with those of Hive. Dropped partitions have no rows."""
     uri, _, selected = metastore
     wanted = sorted((tuple(row) for row in selected[f"select * from {name}"]), key=repr)
     assert len(wanted) >= 2
@@ -81,7 +81,10 @@ def test_the_rows_equal_those_of_spark(name: str, metastore: tuple[str, Path, di
 
 
 def test_tables_of_other_formats_are_read(metastore: tuple[str, Path, dict[str, Any]]) -> None:
-    """An Iceberg table is registered by its own catalog, and a Delta table as Spark does it."""
+    """An Iceberg table is registered by pyiceberg, and a Delta table as by Spark.
+
+    A listing of the database has the format of each table, and None for a view.
+    """
     uri, folder, _ = metastore
     rows = pa.table({"id": pa.array([7, 8], pa.int64())})
     with SqlCatalog("own", uri=f"sqlite:///{folder}/own.db", warehouse=f"{folder}/own") as sql_catalog:

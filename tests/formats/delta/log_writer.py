@@ -36,7 +36,7 @@ def commit(table: Path, *actions: dict[str, Any]) -> int:
 
 
 def newest(table: Path, kind: str, path: str | None = None) -> dict[str, Any]:
-    """Return the newest action of a kind, optionally of a path."""
+    """Return the content of the newest action of a kind, such as `add`, optionally of a path."""
     for file in reversed(log_files(table)):
         for line in reversed(file.read_text(encoding="utf-8").splitlines()):
             action = json.loads(line).get(kind)
@@ -57,7 +57,10 @@ def delete_rows(table: Path, path: str, positions: Sequence[int], storage: str =
 
 
 def write_vector(table: Path, positions: Sequence[int], storage: str, padding: int = 3) -> dict[str, Any]:
-    """Store a deletion vector of kind `storage` (`u`, `p` or `i` in the protocol). Return its descriptor."""
+    """Store a deletion vector of kind `storage` (`u`, `p` or `i` in the protocol).
+
+    Return its descriptor. `padding` bytes precede it in its file.
+    """
     data = encode_array(sorted(positions))
     if storage == "i":
         padded = data + b"\0" * (-len(data) % 4)
@@ -190,7 +193,15 @@ def mapped(name: str, type_: Any, number: int, physical: str | None = None) -> d
 def add_file(
     table: Path, data: pa.Table, path: str = "f.parquet", log_path: str | None = None, **values: Any
 ) -> dict[str, Any]:
-    """Write a data file, and return its add action. `values` are partition values by physical name."""
+    """Write a data file, and return its add action.
+
+    Args:
+        table: The folder of the table.
+        data: The rows of the file.
+        path: The path of the file below the table.
+        log_path: The path in the action, if it differs from `path`.
+        values: The partition values in the action, by physical name.
+    """
     file = table / path
     file.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(data, file)

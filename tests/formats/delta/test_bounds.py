@@ -58,7 +58,7 @@ def assert_honest(reported: dict[str, Any], values: Sequence[Any]) -> None:
 
 
 def _bounds_of(table: TableFormat, column: str) -> dict[str, dict[str, Any]]:
-    """Return the bounds by data file."""
+    """Return the bounds of a column in each data file, by the file's path."""
     snapshot = table.snapshot()
     rows = table.bounds(snapshot, column).to_pylist()
     assert [row["fragment_id"] for row in rows] == [fragment.id for fragment in snapshot.fragments]
@@ -88,8 +88,9 @@ _SCHEMA = pa.schema([(name, type_) for name, (type_, _) in _COLUMNS.items()])
 
 @given(st.lists(st.lists(_ROWS, min_size=1, max_size=5), min_size=1, max_size=2), st.booleans())
 def test_bounds_of_files_by_deltalake_are_true(files: list[list[dict[str, Any]]], checkpoint: bool) -> None:
-    """Columns have every type, some in a struct, and include the partition column. Statistics come from commits and a
-    checkpoint.
+    """The columns are of many types, a field of a struct, and the partition column.
+
+    Statistics are read from commits or from a checkpoint.
     """
     with tempfile.TemporaryDirectory() as folder:
         for number, rows in enumerate(files):
@@ -113,7 +114,10 @@ def test_bounds_of_files_by_deltalake_are_true(files: list[list[dict[str, Any]]]
 
 
 def _spark_text(value: Any, is_maximum: bool) -> Any:
-    """Format a value as Spark does in statistics: long texts and timestamps are truncated."""
+    """Format a value as Spark does in statistics.
+
+    Long texts and timestamps are truncated; a text that is a maximum ends in a greater character.
+    """
     if isinstance(value, str) and len(value) > 32:
         rest = value[32:]
         return value[:32] + (("\x7f" if rest[0] < "\x7f" else "\U0010ffff") if is_maximum else "")
@@ -128,7 +132,10 @@ def _spark_text(value: Any, is_maximum: bool) -> Any:
 
 
 def _spark_statistics(rows: list[dict[str, Any]], tight: bool) -> str:
-    """Return statistics as Spark writes them: none for booleans and binaries, and NaN is the greatest number."""
+    """Return statistics as Spark writes them: none for booleans and binaries, and NaN is the greatest number.
+
+    Without `tight`, they are marked as bounds that need not occur.
+    """
     least, greatest, nulls = {}, {}, {}
     for name in _COLUMNS:
         values = [row[name] for row in rows if row[name] is not None]
@@ -157,7 +164,10 @@ _TYPES += ["date", "timestamp", "timestamp_ntz", "binary"]
 def test_bounds_of_files_by_spark_are_true(
     rows: list[dict[str, Any]], tight: bool, deleted: set[int], mapping: bool
 ) -> None:
-    """Bounds are truncated, some rows were deleted later, and columns have physical names."""
+    """Long texts and timestamps are truncated.
+
+    Rows may have been deleted later, and columns may have physical names.
+    """
     deleted = {position for position in deleted if position < len(rows)}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -217,7 +227,7 @@ def _least_and_greatest(least: Any, greatest: Any) -> dict[str, Any]:
     ],
 )
 def test_uncertain_bounds_are_absent(tmp_path: Path, type_: Any, least: Any, greatest: Any) -> None:
-    """Uncertain bounds are neither an error nor decoded to another value."""
+    """Statistics that are no values of the column's type are neither an error nor decoded to another value."""
     table = _one_file(tmp_path, _least_and_greatest(least, greatest), field("a", type_))
     (reported,) = _bounds_of(table, "a" if isinstance(type_, str) else "a.element").values()
     assert (reported["minimum_guarantee"], reported["maximum_guarantee"]) == ("absent", "absent")
@@ -240,7 +250,10 @@ def test_bounds_of_a_widened_float_are_absent(tmp_path: Path) -> None:
 
 
 def test_maxima_of_long_texts_by_old_versions_of_spark_are_true(tmp_path: Path) -> None:
-    """These versions compare UTF-16. They cut after 32 units, at worst within a character, and append U+FFFD."""
+    """These versions compare UTF-16.
+
+    They cut after 32 units, and append U+FFFD. If they cut within a character, the maximum is absent.
+    """
     for prefix, recorded in (("x" * 32, "x" * 32 + "\ufffd"), ("x" * 31, "x" * 31 + "?\ufffd")):
         table = _one_file(tmp_path / str(len(prefix)), _least_and_greatest("a", recorded), field("a", "string"))
         (reported,) = _bounds_of(table, "a").values()
@@ -249,7 +262,7 @@ def test_maxima_of_long_texts_by_old_versions_of_spark_are_true(tmp_path: Path) 
 
 
 def test_a_date_widened_to_a_timestamp_is_midnight(tmp_path: Path) -> None:
-    """Statistics of older files are days."""
+    """Statistics of older files are days. The bounds are their midnights, the maximum one millisecond later."""
     table = _one_file(tmp_path, _least_and_greatest("2024-01-01", "2024-01-03"), field("a", "timestamp_ntz"))
     (reported,) = _bounds_of(table, "a").values()
     assert (reported["minimum"], reported["minimum_guarantee"]) == (datetime(2024, 1, 1), "bound")
@@ -260,7 +273,7 @@ def test_a_date_widened_to_a_timestamp_is_midnight(tmp_path: Path) -> None:
 
 
 def test_bounds_of_large_decimals_include_rounding_errors(tmp_path: Path) -> None:
-    """Some writers convert decimals to doubles in the log."""
+    """Bounds are wider than the numbers in the log, because some writers convert decimals to doubles."""
     statistics = '{"numRecords":2,"minValues":{"a":-1e19},"maxValues":{"a":10000000000000000000}}'
     (reported,) = _bounds_of(_one_file(tmp_path, statistics, field("a", "decimal(20,0)")), "a").values()
     for name, sign in (("minimum", -1), ("maximum", 1)):
@@ -269,7 +282,7 @@ def test_bounds_of_large_decimals_include_rounding_errors(tmp_path: Path) -> Non
 
 
 def test_partition_values_are_exact(tmp_path: Path) -> None:
-    """The row count is that of the log. Null is reported as a count, and NaN has no bounds."""
+    """They are the bounds of files with a logged row count, which gives the null count. Null and NaN have no bounds."""
     fields = [field("a", "long"), field("p", "double"), field("q", "string")]
     table = _one_file(tmp_path, {"numRecords": 2}, *fields, p="1.5", q=None)
     commit(tmp_path, add_file(tmp_path, pa.table({"a": [1, 2, 3]}), "2", p="NaN", q="x"))

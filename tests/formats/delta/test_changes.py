@@ -88,7 +88,10 @@ _STEPS = st.lists(
 @given(steps=_STEPS)
 @settings(max_examples=max(6, settings().max_examples // 20))
 def test_differences_of_random_histories_equal_comparisons(steps: list[str]) -> None:
-    """deltalake writes the commits. It also cleans up the log and recreates the table."""
+    """deltalake writes the commits.
+
+    There is no difference if the schema changed, commits were removed, or the table was recreated.
+    """
     with tempfile.TemporaryDirectory() as folder:
         config = _config(f"{folder}/t")
         _append(config.uri, 30)
@@ -166,7 +169,7 @@ _COMMIT = st.fixed_dictionaries(
 
 @dataclass
 class _Model:
-    """A log that is written here, and its expected live files."""
+    """A log whose commits the test writes, and its expected live files by number."""
 
     folder: Path
     live: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -176,7 +179,16 @@ class _Model:
     """Files of the actions since the last plan, and whether they have partition values."""
 
     def commit(self, step: dict[str, Any]) -> None:
-        """Commit changes of files. Each file is the subject of one action, or of two for a deletion vector."""
+        """Write one commit.
+
+        A change that the state of its file does not permit is left out, and so is a second change of a file.
+
+        Args:
+            step: As in `_COMMIT`. `remove`, `vector` and `again` have live files: to remove, to give a deletion
+                vector, and to add again with other tags. `return` has removed files to add again as they were,
+                and `add` has new versions of files that are not live. `values` says whether remove actions have
+                partition values. `metadata` names the column of a new schema, and `upgrade` writes a protocol action.
+        """
         actions = []
         if step["metadata"]:
             actions.append(_schema(step["metadata"]))
@@ -200,7 +212,13 @@ class _Model:
         commit(self.folder, *actions)
 
     def _added(self, kind: str, file: int) -> dict[str, Any]:
-        """Return the action that adds a file: new, added again, with a deletion vector, or with other tags."""
+        """Return the action that adds a file, by kind of change.
+
+        Args:
+            kind: `add` for a new version, `return` for the last action, `vector` for that with a deletion vector, or
+                `again` for that with other tags.
+            file: The number of the file.
+        """
         number = int(log_files(self.folder)[-1].stem)
         if kind == "add":
             return _add_action(file, number)
@@ -244,8 +262,10 @@ def _remove_action(add: dict[str, Any], with_values: bool) -> dict[str, Any]:
 
 @given(st.lists(_COMMIT, min_size=1, max_size=12))
 def test_differences_of_random_logs_equal_comparisons(steps: list[dict[str, Any]]) -> None:
-    """Files are added, removed and added again, with and without vectors, in checkpoints, compacted files and missing
-    commits.
+    """Commits change files and metadata in all ways of `_Model.commit`, and may be compacted or removed.
+
+    There is no difference only if the schema changed, commits were removed, or only remove actions without partition
+    values name a file.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -291,7 +311,10 @@ def test_differences_of_random_logs_equal_comparisons(steps: list[dict[str, Any]
 
 
 def _compact(folder: Path, since: int) -> None:
-    """Compact the commits after the last checkpoint and after the planned version, except the newest."""
+    """Replace the commits after `since` and after the last checkpoint, except the newest, by one compacted file.
+
+    Nothing happens if there are none, or if one of them is missing.
+    """
     checkpoints = [int(path.name[:20]) for path in (folder / "_delta_log").glob("*.checkpoint.parquet")]
     replaced = [path for path in log_files(folder)[:-1] if int(path.stem) > max([since, *checkpoints])]
     versions = [int(path.stem) for path in replaced]
@@ -316,7 +339,7 @@ def _compact(folder: Path, since: int) -> None:
 
 
 def _table(folder: Path, count: int = 3) -> TableConfig:
-    """Write a table with one file per commit, in the partitions 0 and 1."""
+    """Write a table with one file per commit, in the partitions 0 and 1. Return its configuration."""
     commit(folder, protocol("deletionVectors"), _schema("a"))
     for number in range(count):
         commit(folder, {"add": _add_action(number, number)})
@@ -324,9 +347,7 @@ def _table(folder: Path, count: int = 3) -> TableConfig:
 
 
 def test_only_the_commits_since_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the checkpoint nor older commits are read. The new version's first actions replace the old ones in the
-    cache.
-    """
+    """Neither the checkpoint nor older commits are read. The cache does not grow, and then has the current version."""
     config = _table(tmp_path, 30)
     before, cached = plan(config, {})
     commit(tmp_path, {"add": _add_action(30, 30)})
@@ -356,7 +377,7 @@ def test_only_the_commits_since_are_read(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_an_unchanged_table_has_an_empty_difference(tmp_path: Path) -> None:
-    """No file is read."""
+    """There is no commit since the earlier snapshot."""
     config = _table(tmp_path)
     before, cached = plan(config, {})
     diff, _ = _difference(config, cached, before)
@@ -364,7 +385,10 @@ def test_an_unchanged_table_has_an_empty_difference(tmp_path: Path) -> None:
 
 
 def test_a_second_attempt_has_the_same_difference(tmp_path: Path) -> None:
-    """The first attempt changed the cache, but nothing was published in between."""
+    """The cache that the first attempt changed gives the same difference.
+
+    The new snapshot can be the start of the next one.
+    """
     config = _table(tmp_path)
     before, cached = plan(config, {})
     commit(tmp_path, {"add": _add_action(9, 9)})
@@ -381,8 +405,9 @@ def test_a_second_attempt_has_the_same_difference(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_added_again_and_removed_is_possibly_removed(tmp_path: Path) -> None:
-    """A file may be added again to change its statistics, so the commits do not show whether the earlier version had
-    it.
+    """The commits do not show whether the earlier version had a file that they add and remove.
+
+    They may have added it again to change its statistics.
     """
     config = _table(tmp_path, 2)
     before, cached = plan(config, {})
@@ -398,7 +423,7 @@ def test_a_file_that_was_added_again_and_removed_is_possibly_removed(tmp_path: P
 def test_what_a_compacted_file_removes_is_possibly_removed(tmp_path: Path) -> None:
     """The commits in a compacted file may also have added the file that they remove.
 
-    Compacted files that begin before the earlier version are not used.
+    Compacted files that begin at the earlier version are not used.
     """
     config = _table(tmp_path, 2)
     before, cached = plan(config, {})
@@ -424,7 +449,10 @@ def test_what_a_compacted_file_removes_is_possibly_removed(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("values", [None, {}, {"other": "1"}, {"day": 1}, ["day"]])
 def test_the_partition_of_a_removed_file_comes_from_its_add_action(tmp_path: Path, values: Any) -> None:
-    """If the commits lack that action, all fragments are compared."""
+    """A remove action without partition values suffices if a commit since the earlier version added the file.
+
+    If none did, there is no difference.
+    """
     config = _table(tmp_path, 2)
     before, cached = plan(config, {})
     removed = _remove_action(_add_action(5, 5), False) | {"partitionValues": values}
@@ -448,7 +476,10 @@ def test_an_unpartitioned_table_needs_no_partition_values(tmp_path: Path) -> Non
 
 
 def test_only_some_changes_of_metadata_change_fragments(tmp_path: Path) -> None:
-    """Properties and nullability do not. Schema, partition columns and column mapping do."""
+    """Properties, nullability and comments do not.
+
+    Schema, partition columns and column mapping do, so there is no difference.
+    """
     fields = [column("day", "string"), column("a", "long"), column("b", "integer")]
     mapped_fields = [mapped("day", "string", 1, "day"), mapped("a", "long", 2, "a"), mapped("b", "integer", 3, "b")]
     renamed = [*mapped_fields[:2], mapped("c", "integer", 3, "b")]
@@ -480,7 +511,7 @@ def test_only_some_changes_of_metadata_change_fragments(tmp_path: Path) -> None:
 
 
 def test_an_upgrade_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    """Opening the snapshot gives the same error. A supported upgrade is an ordinary commit."""
+    """The error has the unknown feature, also after further commits. A supported upgrade is an ordinary commit."""
     config = _table(tmp_path)
     before, cached = plan(config, {})
     commit(tmp_path, protocol("deletionVectors", "v2Checkpoint"))
@@ -512,7 +543,10 @@ def test_a_recreated_table_has_no_difference(tmp_path: Path) -> None:
 
 
 def test_a_replaced_commit_of_the_same_version_has_no_difference(tmp_path: Path) -> None:
-    """If the version number is equal and the commit time differs, the table was recreated."""
+    """If the version number is equal and the commit time differs, the table was recreated.
+
+    Ids that are no version numbers have no difference either.
+    """
     config = _table(tmp_path)
     _, cached = plan(config, {})
     diff, _ = _changes(config, cached, SnapshotReference("3", None))

@@ -83,7 +83,7 @@ def test_the_commit_time_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lines", [0, 2000])
 def test_the_commit_time_distinguishes_tables_of_one_version(tmp_path: Path, lines: int) -> None:
-    """Only the beginning and the end of a long commit file are read, and either may have the commit information."""
+    """References of two tables differ in the commit time, which is at the end of a short or a long commit file."""
     references = []
     for time in (1700000000000, 1700000000001):
         folder = tmp_path / str(time)
@@ -170,7 +170,7 @@ def test_a_compaction_may_begin_before_a_checkpoint() -> None:
 
 
 def test_commits_between_two_versions_may_be_compacted() -> None:
-    """A compacted file replaces missing commits if it does not begin before the earlier version."""
+    """A compacted file replaces missing commits if it begins after the earlier version."""
     names = [f"{2:020}.{4:020}.compacted.json", f"{3:020}.{4:020}.compacted.json", *(f"{n:020}.json" for n in (2, 5))]
     log = Log.of(names)
     assert log.commits_between(2, 5) == [names[3], names[1]]
@@ -341,7 +341,10 @@ def test_a_file_is_removed_under_any_spelling_of_its_name(tmp_path: Path, name: 
 
 
 def test_row_counts_come_from_any_form_of_statistics(tmp_path: Path) -> None:
-    """In JSON, the number comes first, later, within a column's name, or not at all. Checkpoints have typed fields."""
+    """In JSON, `numRecords` comes first, after a column of this name, or not at all.
+
+    Checkpoints may have it as a typed field.
+    """
     texts = ['{"numRecords":3,"x":1}', '{"minValues":{"numRecords":7},"numRecords":4}', '{"maxValues":{}}', None]
     adds = [_add(number, stats=text) for number, text in enumerate(texts)]
     commit(tmp_path, protocol(), metadata([field("a", "long")]), *adds)
@@ -391,7 +394,7 @@ def _checkpoint(table: Path, *adds: dict[str, Any]) -> None:
 
 
 def test_json_statistics_in_checkpoints_take_precedence_over_typed_ones(tmp_path: Path) -> None:
-    """The JSON text may or may not begin with the row count."""
+    """The row count may be anywhere in the JSON text. Invalid JSON is replaced by the typed statistics."""
     texts = {
         '{"numRecords":3,"x":1}': 3,
         '\n{ "numRecords" : 12 }': 12,
@@ -459,7 +462,7 @@ def test_folders_in_the_log_are_ignored(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stats", ["null", "", "{", "none", "[]", "7", "NaN", "[" * 100_000, {"numRecords": 1}])
 def test_rows_are_counted_in_the_file_without_statistics(tmp_path: Path, stats: Any) -> None:
-    """Statistics are optional in the protocol."""
+    """If the statistics are missing or invalid, the plan has no row count and no bounds, and the rows can be read."""
     add = add_file(tmp_path, pa.table({"a": [1, None, 3]}), "f.parquet")
     add["add"]["stats"] = stats
     commit(tmp_path, protocol(), metadata([field("a", "long")]), add)
@@ -470,8 +473,8 @@ def test_rows_are_counted_in_the_file_without_statistics(tmp_path: Path, stats: 
     assert table.bounds(snapshot, "a")["minimum_guarantee"].to_pylist() == ["absent"]
 
 
-def test_truncated_statistics_give_no_row_count(tmp_path: Path) -> None:
-    """If the JSON text of a file's statistics is truncated, the row count is read from the data file."""
+def test_truncated_statistics_give_only_a_leading_row_count(tmp_path: Path) -> None:
+    """The plan uses the row count at the beginning of the truncated JSON text. There are no bounds."""
     add = add_file(tmp_path, pa.table({"a": [1, 3]}), "f.parquet")
     add["add"]["stats"] = '{"numRecords":2,"minValues":{"a":'
     commit(tmp_path, protocol(), metadata([field("a", "long")]), add)

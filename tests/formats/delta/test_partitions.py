@@ -102,7 +102,11 @@ def test_a_file_with_another_partition_value_is_another_fragment(tmp_path: Path)
 
 
 def test_a_filter_excludes_other_partitions(tmp_path: Path) -> None:
-    """Filters have several columns, and null has its own name. Files of other partitions are not opened."""
+    """A filter has patterns for some columns, or a condition.
+
+    Patterns match null only by the name that Hive gives it. A condition with an unknown column or a syntax error is
+    refused.
+    """
     fields = [field("a", "long"), field("day", "date"), field("p", "integer")]
     commit(tmp_path, protocol(), metadata(fields, ["day", "p"]))
     for number, (day, p) in enumerate([("2024-01-01", "1"), ("2024-02-01", "1"), ("2024-02-02", None), (None, "2")]):

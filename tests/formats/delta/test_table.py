@@ -251,7 +251,7 @@ def test_files_of_one_name_in_rewritten_tables_have_different_ids(tmp_path: Path
 
 
 def test_an_empty_table_has_a_schema_and_no_fragments(tmp_path: Path) -> None:
-    """The table is new, or all its rows were deleted."""
+    """No commit added a file."""
     commit(tmp_path, protocol(), metadata([field("p", "long"), field("a", "long")], ["p"]))
     snapshot = _snapshot(tmp_path)
     assert snapshot.fragments == ()
@@ -269,7 +269,7 @@ def test_a_location_is_used_as_written(tmp_path: Path) -> None:
 
 
 def test_a_relocated_table_has_the_same_ids(tmp_path: Path) -> None:
-    """Ids depend on content only."""
+    """Fragment ids do not depend on the table's location."""
     write_deltalake(str(tmp_path / "a"), pa.table({"a": [1], "p": ["x"]}), partition_by=["p"])
     ids = [fragment.id for fragment in _snapshot(tmp_path / "a").fragments]
     shutil.move(tmp_path / "a", tmp_path / "b")

@@ -37,7 +37,10 @@ def _time(milliseconds: int) -> datetime:
 
 
 def _log_commit(folder: Path, version: int, **info: int) -> Path:
-    """Write a commit with these times in its commit information."""
+    """Write a commit of this version, which adds a file of one row, with these times in its commit information.
+
+    Return its path.
+    """
     path = folder / "_delta_log" / f"{version:020}.json"
     path.parent.mkdir(exist_ok=True)
     actions = [{"commitInfo": info}] if info else []
@@ -146,7 +149,10 @@ def test_in_commit_timestamps_are_used_from_their_enablement_on(tmp_path: Path) 
 
 
 def test_a_commit_without_a_time_has_that_of_its_file(tmp_path: Path) -> None:
-    """A commit file without commit information has the time of its last modification, as in Delta."""
+    """A time selects a commit without commit information by the last modification of its file, as in Delta.
+
+    The snapshot has no commit time.
+    """
     for version in range(3):
         os.utime(_log_commit(tmp_path, version), (100 * version, 100 * version))
     assert _table(tmp_path, "1970-01-01T00:02:00").snapshot_id() == "1"

@@ -56,7 +56,7 @@ def _values(column: str, rows: list[Any]) -> list[Any]:
 @pytest.mark.parametrize("kind", ["parquet", "parquet with numbers for decimals", "orc"])
 @given(columns=_columns())
 def test_bounds_never_contradict_the_rows(kind: str, columns: dict[str, pa.Array]) -> None:
-    """Null counts are exact, and every value is between the minimum and the maximum."""
+    """Null counts are exact, or absent for elements of lists. No value is outside of the bounds."""
     with tempfile.TemporaryDirectory() as folder:
         table = pa.table(columns)
         if kind == "orc":

@@ -129,7 +129,7 @@ _CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0
 
 @given(st.lists(st.tuples(_CELLS, _CELLS), min_size=1, max_size=10))
 def test_texts_that_python_writes_are_read_back(rows: list[tuple[str, str]]) -> None:
-    """Values with quotes, delimiters and newlines are read back."""
+    """Values with quotes, delimiters and newlines are read back, if the columns are recognised as text."""
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer, quoting=csv.QUOTE_ALL, lineterminator="\n")
     writer.writerow(["n", "a", "b"])
@@ -213,7 +213,7 @@ def test_short_integers_get_the_types_that_arrow_finds(texts: list[str]) -> None
 
 
 def test_null_values(tmp_path: Path) -> None:
-    """Configured texts mean null in every column, and an empty value no longer does."""
+    """Configured texts mean null in every column. An empty text is then null only if it is one of them."""
     (tmp_path / "a.csv").write_text("a,b,c\n1,NA,x\nNA,y,\n-,NA,z\n")
     assert _read(tmp_path, null_values=["NA", "-"]) == {
         "a": [1, None, None],
@@ -346,7 +346,7 @@ def test_the_temporary_folder_stays_empty(tmp_path: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_invalid_options_are_named(tmp_path: Path, options: dict[str, Any], message: str) -> None:
-    """The error has the table, the option, its value, and the allowed values."""
+    """The error has the table, the option, and for known options the value."""
     (tmp_path / "a.csv").write_text("a\n1\n")
     with pytest.raises(ConfigError, match=f"'t'.*{message}"):
         _table(tmp_path, **options)

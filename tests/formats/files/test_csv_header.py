@@ -133,7 +133,7 @@ def test_a_row_above_values_of_another_kind_is_a_header(tmp_path: Path, content:
 
 @pytest.mark.parametrize("content", _VALUES)
 def test_a_row_like_the_others_is_no_header(tmp_path: Path, content: str) -> None:
-    """The first cell is a number above numbers, or a text that occurs again."""
+    """At least one cell is like the values below it: of their type or pattern, or a text that occurs again."""
     columns = _read(tmp_path, content)
     rows = _rows(content)
     assert list(columns) == [f"f{number}" for number in range(len(rows[0]))]
@@ -244,13 +244,14 @@ def test_names_above_typed_columns_are_a_header(data: st.DataObject, kinds: list
     ids=["text", "names", "numbers"],
 )
 def test_thousands_of_digits_are_no_number_of_a_column(tmp_path: Path, first: str, rows: int) -> None:
-    """Python does not convert so many digits to a number."""
+    """Python does not convert so many digits to a number. The header is detected all the same."""
     assert {len(values) for values in _read(tmp_path, f"{first}\nx,y,4\n").values()} == {rows}
 
 
 def test_files_of_one_table_agree(tmp_path: Path) -> None:
-    """A file with only a header takes the decision from files with the same header. Files with and without a header are
-    refused.
+    """A file with only a header takes the decision from files with the same header.
+
+    Files with other headers, or without one, are refused beside it.
     """
     assert _read(tmp_path, "a,b\n", "a,b\n1,2\n", "") == {"a": [1], "b": [2]}
     with pytest.raises(TableFormatError, match=r"1\.csv.*2\.csv"):

@@ -37,7 +37,7 @@ def _summary(content: bytes, **options: Any) -> CsvSummary:
 
 
 def _rows(content: bytes, **options: Any) -> list[tuple[Any, ...]]:
-    """Return the rows of a CSV text as texts."""
+    """Return the rows of a CSV file without header as texts. Check that planning counts as many."""
     reader = CsvReader(CsvOptions.of("t", {"header": False, **options}, ""))
     summary = _summary(content, **options)
     types = {column.name: pa.string() for column in summary.columns}
@@ -83,7 +83,7 @@ _CELLS = st.text(st.sampled_from('ab ",\n\r\\é0'), max_size=4)
 
 @given(st.lists(st.tuples(_CELLS, _CELLS), min_size=1, max_size=8), st.sampled_from(["\n", "\r\n", "\r"]), st.data())
 def test_texts_do_not_depend_on_blocks(rows: list[tuple[str, str]], end: str, data: st.DataObject) -> None:
-    """Values have every special character in quotes, and blocks are as short as the longest row."""
+    """Values in quotes have every special character. Blocks may be as short as the longest row."""
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer, lineterminator=end, quoting=csv.QUOTE_ALL)
     longest = 0
@@ -167,7 +167,10 @@ def test_blank_lines_between_rows_of_several_columns_are_ignored(
 def test_blank_lines_before_the_first_row_of_one_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, count: int
 ) -> None:
-    """Without a header they are treated like blank lines between rows: DuckDB and Polars write nulls in this way."""
+    """Before a header they are ignored.
+
+    Without a header they are treated like blank lines between rows: DuckDB and Polars write nulls in this way.
+    """
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     content = (end * count + f"15{end}77{end}").encode()
     for header in ({}, {"header": False}):
@@ -239,9 +242,9 @@ def test_a_block_of_blank_lines_in_one_column_is_refused(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n"], ids=ascii)
 def test_a_line_of_ignored_blanks_is_a_blank_line(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
-    """This holds at the beginning and the end of a file and of a block.
+    """With `skip_initial_space`, a line of blanks is a blank line anywhere in a file or a block.
 
-    In a file of one column, such a line may be a null.
+    In a file of one column, it may be a null.
     """
     content = f"  {end} \t{end}01{end}  {end}{end}02{end} ".encode()
     for size in range(8, len(content) + 2):

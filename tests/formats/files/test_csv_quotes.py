@@ -111,8 +111,9 @@ def test_unambiguous_quotes_and_escapes_are_read(
 
 
 def test_one_file_decides_what_backslashes_mean(tmp_path: Path) -> None:
-    """A single backslash or a doubled quote in one file shows that pairs of backslashes in all files are two
-    characters.
+    """A pair of backslashes in quotes is refused, unless a file of the table shows that it is two characters.
+
+    A single backslash in a quoted value shows it, and so does a doubled quote. A backslash outside of quotes does not.
     """
     (tmp_path / "1.csv").write_bytes(rb"a,b" + b"\n" + rb'1,"C:\\dir, x"' + b"\n")
     config = TableConfig(name="t", uri=str(tmp_path), options={"header": True})
@@ -139,7 +140,7 @@ def test_an_escaped_null_text_is_refused(line: bytes) -> None:
 
 @pytest.mark.parametrize("text", [rb"a\b", rb"a\\b", rb"\N", rb"C:\x", rb"a" + b"\\"])
 def test_an_escape_outside_of_quotes_is_refused(text: bytes) -> None:
-    """Python and MySQL treat it as an escape there, and Spark does not."""
+    """Python and MySQL treat it as an escape there, and Spark does not. The option `escape_unquoted` decides."""
     with pytest.raises(pa.ArrowInvalid, match=r"line 2: .*options\.escape_unquoted"):
         _texts(b"a,b\n" + text + b',"x\\"y"\n', escape="\\")
     assert _texts(b"a,b\n" + text + b',"x\\"y"\n', escape="\\", escape_unquoted=False) == [(text.decode(), 'x"y')]

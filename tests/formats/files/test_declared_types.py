@@ -115,7 +115,7 @@ def test_invalid_declarations_are_refused(tmp_path: Path, schema: dict[str, str]
 
 
 def test_formats_with_a_schema_accept_no_declared_types(tmp_path: Path) -> None:
-    """Formats with a schema accept no declared types."""
+    """The format is Delta. The error has the table, the setting and the format."""
     write_deltalake(tmp_path, pa.table({"a": [1]}))
     with pytest.raises(ConfigError, match=r"'t'.*schema.*delta"):
         _snapshot(tmp_path, {"a": "string"})
@@ -184,7 +184,10 @@ def test_text_files_are_read_in_the_declared_type(
     ],
 )
 def test_a_text_that_is_no_value_of_the_type_is_refused(tmp_path: Path, name: str, text: str) -> None:
-    """The error has the file, the line, the column and the value. Values are never rounded, truncated or skipped."""
+    """The error has the file, the line, for CSV the column, and the setting.
+
+    Values are never rounded, truncated or skipped.
+    """
     (tmp_path / "a.csv").write_text("k,a\n" + "0,\n" * 100 + f"1,{text}\n" + "2,\n" * 100)
     with pytest.raises(FragmentError, match=r"a\.csv.*line 102: .*'a'.*schema\.a"):
         read_columns(_snapshot(tmp_path, {"a": name}))
@@ -196,7 +199,7 @@ def test_a_text_that_is_no_value_of_the_type_is_refused(tmp_path: Path, name: st
 
 
 def test_json_is_read_as_the_text_that_was_written(tmp_path: Path) -> None:
-    """Numbers have all their digits, and objects no blanks. Columns without a declared type do not change."""
+    """As text, numbers have all their digits, and objects no blanks. Columns without a declared type do not change."""
     content = '{"a": 1.50, "b": {"x": 10000000000000000000001, "y": [1, 2.0]}, "c": [0.1, null], "d": 1}\n'
     content += '{"a": "t", "b": {"x": -0}, "c": [1e2], "d": 2.5}\n{"a": {"é": [1.0, true, null, "z"]}, "b": null}\n'
     (tmp_path / "a.json").write_text(content)
@@ -303,7 +306,7 @@ def test_a_declared_type_resolves_conflicts_of_files(tmp_path: Path) -> None:
 
 
 def test_other_types_change_the_snapshot_and_not_the_fragments(tmp_path: Path) -> None:
-    """Fragments of files with types are the same, and only this column is read again. Text files are read again."""
+    """A declared type changes no fragment id of a Parquet file. It changes those of CSV files, which are read again."""
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
     before, after = _snapshot(tmp_path), _snapshot(tmp_path, {"a": "string"})
     assert before.id != after.id
@@ -360,7 +363,10 @@ _ARRAYS = st.sampled_from([pa.int64(), pa.int8(), pa.float64(), pa.decimal128(12
 
 @given(st.data(), _ARRAYS, st.sampled_from([type_ for _, type_ in _NAMES if type_ != pa.uuid()]))
 def test_conversions_are_reversible(data: st.DataObject, stored: pa.DataType, wanted: pa.DataType) -> None:
-    """If a value cannot be converted to the declared type and back, reading it is an error."""
+    """Converted values equal the stored ones and have the same nulls, or the conversion is an error.
+
+    Values are not compared if one of the types is text or binary.
+    """
     strategies = {
         pa.int64(): st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3),
         pa.int8(): st.integers(-128, 127),

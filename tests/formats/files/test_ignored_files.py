@@ -1,4 +1,4 @@
-"""Which files in a folder are data. The rules are in docs/reference/plain-files.md."""
+"""Data files, ignored files and unrecognised files in folders, by the rules in docs/reference/plain-files.md."""
 
 from __future__ import annotations
 
@@ -70,21 +70,24 @@ def _read_paths(folder: Path, paths: list[str]) -> set[str]:
 
 
 def test_ignored_files_are_no_data(tmp_path: Path) -> None:
-    """Parquet files with such names are ignored at any depth, and so are all files in folders with such names."""
+    """Parquet files with a name in `_LEFTOVERS`, or in a folder of `_LEFTOVER_FOLDERS`, are ignored at any depth."""
     files = [folder + name for name in _LEFTOVERS for folder in ("", "d/e/", "x=1/")]
     below = [f"{name}/{path}" for name in _LEFTOVER_FOLDERS for path in ("b.parquet", "c=1/b")]
     assert _read_paths(tmp_path, files + below) == set()
 
 
 def test_similar_names_are_data(tmp_path: Path) -> None:
-    """The last suffix decides. Files without a known suffix are recognised by content."""
+    """Parquet files with a name in `_DATA`, or in a folder of `_DATA_FOLDERS`, are read.
+
+    The last suffix decides, and without a known one the content.
+    """
     assert _read_paths(tmp_path, _DATA) == set(_DATA)
     for number, folder in enumerate(_DATA_FOLDERS):
         assert _read_paths(tmp_path / str(number), [f"{folder}/x.parquet"]) == {f"{folder}/x.parquet"}
 
 
 def test_the_documented_rules() -> None:
-    """Every name and ending in the table of the page is tested."""
+    """Every name and ending in the page's table of ignored files is ignored."""
     page = (Path(__file__).parents[3] / "docs" / "reference" / "plain-files.md").read_text(encoding="utf-8")
     section = page.partition("## Ignored files")[2].partition("\n## ")[0]
     rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| ")][1:]
@@ -143,7 +146,10 @@ def test_only_ignored_files_are_no_table(tmp_path: Path) -> None:
     "spelling", ['{"entries":[]}', '{\n  "entries": [\n    {"url":"s3://b/x_0000_part_00"}\n  ]\n}']
 )
 def test_manifests_of_redshift_are_ignored(tmp_path: Path, spelling: str) -> None:
-    """Redshift writes manifests beside the data files. The names of its text files do not show their kind."""
+    """Redshift writes manifests beside the data files.
+
+    A file with the name and another content is not ignored. The names of its text files do not show their kind.
+    """
     for kind, name in (("parquet", "x_0000_part_00.parquet"), ("csv", "x_0000_part_00")):
         folder = tmp_path / kind
         _write(folder / name, 1)

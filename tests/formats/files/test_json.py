@@ -24,7 +24,10 @@ from tests.formats.oracle import read_columns
 
 
 def test_many_blank_lines_are_skipped_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few kilobytes may decompress to millions of them. Errors have the right line wherever reads end."""
+    """A few kilobytes may decompress to 30 million of them, which take less than three seconds.
+
+    Errors have the right line wherever reads end.
+    """
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(b"\n" * 30_000_000 + b'{"a": 1}\n'))
     start = process_time()
     summary = json_lines.JsonReader().summarize(
@@ -70,8 +73,9 @@ _TYPED: list[tuple[list[str], pa.DataType, list[Any]]] = [
 def test_the_inferred_type_represents_every_value(
     tmp_path: Path, texts: list[str], type_: pa.DataType, values: list[Any] | None
 ) -> None:
-    """The type is the same for values in one file or in one file per value. A missing key is null. Columns keep their
-    order.
+    """The type is the same for values in one file or in one file per value.
+
+    A missing key is null. Columns keep their order.
     """
     together, separate = tmp_path / "together", tmp_path / "apart"
     for folder in (together, separate):
@@ -161,7 +165,10 @@ def test_compressed_files(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyP
 
 
 def test_files_that_contradict_their_names(tmp_path: Path) -> None:
-    """The files are plain text in .gz, UTF-16, gzip in gzip, and text after a byte order mark."""
+    """Plain text in .gz, and text after a byte order mark, are read.
+
+    UTF-16, other bytes that are not UTF-8, and gzip in gzip are refused.
+    """
     (tmp_path / "a.json.gz").write_bytes(b'{"a": 1}\n')
     assert read_columns(_snapshot(tmp_path)) == {"a": [1]}
     (tmp_path / "a.json.gz").write_bytes(gzip.compress('{"a": 1}\n'.encode("utf-16")))
@@ -193,7 +200,10 @@ _ROWS = st.fixed_dictionaries(
 
 @given(st.lists(_ROWS, min_size=1, max_size=8).filter(any))
 def test_rows_that_python_writes_are_read_back(rows: list[dict[str, Any]]) -> None:
-    """Keys may be any text."""
+    """Missing keys are null.
+
+    An object without keys is an object of nulls, or the text `{}` if no object of the column has keys.
+    """
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         snapshot = open_table_format(TableConfig(name="t", uri=folder)).snapshot()

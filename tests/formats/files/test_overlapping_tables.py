@@ -60,7 +60,7 @@ def _folders_with_data(folder: Path) -> set[Path]:
 
 
 def test_folders_inside_of_a_table_are_refused_with_its_location(table: Table, tmp_path: Path) -> None:
-    """This holds for each folder at any depth, each file, any filter, and links to them."""
+    """This holds for each folder at any depth, for a file, for links to them, and for folders with such links."""
     folders = _folders_with_data(table.folder)
     assert folders
     file = next(path for path in folders.pop().rglob("*.parquet"))
@@ -118,7 +118,10 @@ def test_a_table_cannot_be_declared_as_plain_files(table: Table) -> None:
 
 
 def test_a_table_in_the_folder_of_another_table(table: Table) -> None:
-    """Each of the two tables is read by its own metadata. Files outside of the inner table belong to the outer one."""
+    """Each of the two tables is read by its own metadata.
+
+    A folder in the inner table is refused with the location of the inner one.
+    """
     inner = DeltaCopyOnWrite(table.folder / "nested" / "inner")
     inner.append([(100, "inner", "a"), (101, "inner", "b")])
     assert sorted(read_rows(inner.snapshot()))[0][0] == 100
@@ -140,7 +143,10 @@ def test_the_tables_in_a_folder_are_named(tmp_path: Path) -> None:
 
 
 def test_a_partition_of_a_hudi_table_without_its_table(tmp_path: Path) -> None:
-    """Its marker file shows the format, but nothing shows which of its files are live."""
+    """Its marker file shows the format, but nothing shows which of its files are live.
+
+    Without the marker, it is read as plain files.
+    """
     table = HudiCopyOnWrite(tmp_path / "t")
     table.append([(1, "x", "a"), (2, "x", "b")])
     shutil.copytree(table.folder / "day=a", tmp_path / "out" / "day=a")
@@ -152,7 +158,10 @@ def test_a_partition_of_a_hudi_table_without_its_table(tmp_path: Path) -> None:
 
 
 def test_similar_folders_are_no_tables(tmp_path: Path) -> None:
-    """Empty and unrelated folders may have such names, above and below. Files may have the names of such folders."""
+    """Folders and files may have the names of metadata folders, such as `_delta_log`, above and in the location.
+
+    They do not matter unless they have a table's metadata.
+    """
     data = tmp_path / "a" / "b" / "data"
     data.mkdir(parents=True)
     pq.write_table(pa.table({"id": [1, 2]}), data / "x.parquet")
@@ -177,7 +186,10 @@ def test_similar_folders_are_no_tables(tmp_path: Path) -> None:
 
 
 def test_json_files_with_the_names_of_metadata_are_data(tmp_path: Path) -> None:
-    """JSON files with the names of Iceberg metadata, in a folder `metadata`, are rows of a table of JSON lines."""
+    """JSON files with the names of Iceberg metadata, in a folder `metadata`, are rows of a table of JSON lines.
+
+    They are refused if one of them has fields of Iceberg metadata, even if it is truncated.
+    """
     (tmp_path / "metadata").mkdir()
     for name in ("users", "groups"):
         (tmp_path / "metadata" / f"{name}.metadata.json").write_text(f'{{"location": "Paris", "name": "{name}"}}')
@@ -194,7 +206,10 @@ def test_json_files_with_the_names_of_metadata_are_data(tmp_path: Path) -> None:
 
 
 def test_folders_without_access_above_are_no_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder below the location without access may be a table, and is refused."""
+    """A metadata folder that cannot be listed is ignored above the location.
+
+    Below the location, it may be that of a table, and is refused.
+    """
     table = DeltaCopyOnWrite(tmp_path / "t")
     table.append([(1, "x", "a")])
     original = Location.names

@@ -150,7 +150,10 @@ _PATTERNS = st.lists(st.sampled_from(["a", "a*", "*", "?b", "x/y", "__HIVE_DEFAU
 def test_a_filter_of_folders_equals_a_filter_of_partitions(
     folders: set[tuple[str, str]], patterns: dict[str, list[str]], by_template: bool
 ) -> None:
-    """The ids are the same, and excluded folders are not listed."""
+    """The fragments of matching partitions are the same as without the filter.
+
+    If no partition matches, the error says so.
+    """
     template = "p={p}/q={q}" if by_template else None
     with tempfile.TemporaryDirectory() as name:
         for number, (p, q) in enumerate(sorted(folders)):
@@ -174,8 +177,9 @@ def test_a_filter_of_folders_equals_a_filter_of_partitions(
 
 
 def test_excluded_folders_are_not_listed(tmp_path: Path) -> None:
-    """Broken files and unreadable folders in excluded partitions do not matter. An unknown column in the filter is an
-    error.
+    """An unrecognised file and a link to a folder above do not matter in excluded partitions.
+
+    An unknown column in the filter is an error.
     """
     _write(tmp_path / "day=1" / "x.parquet", a=[1])
     (tmp_path / "day=2").mkdir()
@@ -187,14 +191,20 @@ def test_excluded_folders_are_not_listed(tmp_path: Path) -> None:
 
 
 def _registered(folder: Path, type_: str, partitions: dict[str, str]) -> TableFormat:
-    """Return a table whose partitions a catalog registers. `partitions` has the value of the column `p` by folder."""
+    """Return a table with partitions that a catalog registers.
+
+    `type_` is the type of the column `p`, and `partitions` has its value by folder.
+    """
     registered = tuple(PartitionFolder((value,), str(folder / path)) for path, value in partitions.items())
     context = OpenContext(MetadataCache(), partitions=RegisteredFolders((("p", type_),), registered))
     return FilesFormat(TableConfig(name="t", uri=str(folder)), context)
 
 
 def test_registered_folders_have_any_name(tmp_path: Path) -> None:
-    """Engines read them, although they ignore other folders of such names, and folders in them."""
+    """They are read even if their names, or those of folders above, are ignored elsewhere.
+
+    Folders in them with such names are ignored.
+    """
     folders = ("_a", "b.old", "c/.x", "_d/~/y", "e")
     for path in (*folders, "_unregistered", "e/_temporary"):
         _write(tmp_path / path / "x.parquet", v=[path])

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _Sink:
-    """Writes files and batches like Spark."""
+    """A folder to which files and batches are written as by Spark."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -68,7 +68,7 @@ def _ids(folder: Path, **rest: Any) -> list[int]:
 
 
 def test_only_committed_files_are_read(sink: _Sink) -> None:
-    """Files that are not in the log do not count. Each batch changes the snapshot id."""
+    """Files that are not in the log are not read, and do not change the snapshot id."""
     assert _ids(sink.folder) == [0, 1]
     before = _open(sink.folder).id
     sink.file("part-2.parquet", 2)
@@ -110,7 +110,7 @@ def test_compacted_batches(sink: _Sink) -> None:
 
 
 def test_partitions_and_filters(sink: _Sink) -> None:
-    """Files of excluded partitions may be missing."""
+    """Files of excluded partitions may be missing. Other missing files are an error."""
     paths = [sink.file(f"d=x {number}%2Fy/part-{number}.parquet", number) for number in (2, 3)]
     sink.batch("2", paths)
     snapshot = _open(sink.folder)

@@ -124,7 +124,7 @@ def test_files_are_ordered_by_path(sizes: dict[str, int]) -> None:
 
 
 def test_a_commit_replaces_few_cached_values(tmp_path: Path) -> None:
-    """Footers of unchanged files are not read again."""
+    """Footers of unchanged files are not read again, and at most two entries of the cache change."""
     for number in range(60):
         _take(tmp_path, {f"day={number % 3}/{number:02}": number % 3})
     config = TableConfig(name="t", uri=str(tmp_path))

@@ -72,7 +72,7 @@ def test_a_file_above_the_folders_has_partition_values_in_its_rows(tmp_path: Pat
 
 
 def test_hidden_and_temporary_files_are_no_data(tmp_path: Path) -> None:
-    """Names are those that Spark and Hive use. A partition column may start with an underscore."""
+    """The ignored names are those that Spark and Hive use. A partition column may start with an underscore."""
     _write(tmp_path / "_x=1" / "a.parquet", a=[1])
     for name in ("_SUCCESS", ".a.parquet.crc", "_temporary/0/b.parquet", ".hidden/c.parquet", "d.parquet._COPYING_"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -155,7 +155,7 @@ def test_kinds_of_files_do_not_mix(tmp_path: Path) -> None:
 
 
 def test_one_schema_for_all_files(tmp_path: Path) -> None:
-    """Columns are matched by name, types are widened, and missing columns are null."""
+    """Columns are matched by name, types are widened if no value can change, and missing columns are null."""
     _write(tmp_path / "1.parquet", a=pa.array([1], pa.int8()), b=pa.array([{"x": 1}]), n=pa.nulls(1))
     _write(tmp_path / "2.parquet", c=["t"], a=pa.array([2**40]), b=pa.array([{"y": [1.5], "x": 2.5}]))
     _write(tmp_path / "3.parquet", n=["n"], a=pa.array([None], pa.int16()), b=pa.nulls(1))
@@ -283,7 +283,7 @@ def test_duplicate_columns_are_refused(tmp_path: Path) -> None:
 
 
 def test_column_names_are_exact(tmp_path: Path) -> None:
-    """Column names are matched exactly."""
+    """Names that differ in case, have dots or are empty belong to different columns."""
     _write(tmp_path / "a.parquet", a=[1], A=[2], **{"a.b": [3], "": [4], "s": pa.array([{"b": 5, "a.b": 6}])})
     assert read_columns(_snapshot(tmp_path)) == {"a": [1], "A": [2], "a.b": [3], "": [4], "s": [{"b": 5, "a.b": 6}]}
 
@@ -338,7 +338,7 @@ def test_ids_depend_on_content_and_not_on_location(tmp_path: Path) -> None:
 
 
 def test_large_row_groups_come_in_bounded_chunks(tmp_path: Path) -> None:
-    """A chunk has a limited number of rows, and of bytes as the footer declares them."""
+    """A chunk has at most 131,072 rows and 40 MiB."""
     texts = [f"{number:06}" * 10_000 for number in range(1500)]
     _write(tmp_path / "a.parquet", small=list(range(1500)), large=texts)
     _write(tmp_path / "b.parquet", small=list(range(400_000)), large=pa.nulls(400_000))
@@ -352,7 +352,7 @@ def test_large_row_groups_come_in_bounded_chunks(tmp_path: Path) -> None:
 
 
 def test_symbolic_links_are_followed_and_loops_refused(tmp_path: Path) -> None:
-    """A link to a folder is a folder. A link into itself would never end."""
+    """A link to a folder is a folder. A link into itself would never end. A link to a missing file is an error."""
     _write(tmp_path / "real" / "a.parquet", a=[1])
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "d=1").symlink_to(tmp_path / "real")

@@ -89,7 +89,7 @@ def test_empty_frames_are_ignored(tmp_path: Path, packed: str) -> None:
 @pytest.mark.parametrize("packed", _PACK)
 @pytest.mark.parametrize("kind", _CONTENTS)
 def test_truncated_files_are_refused(tmp_path: Path, kind: str, packed: str) -> None:
-    """Truncation at any byte is an error, never fewer rows."""
+    """A file that ends within its first or second member is an error, never fewer rows."""
     data = _PACK[packed](_CONTENTS[kind] * 3)
     all_rows = _read(tmp_path / f"x.{kind}.{packed}", data + data) if kind == "json" else None
     assert all_rows is None or all_rows["a"] == [1] * 6
@@ -142,7 +142,10 @@ def test_unsupported_compressions_are_refused(tmp_path: Path, name: str, data: b
 
 
 def test_the_long_suffix_of_gzip_is_known(tmp_path: Path) -> None:
-    """The documentation of pandas names Parquet files so, although the compression is inside of them."""
+    """The documentation of pandas names Parquet files `.parquet.gzip`, although the compression is inside of them.
+
+    A CSV file with the suffix is decompressed.
+    """
     frame = pl.DataFrame({"a": [1]})
     frame.write_parquet(tmp_path / "x.parquet.gzip", compression="gzip")
     (tmp_path / "x.parquet.bak.gzip").write_bytes(b"ignored")
@@ -152,7 +155,10 @@ def test_the_long_suffix_of_gzip_is_known(tmp_path: Path) -> None:
 
 
 def test_parquet_with_the_suffix_of_a_compression(tmp_path: Path) -> None:
-    """Parquet inside of a compressed file is refused, because columns cannot be read one by one."""
+    """A Parquet file is read.
+
+    Parquet inside of a compressed file is refused, because columns cannot be read one by one.
+    """
     frame = pl.DataFrame({"a": [1]})
     frame.write_parquet(tmp_path / "x.parquet.gz")
     assert read_columns(open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()) == {"a": [1]}

@@ -41,7 +41,7 @@ def _data(path: Path, rows: int = 2) -> Path:
 
 
 def _refusal(uri: Path, **rest: Any) -> str:
-    """Return the message, which must be the same with a detected and a configured format, and for any selection."""
+    """Return the message of the error, which must be the same with a detected and a configured format."""
     messages = set()
     for format_ in (None, "files"):
         table = open_table_format(TableConfig(name="t", uri=str(uri), format=format_, **rest))
@@ -156,7 +156,7 @@ def test_similar_names_are_plain_files(tmp_path: Path, path: str) -> None:
     ],
 )
 def test_files_of_other_kinds_are_named(tmp_path: Path, name: str, explanation: str) -> None:
-    """The message does not advise to rename a file that may belong to a table."""
+    """The message has the file, its kind, and the advice to export the rows to Parquet."""
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"LANC some bytes")

@@ -14,7 +14,7 @@ class History:
     def __init__(self, writer: HudiWriter) -> None:
         self.writer = writer
         self.states: dict[str, list[tuple[Any, ...]]] = {}
-        """Rows after each completed write, as long as they stay so."""
+        """Rows after each completed write, by its instant, as long as a later compaction does not change them."""
 
     def slices(self) -> list[Slice]:
         return list(self.writer.slices.values())
@@ -24,7 +24,7 @@ class History:
         return sorted(((row["key"], row["part"], row["ts"], row.get("value")) for row in live), key=repr)
 
     def insert(self, part: str, rows: list[Row], to_log: bool = False) -> None:
-        """Write a new file group: a base file, or only log files, as some indexes do."""
+        """Write a new file group with a base file or, with `to_log`, only a log file, as some indexes do."""
         writer, instant = self.writer, self.writer.tick()
         one = writer.new_slice(part, instant)
         writer.request(instant, "deltacommit")
@@ -40,7 +40,14 @@ class History:
         self._complete(instant, "deltacommit", stat)
 
     def upsert(self, one: Slice, rows: list[Row], deletes: Mapping[str, int], kind: int) -> None:
-        """Write log files with a block of rows, then a block of deletes."""
+        """Write a log file with a block of rows, then a block of deletes.
+
+        Args:
+            one: The slice that gets the log file.
+            rows: The rows of the first block.
+            deletes: The ordering value of each deleted key; zero for none.
+            kind: The kind of the first block: 3 for Avro, 5 for Parquet.
+        """
         instant = self.writer.tick()
         part = one.partition.partition("=")[2]
         rows = [dict(row) | {"part": part} for row in rows]
@@ -51,7 +58,10 @@ class History:
         self._complete(instant, "deltacommit", stat)
 
     def rewrite(self, one: Slice, rows: list[Row]) -> None:
-        """Write a new base file of the same group, as copy-on-write does."""
+        """Write a new base file of the same group, as copy-on-write does.
+
+        Nothing happens if the slice has changes in log files, or a planned compaction.
+        """
         if one.planned or one.changes:
             return
         instant = self.writer.tick()
@@ -80,7 +90,10 @@ class History:
                 path.unlink()
 
     def plan_compaction(self, one: Slice) -> None:
-        """Plan a compaction. Later log files belong to the slice of the base file that the compaction will write."""
+        """Plan a compaction, unless one is planned.
+
+        Later log files belong to the slice of the base file that the compaction will write.
+        """
         if one.planned is None:
             one.planned = (self.writer.tick(), len(one.changes))
             (self.writer.timeline / f"{one.planned[0]}.compaction.requested").write_bytes(b"")
@@ -88,7 +101,7 @@ class History:
                 one.base_instant, one.logs = one.planned[0], 0
 
     def compact(self, one: Slice) -> None:
-        """Carry out a planned compaction: the rows at the time of the plan become a base file."""
+        """Carry out the planned compaction, if there is one. The rows at the time of the plan become a base file."""
         if one.planned is not None:
             instant, count = one.planned
             (self.writer.timeline / f"{instant}.compaction.inflight").write_bytes(b"")
@@ -102,7 +115,10 @@ class History:
                 del self.states[later]
 
     def replace(self, part: str, rows: list[Row]) -> None:
-        """Replace a partition's file groups by one, as clustering does with the same rows."""
+        """Replace a partition's file groups by one, as clustering does with the same rows.
+
+        Groups with a planned compaction remain.
+        """
         writer, instant = self.writer, self.writer.tick()
         one = writer.new_slice(part, instant)
         old = [other for other in self.slices() if other.partition == one.partition and other.planned is None]

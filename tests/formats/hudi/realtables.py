@@ -51,9 +51,9 @@ def completed(table: Path) -> dict[str, dict[str, Any]]:
 
 
 def rows_by_replay(table: Path, until: str) -> list[dict[str, Any]] | None:
-    """Return the rows after an instant, without Hudi's meta columns, computed from the commits.
+    """Return the rows after the write `until`, without Hudi's meta columns, computed from the commits.
 
-    Returns None if a base file is in Lance format.
+    Return None if a base file is in Lance format.
     """
     groups: dict[tuple[str, str], tuple[str, list[str]]] = {}
     for instant, metadata in completed(table).items():

@@ -77,7 +77,10 @@ class CleanedHistory(History):
     """A history with table services that remove data files and timeline files."""
 
     def clean(self) -> None:
-        """Remove the files that no current slice has."""
+        """Remove the files that no current slice has, by a clean.
+
+        File groups with a planned compaction are left out.
+        """
         writer = self.writer
         newest = {(one.partition, one.file_id): one.base_name for one in self.slices()}
         pending = {one.file_id for one in self.slices() if one.planned}
@@ -122,7 +125,8 @@ def test_differences_of_random_histories_equal_comparisons(
 ) -> None:
     """Differences are computed since the previous state, since one some steps ago, and since the first.
 
-    A clean may remove log files of the earlier state. Which of their blocks applied is then unknown.
+    A clean may remove log files of the earlier state. Which of their blocks applied is then unknown, so there is no
+    difference.
     """
     with tempfile.TemporaryDirectory() as folder:
         history = CleanedHistory(HudiWriter(Path(folder) / "t", version, by_commit=by_commit))
@@ -241,7 +245,10 @@ def test_a_difference_reads_what_changed(history: CleanedHistory, monkeypatch: p
 
 @pytest.mark.parametrize("cleaned", [False, True])
 def test_a_restored_table_has_a_difference(history: CleanedHistory, cleaned: bool) -> None:
-    """Files and instants after the restored state are removed. Cached commits show what they wrote."""
+    """Files and instants after the restored state are removed.
+
+    Cached commits show what they wrote. Without them, there is no difference.
+    """
     writer = history.writer
     config = _config(writer.folder)
     base = Planned.of(config)
@@ -298,7 +305,7 @@ def test_differences_with_archived_writes_are_correct_or_unknown(history: Cleane
 
 
 def test_a_difference_uses_cleans_on_the_timeline(history: CleanedHistory) -> None:
-    """A clean's metadata have the files that it removed."""
+    """A clean's metadata have the files that it removed. If they are missing or empty, there is no difference."""
     config = _config(history.writer.folder)
     history.rewrite(_of_partition(history, "y"), [_A | {"ts": 3}])
     history.clean()
@@ -398,7 +405,7 @@ def test_some_changes_have_no_difference(history: CleanedHistory) -> None:
 
 
 def test_differences_have_only_selected_partitions(history: CleanedHistory) -> None:
-    """Other partitions are not listed."""
+    """Changes of other partitions are not in the difference."""
     config = _config(history.writer.folder, partitions={"part": ("x", "w")})
     previous = Planned.of(config)
     history.rewrite(_of_partition(history, "y"), [_A | {"ts": 3}])
@@ -439,7 +446,10 @@ def test_types_of_partition_columns_follow_the_folders(tmp_path: Path) -> None:
 
 
 def test_unrecorded_partition_columns_follow_the_folders(tmp_path: Path) -> None:
-    """Without partition folders, the table has no partition columns."""
+    """If the columns come from partition folders, there is no difference.
+
+    Without partition folders, the table has no partition columns, and there is one.
+    """
     for folder, partition, reason in ((tmp_path / "a", "", ""), (tmp_path / "b", "d=1", "partition columns")):
         writer = HudiWriter(folder, 6, partition_field="")
         writer.set_properties(**{"hoodie.table.partition.fields": ""})

@@ -32,7 +32,14 @@ def _snapshot(folder: Path, **more: Any) -> Snapshot:
 def _table(
     folder: Path, partitions: Mapping[str, str], fields: list[dict[str, Any]] = _DATA_FIELDS, **properties: str
 ) -> HudiWriter:
-    """Write one row per partition, with its key. Names of properties have underscores instead of dots."""
+    """Write a table with one row per partition.
+
+    Args:
+        folder: The folder of the table.
+        partitions: The path of a partition by the key of its row.
+        fields: The Avro fields of the data files.
+        properties: Properties of the table, by their names in `hoodie.properties`.
+    """
     writer = HudiWriter(folder, 6, fields=fields, partition_field="")
     lines = (folder / ".hoodie/hoodie.properties").read_text().splitlines()
     other_lines = [line for line in lines if "hive_style" not in line]

@@ -52,7 +52,7 @@ def _write(folder: Path, version: int, kind: int, versions: list[Version], **pro
 
 
 def _read(folder: Path) -> list[float]:
-    """Return the number of the version that a reader sees."""
+    """Return the values that a reader sees; the value of a record of `_write` is the number of its version."""
     return read_columns(open_table_format(TableConfig(name="t", uri=str(folder))).snapshot())["value"]
 
 
@@ -141,7 +141,7 @@ def test_log_records_without_an_ordering_value_are_refused(
 def test_any_log_record_replaces_a_base_record_without_an_ordering_value(
     tmp_path: Path, version: int, kind: int
 ) -> None:
-    """Bulk inserts may write nulls. Only a negative value would be taken for a lower one."""
+    """Bulk inserts may write nulls. Only a negative value would be taken for a lower one, and is refused."""
     _write(tmp_path / "t", version, kind, [(*_LONG, None), (*_LONG, 0)])
     assert _read(tmp_path / "t") == [1.0]
     _write(tmp_path / "negative", version, kind, [(*_LONG, None), (*_LONG, -1)])
@@ -247,7 +247,14 @@ def test_deletes_with_ordering_values_of_another_type_are_refused(
 
 
 def _write_delete(folder: Path, version: int, ordering: Version, value: Any) -> None:
-    """Write a record to a base file, and a delete of it to a log file."""
+    """Write a record to a base file, and a delete of it to a log file.
+
+    Args:
+        folder: The folder of the table.
+        version: The version of the table.
+        ordering: The type of the ordering field, and its value in the record.
+        value: The Avro type of the ordering value in the delete, and the value.
+    """
     avro, arrow, number = ordering
     writer = HudiWriter(folder, version, fields=[FIELDS[0], FIELDS[2] | {"type": ["null", avro]}, FIELDS[3]])
     writer.types["ts"] = arrow

@@ -20,7 +20,10 @@ _ROWS: list[dict[str, Any]] = [{"key": "a", "number": 1}, {"key": "b", "number":
 
 
 def _write(folder: Path, key: str, deleted: Iterable[str], **properties: str) -> HudiWriter:
-    """Write a base file with `_ROWS`, and a log file that deletes records by their keys."""
+    """Write a base file with `_ROWS`, and a log file with an unchanged row and with deletes by record key.
+
+    If the key is one field, the base file has only the first two rows.
+    """
     writer = HudiWriter(folder, 9, by_commit=True, fields=[FIELDS[0], _NUMBER])
     writer.meta_columns = []
     properties |= {"hoodie.populate.meta.fields": "false", "hoodie.table.recordkey.fields": key}
@@ -57,7 +60,7 @@ def _rows(folder: Path) -> list[tuple[Any, ...]]:
 def test_records_are_deleted_by_keys_that_are_built_from_fields(
     tmp_path: Path, key: str, deleted: str, properties: dict[str, str], expected: list[tuple[Any, ...]]
 ) -> None:
-    """Several fields are named in the key. Nulls have a placeholder."""
+    """If a key has several fields, it contains their names. Null has a placeholder."""
     _write(tmp_path / "t", key, [deleted], **properties)
     assert _rows(tmp_path / "t") == expected
 

@@ -88,7 +88,10 @@ def test_a_table_in_a_bucket_has_the_states_of_the_folder(
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_a_difference_lists_only_changed_file_groups(tmp_path: Path, s3_options: dict[str, str], version: int) -> None:
-    """If a commit changed few file groups of a partition, only these are listed. Otherwise, the partition is listed."""
+    """If commits changed few file groups of a partition, only the timeline and these groups are listed.
+
+    After a commit that replaces all groups of a partition, the difference is correct, too.
+    """
     history = History(HudiWriter(tmp_path / "t", version))
     for part in "xxxxyz":
         history.insert(part, [{"key": "a", "ts": 1, "value": 1.0}, {"key": "b", "ts": 1, "value": 2.0}])

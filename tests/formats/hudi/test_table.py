@@ -181,7 +181,7 @@ def test_unsupported_merge_rules_are_refused(history: History, properties: dict[
     ],
 )
 def test_unsupported_log_blocks_are_refused(history: History, kind: int, headers: dict[int, str], feature: str) -> None:
-    """The block headers show it before any rows are read."""
+    """The kind or a header of the block shows the feature."""
     writer, instant = history.writer, history.writer.tick()
     stat = writer.raw_log_file(_group(history), instant, block(kind, {0: instant} | headers, b""))
     writer.complete(instant, "deltacommit", [stat])
@@ -207,7 +207,10 @@ def test_unsupported_table_features_are_refused(history: History, properties: di
 
 
 def test_bootstrapped_files_are_refused_without_the_property(tmp_path: Path) -> None:
-    """Bootstrapped files lack the columns that are in files of the original table. They would be read as nulls."""
+    """The instant of a bootstrap shows it.
+
+    Bootstrapped files lack the columns that are in files of the original table, which would be read as nulls.
+    """
     writer = HudiWriter(tmp_path / "t", 6)
     instant = "00000000000001"
     stat = writer.base_file(writer.new_slice("x", instant), instant, [_A])
@@ -217,7 +220,10 @@ def test_bootstrapped_files_are_refused_without_the_property(tmp_path: Path) -> 
 
 
 def test_foreign_files_are_refused(history: History) -> None:
-    """Examples are a foreign file in a partition, and data files in a folder that is no partition."""
+    """Examples are a foreign file in a partition, and data files in a folder that is no partition.
+
+    `_SUCCESS` and files of change data are ignored.
+    """
     folder = history.writer.folder
     one = _group(history)
     shutil.copytree(folder / "part=x", folder / "part=copy")
@@ -248,7 +254,10 @@ def test_log_files_with_unknown_names_are_refused(history: History, ending: str)
 
 
 def test_files_registered_by_another_tool_are_read(history: History) -> None:
-    """A commit has the name of such a file in another form. Here the file is missing, and the error has its name."""
+    """A commit has the name of such a file in another form, which is decoded.
+
+    Here the file is missing, and the error has its name.
+    """
     writer, instant = history.writer, history.writer.tick()
     stat = {"fileId": "part-0", "path": f"part=x/part-0.parquet_{instant}_hudiext", "partitionPath": "part=x"}
     writer.complete(instant, "commit", [stat])
@@ -309,7 +318,10 @@ def test_rows_with_delete_operations_are_deleted(tmp_path: Path) -> None:
 def test_rows_are_deleted_by_operations_that_commits_do_not_record(
     tmp_path: Path, version: int, kind: int, local: bool
 ) -> None:
-    """Files have the column of operations after Hudi's other columns. Rows with a delete operation are not read."""
+    """Files have the column of operations after Hudi's other columns.
+
+    Rows with a delete operation are not read. A later log file without the column is refused.
+    """
     writer = HudiWriter(tmp_path / "t", version, by_commit=True)
     if local:
         type_ = {"type": "long", "logicalType": "local-timestamp-micros"}
@@ -509,7 +521,7 @@ def test_another_encoding_of_folder_names_changes_fragments(tmp_path: Path) -> N
 
 
 def test_dropped_partition_columns_come_from_folder_names(history: History) -> None:
-    """Types are those of the schema, or text if it lacks the column."""
+    """A base file without the column is merged with a log file. Rows have the value in the folder name."""
     writer = history.writer
     writer.set_properties(**{"hoodie.datasource.write.drop.partition.columns": "true"})
     base = writer.folder / "part=x" / _group(history).base_name

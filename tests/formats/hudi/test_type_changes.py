@@ -40,7 +40,10 @@ def _struct(type_: str, arrow: pa.DataType) -> tuple[Any, pa.DataType]:
 
 
 def _read(folder: Path, table_version: int, versions: list[Version], *, logs: bool) -> list[Any]:
-    """Return the values of records that were written one after the other: to a log file each, or to a base file."""
+    """Write one record for each version, and return the values of the column in their order.
+
+    Each record is in a new base file or, with `logs`, in a log file after the first one.
+    """
     writer = HudiWriter(folder, table_version, by_commit=True, fields=[FIELDS[0], FIELDS[3]])
     writer.fields.insert(1, {})
     one = None

@@ -74,7 +74,10 @@ _TYPES: list[tuple[Any, pa.DataType, Any, Any]] = [
 
 
 def _written(folder: Path, version: int, kind: int, avro: Any, arrow: pa.DataType, old: Any, new: Any) -> Snapshot:
-    """Write the keys a and b to a base file, and a log file that changes a and adds c."""
+    """Write the keys a and b to a base file, and a log file that changes a, and adds c and a null.
+
+    Return the snapshot.
+    """
     writer = HudiWriter(folder, version, fields=[*FIELDS[:3], {"name": "v", "type": ["null", avro], "default": None}])
     writer.types["v"] = arrow
     instant = writer.tick()
@@ -95,7 +98,7 @@ def _written(folder: Path, version: int, kind: int, avro: Any, arrow: pa.DataTyp
 def test_values_of_every_type_are_read_as_written(
     tmp_path: Path, version: int, kind: int, avro: Any, arrow: pa.DataType, old: Any, new: Any
 ) -> None:
-    """Log blocks have every kind of content. Nulls are included."""
+    """Log blocks are in Avro or Parquet. Nulls are included."""
     columns = read_columns(_written(tmp_path / "t", version, kind, avro, arrow, old, new))
     assert dict(zip(columns["key"], columns["v"], strict=True)) == {"a": old, "b": old, "c": new, "n": None}
 

@@ -88,7 +88,7 @@ _SERVICES: dict[str, Any] = {
 
 @dataclass
 class Slice:
-    """The newest files of a file group."""
+    """The newest files of a file group, and their expected rows."""
 
     partition: str
     file_id: str
@@ -97,13 +97,16 @@ class Slice:
     logs: int = 0
     base_rows: dict[str, Row] = field(default_factory=dict)
     changes: list[tuple[str, Row | None, int]] = field(default_factory=list)
-    """Since then: key, row or None for a delete, ordering value."""
+    """Changes since the base file: key, row or None for a delete, and ordering value."""
     planned: tuple[str, int] | None = None
-    """A pending compaction: its instant, and how many changes it takes in."""
+    """A pending compaction: its instant, and how many changes it includes."""
 
 
 class HudiWriter:
-    """A writer of one table. A write has three steps, which tests may omit: files, instant, completion."""
+    """A writer of one table.
+
+    A write has three steps, which tests may omit: its request, its files, and its completion.
+    """
 
     def __init__(
         self,
@@ -124,7 +127,7 @@ class HudiWriter:
         self.meta_columns = META
         """Columns that Hudi adds; none in tables without meta fields."""
         self.types: dict[str, pa.DataType] = {}
-        """Of columns in Parquet, where Avro's type is no simple one."""
+        """Arrow types of columns whose Avro type is not in `_ARROW`."""
         self.slices: dict[str, Slice] = {}
         self._clock = datetime(2024, 1, 1)
         self._groups = 0
@@ -173,7 +176,7 @@ class HudiWriter:
         replaced: Iterable[Slice] = (),
         operation: str = "UPSERT",
     ) -> str:
-        """Write the metadata of a completed write. Return its instant."""
+        """Write the metadata of a completed write, and forget the slices that it replaced. Return its instant."""
         partitions: dict[str, list[Any]] = {}
         for stat in stats:
             partitions.setdefault(stat["partitionPath"], []).append(stat)
@@ -194,7 +197,7 @@ class HudiWriter:
         return instant
 
     def clean(self, removed: Mapping[str, Iterable[str]]) -> str:
-        """Remove data files, given by partition, as the cleaner does."""
+        """Remove data files, given as names by partition, as the cleaner does. Return the instant of the clean."""
         instant = self.tick()
         for partition, names in removed.items():
             for name in names:
@@ -206,7 +209,7 @@ class HudiWriter:
         return self._service(instant, "clean", "partitionMetadata", metadata)
 
     def record_rollback(self, targets: Iterable[str], action: str = "rollback") -> str:
-        """Record that writes were rolled back or restored, without changing their files."""
+        """Record that writes were rolled back or restored, without changing their files. Return the instant."""
         return self._service(self.tick(), action, "commitsRollback", list(targets))
 
     def _service(self, instant: str, action: str, name: str, value: Any) -> str:
@@ -226,7 +229,10 @@ class HudiWriter:
         return Slice(partition, f"{self._groups:08}-1111-4222-8333-444444444444-0", instant)
 
     def base_file(self, one: Slice, instant: str, rows: Iterable[Row], token: str = "0-1-2") -> dict[str, Any]:
-        """Write a base file with these rows, and return its write stat for a commit."""
+        """Write a base file with these rows, and return its write stat for a commit.
+
+        `token` identifies the task in the file's name.
+        """
         name = f"{one.file_id}_{token}_{instant}.parquet"
         path = f"{one.partition}/{name}".lstrip("/")
         records = [self._stored(one, instant, number, row, name) for number, row in enumerate(rows)]
@@ -334,7 +340,7 @@ def _ordering(value: Any) -> tuple[str, dict[str, Any]]:
 
 
 def block(kind: int, headers: Mapping[int, str], content: bytes) -> bytes:
-    """Return one block of a log file."""
+    """Return one block of a log file. `kind` and the keys of `headers` are numbers of Hudi's specification."""
     head = len(headers).to_bytes(4, "big")
     for key, text in headers.items():
         head += key.to_bytes(4, "big") + len(text.encode()).to_bytes(4, "big") + text.encode()

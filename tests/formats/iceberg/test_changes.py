@@ -228,7 +228,10 @@ _COMMITS = st.lists(
 def test_changes_are_the_difference_of_snapshots(
     version: int, commits: list[Any], seed: int, pairs: set[tuple[int, int]]
 ) -> None:
-    """Any two snapshots are compared in both directions, over one commit and over several."""
+    """Any two snapshots are compared in both directions, over one commit and over several.
+
+    There is no difference only if an added delete file names a file that is not in its partition.
+    """
     with tempfile.TemporaryDirectory() as folder:
         history = _History(Path(folder) / "t", version, seed)
         for steps, retain_manifests in commits:
@@ -276,7 +279,7 @@ def _live(writer: IcebergWriter, day: str, content: int = 0) -> list[Entry]:
 
 
 def _opened(writer: IcebergWriter, change: Callable[[], object]) -> tuple[SnapshotDiff, int]:
-    """Return the difference that a change makes, and the number of existing manifests opened for it.
+    """Return the difference that a change makes, and how many earlier manifests are needed for it.
 
     Fails if there is no difference.
     """
@@ -488,7 +491,7 @@ def test_some_changes_have_a_reason_instead_of_a_difference(
 
 
 def test_changed_configurations_have_no_difference(writer: IcebergWriter, tmp_path: Path) -> None:
-    """The selection or the path mapping changed, or nothing is cached."""
+    """The selection or the path mapping changed, nothing is cached, or the earlier snapshot is unknown."""
     before, cached = _snapshot(_config(writer.folder))
     for more, reason in (
         ({"partitions": {"day": ["a"]}}, "the selection of partitions changed"),
@@ -538,7 +541,10 @@ _ROW_STEPS = st.one_of(
 @given(steps=st.lists(_ROW_STEPS, min_size=1, max_size=5))
 @settings(max_examples=max(5, settings().max_examples // 15))
 def test_differences_of_written_tables_equal_comparisons(kind: type[Table], steps: list[tuple[str, Any]]) -> None:
-    """pyiceberg and the contract suite's writers change the tables. Differences start at any earlier state."""
+    """pyiceberg and the contract suite's writers change the tables.
+
+    Differences start at the first state and at the previous one.
+    """
     with tempfile.TemporaryDirectory() as folder:
         table = kind(Path(folder) / "t")
         table.append([(number, "x", DAYS[number % 3]) for number in range(12)])

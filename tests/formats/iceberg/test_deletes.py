@@ -64,7 +64,7 @@ class _Row:
 
 
 class _Model:
-    """The expected live rows of a table."""
+    """A table, and its expected live rows."""
 
     def __init__(self, folder: Path, version: int) -> None:
         self.folder = folder
@@ -76,7 +76,10 @@ class _Model:
         self.vectors: dict[str, tuple[Entry, set[int]]] = {}
 
     def commit(self, steps: list[Any]) -> None:
-        """Commit new files. Position deletes apply to files of the same commit, equality deletes do not."""
+        """Commit new files, as described in `_STEP`.
+
+        Position deletes apply to files of the same commit, equality deletes do not.
+        """
         sequence = self.writer.sequence + 1
         added: list[Entry] = []
         removed: list[Entry] = []
@@ -103,7 +106,11 @@ class _Model:
     def _equality(
         self, sequence: int, added: list[Entry], _: list[Entry], spec: int, part: str | None, names: Any, values: Any
     ) -> None:
-        """Add a file of equality deletes. Remove the rows that Iceberg lets it delete from the model."""
+        """Add a file of equality deletes.
+
+        Older rows that match it are no longer live: those of its partition, or of all partitions if its spec has no
+        partition field.
+        """
         keys = sorted(names)
         rows = [dict(zip("ab", pair, strict=True)) for pair in values]
         table = _table(a=[row["a"] for row in rows], b=[row["b"] for row in rows])
@@ -119,7 +126,10 @@ class _Model:
         ]
 
     def _positions(self, _: int, added: list[Entry], removed: list[Entry], picked: set[int], is_moved: bool) -> None:
-        """Delete some written rows by position: with deletion vectors in version 3, otherwise with delete files."""
+        """Delete some written rows by position: with deletion vectors in version 3, otherwise with delete files.
+
+        With `is_moved`, delete files name the data files with the authority of another server.
+        """
         rows = [self.written[number % len(self.written)] for number in sorted(picked)] if self.written else []
         by_partition: dict[Any, list[_Row]] = {}
         for row in rows:

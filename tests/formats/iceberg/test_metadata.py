@@ -180,7 +180,7 @@ def test_a_schema_change_is_a_new_state(writer: IcebergWriter) -> None:
 def test_unsupported_metadata_are_refused(
     writer: IcebergWriter, change: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    """The error has the table and the missing feature."""
+    """The error has the folder of the table and the fault."""
     path = writer.write_metadata(**change)
     with pytest.raises(error, match=message) as caught:
         _open(writer.folder).snapshot()
@@ -235,8 +235,11 @@ def test_a_copy_is_read_and_not_its_original(writer: IcebergWriter, tmp_path: Pa
     assert _ids(tmp_path / "copy") == [1, 2, 3]
 
 
-def test_the_error_of_copied_metadata_names_the_original(writer: IcebergWriter, tmp_path: Path) -> None:
-    """A metadata file elsewhere, without the table's files, is not a relocated table."""
+def test_copied_metadata_files_read_the_files_of_the_original(writer: IcebergWriter, tmp_path: Path) -> None:
+    """A metadata file elsewhere, without the table's files, is not a relocated table.
+
+    The files at the recorded locations are read.
+    """
     (tmp_path / "elsewhere" / "metadata").mkdir(parents=True)
     shutil.copy(writer.folder / "metadata" / "v3.metadata.json", tmp_path / "elsewhere" / "metadata")
     assert _ids(tmp_path / "elsewhere") == [1, 2, 3]

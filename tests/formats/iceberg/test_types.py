@@ -58,7 +58,7 @@ class _Type:
         self.avro = avro
         self.orc, self.java = orc_type
         self.stored = value if stored is None else stored
-        """By ORC's writers, and by those of Avro who are not told of logical types."""
+        """The value as stored in ORC files, and in Avro files without the logical type."""
         self.attributes = attributes
 
     def __repr__(self) -> str:
@@ -285,7 +285,7 @@ def java_orc() -> Iterator[JavaOrc]:
 @pytest.mark.long
 @pytest.mark.parametrize("type_", _TYPES, ids=repr)
 def test_every_type_in_orc_files_of_the_java_library_is_read(tmp_path: Path, java_orc: JavaOrc, type_: _Type) -> None:
-    """Spark, Flink and Trino use this library."""
+    """Iceberg's Java library, and so Spark and Flink, use this library."""
     writer = _written(tmp_path / "t", type_, "orc", java_orc)
     snapshot = open_table_format(TableConfig(name="t", uri=str(writer.folder))).snapshot()
     assert read_columns(snapshot) == _rows(type_.value)

@@ -75,23 +75,33 @@ class IcebergWriter:
         return {field["name"]: field["id"] for schema in self.schemas for field in schema}
 
     def data(self, table: pa.Table, *, format_: str = "parquet", ids: bool = True, **more: Any) -> Entry:
-        """Write a data file."""
+        """Write a data file. Return its entry with the fields `more`. Unless `ids` is false, the file has field ids."""
         return self._file(table, format_, ids, "data") | {"content": 0} | more
 
     def position_deletes(self, rows: Sequence[tuple[str, int]], *, format_: str = "parquet", **more: Any) -> Entry:
-        """Write a file of (path, position) pairs."""
+        """Write a file of (path, position) pairs. Return its entry with the fields `more`."""
         paths, positions = zip(*sorted(rows), strict=True)
         table = pa.table({"file_path": pa.array(paths), "pos": pa.array(positions, pa.int64())})
         entry = self._file(with_ids(table, {"file_path": 2147483546, "pos": 2147483545}), format_, False, "pos")
         return entry | {"content": 1} | more
 
     def equality_deletes(self, table: pa.Table, *names: str, format_: str = "parquet", **more: Any) -> Entry:
-        """Write an equality delete file with these rows, which are compared in the columns `names`."""
+        """Write a file of equality deletes. Return its entry with the fields `more`.
+
+        Args:
+            table: The deleted keys, as rows.
+            names: The columns that are compared.
+            format_: The format of the file.
+            more: Fields of the entry.
+        """
         ids = [self.ids[name] for name in names]
         return self._file(table, format_, True, "eq") | {"content": 2, "equality_ids": ids} | more
 
     def deletion_vector(self, path: str, positions: Collection[int], *, padding: bytes = _PUFFIN, **more: Any) -> Entry:
-        """Write a deletion vector of a data file."""
+        """Write a deletion vector of a data file.
+
+        Return its entry with the fields `more`. `padding` precedes the vector in its file.
+        """
         data = encode_array(sorted(positions))
         blob = struct.pack(">I", len(data)) + data + struct.pack(">I", zlib.crc32(data))
         name = f"data/{uuid.uuid4()}.puffin"
@@ -152,7 +162,7 @@ class IcebergWriter:
         return snapshot_id
 
     def write_metadata(self, **changes: Any) -> Path:
-        """Write the next version of the metadata file."""
+        """Write the next version of the metadata file, with changed top-level fields. Return its path."""
         self.number += 1
         current = self.refs.get("main", {}).get("snapshot-id", -1)
         schemas = [

@@ -112,7 +112,10 @@ _COMMITS: dict[str, Callable[[Any, Path], object]] = {
 def test_every_commit_shows_the_rows_of_pylance_and_their_difference(
     tmp_path: Path, file_version: str, stable_row_ids: bool
 ) -> None:
-    """Commits are in random order. `changes` returns the difference of both snapshots, or a reason."""
+    """Each kind of commit is made twice, in a random order.
+
+    Equal fragment ids mean equal rows. Differences start at the previous and at the first snapshot.
+    """
     folder = tmp_path / "t"
     lance.write_dataset(
         _ROWS, folder, data_storage_version=file_version, enable_stable_row_ids=stable_row_ids, max_rows_per_file=4
@@ -292,7 +295,7 @@ def test_bfloat16_is_read_as_its_bytes(tmp_path: Path) -> None:
 
 
 def test_overlays_are_refused(tmp_path: Path) -> None:
-    """Overlays replace cells of a fragment. pylance 14 cannot open tables with overlays."""
+    """Overlays replace cells of a fragment. pylance 14 can write them, but cannot open the table again."""
     folder = tmp_path / "t"
     dataset = lance.write_dataset(pa.table({"a": [1, 2, 3]}), folder, data_storage_version="2.1")
     (file,) = LanceFragment.create(folder, pa.table({"a": [20]}), fragment_id=0, data_storage_version="2.1").files

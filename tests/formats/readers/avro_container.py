@@ -49,14 +49,15 @@ OTHER_NAMES: Mapping[str, Callable[[bytes], bytes]] = {
     "gzip": _deflate,
     "zstd": _streamed,
 }
-"""Names that are not Avro's own, and how their writers mean them."""
+"""Codecs by names outside of Avro's specification, as their writers mean them."""
 
 
 def container(
     schema: bytes, blocks: list[tuple[int, bytes]], codec: str | None, metadata: Mapping[str, bytes]
 ) -> bytes:
-    """Return a file of blocks, given as (number of records, encoded records). With `codec=None` the header has no
-    codec.
+    """Return a file of blocks, given as (number of records, encoded records).
+
+    With `codec=None`, the header has no codec. `metadata` are further entries of the header.
     """
     compress = (CODECS | OTHER_NAMES)[codec or ""]
     entries = {"avro.schema": schema, **metadata}

@@ -22,7 +22,14 @@ class JavaOrc:
         self._orc = jvm.org.apache.orc.OrcFile
 
     def write(self, path: Path, type_: str, value: Any, attributes: Mapping[str, str]) -> None:
-        """Write the columns `a`, `s.x`, `l` and `m`, with field ids in depth-first order."""
+        """Write the columns `a`, `s.x`, `l` and `m`, with field ids in depth-first order.
+
+        Args:
+            path: The path of the file.
+            type_: The ORC type of all values.
+            value: The value.
+            attributes: Attributes of the type.
+        """
         schema = self._jvm.org.apache.orc.TypeDescription.fromString(
             f"struct<a:{type_},s:struct<x:{type_}>,l:array<{type_}>,m:map<{type_},{type_}>>"
         )
@@ -67,7 +74,7 @@ class JavaOrc:
 
 @contextmanager
 def java_orc_writer() -> Iterator[JavaOrc]:
-    """Start a Java process with Spark's libraries, which ends with this process."""
+    """Run a Java process with Spark's libraries within the block, and yield a writer that uses it."""
     jars = Path(pyspark.__file__).parent / "jars" / "*"
     home = os.environ.get("JAVA_HOME")
     port = launch_gateway(

@@ -326,7 +326,7 @@ def _chosen(item: dict[str, Any] | None) -> Any:
 
 
 def test_a_table_of_avro_files(tmp_path: Path) -> None:
-    """Schemas are merged by name, planning reads no rows, and the temporary folder is empty afterwards."""
+    """Schemas are merged by name, and planning counts no rows. A conflict of types names both files."""
     (tmp_path / "1.avro").write_bytes(_file([{"name": "a", "type": "int"}], [{"a": 1}]))
     two = _file([{"name": "b", "type": "string"}, {"name": "a", "type": "long"}], [{"a": 2**40, "b": "x"}])
     (tmp_path / "2.avro").write_bytes(two)

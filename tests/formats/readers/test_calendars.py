@@ -192,7 +192,7 @@ def test_avro_files(entries: dict[str, str]) -> None:
 
 
 def test_the_error_does_not_ask_to_remove_the_file(tmp_path: Path) -> None:
-    """The message advises rewriting the file instead."""
+    """It has the column, and the day from which both calendars agree."""
     values = pa.array([datetime(1500, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC"))
     (tmp_path / "a.parquet").write_bytes(_parquet(pa.table({"a": values}), _LEGACY))
     with pytest.raises(ProfileError, match=r"'a'.*15 October 1582"):

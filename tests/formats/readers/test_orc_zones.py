@@ -178,7 +178,10 @@ def test_years_with_uncertain_offsets_are_refused(
 
 
 def test_values_of_other_libraries() -> None:
-    """C++ truncates fractions before 1970 as Java does; timestamps with a time zone are not converted."""
+    """The library in C++ stores fractions before 1970 as Java does.
+
+    A local time in 1970 may be before 1970 in UTC, and is corrected by one second.
+    """
     moments = [datetime(1970, 1, 1, 5, 0, 0, 500_000), datetime(1969, 12, 31, 23, 0, 0, 500_000)]
     clock = Clock("Asia/Shanghai", is_java=False)
     # As Arrow returns them for the zone GMT.

@@ -157,7 +157,7 @@ _NULL_KEY = (
     "b0zP^**xx9UN>nqIXRTKtgTlnn;`&yWmw?v8lC`u(m1oSqza1G^S9A>A){J28_G#->W5O_m3MwPpGeTp=6-a&l#9bKGFLLX8PBGs"
     "U9;U<-7E*o@nmR@{6T%-w%Sg!A?;=}kik)-<GZ7_?@GrF9J?O0T-UcNqDu2qBYdDbJ^CL%Alp}S"
 )
-"""Such a file with a null as a key."""
+"""A file like `_OPTIONAL_KEYS`, with a null as a key."""
 
 
 def test_maps_with_optional_keys_are_read(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_null_as_a_key_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_valid_footer_is_not_changed(tmp_path: Path) -> None:
-    """Nothing else is removed: a column of nulls keeps its type."""
+    """A column of nulls also keeps its type."""
     path = tmp_path / "x.parquet"
     pq.write_table(_TABLE, path)
     with pa.OSFile(str(path), "rb") as source:
