@@ -326,7 +326,7 @@ def test_a_read_touches_only_the_requested_column(table: Table) -> None:
 
 
 def test_a_fragment_whose_file_was_deleted_is_reported(table: Table) -> None:
-    """The file is deleted after planning. The error names it and has `missing`."""
+    """The file is deleted after planning. The error has its path, and says that it is missing."""
     fragment = table.snapshot().fragments[0]
     Path(fragment.path).unlink()
     with pytest.raises(FragmentError, match=re.escape(fragment.path)) as caught:

@@ -139,7 +139,7 @@ def test_a_flipped_bit_is_refused(table: Path) -> None:
 
 
 def test_a_vacuumed_vector_is_reported_as_missing(table: Path) -> None:
-    """The error has `missing`, like that of a missing data file, so that the caller plans again."""
+    """The error says that a file is missing, as for a data file, so that the caller plans again."""
     delete_rows(table, newest(table, "add")["path"], [0, 3], "u")
     snapshot = _snapshot(table)
     next(table.rglob("deletion_vector_*.bin")).unlink()

@@ -38,7 +38,7 @@ def ledger(tmp_path: Path) -> Iterator[Table]:
 
 
 def test_built_in_formats_are_entry_points() -> None:
-    """The table in the code, which does not need package metadata, equals the installed entry points."""
+    """The table in the code, which makes package metadata unnecessary, equals the entry points in pyproject.toml."""
     pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert pyproject["project"]["entry-points"][TABLE_FORMATS.group] == TABLE_FORMATS.built_in
 

@@ -46,7 +46,10 @@ def newest(table: Path, kind: str, path: str | None = None) -> dict[str, Any]:
 
 
 def delete_rows(table: Path, path: str, positions: Sequence[int], storage: str = "u") -> None:
-    """Commit a deletion vector for a data file. `positions` are all deleted rows, including those deleted before."""
+    """Commit a deletion vector for a data file.
+
+    `positions` are all deleted rows, including those deleted before. `storage` is as for `write_vector`.
+    """
     add = newest(table, "add", path)
     old = add.get("deletionVector")
     remove = {"path": path, "dataChange": True, "deletionTimestamp": 1, "partitionValues": add["partitionValues"]}
@@ -151,7 +154,7 @@ def protocol(*features: str) -> dict[str, Any]:
 def metadata(
     fields: Sequence[dict[str, Any]], partition_columns: Sequence[str] = (), **configuration: str
 ) -> dict[str, Any]:
-    """Return the metaData action of a table with these columns."""
+    """Return the metaData action of a table with these columns. `configuration` are its table properties."""
     return {
         "metaData": {
             "id": "5fba94ed-9794-4965-ba6e-6ee3c0d22af9",
@@ -185,7 +188,7 @@ def map_of(key: Any, value: Any) -> dict[str, Any]:
 
 
 def mapped(name: str, type_: Any, number: int, physical: str | None = None) -> dict[str, Any]:
-    """Return a column with column mapping. Its physical name is `p<number>` by default."""
+    """Return a column with column mapping. Its id is `number`, and its physical name is `p<number>` by default."""
     ids = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": physical or f"p{number}"}
     return {"name": name, "type": type_, "nullable": True, "metadata": ids}
 

@@ -476,7 +476,7 @@ def test_an_unpartitioned_table_needs_no_partition_values(tmp_path: Path) -> Non
 
 
 def test_only_some_changes_of_metadata_change_fragments(tmp_path: Path) -> None:
-    """Properties, nullability and comments do not.
+    """Properties, nullability and comments change none.
 
     Schema, partition columns and column mapping do, so there is no difference.
     """

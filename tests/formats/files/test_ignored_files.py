@@ -146,9 +146,9 @@ def test_only_ignored_files_are_no_table(tmp_path: Path) -> None:
     "spelling", ['{"entries":[]}', '{\n  "entries": [\n    {"url":"s3://b/x_0000_part_00"}\n  ]\n}']
 )
 def test_manifests_of_redshift_are_ignored(tmp_path: Path, spelling: str) -> None:
-    """Redshift writes manifests beside the data files.
+    """Redshift writes manifests beside data files, and the names of its text files do not show their kind.
 
-    A file with the name and another content is not ignored. The names of its text files do not show their kind.
+    A file with the name of a manifest and another content is not ignored.
     """
     for kind, name in (("parquet", "x_0000_part_00.parquet"), ("csv", "x_0000_part_00")):
         folder = tmp_path / kind

@@ -155,7 +155,7 @@ def test_the_long_suffix_of_gzip_is_known(tmp_path: Path) -> None:
 
 
 def test_parquet_with_the_suffix_of_a_compression(tmp_path: Path) -> None:
-    """A Parquet file is read.
+    """A Parquet file named `.parquet.gz` is read.
 
     Parquet inside of a compressed file is refused, because columns cannot be read one by one.
     """

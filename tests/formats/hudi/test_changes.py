@@ -446,9 +446,9 @@ def test_types_of_partition_columns_follow_the_folders(tmp_path: Path) -> None:
 
 
 def test_unrecorded_partition_columns_follow_the_folders(tmp_path: Path) -> None:
-    """If the columns come from partition folders, there is no difference.
+    """If folder names give the partition columns, there is no difference.
 
-    Without partition folders, the table has no partition columns, and there is one.
+    A table without partition folders has no partition columns, and has a difference.
     """
     for folder, partition, reason in ((tmp_path / "a", "", ""), (tmp_path / "b", "d=1", "partition columns")):
         writer = HudiWriter(folder, 6, partition_field="")

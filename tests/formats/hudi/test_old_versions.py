@@ -224,7 +224,10 @@ def test_the_schema_comes_from_files_if_commits_lack_it(tmp_path: Path) -> None:
 
 
 def _log_file(writer: HudiWriter, one: Slice, content: bytes, version: int, kind: int = 3) -> None:
-    """Write a log file with one block of rows or deletes. `version` is the version of the block's content."""
+    """Write a log file with one block.
+
+    `version` is that of the block's content, and `kind` is 3 for rows or 1 for deletes.
+    """
     instant = writer.tick()
     data = version.to_bytes(4, "big") + content[4:]
     stat = writer.raw_log_file(one, instant, block(kind, {0: instant, 2: json.dumps(writer.stored_schema)}, data))

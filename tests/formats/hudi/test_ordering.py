@@ -33,7 +33,15 @@ Version = tuple[Any, pa.DataType, Any]
 
 
 def _write(folder: Path, version: int, kind: int, versions: list[Version], **properties: str) -> HudiWriter:
-    """Write the versions of one record: the first to a base file, and each other one to a log file."""
+    """Write the versions of one record: the first to a base file, and each other one to a log file.
+
+    Args:
+        folder: The folder of the table.
+        version: The version of the table.
+        kind: The kind of blocks in log files: 3 for Avro, 5 for Parquet.
+        versions: The versions of the record.
+        properties: Properties of the table.
+    """
     writer = HudiWriter(folder, version, fields=[FIELDS[0], FIELDS[2], FIELDS[3]])
     writer.set_properties(**properties)
     for number, (avro, arrow, ordering) in enumerate(versions):

@@ -56,7 +56,7 @@ def _done(path: Path) -> bool:
 
 @pytest.fixture
 def copied(realtables: Path, tmp_path: Path) -> Callable[[str], Path]:
-    """Copies a real table to a folder that may be changed."""
+    """A function that copies a real table, given by name, to a folder that may be changed."""
 
     def copied(name: str) -> Path:
         target: Path = shutil.copytree(unpacked(realtables, name), tmp_path / name)
@@ -207,7 +207,7 @@ def test_unsupported_table_features_are_refused(history: History, properties: di
 
 
 def test_bootstrapped_files_are_refused_without_the_property(tmp_path: Path) -> None:
-    """The instant of a bootstrap shows it.
+    """The instant of their commit is that of a bootstrap.
 
     Bootstrapped files lack the columns that are in files of the original table, which would be read as nulls.
     """

@@ -74,9 +74,18 @@ _TYPES: list[tuple[Any, pa.DataType, Any, Any]] = [
 
 
 def _written(folder: Path, version: int, kind: int, avro: Any, arrow: pa.DataType, old: Any, new: Any) -> Snapshot:
-    """Write the keys a and b to a base file, and a log file that changes a, and adds c and a null.
+    """Write a base file with the records a and b, and a log file that changes a and adds c and n.
 
     Return the snapshot.
+
+    Args:
+        folder: The folder of the table.
+        version: The version of the table.
+        kind: The kind of the block in the log file: 3 for Avro, 5 for Parquet.
+        avro: The Avro type of the column `v`.
+        arrow: Its Arrow type.
+        old: Its value in b, and in a after the change.
+        new: Its value in c, and in a before the change. In n, it is null.
     """
     writer = HudiWriter(folder, version, fields=[*FIELDS[:3], {"name": "v", "type": ["null", avro], "default": None}])
     writer.types["v"] = arrow

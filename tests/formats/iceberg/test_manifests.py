@@ -263,7 +263,10 @@ def test_the_error_names_a_manifest_of_an_unknown_spec(writer: IcebergWriter, is
 def test_a_stream_has_few_entries_and_partitions_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    """A batch has manifests with at most `limit` files, or one larger manifest."""
+    """A batch has manifests with at most `limit` files, or one larger manifest.
+
+    At most `limit` partitions are in memory.
+    """
     monkeypatch.setattr(fragment_planner, "_FILES_AT_ONCE", limit)
     monkeypatch.setattr(fragment_planner, "_STREAMED_PARTITIONS", limit)
     table = InMemoryCatalog("test", warehouse=str(tmp_path))

@@ -27,7 +27,10 @@ Entry = dict[str, Any]
 
 
 def column(field_id: int, name: str, type_: Any, **more: Any) -> dict[str, Any]:
-    """Return a field of a schema in Iceberg's JSON form."""
+    """Return a field of a schema in Iceberg's JSON form.
+
+    `more` are further attributes, with underscores for hyphens.
+    """
     return {"id": field_id, "name": name, "type": type_, "required": False} | {
         key.replace("_", "-"): value for key, value in more.items()
     }
@@ -226,7 +229,10 @@ class IcebergWriter:
     def _manifest(
         self, key: tuple[int, int], entries: Sequence[Entry], snapshot_id: int, deleted: Sequence[Entry] = ()
     ) -> dict[str, Any]:
-        """Write a manifest with live and deleted files. Return its entry in the manifest list."""
+        """Write a manifest of a spec and a content, which are its `key`, with live and deleted files.
+
+        Return its entry in the manifest list.
+        """
         spec_id, content = key
         fields = self.specs[spec_id]
         types = [self.partition_types[field["field-id"]] for field in fields]

@@ -62,7 +62,10 @@ def _frozen(value: Any) -> Any:
 
 
 def _assert_equals_lance(folder: Path, dataset: Any, **options: Any) -> Snapshot:
-    """Check that a snapshot has the rows and columns that pylance reads."""
+    """Check that a snapshot, which `options` may select, has the rows and columns of a dataset in pylance.
+
+    Return it.
+    """
     snapshot = _open(folder, **options).snapshot()
     expected = dataset.to_table()
     assert snapshot.schema.names == expected.schema.names

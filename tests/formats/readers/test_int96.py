@@ -53,7 +53,7 @@ def test_nanoseconds_are_not_truncated(tmp_path: Path) -> None:
 
 
 def test_the_error_names_the_type_to_declare(tmp_path: Path) -> None:
-    """The error names the type to declare, because three distinct values would become one in microseconds."""
+    """Three distinct values would become one in microseconds. With a declared type, all nanoseconds are read."""
     lake = tmp_path / "lake"
     _write(lake / "a.parquet", pa.array(_NANOS[:3], pa.timestamp("ns")))
     with pytest.raises(ProfileError, match=r"000000001.*timestamp\[us\].*`schema`"):

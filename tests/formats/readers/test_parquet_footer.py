@@ -193,7 +193,7 @@ def test_a_valid_footer_is_not_changed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [0, 1, 100])
 def test_a_broken_footer_is_an_error(tmp_path: Path, cut: int) -> None:
-    """Nothing beyond the end of the file is read."""
+    """The footer is empty or truncated."""
     path = tmp_path / "x.parquet"
     _as_hive(path)
     data = path.read_bytes()
