@@ -83,7 +83,10 @@ class Node:
     """A column, a field of a struct, an element, a key or a value. A node without `kind` has a nested type."""
 
     key: int
-    """Outlives a rename; another one for a column that was added again."""
+    """Identifies the column in any state of a table.
+
+    A rename does not change it, and a column that is added again has another one.
+    """
     name: str
     kind: Kind | None
     form: str = "leaf"
@@ -186,7 +189,7 @@ class Leaf:
 
 
 def leaves_of(columns: Sequence[Node]) -> list[Leaf]:
-    """Return all nodes depth first, which is the order of statistics."""
+    """Return the columns and all nodes below them, depth first, which is the order of statistics."""
 
     def walk(above: tuple[Node, ...], node: Node) -> Iterator[Leaf]:
         yield Leaf((*above, node))

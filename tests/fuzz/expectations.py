@@ -23,7 +23,7 @@ _VALUES_OF = ("minimum", "maximum", "percentiles", "sum", "mean", "standard_devi
 
 
 class Difference(AssertionError):
-    """An answer differs from the oracle's."""
+    """A difference between an answer and that of the oracle."""
 
 
 def expect(actual: Any, expected: Any, what: str) -> None:
@@ -87,7 +87,10 @@ class ColumnTruth:
 
 
 def check_row(row: ColumnStatistics, truth: ColumnTruth, where: str) -> None:
-    """Check the statistics of a column whose values are shown."""
+    """Check the statistics of a column whose values are shown.
+
+    Raise Difference if they are wrong. `where` begins the message.
+    """
     what = f"{where}, column {row.column!r}"
     expect((row.value_count, row.null_count), (len(truth.values), truth.nulls), f"{what}: values and nulls")
     leaf = truth.leaf.node
@@ -135,7 +138,10 @@ def quantile(numbers: Sequence[Any], q: Fraction) -> Any:
 
 
 def check_hidden(lookup: Table | FilteredView, row: ColumnStatistics, truth: ColumnTruth, where: str) -> None:
-    """Check that statistics of a hidden column reveal no value."""
+    """Check that statistics and answers about a hidden column reveal no value.
+
+    Raise Difference if they do. `where` begins the message.
+    """
     what = f"{where}, hidden column {row.column!r}"
     expect((row.value_count, row.null_count), (len(truth.values), truth.nulls), f"{what}: values and nulls")
     for name in (*_VALUES_OF, "true_count", "nan_count", "moments", "quantile_sketch", "user_states"):
@@ -163,7 +169,20 @@ def check_answers(
     frequencies: str,
     partition: str | None = None,
 ) -> None:
-    """Check most frequent values, quantiles, frequencies and ranks that the policy `frequencies` provides."""
+    """Check most frequent values, a quantile, frequencies and ranks of a column, unless they are not stored.
+
+    Args:
+        lookup: The table or filtered view that answers.
+        column: The path of the column.
+        truth: The values of the column.
+        where: The beginning of messages.
+        q: The quantile.
+        frequencies: The policy of the column for frequencies.
+        partition: The key of a partition if the answers are about one.
+
+    Raises:
+        Difference: an answer is wrong.
+    """
     what = f"{where}, column {column!r}"
     kind, numbers, counts = truth.kind, truth.numbers(), truth.counts()
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))

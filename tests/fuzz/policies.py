@@ -31,7 +31,7 @@ _POLICIES: list[dict[str, Any]] = [
 
 @dataclass(frozen=True)
 class Policies:
-    """The configured column policies by path. `default` applies to all other columns."""
+    """The configured column policies by path. Those of `default` apply to all columns, below a column's own."""
 
     columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -40,7 +40,10 @@ class Policies:
         return {**self.columns.get("default", {}), **self.columns.get(path, {})}
 
     def hidden(self, columns: Sequence[Node]) -> set[tuple[int, ...]]:
-        """Return the keys of columns that are hidden by their own policy or by that of a column above them."""
+        """Return the keys of hidden columns.
+
+        A column is hidden by its policy, by the default, or by the policy of a column above.
+        """
         paths = paths_of(columns)
 
         def is_hidden(leaf: Leaf) -> bool:
@@ -53,13 +56,13 @@ class Policies:
         return {leaf.keys for leaf in leaves_of(columns) if is_hidden(leaf)}
 
     def of_columns(self, columns: Sequence[Node]) -> Policies:
-        """Return only the policies of existing columns."""
+        """Return the default and the policies of these columns, without those of other paths."""
         valid_paths = {"default", *paths_of(columns).values()}
         return Policies({path: policy for path, policy in self.columns.items() if path in valid_paths})
 
 
 def drawn_policies(draw: random.Random, columns: Sequence[Node], partition: Node | None) -> Policies:
-    """Draw policies for the default, for some columns or for none."""
+    """Draw policies for some columns or for none, and perhaps a default. The partition column is always shown."""
     paths = paths_of(columns)
     chosen = draw.sample(sorted(paths.values()), min(len(paths), draw.choice([0, 1, 2, 5])))
     chosen_policies = {path: draw.choice(_POLICIES) for path in chosen}

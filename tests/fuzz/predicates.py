@@ -59,7 +59,7 @@ def point(kind: Kind, value: Any) -> Any:
 
 
 class Predicate(ABC):
-    """A node of a tree."""
+    """A node of the tree of a predicate."""
 
     @abstractmethod
     def holds(self, row: Row) -> Logic:
@@ -113,9 +113,9 @@ class Test(Predicate):
     __test__ = False
     leaf: Leaf
     name: str
-    """As SQL writes it."""
+    """The column as SQL writes it."""
     is_ieee: bool
-    """Of an expression of Arrow."""
+    """Whether the test is part of an Arrow expression, in which NaN equals no value."""
 
     def value(self, row: Row) -> Any:
         (value,) = self.leaf.values(row)
@@ -127,7 +127,7 @@ class Test(Predicate):
         return self.leaf.node.kind
 
     def compare(self, operator: str, value: Any, literal: Literal) -> Logic:
-        """Compare a value with a literal."""
+        """Compare a value with a literal. None stands for null."""
         if value is None or literal.point is None:
             return None
         low, high = point(self.kind, value), literal.point

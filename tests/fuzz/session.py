@@ -1,4 +1,4 @@
-"""A session changes a random table under random policies, and compares all answers with the oracle's."""
+"""Sessions that change a random table under random policies, and compare all answers with those of the oracle."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Finding:
 
 @dataclass
 class Report:
-    """The results of sessions."""
+    """The results of sessions: the number of questions (`pairs`) and tables, refused inputs by kind, and findings."""
 
     pairs: int = 0
     tables: int = 0
@@ -67,7 +67,14 @@ class Report:
 
 
 def run_session(seed: int, report: Report, *, versions: int = 4, predicates: int = 30) -> None:
-    """Check all answers about the table of a seed."""
+    """Change the table of a seed, check answers after each change, and add the results to a report.
+
+    Args:
+        seed: The seed of the table, its changes and all questions.
+        report: The report.
+        versions: How many versions are published at most.
+        predicates: How many predicates are checked for each version.
+    """
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         draw = random.Random(seed)
@@ -84,7 +91,7 @@ def _no_spark() -> Any:
 
 
 class Session:
-    """A table and its Metastore."""
+    """A table and its Metastore, about which random questions are asked."""
 
     def __init__(self, seed: int, table: FuzzTable, report: Report) -> None:
         self.seed = seed
@@ -107,7 +114,12 @@ class Session:
         return Metastore(self.root)
 
     def step(self, predicates: int) -> bool:
-        """Change the table or its policies, refresh, and check answers. Return False if the refresh was refused."""
+        """Change the table and perhaps its policies, refresh, and check answers.
+
+        Return False if no refresh succeeded.
+
+        The first call does not change the table. `predicates` is the number of predicates to check.
+        """
         if self.lookup is not None:
             for _ in range(self.draw.choice([1, 1, 2, 3])):
                 self.steps.append(self.table.take_step())
@@ -192,7 +204,7 @@ class Session:
         return predicate, predicate.arrow() if ieee else predicate.sql()
 
     def _check_older_versions(self) -> None:
-        """Count the current table with the statistics of an older version."""
+        """Check a count of the current table that uses the statistics of the last published version."""
         predicate, where = self._drawn(self.table.state())
         with _noting(where, self.policies), self._tolerate_uncertainty():
             wanted = sum(predicate.holds(row) is True for row in self.table.rows.values())
@@ -454,7 +466,7 @@ class _InPartition:
 
 
 class _noting:
-    """A context manager that adds the predicate and the policies to raised errors."""
+    """A context manager that adds the predicate and the policies as notes to raised errors."""
 
     def __init__(self, where: Any, policies: Policies) -> None:
         self._notes = [f"where {where}", f"policies {dict(policies.columns)}"]

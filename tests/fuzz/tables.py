@@ -51,7 +51,7 @@ ID = 1
 """Key of the column `id`, which all tables have, and which comes first in all files."""
 _PARTITIONS = ["x", "y/z", "é%", None]
 _ONE_CASE = [name for at, name in enumerate(NAMES) if name.lower() not in {part.lower() for part in NAMES[:at]}]
-"""Delta tells names apart but for upper and lower case."""
+"""Names that differ in more than upper and lower case, because Delta ignores case."""
 _WIDER = {
     "byte": ["short", "integer", "long"],
     "short": ["integer", "long"],
@@ -79,7 +79,7 @@ class FuzzTable(ABC):
     steps: ClassVar[tuple[str, ...]]
     names: ClassVar[Sequence[str]] = NAMES
     supports_renames: ClassVar[bool] = True
-    """Whether a column that was renamed is the same, and one that was added again another."""
+    """Whether a renamed column is still the same column, and one that is added again another column."""
 
     def __init__(self, folder: Path, draw: random.Random) -> None:
         self.folder = folder
@@ -111,7 +111,7 @@ class FuzzTable(ABC):
         return State([node.copied() for node in self.columns], dict(self.rows))
 
     def take_step(self) -> str:
-        """Change the table, and return the name of the change."""
+        """Make a random change to the table, and return its name."""
         step = self.draw.choice(self.steps)
         getattr(self, step)()
         return step
@@ -141,7 +141,10 @@ class FuzzTable(ABC):
         self._replace(self.rows)
 
     def add(self) -> None:
-        """Add a column, or a field of a struct, perhaps with the name of a dropped one."""
+        """Add a column, or a field of a struct, perhaps with the name of a dropped one.
+
+        Then append rows. Nothing happens if the format does not allow it.
+        """
         structs = [leaf for leaf in leaves_of(self.columns) if leaf.node.form == "struct"]
         above = self.draw.choice(structs) if structs and self.draw.random() < 0.4 else None
         beside = self.columns if above is None else above.node.children
@@ -154,7 +157,7 @@ class FuzzTable(ABC):
             self.append()
 
     def drop(self) -> None:
-        """Drop a random column or field of a struct, if the format allows it."""
+        """Drop a random column or field of a struct, if the format allows it and enough remain."""
         candidates = [
             leaf
             for leaf in leaves_of(self.columns)
@@ -257,7 +260,7 @@ class FuzzTable(ABC):
         """Commit a changed schema."""
 
     def _add(self, above: Leaf | None, node: Node) -> bool:
-        """Add a column, and return whether the format allows it."""
+        """Add a column, or a field of the struct `above`. Return whether the format allows it."""
         return True
 
     def _drop(self, leaf: Leaf) -> bool:
@@ -283,7 +286,7 @@ class FuzzTable(ABC):
 
 
 class MappedDelta(FuzzTable):
-    """A Delta table with column mapping and deletion vectors, whose log is written here."""
+    """A Delta table with column mapping and deletion vectors, whose log the test writes."""
 
     kinds = DELTA_KINDS
     names = _ONE_CASE
@@ -493,7 +496,7 @@ def _without_null_lists(node: Node, value: Any) -> Any:
 
 
 class Files(FuzzTable):
-    """Plain Parquet files, with types that no table format has."""
+    """Plain Parquet files, also with types that Delta tables cannot have."""
 
     kinds = FILE_KINDS
     steps = ("append", "append", "delete", "overwrite", "compact", "add", "add", "drop", "rename", "move")
@@ -639,9 +642,9 @@ class Lance(FuzzTable):
         return True
 
     def _altered(self, leaf: Leaf, alter: Callable[[Any, str], object]) -> bool:
-        """Alter a column and return True.
+        """Call `alter` with the dataset and the path of a column, and return True.
 
-        Return False for a name that is no identifier, which pylance does not resolve.
+        Return False without a call if a name in the path is no identifier, because pylance does not resolve it.
         """
         if not all(name.isidentifier() for name in leaf.names):
             return False
