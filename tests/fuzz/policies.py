@@ -31,7 +31,7 @@ _POLICIES: list[dict[str, Any]] = [
 
 @dataclass(frozen=True)
 class Policies:
-    """The configured column policies by path. Those of `default` apply to all columns, below a column's own."""
+    """The configured column policies by path. A column's policy takes precedence over that of `default`."""
 
     columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 

@@ -328,7 +328,7 @@ def test_a_file_by_two_names_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["/a b/%41#h", "/x"])
 def test_a_file_is_removed_under_any_spelling_of_its_name(tmp_path: Path, name: str) -> None:
-    """The spellings are a path and a URI, with and without unnecessary percent-encoding."""
+    """The spellings are a path, and URIs that begin with `file:/` or `file:///`."""
     encoded = quote(name)
     for number, added in enumerate((encoded, f"file:{encoded}", f"file://{encoded}")):
         for removed in (encoded, f"file:{encoded}", f"file://{encoded}"):

@@ -107,7 +107,7 @@ def test_types_in_statistics_are_type_names(type_: pa.DataType) -> None:
     ],
 )
 def test_invalid_declarations_are_refused(tmp_path: Path, schema: dict[str, str], message: str) -> None:
-    """The error has the table, the column, the value and the possible values."""
+    """The error has the table, the column, and the declared value or the possible ones."""
     (tmp_path / "day=2024-01-01").mkdir()
     (tmp_path / "day=2024-01-01" / "a.csv").write_text("zip\n1\n")
     with pytest.raises(ConfigError, match=f"'t': {message}"):
@@ -149,7 +149,7 @@ _VALUES: list[tuple[str, list[str], list[Any]]] = [
 def test_text_files_are_read_in_the_declared_type(
     tmp_path: Path, name: str, texts: list[str], values: list[Any] | None
 ) -> None:
-    """Values of CSV and JSON columns are parsed as they are written, also numbers in JSON."""
+    """Texts in CSV and JSON files are parsed as values of the type. Nulls and, in CSV, empty values are null."""
     csv_, json_ = tmp_path / "csv", tmp_path / "json"
     csv_.mkdir()
     json_.mkdir()
@@ -243,7 +243,7 @@ _TYPED: list[tuple[pa.Array, str, list[Any]]] = [
 
 @pytest.mark.parametrize(("array", "name", "values"), _TYPED, ids=[f"{a.type} {name}" for a, name, _ in _TYPED])
 def test_typed_files_are_converted_without_loss(tmp_path: Path, array: pa.Array, name: str, values: list[Any]) -> None:
-    """Values are the same after a cast back. Texts are parsed."""
+    """Values equal the stored ones in the declared type. Texts are parsed."""
     pq.write_table(pa.table({"a": array}), tmp_path / "a.parquet")
     snapshot = _snapshot(tmp_path, {"a": name})
     assert snapshot.schema == pa.schema([("a", parse_type_name(name))])

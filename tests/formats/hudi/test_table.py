@@ -266,7 +266,7 @@ def test_files_registered_by_another_tool_are_read(history: History) -> None:
 
 
 def test_the_column_hoodie_is_deleted_is_shown(history: History) -> None:
-    """The writer defines `_hoodie_is_deleted`, and Hudi's readers show it as a column."""
+    """The writer defines `_hoodie_is_deleted`, which deletes rows by log files. Hudi's readers show it as a column."""
     writer = history.writer
     writer.fields.append({"name": "_hoodie_is_deleted", "type": ["null", "boolean"], "default": None})
     instant = writer.tick()

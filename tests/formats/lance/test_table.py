@@ -473,7 +473,7 @@ def test_there_is_no_difference_without_the_earlier_version(tmp_path: Path) -> N
 
 
 def test_a_recreated_table_is_detected(tmp_path: Path) -> None:
-    """Its versions have the same numbers. Cached metadata of the dropped table are not used."""
+    """Its versions have the same numbers. A file of the dropped table is reported as missing."""
     folder = tmp_path / "t"
     lance.write_dataset(_ROWS, folder)
     lance.dataset(folder).delete("id = 1")
@@ -510,7 +510,7 @@ def test_history_changes(tmp_path: Path) -> None:
 
 
 def test_a_shallow_clone_reads_the_files_of_its_source(tmp_path: Path) -> None:
-    """The configuration allows their location."""
+    """They are refused if `restrict_to_table_root` is set, or if a path mapping has their location."""
     source = lance.write_dataset(_ROWS, tmp_path / "source")
     source.delete("id = 1")
     clone = source.shallow_clone(tmp_path / "clone", 2)

@@ -86,7 +86,7 @@ def test_only_short_dictionaries_are_preserved() -> None:
 
 
 def test_long_repeated_strings_are_decoded_in_bounded_chunks(tmp_path: Path) -> None:
-    """For 100 MB of rows in a file of a few kilobytes, chunks stay within bounds, and nothing is decoded twice."""
+    """100 MB of rows in a file of a few kilobytes are decoded in bounded chunks. Encoded, they are one small chunk."""
     texts = pa.array(["x" * 100_000, "y"])
     rows = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 1000, pa.int32()), texts)
     path = tmp_path / "x.parquet"
