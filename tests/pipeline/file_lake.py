@@ -63,14 +63,18 @@ def rows(random_source: random.Random, count: int) -> pa.Table:
 
 @contextmanager
 def everything_on_spark() -> Iterator[None]:
-    """Run all merges and sums on Spark, however small they are."""
+    """During the block, run all merges and sums on Spark, however small they are."""
     with patch.object(engine, "_SMALL_MERGE", -1), patch.object(engine, "_SMALL_SUM", -1):
         yield
 
 
 @dataclass
 class Lake:
-    """Parquet files in `part=N` folders below `uri`, and a Metastore root beside them."""
+    """Parquet files in `part=N` folders below `uri`, and a Metastore root beside them.
+
+    `draw` generates the rows and commits, `options` are further fields of the table's configuration, and `written` is
+    the number of files that were ever written.
+    """
 
     folder: Path
     draw: random.Random = field(default_factory=lambda: random.Random(0))

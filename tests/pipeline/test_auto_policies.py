@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     st.booleans(),
 )
 def test_small_changes_do_not_revert_a_decision(walk: list[tuple[int, int]], estimated: bool) -> None:
-    """An estimated column is enumerated again only below half of the threshold. Both conditions never hold at once."""
+    """An estimated column is enumerated again only below half of the threshold.
+
+    There is never a reason to enumerate a column and at once a reason to estimate it.
+    """
     for distinct, repeats in walk:
         values = distinct * repeats
         if why_enumerated(distinct, values) is not None:
@@ -213,10 +216,7 @@ def test_decisions_while_distinct_values_grow_and_shrink(walk: Walk) -> None:
 
 @pytest.mark.spark
 def test_a_near_unique_column_is_never_enumerated(walk: Walk) -> None:
-    """Each file has more than 65,536 values, over half of them distinct.
-
-    Value counts are neither written nor stored.
-    """
+    """Columns with 80,000 distinct values in each file have no stored value counts, and an estimated distinct count."""
     folder = walk.folder / "lake" / "part=0"
     folder.mkdir(parents=True)
     for number in range(3):
@@ -238,9 +238,9 @@ def test_a_near_unique_column_is_never_enumerated(walk: Walk) -> None:
 @pytest.mark.long
 @pytest.mark.spark
 def test_switching_policies_reads_no_table_file(walk: Walk) -> None:
-    """Switching value counts off reads nothing.
+    """Value counts are switched off and on again, and bins become fewer, without reading a file.
 
-    Switching them on reads only fragments without them, and the plan says so.
+    Finer bins need all files to be read.
     """
     walk.put(0, 1)
     walk.refresh()

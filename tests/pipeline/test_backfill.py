@@ -59,7 +59,10 @@ def fill(
 
 
 def fill_until(lake: Lake, selection: BackfillSelection, event: int, **options: Any) -> BackfillResult | None:
-    """Execute a backfill and interrupt it at its n-th event. Return its result so far, or None if it ended before."""
+    """Execute a backfill and interrupt it at a progress event, given by its number from 1.
+
+    Return its result so far, or None if the backfill ended before.
+    """
     events = 0
 
     def interrupt(progress: Progress) -> None:
@@ -138,7 +141,7 @@ def test_the_plan_of_the_first_version_needs_no_list_of_files(lake: Lake, monkey
 def test_profiles_are_saved_before_the_first_version_without_a_list_of_files(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the files of the chunk are in memory. Partitions that were dropped after planning are omitted."""
+    """A chunk is read without a list of all files. Partitions that were dropped after planning are omitted."""
     monkeypatch.setattr(SnapshotStream, "read_all", lambda self: pytest.fail("all files are listed"))
     lake.append(4, 8)
     plan = plan_of(lake, BackfillSelection(first="3", last="5"))
@@ -285,7 +288,10 @@ def test_saved_profiles_of_a_chunk_are_not_read_again(lake: Lake) -> None:
 
 @pytest.mark.long
 def test_another_selection_does_not_continue_the_backfill(lake: Lake) -> None:
-    """A backfill with `--restart` does not continue it either. The interrupted backfill can still be continued."""
+    """A backfill with another selection, or with `--restart`, begins at the first chunk.
+
+    One with the same selection would still continue the interrupted backfill.
+    """
     fill(lake, BackfillSelection())
     stopped = fill_until(lake, BackfillSelection("all"), 9, chunk_partitions=3)
     assert stopped is not None
@@ -361,7 +367,7 @@ def test_the_expected_duration_is_extrapolated() -> None:
 
 
 def test_an_interrupted_full_refresh_continues(lake: Lake) -> None:
-    """Saved profiles are not read again. If they are damaged, all files are read."""
+    """The next full refresh uses the saved profiles. If they are damaged, it fails, and the one after reads all."""
     config = config_of(lake)
     refresh(config, lake.table, no_spark)
 
@@ -422,7 +428,7 @@ def test_an_interrupted_backfill_continues_on_an_object_store(lake: Lake, s3_opt
 def test_any_sequence_of_backfills_gives_the_version_from_scratch(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """Commits and backfills are random, and some backfills are interrupted. Each version equals one from scratch.
+    """Commits and backfills are random, and some backfills are interrupted. The last version equals one from scratch.
 
     A backfill reads no more than planned, and only unselected partitions stay unread.
     """

@@ -97,7 +97,10 @@ def _value(text: str) -> Any:
 def test_counts_by_partition_equal_duckdbs_after_any_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Columns are switched on and off between commits. Lookups also work without counts by partition."""
+    """`by_partition` of columns is switched on and off between commits. `locate` needs only these counts.
+
+    A table of one partition has none, and `locate` reads the partition's profile.
+    """
     draw = random.Random(seed)
     if seed % 2:
         monkeypatch.setattr(graph, "SETTINGS", RUNS)
@@ -139,9 +142,9 @@ def test_counts_by_partition_equal_duckdbs_after_any_commits(
 
 
 def test_turning_by_partition_on_reads_stored_profiles_only(plain: Plain) -> None:
-    """This also holds if the table gets its second partition, or if only one remains.
+    """Turning `by_partition` on reads no data file, also if the table gets its second partition by a commit.
 
-    Turning `by_partition` off removes all its files.
+    Counts by partition are removed if only one partition remains, or if `by_partition` is turned off.
     """
     plain.put("p=1/one", pa.table({"a": ["x", "x", None, "y"], "b": [1, 2, 3, 3]}))
     plain.put("p=2/one", pa.table({"a": ["y", "z", "z", "z"], "b": [3, 3, None, 4]}))

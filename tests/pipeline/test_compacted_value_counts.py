@@ -114,7 +114,10 @@ def shown(rows: list[Any]) -> str:
 
 
 def assert_plain(lake: Lake, ranked: set[str]) -> None:
-    """Assert that each column's rows, in file order, equal DuckDB's GROUP BY over the table."""
+    """Assert that each column's rows, in file order, equal DuckDB's GROUP BY over the table.
+
+    `ranked` has the columns that the file of ranks must have.
+    """
     files = f"{lake.folder}/lake/**/*.parquet"
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")

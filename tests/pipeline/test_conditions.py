@@ -1,4 +1,7 @@
-"""Conditions select partitions of a table, where the selection may depend on the date, and those of a backfill."""
+"""Conditions select the partitions of a table that have statistics, and those that a backfill reads.
+
+A condition may depend on the current date.
+"""
 
 from __future__ import annotations
 

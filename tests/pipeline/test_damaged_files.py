@@ -171,7 +171,7 @@ CHANGED = {
 
 
 def test_changed_values_are_reported(intact: Path, tmp_path: Path) -> None:
-    """All files are changed at once, and each change is located."""
+    """A value is changed in files of every kind in `CHANGED`, all at once. The report has the place of each change."""
     folder = tmp_path / "copy"
     shutil.copytree(intact, folder)
     result = kinds(folder)

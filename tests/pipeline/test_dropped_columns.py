@@ -101,7 +101,7 @@ def test_a_policy_for_a_column_that_was_dropped_before(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("names", [("id",), ("id", "note")])
 def test_a_misspelt_name_is_an_error(tmp_path: Path, names: tuple[str, ...]) -> None:
-    """This holds for the first version and later ones, also beside a column that was dropped."""
+    """The error has the policy's path, for the first version and later ones, also beside a column that was dropped."""
     misspelt = {"nmae": {"frequencies": "off"}}
     write(tmp_path, *names)
     with pytest.raises(ConfigError, match=r"columns\.nmae"):
@@ -115,7 +115,10 @@ def test_a_misspelt_name_is_an_error(tmp_path: Path, names: tuple[str, ...]) -> 
 
 
 def test_a_hidden_column_does_not_show_its_values_under_another_name(tmp_path: Path) -> None:
-    """If one column disappears and another appears, this may be a rename, which many formats do not record."""
+    """A refresh is refused if a hidden column disappears and another column appears that is not hidden.
+
+    This may be a rename, which many formats do not record.
+    """
     hidden = {"note": {"values": "hidden"}}
     write(tmp_path, "id", "note")
     refreshed(tmp_path, hidden)
@@ -131,7 +134,10 @@ def test_a_hidden_column_does_not_show_its_values_under_another_name(tmp_path: P
 
 @pytest.mark.parametrize("damaged", ["versions/2.json", "entries/*.fragments.parquet"])
 def test_a_full_refresh_over_damage_does_not_show_hidden_values(tmp_path: Path, damaged: str) -> None:
-    """If the newest version or its entries are damaged, older versions show which columns were hidden."""
+    """`--full` is refused too if a hidden column may have been renamed.
+
+    If the newest version or its entries are damaged, older versions show which columns were hidden.
+    """
     hidden = {"note": {"values": "hidden"}}
     write(tmp_path, "id", "note")
     for _ in range(2):

@@ -39,8 +39,9 @@ def refreshed(config: MetastoreConfig, spark: SparkSession) -> VersionStore:
 def test_old_versions_are_removed_and_a_restore_reads_no_file(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This holds after random commits, with entries in base and delta files. A file that returns within its retention
-    is not read.
+    """After random commits, only the newest two versions and the files that they reference are left.
+
+    A data file that returns while a version with it is retained is not read again.
     """
     monkeypatch.setattr(entries_module, "_REWRITE_BELOW", 2)
     lake = Lake(tmp_path, random.Random(5))

@@ -45,7 +45,7 @@ def _auto(lake: Lake, root: str) -> MetastoreConfig:
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", _KINDS)
 def test_results_are_equal_with_and_without_spark(spark: SparkSession, tmp_path: Path, kind: type[Table]) -> None:
-    """Results of every format are compared, from scratch and after commits."""
+    """For every format, a version that was updated without Spark equals one from scratch that runs on Spark."""
     table = kind(tmp_path / "t")
     table.append([(number, f"text {number % 4}", DAYS[number % 3]) for number in range(12)])
     config = MetastoreConfig(
@@ -74,7 +74,7 @@ def test_much_work_runs_on_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_many_short_value_counts_are_summed_on_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading a column with few values costs more than summing its values."""
+    """Many columns are summed on Spark even if they have few values: reading a column costs more than summing it."""
     monkeypatch.setattr(engines, "_SMALL_MERGE", 100)
     engine = engines.Engine(no_spark)
     assert engine.sums_here(columns=100, values=5_000)

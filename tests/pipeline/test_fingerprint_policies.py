@@ -116,7 +116,10 @@ def test_the_mode_of_values_that_do_not_repeat_is_unknown(tmp_path: Path, policy
 
 
 def test_a_first_refresh_does_not_enumerate_near_unique_columns(tmp_path: Path) -> None:
-    """Values of long fragments are never sorted. Value counts of short fragments are replaced by fingerprints."""
+    """Repeated values and the distinct count are exact, although profiles have fingerprints instead of value counts.
+
+    This includes short fragments, which are enumerated before the column is known to be near-unique.
+    """
     lake = Words(tmp_path, frequencies="repeated")
     lake.put(pa.table({"word": pa.array(np.arange(70_000)).cast(pa.string())}), 2)
     lake.words("69999", "once", "unlisted value", *(f"short {at}" for at in range(40)))
@@ -352,9 +355,9 @@ def test_compaction_and_purge_change_no_answer(tmp_path: Path, monkeypatch: pyte
 
 
 def test_an_overwritten_file_is_an_error(tmp_path: Path) -> None:
-    """A file is read again to find its repeated values.
+    """A refresh that reads a file again for its repeated values fails if another file has taken its place.
 
-    It must be the file from which the fingerprints were computed.
+    It stores no value counts. When the file is back, the next refresh succeeds.
     """
     lake = Words(tmp_path)
     path = lake.words("a", "b")
@@ -431,7 +434,7 @@ def test_hidden_values_have_no_fingerprints(tmp_path: Path) -> None:
 
 
 def test_fingerprints_take_about_four_bytes_per_value(tmp_path: Path) -> None:
-    """This holds in the profile of a fragment, and in the sums of the table."""
+    """The profiles of fragments, and the sums of the table, take less than 5.2 bytes for each of 60,000 values."""
     lake = Words(tmp_path)
     count = 60_000
     data = np.random.default_rng(1).bytes(16 * count)

@@ -73,7 +73,10 @@ def _return_total(number: int, total: FingerprintCounts) -> tuple[int, Fingerpri
 
 @pytest.mark.spark
 def test_ranges_cover_all_fingerprints(spark: SparkSession) -> None:
-    """The bytes that tasks read and wrote are counted as well."""
+    """The counts of all ranges together equal a sum in this process.
+
+    The bytes that tasks read and wrote are counted, and the error of a task is raised.
+    """
     with count_io() as meter:
         ranges = FingerprintRanges.of_values(spark, 20_000_000, 12)
         result = shuffle_fingerprints(spark, _read, [1, 2, 3], ranges, _return_total)

@@ -84,7 +84,7 @@ def rows(draw: random.Random, count: int) -> pa.Table:
 
 
 def expected(lake: Lake, leaf: str) -> Counter[Any]:
-    """Return DuckDB's counts of the live files."""
+    """Return DuckDB's counts of a column's values in the live files, by the text of the value."""
     if not lake.files:
         return Counter()
     query = f"""
@@ -194,7 +194,10 @@ def test_a_refresh_reports_changed_value_counts(tmp_path: Path, policy: dict[str
 def test_values_of_columns_that_are_no_longer_counted_are_reported_as_removed(
     tmp_path: Path, policy: dict[str, Any]
 ) -> None:
-    """This also holds if no other column has values of the same type, or if no other column has value counts."""
+    """After all columns of the files are switched off, their five values are reported as removed.
+
+    This includes the two numbers, although no other column has their type.
+    """
     lake = Lake(tmp_path, policy)
     lake.put(codes("aabb").set_column(1, "number", pa.array([0.5, 0.5, 0.5, 0.5])))
     lake.put(codes("abcc").set_column(1, "number", pa.array([0.5, 0.5, 1.0, 1.0])))

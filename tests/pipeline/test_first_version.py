@@ -36,7 +36,7 @@ from tests.store.sample_versions import files_of
 
 
 class Root:
-    """A root in which the first version of a lake is computed in lots of some size."""
+    """A root in which the first version of a lake is computed in lots of `lot` fragments."""
 
     def __init__(self, lake: Lake, name: str, lot: int) -> None:
         self.lake = lake
@@ -116,7 +116,11 @@ def lake_of(folder: Path, seed: int, files: int = 9) -> Lake:
 @given(st.integers(0, 10**6), st.integers(1, 5), st.sampled_from([10, 10**6]))
 @settings(max_examples=max(2, settings().max_examples // 100))
 def test_lots_and_one_plan_give_equal_versions(seed: int, lot: int, near_unique_from: int) -> None:
-    """Both versions are equal, even if an `auto` column stops being enumerated between lots, and after more commits."""
+    """Both versions have equal rows and fragments, also after a commit, and equal statistics if all is enumerated.
+
+    If an `auto` column stops being enumerated between lots, `verify` still finds no difference. In the end, only files
+    of the newest version are left.
+    """
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(auto_policies, "NEAR_UNIQUE_FROM", near_unique_from)
         lake = lake_of(Path(folder), seed)
@@ -371,7 +375,7 @@ def test_the_policies_change_after_the_last_lot(tmp_path: Path) -> None:
 
 
 def write_format_version(root: Root, change: int) -> None:
-    """Change the format version in staged versions, as if another release had written them."""
+    """Add a number to the format version in staged versions, as if another release had written them."""
     for path in Path(root.config.root).glob("t/staged/*.json"):
         path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": FORMAT_VERSION + change}))
 
@@ -408,7 +412,7 @@ def test_removal_of_staged_versions_with_unreadable_documents(tmp_path: Path) ->
 
 
 def test_saved_profiles_are_used_by_all_lots(tmp_path: Path) -> None:
-    """All lots use them, not only the first. They are removed when the version is published."""
+    """All lots use saved profiles, not only the first. They are removed when the version is published."""
     lake = lake_of(tmp_path, 10)
     root = Root(lake, "root", 2)
     root.interrupted(3)

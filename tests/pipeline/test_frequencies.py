@@ -1,4 +1,4 @@
-"""Signed sums of value counts in one Spark exchange."""
+"""Signed sums of value counts, in this process or in one Spark exchange."""
 
 from __future__ import annotations
 

@@ -139,9 +139,9 @@ def sketches(loaded_config: MetastoreConfig) -> dict[str, tuple[Any, ...]]:
 
 
 def test_sketches_equal_those_from_scratch_only_with_the_same_key(spark: SparkSession, tmp_path: Path) -> None:
-    """This holds for the table and each partition after every commit.
+    """After four commits, sketches and hashes of the table and each partition equal those from scratch with the key.
 
-    Under another key, equal rows have other hashes.
+    Under another key, equal rows have other hashes. A version whose key is lost is not current: files are read again.
     """
     uri, loaded_config = str(tmp_path / "lake"), config(tmp_path)
     for seed in range(3):
@@ -177,7 +177,7 @@ def test_sketches_equal_those_from_scratch_only_with_the_same_key(spark: SparkSe
 def test_an_added_hidden_column_is_hidden_in_older_partitions(
     spark: SparkSession, tmp_path: Path, partitions: str
 ) -> None:
-    """In older partitions, the column has only nulls, and nothing is stored of it.
+    """In older partitions, the column has only nulls and no value counts, and the reason says that it is hidden.
 
     Queries are for one or all partitions.
     """

@@ -64,7 +64,10 @@ def put(folder: Path, number: int) -> Path:
 
 
 def published(folder: Path, loaded_config: MetastoreConfig) -> VersionStore:
-    """Publish three commits, compact value counts and record the history. Return the versions."""
+    """Publish four commits, of which the last replaces a file, compact value counts and record the history.
+
+    Return the versions.
+    """
     versions = VersionStore(ObjectStore(loaded_config.root), "t")
     for number in range(3):
         path = put(folder, number)

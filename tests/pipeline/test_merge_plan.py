@@ -278,7 +278,7 @@ def test_the_nodes_of_a_reverted_spec_are_compared_once(data: st.DataObject) -> 
 
 @given(st.data())
 def test_missing_and_wrong_nodes_are_recomputed(data: st.DataObject) -> None:
-    """If a node is missing or wrong, the plan reads all children. A removed child may be missing in every node."""
+    """The merges are those from scratch, even if stored nodes are missing or lack a child."""
     table = Table(SPECS["a all"])
     table.apply(table.plan(dict.fromkeys(map(str, range(data.draw(st.integers(0, 100)))), True))[0])
     for key in data.draw(st.sets(st.sampled_from(sorted(table.nodes)), max_size=5)) if table.nodes else ():

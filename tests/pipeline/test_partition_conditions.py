@@ -191,7 +191,7 @@ TABLES: dict[str, tuple[Write, Values, dict[str, Any]]] = {
 
 
 def spellings(value: Any) -> list[str]:
-    """Return the ways to write a literal."""
+    """Return the ways to write a value as a literal."""
     if value is None:
         return ["null"]
     if isinstance(value, bool):

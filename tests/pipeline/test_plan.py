@@ -50,7 +50,13 @@ def _partition(plan: Plan, one: PartitionPlan) -> PartitionEntry:
 
 
 def published(plan: Plan, *removed: FragmentEntry, unprofiled: tuple[str, ...] = ()) -> Version:
-    """Return the version that executing the plan would publish."""
+    """Return the version that executing the plan would publish.
+
+    Args:
+        plan: The plan.
+        *removed: Fragments that the version retires.
+        unprofiled: The columns that new profiles lack, because the files do not have them.
+    """
     target = plan.target.with_all_partitions()
     profiles = {one.id: entry(one, plan.spec, unprofiled=unprofiled) for one in plan.to_profile}
     profiles |= {each.id: each for each in plan.reused.values()}

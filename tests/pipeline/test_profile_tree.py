@@ -183,7 +183,10 @@ def test_branches_above_a_replaced_child_are_merged_again(keys: set[str], replac
 
 @given(st.integers(0, 2000), st.integers(0, 10**9), FAN_INS)
 def test_an_added_child_changes_only_the_branches_above_it(count: int, seed: int, fan_in: int) -> None:
-    """At most as many branches change as the longest common prefix of positions has digits, plus the fan-in."""
+    """An added child changes at most the branches above it and as many more as the fan-in.
+
+    Its removal changes at most the branches above it.
+    """
     shape = TreeShape(fan_in)
     keys = {str(number) for number in range(seed, seed + count)}
     extra = str(seed + count)

@@ -181,7 +181,10 @@ def test_rewritten_value_counts_without_columns_have_no_files(tmp_path: Path) ->
 
 
 def test_a_purge_removes_unpublished_files(spark: SparkSession, lake: Lake) -> None:
-    """Unpublished files have any age, saved or not. For concurrent refreshes, see test_purge_unpublished.py."""
+    """Files that no version references are removed at any age: saved profiles, records of backfills, and others.
+
+    A file of another program in the same folder stays. For concurrent refreshes, see test_purge_unpublished.py.
+    """
     refresh(lake.config(), lake.table, lambda: spark)
     store = versions(lake)
     states, of_killed_refresh = f"fragments/{0:032x}.states.parquet", f"value_counts/{0:032x}.parquet"
@@ -201,7 +204,10 @@ def test_a_purge_removes_unpublished_files(spark: SparkSession, lake: Lake) -> N
 
 
 def test_two_purges_at_once(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While one purge deletes files, a second one publishes and removes the version of the first."""
+    """While one purge deletes files, a second one publishes and removes the version of the first.
+
+    Only the version of the second is left, and its statistics are those from before.
+    """
     refresh(lake.config(), lake.table, lambda: spark)
     delete_files, others = purge_module.delete_files, [2]
 

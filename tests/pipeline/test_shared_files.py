@@ -141,7 +141,7 @@ def assert_consistent(versions: VersionStore) -> None:
 def test_shared_files_are_consistent_in_random_histories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Incremental results equal those from scratch. Expiry removes exactly the files that no version references."""
+    """The last version equals one from scratch. Expiry leaves no file of merge nodes that no version references."""
     monkeypatch.setattr(execution, "GRACE", timedelta(0))
     monkeypatch.setattr(profiling, "_MAX_BUNDLE_COST", 5 << 19)
     monkeypatch.setattr(merge_plan, "FAN_IN", 3)
@@ -166,7 +166,7 @@ def test_shared_files_are_consistent_in_random_histories(
 
 
 def test_used_profiles_of_a_sparse_file_are_copied(tmp_path: Path) -> None:
-    """This happens if less than half of the file is used, and no restore needs the rest.
+    """If less than half of a shared file is used and no restore needs the rest, its used profiles are copied.
 
     No data file is read for it.
     """
@@ -253,7 +253,10 @@ def test_groups_with_many_unused_profiles_are_compacted(
     before: dict[tuple[str, int, int], bool],
     after: dict[tuple[str, int, int], bool],
 ) -> None:
-    """The changed references alone show which groups waste space. Exactly these groups are copied."""
+    """A group that has wasted space since these changes is copied, and no group that wastes little.
+
+    A plan finds such groups by the changed references alone.
+    """
     versions = VersionStore(ObjectStore(str(tmp_path_factory.mktemp("root"))), "orders")
 
     def entries(profiles: dict[tuple[str, int, int], bool]) -> tuple[list[FragmentEntry], list[RetiredFragment]]:
@@ -429,7 +432,7 @@ def test_a_kill_before_rewritten_files_are_deleted_loses_nothing(
 def test_an_unreadable_fragment_does_not_affect_others(tmp_path: Path) -> None:
     """The other profiles of the same bundle are saved for the next attempt.
 
-    Nothing references the part that was unreadable.
+    No entry references the unreadable fragment's section of their shared file.
     """
     lake = SmallFiles(tmp_path)
     for _ in range(6):

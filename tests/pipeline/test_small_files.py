@@ -35,7 +35,7 @@ class Partitions:
         self._files = 0
 
     def write(self, sizes: list[int]) -> list[ProfileFiles]:
-        """Return entries for profiles of the given sizes in bytes, which share one new file."""
+        """Return the location of each of several profiles of the given sizes in bytes, which share one new file."""
         self._files += 1
         path, size = f"{self._files:09}", sum(sizes)
         return [ProfileFiles("", "", (), path, f"{path}-{at}", len(sizes), size) for at in range(len(sizes))]
@@ -71,9 +71,9 @@ class Partitions:
 
 @given(st.integers(0, 10**9), st.sampled_from([100, 20_000, 100_000]), st.sampled_from([1, 3, 12]))
 def test_a_partition_has_few_small_files_after_any_history(seed: int, size: int, per_commit: int) -> None:
-    """No commit copies more than a megabyte, or more than twice what it wrote.
+    """A commit reads at most `_MAX_BYTES` to copy, or twice what it wrote if that is more.
 
-    On average, profiles are copied about twice.
+    On average, profiles that are copied at all are copied at most 2.5 times.
     """
     draw = random.Random(seed)
     partitions = Partitions()
@@ -91,7 +91,7 @@ def test_a_partition_has_few_small_files_after_any_history(seed: int, size: int,
 
 
 def assert_few_files(lake: SmallFiles) -> None:
-    """Assert that the profiles of each partition are in few files."""
+    """Assert that each partition's profiles are in few files: some small ones, and one per `MIN_FILES`² profiles."""
     files = defaultdict[str, set[str]](set)
     counts = Counter[str]()
     for entry in latest(lake.config()).fragments:
@@ -105,7 +105,7 @@ def assert_few_files(lake: SmallFiles) -> None:
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 12))])
 def test_commits_of_one_file_leave_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Results equal those from scratch. Removing old versions deletes exactly the files that no version references."""
+    """The last version equals one from scratch. Expiry deletes every file of fragments that no version references."""
     monkeypatch.setattr(small_files, "MIN_FILES", 3)
     monkeypatch.setattr(execution, "GRACE", timedelta(0))
     lake = SmallFiles(tmp_path, random.Random(seed))

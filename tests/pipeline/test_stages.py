@@ -77,7 +77,7 @@ def test_a_refresh_executes_the_stages_of_the_dry_run(lake: Lake) -> None:
 def test_auto_policies_are_marked_and_resolved_by_the_marked_stage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The plan names a column that may prove near-unique. The stage that decides this converts all partitions."""
+    """The plan names columns that may prove near-unique, and that this stage decides which partitions are merged."""
     monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 2000)
     lake = Lake(tmp_path)
     config = config_of(lake)

@@ -32,7 +32,10 @@ def _avro(path: Path, type_: Any, values: list[Any]) -> None:
 @pytest.mark.parametrize("damaged", [True, False])
 @pytest.mark.parametrize("unsupported", [True, False])
 def test_unsupported_and_damaged_files_have_different_advice(tmp_path: Path, damaged: bool, unsupported: bool) -> None:
-    """A damaged file may be removed. An unsupported file has rows that users would miss."""
+    """The message names only the files that failed. It advises repair or removal of damaged files only.
+
+    An unsupported file has rows that users would miss.
+    """
     lake = tmp_path / "lake"
     _avro(lake / "good.avro", "int", [1, 2])
     if damaged:

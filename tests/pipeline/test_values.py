@@ -67,7 +67,10 @@ pickle.dump(({name: one.ranked for name, one in facts.items()}, told, arrays), s
 
 @pytest.mark.parametrize("pandas", ["hidden", "there", "used"])
 def test_statistics_are_equal_bit_for_bit_in_other_processes(pandas: str) -> None:
-    """This holds for pickle and for the runner's serialization, also of Arrow scalars in a task's function."""
+    """They arrive unchanged by pickle and by the runner's serialization, whether pandas is hidden, there or imported.
+
+    Arrow scalars that a task's function refers to are unchanged too.
+    """
     facts = {}
     for name, kind in KINDS.items():
         values = extremes(kind)
@@ -92,7 +95,7 @@ def test_statistics_are_equal_bit_for_bit_in_other_processes(pandas: str) -> Non
 @share(20)
 @given(data=st.data())
 def test_percentiles_are_values_of_the_column(name: str, data: st.DataObject) -> None:
-    """This holds before and after a round trip, for columns of any type."""
+    """Percentiles of columns of any type equal the oracle's, and do not change in a round trip."""
     values = data.draw(rows_of(KINDS[name], 30))
     profile = profile_one(KINDS[name].array(values))
     assert profile.frequencies is not None
@@ -230,7 +233,7 @@ def test_every_answer_is_json_without_loss(results: Table) -> None:
 
 
 def check_histogram(results: Table, row: ColumnStatistics) -> None:
-    """Assert that edges ascend as text and as values, and that the bins count every finite value."""
+    """Assert that a column's histogram can be written as JSON, and that its bins count every finite value."""
     if row.percentiles is None or row.type_class in ("string", "binary", "uuid", "boolean", None):
         return
     bins = results.histogram(row.column)
