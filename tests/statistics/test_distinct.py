@@ -139,7 +139,10 @@ def test_large_estimates_are_within_the_standard_error(exponent: int) -> None:
 
 
 def test_hashes_of_regular_values_are_uniformly_distributed() -> None:
-    """Regular values are runs of integers, dates, short strings and round floats."""
+    """Estimates of regular values are within four standard errors, and few registers are low.
+
+    The values are integers, multiples of 1,024, short strings, round floats and decimals.
+    """
     n = 50_000
     for array in (
         pa.array(range(n)),

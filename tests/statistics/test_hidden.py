@@ -124,7 +124,7 @@ def test_estimates_of_many_values_are_within_the_guaranteed_error() -> None:
 
 
 def test_hashes_reveal_no_values_without_the_key() -> None:
-    """Sketches of the same values have nothing in common without a key, with another key, or of another column."""
+    """Sketches and multiset hashes of the same values differ without a key, with another key, or in another column."""
     values = ["alice@example.org", "bob@example.org"]
     row = hidden("string", values)
     others = [

@@ -82,7 +82,7 @@ def test_merging_equals_building_from_all_rows(name: str, data: st.DataObject) -
 
 @given(values=st.lists(FINITE | integers(64).map(float), min_size=1), n=st.integers(2, 100))
 def test_rebinning_preserves_bin_boundaries_and_the_total(values: list[float], n: int) -> None:
-    """There are at most n bins, and at least half as many if the histogram has them."""
+    """There are at most n bins. Bins of half the width would be more than n, if the histogram has such bins."""
     histogram = built(values, KINDS["float64"], 2048)
     assert histogram is not None
     coarse = histogram.rebin(n)

@@ -113,7 +113,10 @@ def check_moments(merged: ColumnStatistics, scratch: ColumnStatistics) -> None:
 
 
 def check_with_facts(merged: ColumnStatistics, scratch: ColumnProfile, children: list[ColumnProfile]) -> None:
-    """Check that statistics computed with the complete frequencies contain no estimates."""
+    """Assert that merged statistics, computed with the sum of all frequencies, equal those from scratch.
+
+    Shapes, which are rounded, and states may differ.
+    """
     assert scratch.frequencies is not None
     assert merged.frequencies == "enumerated"
     total = sum_frequencies([(child.frequencies, 1) for child in children if child.frequencies is not None])
@@ -125,7 +128,7 @@ def check_with_facts(merged: ColumnStatistics, scratch: ColumnProfile, children:
 
 @given(data=st.data())
 def test_floats_merge_without_rounding(data: st.DataObject) -> None:
-    """Sum, mean and deviation are correctly rounded for any grouping, so that results are equal, not only close."""
+    """Sum and mean are correctly rounded for any grouping, so that results are equal. The deviation errs by 1e-15."""
     values = data.draw(st.lists(FINITE, min_size=2, max_size=30))
     children = [profile_one(pa.array(part, pa.float64())).statistics for part in parts_of(data, values)]
     merged = merged_in_any_order(data, children)
@@ -212,7 +215,7 @@ def test_distinct_estimate_is_within_its_bounds() -> None:
 
 @given(data=st.data())
 def test_distinct_estimates_lie_between_the_greatest_part_and_the_sum(data: st.DataObject) -> None:
-    """This holds at every level of merging. No part has a greater distinct count than the merged profile."""
+    """At every level of merging, the estimate is not less than that of any part and not greater than their sum."""
     spans = data.draw(
         st.lists(st.tuples(st.integers(0, 600), st.integers(0, 400), st.integers(1, 3)), min_size=2, max_size=6)
     )

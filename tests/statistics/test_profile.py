@@ -143,7 +143,7 @@ def test_sums_of_floats_are_rounded_once(values: list[float]) -> None:
     ],
 )
 def test_skewness_and_kurtosis_are_correct_for_extreme_magnitudes(values: list[float], skewness: float) -> None:
-    """Values overflow, underflow, or have a mean far from zero."""
+    """Skewness and deviation are right if powers of the values overflow or underflow, or the mean is far from zero."""
     row = profile_one(pa.array(values)).statistics
     assert row.skewness == pytest.approx(skewness, abs=1e-12)
     assert row.standard_deviation == pytest.approx(root(Facts(values).central(2) / (len(values) - 1)), rel=1e-15)
@@ -184,7 +184,7 @@ def test_long_and_unusual_text_is_profiled() -> None:
     ],
 )
 def test_unprofiled_columns_are_listed_with_a_reason(array: pa.Array, reason: str) -> None:
-    """Rows of such columns have counts, the guarantee `absent`, and the reason."""
+    """Rows of columns that cannot be profiled have counts, the guarantee `absent`, and the reason."""
     result = profile_one(array)
     row = result.statistics
     assert (row.value_count, row.null_count) == (len(array) - array.null_count, array.null_count)
@@ -262,7 +262,10 @@ def _hashes(count: int, distinct: int) -> pa.Array:
 
 
 def test_values_that_hardly_repeat_are_neither_listed_nor_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This holds if there are over 65,536 values, more than half of them distinct. Other statistics stay the same."""
+    """A column of over 65,536 values, more than half of them distinct, is estimated without sorting.
+
+    Statistics that need no sorted values are equal to those of an enumerated column.
+    """
     unique = _hashes(70_000, 70_000)
     exact = profile_one(unique, ColumnPolicy(frequencies="all")).statistics
 

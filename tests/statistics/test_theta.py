@@ -75,7 +75,10 @@ def test_datasketches_reads_a_sketch(count: int) -> None:
 
 
 def test_bytes_are_those_of_datasketches() -> None:
-    """This holds for small sets: as long as a sketch contains all hashes, its serialised form is unique."""
+    """The bytes of small sets equal those of the library, except two fields that its Java and C++ forms do not share.
+
+    As long as a sketch contains all hashes, its serialised form is unique.
+    """
     for count in (0, 1, 2, 3000):
         theirs = datasketches.update_theta_sketch(lg_k=12)
         for number in range(count):
