@@ -121,7 +121,10 @@ def test_remaining_files_on_local_disk_were_counted(tmp_path: Path) -> None:
 
 
 def test_counts_belong_to_the_thread_that_counts(tmp_path: Path) -> None:
-    """Each thread counts by step. Without a counter, nothing is counted."""
+    """Counts go to the innermost counter and step of the thread, which a thread pool passes on to its tasks.
+
+    Without a counter, nothing is counted.
+    """
     path = tmp_path / "file"
     path.write_bytes(bytes(100))
     record_read("nobody", 5)

@@ -166,7 +166,10 @@ def test_credentials_are_sent_only_to_configured_hosts() -> None:
     st.sampled_from(["s3://b/t/", "s3a://b/", "/", "file:///"]),
 )
 def test_a_confined_location_reads_only_files_below_it(segments: list[str], start: str) -> None:
-    """The oracle computes paths with Python's `os.path`, and shares no code."""
+    """A recorded path resolves to a path below the table's folder, or is refused.
+
+    The oracle computes paths with Python's `os.path`, and shares no code.
+    """
     recorded = start + "/".join(segments)
     table = "s3://b/t" if start.startswith("s3") else "/nowhere/t"
     place = os.path.normpath("/" + re.sub(r"^[a-z0-9]+:/*b?", "", recorded).lstrip("/"))

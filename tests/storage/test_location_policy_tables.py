@@ -242,7 +242,7 @@ def test_a_catalog_determines_the_location(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_hudi_table_reads_only_files_below_it(tmp_path: Path) -> None:
-    """The table's properties and its archive name folders and files, none of which may be outside."""
+    """A table whose properties name a timeline outside of its folder is refused."""
     table = HudiMergeOnRead(tmp_path / "t")
     table.append([(1, "x", "a")])
     secret = HudiMergeOnRead(tmp_path / "secret")
@@ -253,7 +253,10 @@ def test_a_hudi_table_reads_only_files_below_it(tmp_path: Path) -> None:
 
 
 def test_links_out_of_a_confined_folder_are_refused_where_it_is_listed(tmp_path: Path) -> None:
-    """This holds for plain files and Hudi tables. Links that are ignored, such as hidden ones, are not examined."""
+    """The listing of plain files or of a Hudi table refuses links out of the folder, if the table is restricted to it.
+
+    Links with ignored names, such as `_old`, are not examined.
+    """
     (tmp_path / "out" / "d=2").mkdir(parents=True)
     pq.write_table(pa.table({"a": [2]}), tmp_path / "out" / "d=2" / "x.parquet")
     (tmp_path / "t" / "d=1").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""One parser handles storage options of a root and of tables."""
+"""Storage options become the arguments of obstore: for the store, for its HTTP client, and for retries."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ def test_each_option_is_passed_to_its_library() -> None:
 
 
 def test_environment_variables_provide_missing_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    """obstore itself reads variables for its HTTP client only if no option of the client is set."""
+    """If an option of the HTTP client is set, environment variables provide the others.
+
+    obstore itself reads these variables only if no such option is set.
+    """
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     monkeypatch.setenv("AWS_TIMEOUT", "7s")
     monkeypatch.setenv("GOOGLE_TIMEOUT", "9s")

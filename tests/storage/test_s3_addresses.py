@@ -175,7 +175,10 @@ def test_a_tick_of_a_sensor_lists_the_end_of_the_log_once(
 
 @pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
 def test_tables_are_detected_above_and_below(kind: type[Table], tmp_path: Path, bucket: Bucket) -> None:
-    """A location inside a table, and folders above it up to the bucket's root, are tested with and without a filter."""
+    """A location inside a table is refused, and so are folders above it up to the bucket's root as tables of files.
+
+    The error names the table's format and mostly its location, also if a filter of partitions is configured.
+    """
     table = kind(tmp_path / "t")
     table.append([(number, "x", ("a", "b")[number % 2]) for number in range(4)])
     bucket.upload(table.folder, "lake/sales/t")
@@ -197,9 +200,9 @@ def test_tables_are_detected_above_and_below(kind: type[Table], tmp_path: Path, 
 
 
 def test_plain_files_at_the_root_of_a_bucket(bucket: Bucket) -> None:
-    """No folder is above a bucket's root.
+    """Files that only look like metadata, and tables beside the location, are ignored.
 
-    Files that only look like metadata, and other tables in the bucket, are ignored.
+    The root of the bucket itself is no table of files if a Delta table is below it.
     """
     for key in ("d=1/x.parquet", "a/b/d=1/x.parquet"):
         bucket.put(key, _parquet(a=[1]))
@@ -237,7 +240,10 @@ def test_detection_takes_few_requests_and_a_tick_one_listing(bucket: Bucket, req
 def test_a_folder_above_with_a_metadata_name_is_not_listed_completely(
     bucket: Bucket, requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table's metadata file is detected even if many other files sort before it."""
+    """If a folder above is named `metadata`, at most five listings of it are requested.
+
+    A table's metadata file is detected even if many other files sort before it.
+    """
     requests.page = 5
     monkeypatch.setattr("metastore_assets.formats.iceberg.metadata_files._PROBED", 20)
     monkeypatch.setattr(object_store, "_PAGE", 5)
@@ -264,7 +270,15 @@ def test_folder_markers_are_ignored(bucket: Bucket) -> None:
 
 
 def _clone(folder: Path, path: str, bucket: Bucket, prefix: str, vector: str | None = None) -> None:
-    """Write a Delta table whose log names one data file, and a deletion vector, by the given paths."""
+    """Write a Delta table whose log names one data file, and perhaps a deletion vector, and upload the table.
+
+    Args:
+        folder: The local folder of the table.
+        path: The folder of the data file in the log.
+        bucket: The bucket.
+        prefix: The location of the table in the bucket.
+        vector: The folder of the deletion vector in the log, or None for a table without one.
+    """
     add = add_file(folder, pa.table({"a": [1, 2, 3]}))["add"]
     features = protocol("deletionVectors") if vector else protocol()
     if vector:
@@ -313,7 +327,10 @@ def test_all_spellings_of_the_tables_bucket_are_allowed(tmp_path: Path, make_buc
     "path", ["file:///", "file:/", "/", "FILE:///", "//host/", "http://127.0.0.1:9/", "HTTPS://x/", "hdfs://n:8020/"]
 )
 def test_a_table_in_a_bucket_cannot_name_local_files_or_servers(tmp_path: Path, bucket: Bucket, path: str) -> None:
-    """This is refused even if the file exists, and no request is sent."""
+    """The path is refused even if the file exists. The error has the line to add, except for an unsupported store.
+
+    With this line, a local file is read.
+    """
     secret = tmp_path / "secret"
     secret.mkdir()
     pq.write_table(pa.table({"a": [7, 8, 9]}), secret / "f.parquet")

@@ -198,7 +198,10 @@ def test_nulls_of_parents_count_in_children_without_validity() -> None:
 
 
 def test_encoded_structs_have_leaf_columns() -> None:
-    """Structs are dictionary-encoded or run-end encoded, also where Arrow's `take` does not support the type."""
+    """Children of dictionary-encoded and run-end encoded structs have the decoded values, also in slices.
+
+    This includes types that Arrow's `take` does not support.
+    """
     values = pa.StructArray.from_arrays([pa.array(["a", "b"], pa.string_view())], names=["x"])
     dictionary = pa.DictionaryArray.from_arrays(pa.array([1, None, 0, 1]), values)
     _, result = split_leaves(pa.field("s", dictionary.type), dictionary)

@@ -68,7 +68,7 @@ def test_bounds_merge_exactly(values: list[str], cut: int) -> None:
 
 
 def test_the_greatest_values_have_an_unknown_maximum() -> None:
-    """No short value is greater than them. The maximum is then unknown, which differs from absent."""
+    """No short value is greater than these. Their maximum is None and not exact, which differs from absent."""
     for array in (pa.array([b"\xff" * 6]), pa.array(["\U0010ffff" * 2])):
         row = profile_one(array).statistics
         assert (row.maximum, row.maximum_exact) == (None, False)
