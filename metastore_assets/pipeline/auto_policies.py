@@ -164,8 +164,7 @@ def planned_resolutions(
 def _published_column_specs(base: Version, table: TableConfig) -> Mapping[str, str]:
     """Return the column specs of the published version, as texts by field id.
 
-    The key of a top-level column without a
-    field id is its name.
+    The key of a top-level column without a field id is its name.
 
     The specs are computed from the configured policies. If the result has the spec id of the version, it is returned.
     Otherwise, for example after a change of the policies, the specs are read from the store.

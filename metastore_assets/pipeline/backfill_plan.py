@@ -77,7 +77,7 @@ class BackfillSelection:
         Raises:
             PartitionNotFoundError: A criterion matches no partition.
             ColumnNotFoundError: The condition names a column that is no partition column.
-            LiteralError: A bound is no value of the partition columns.
+            LiteralError: A bound of the range, or a literal of the condition, is no value of its partition column.
         """
         ranges = PartitionRanges(table, snapshot, all_keys)
         limited = self.first is not None or self.last is not None
@@ -103,6 +103,7 @@ def _filter_keys(table: str, where: str, keys: Sequence[str], snapshot: Snapshot
     Raises:
         PartitionNotFoundError: No partition satisfies the condition.
         ColumnNotFoundError: The condition names a column that is no partition column.
+        LiteralError: A literal of the condition is no value of its partition column.
     """
     condition = PartitionFilter.of(where)
     items = {key: decode_partition_key(key) for key in keys}
@@ -268,7 +269,7 @@ def make_backfill_plan(
     Raises:
         PartitionNotFoundError: The selection matches no partition.
         ColumnNotFoundError: The condition names a column that is no partition column.
-        LiteralError: A bound is no value of the partition columns.
+        LiteralError: A bound of the range, or a literal of the condition, is no value of its partition column.
     """
     base, changed, sizes, unread = planned.base, planned.changed, planned.partitions, planned.unread
     published = partition_fragment_counts(base) if base else {}

@@ -128,7 +128,7 @@ class ColumnSpec:
         return [(leaf, "statistics") for leaf in self.values or ("",)]
 
     def equals(self, wanted: ColumnSpec, not_enumerated: Collection[str] = ()) -> bool:
-        """Return whether exactly the wanted outputs are stored. Names and column order are not compared.
+        """Return whether exactly the wanted outputs are stored. Names, column order and surplus filters do not matter.
 
         Undecided leaves (`auto`, `repeated`) count as enumerated, unless they are in `not_enumerated`.
 

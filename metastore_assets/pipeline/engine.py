@@ -116,7 +116,7 @@ class Engine:
         return InProcessRunner() if self.sums_here(columns, values) else self.spark_runner
 
     def reads_here(self, fragments: Sequence[Fragment]) -> bool:
-        """Return whether fragments are read without Spark, because they are few and small."""
+        """Return whether fragments are read without Spark: the engine is `auto`, and they are few and small."""
         if self._kind != "auto" or len(fragments) > _SMALL_FILES:
             return False
         if sum(fragment.bytes for fragment in fragments) <= _SMALL_BYTES:

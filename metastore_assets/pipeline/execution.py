@@ -105,8 +105,9 @@ class Execution:
         return self._builder
 
     def clean_up(self) -> None:
-        """After a failure, save new profiles for the next attempt, and delete value counts that were written.
+        """After a failure, save new profiles for the next attempt, and delete the value counts that were written.
 
+        Value counts are not deleted if the version is already built, because it references them.
         Errors of the store are ignored, so that the failure is reported.
         """
         with suppress(StoreError):

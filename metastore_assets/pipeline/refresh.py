@@ -77,7 +77,10 @@ def plan_refresh(config: MetastoreConfig, table: TableConfig, request: RefreshRe
 
 
 def _read_staged(versions: VersionStore) -> Version | None:
-    """Return the staged version from which the first refresh of a table would continue; None if there is none."""
+    """Return the staged version from which the first refresh of a table would continue.
+
+    Returns None if there is none, or if it is damaged or in the format of an earlier release.
+    """
     try:
         return StagedVersions(versions).latest()
     except (CorruptionError, OlderFormatError):

@@ -39,8 +39,9 @@ class Child:
     spec_id: str
     """Id of the profile's spec in `SpecCompatibility.specs`."""
     matches_spec: bool
-    """Whether the profile already has the outputs or column names that the group's profile must have. If so, an only
-    child is used without a merge, except for a table with fingerprinted columns."""
+    """Whether the group can use the profile without a merge if it has no other child. True for a fragment's profile
+    with exactly the wanted outputs, and for a partition's profile with the current column names. A table with
+    fingerprinted columns is merged in any case."""
     row_count: int = 0
 
 

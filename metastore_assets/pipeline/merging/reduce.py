@@ -4,7 +4,8 @@ Both merges have three steps:
 
 - Merge statistics, sketches and histograms along a tree. Intermediate results are stored as nodes, and only nodes above
   changed profiles are merged again.
-- Sum the frequencies of the enumerated columns, in one Spark shuffle for all groups.
+- Sum the frequencies of the enumerated columns for all groups: in this process if they are few, else in one Spark
+  shuffle.
 - Add the statistics that follow from the sums, such as distinct counts and percentiles.
 """
 

@@ -1,7 +1,7 @@
 """Lookup of the values with given fingerprints, in stored value counts or in the files of the table.
 
-A fingerprint is a short hash of a value. Profiles of a fingerprinted column store no values, so a value may have to be
-read from the table again.
+A fingerprint is a short hash of a value. The profile of a fragment has either the value counts or the fingerprints of a
+fingerprinted column. If it has only fingerprints, the values are read again from the fragment's file.
 """
 
 from __future__ import annotations

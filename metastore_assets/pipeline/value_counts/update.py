@@ -49,7 +49,8 @@ from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.types import class_named, type_class
 
 AllProfiles: TypeAlias = Callable[[], Sequence[tuple[str, ProfileFiles]]]
-"""Returns (partition key, profile) of profiles whose value counts sum to those of the table."""
+"""Returns (key, profile) of profiles whose value counts sum to those of the table. These are the profiles of all
+partitions with partition keys. If there is only one partition, they are those of its fragments with fragment keys."""
 _MAX_LOCAL_VALUES = 20_000_000
 """Maximum number of changed values that this process applies. More are left to Spark."""
 
