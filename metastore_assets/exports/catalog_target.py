@@ -134,7 +134,11 @@ class CatalogTarget(ExportTarget):
         return WrittenExport(size + _size(added), len(numbers.columns), tuple(notes))
 
     def status(self) -> ExportMark | None:
-        """Return the mark of the last export; None without one, or if another program changed the statistics since."""
+        """Return the mark of the last export, which names the exported version.
+
+        Returns None if there was no export, if the last one is incomplete, or if another program changed the table's
+        statistics since.
+        """
         with self.open() as table:
             properties = table.load().properties
             mark = ExportMark.from_properties(properties, self.kind)

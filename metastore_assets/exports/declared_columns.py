@@ -69,7 +69,11 @@ class DeclaredColumns:
         return [declared for lower, (declared, _) in self._types.items() if lower in names]
 
     def declare(self, exported: Iterable[ExportedColumn]) -> list[DeclaredStatistics]:
-        """Convert the statistics of columns to the metastore's form. Columns that it cannot store are omitted."""
+        """Convert the statistics of columns to the metastore's form.
+
+        Nested columns and partition columns are omitted. So are columns that the metastore does not declare or cannot
+        store, and columns whose names differ only in case: `notes` reports these.
+        """
         result = []
         for column in exported:
             name = self._names.get(column.path, "")
@@ -123,7 +127,9 @@ def twins_note(names: Iterable[str]) -> list[str]:
 def top_level_columns(version: ExportedVersion) -> dict[str, str]:
     """Return the name of each top-level column by its path, such as `{"id": "id", "address": "address"}`.
 
-    Path and name differ only if two paths of the table would be equal; see `schema_leaves`.
+    The path of a column is its name, except in two cases. If a column is named `a.b`, and a struct `a` has a field `b`,
+    the path of the column is its name in backticks. Of several columns with one name, the second and later ones have a
+    path that ends in a number, such as `[2]`. See `schema_leaves`.
     """
     schema = version.version.schema
     return {leaves[0].path: field.name for field, leaves in zip(schema, schema_leaves(schema), strict=True)}

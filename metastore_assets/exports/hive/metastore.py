@@ -28,8 +28,9 @@ _ENGINE = "hive"
 ACCURATE = "COLUMN_STATS_ACCURATE"
 """The property that names the columns with accurate statistics."""
 _NAMES_LENGTH = 3_500
-"""Number of characters of the columns' names in one request. The metastore itself adds the names of written columns to
-the property ACCURATE, which may have 4,000 characters in its database. So it is removed between two requests."""
+"""Maximum number of characters of the columns' names in one request. The metastore itself adds the names of written
+columns to the property ACCURATE, which may have 4,000 characters in its database. So the property is removed between
+two requests."""
 _NAME_EXTRA = 12
 """Number of further characters for each name in the property."""
 _READ_BATCH = 200
