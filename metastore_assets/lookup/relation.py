@@ -323,7 +323,7 @@ class Relation(ABC):
         """Return all values of a column with their frequencies, by increasing value, without null.
 
         All values are in memory: for columns with very many values, use `value_batches`. With the policy `frequencies:
-        repeated`, only the values that occur at least twice are returned. Errors are those of `top`.
+        repeated`, values that occur once may be missing. Errors are those of `top`.
 
         Args:
             column: The dotted path of a leaf column.
@@ -338,8 +338,8 @@ class Relation(ABC):
     def value_batches(self, column: str, *, partition: str | None = None) -> Iterator[Frequencies]:
         """Yield all values of a column with their frequencies, by increasing value, in batches of limited size.
 
-        With the policy `frequencies: repeated`, only the values that occur at least twice are yielded. Arguments and
-        errors are those of `values`.
+        With the policy `frequencies: repeated`, values that occur once may be missing. Arguments and errors are those
+        of `values`.
         """
         return self.value_counts.pieces(column, self._partition_key(partition))
 
