@@ -1,7 +1,8 @@
 """Translation of the settings of text files in Glue and Hive metastores to options of the format `files`.
 
 Each function takes the settings of a table in the catalog, and its columns except partition columns. It returns options
-of the format `files`, and Hive types by column. An unknown setting that may affect values is refused.
+of the format `files`, and Hive types by column. A setting that is known to change values, and has no counterpart in
+`files`, is refused. Of the settings of Spark's data sources, unknown ones are refused, too.
 """
 
 from __future__ import annotations

@@ -450,7 +450,7 @@ class _Listing:
 
 
 class _ListDigest:
-    """A digest of a list of texts that are added one by one. It equals `_digest` of the list."""
+    """A digest of a list of texts that are added one by one: the first half of SHA-256 of the list in JSON."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256(b"[")

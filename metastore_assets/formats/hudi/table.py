@@ -131,8 +131,8 @@ class HudiFormat(TableFormat):
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
         """Return the changes since an earlier snapshot, or a NoDiff with the reason why they are unknown.
 
-        Only the folders of changed partitions are listed in the store. If the changes are known, the current state is
-        cached, so that later changes can be computed from it.
+        Only folders of changed partitions are listed in the store, completely or in part. If the changes are known, the
+        current state is cached, so that later changes can be computed from it.
         """
         with _hudi_errors(self._location):
             try:

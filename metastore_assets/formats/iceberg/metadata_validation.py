@@ -70,7 +70,7 @@ def _check_type(field_id: Any, type_: Any, ids: list[int], depth: int) -> None:
 
 
 def _check_spec(fields: Any) -> None:
-    """Check that the fields of a partition spec have the right types and distinct names."""
+    """Raise ValueError if a field of a partition spec has a wrong type, or if two have the same name."""
     objects = as_objects(fields, "the fields of a partition spec")
     for field in objects:
         as_text(field.get("name"), "the name of a partition field")
@@ -90,7 +90,10 @@ def _snapshot_id(raw: Mapping[str, Any], key: str, *, required: bool = True) -> 
 
 
 def _check_snapshots(raw: Mapping[str, Any]) -> None:
-    """Check the types in the snapshots, branches, tags and snapshot log, and that the snapshots' ids differ."""
+    """Raise ValueError for a wrong type in the snapshots, branches, tags or snapshot log, or for repeated snapshot ids.
+
+    A manifest that a snapshot lists twice, or too many manifests of a snapshot, are errors, too.
+    """
     snapshots = as_objects(raw.get("snapshots") or [], "snapshots")
     for snapshot in snapshots:
         _snapshot_id(snapshot, "snapshot-id")

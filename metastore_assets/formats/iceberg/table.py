@@ -118,7 +118,10 @@ class IcebergFormat(TableFormat):
             )
 
     def stream(self) -> SnapshotStream:
-        """Return the requested snapshot as a stream, which reads manifests in batches."""
+        """Return the requested snapshot as a stream, which reads manifests in batches.
+
+        If the spec id of a manifest is unknown, this call reads all manifests instead.
+        """
         with self._iceberg_errors():
             planner = self._planner(self._load())
             manifests = planner.manifests(planner.state.snapshot)

@@ -31,8 +31,8 @@ _CHECKS_RANGE = int(pa.__version__.partition(".")[0]) >= 26
 class OrcColumns:
     """The top-level columns of an opened ORC file.
 
-    Timestamps are in nanoseconds. A union becomes a struct: `tag` is the number of the alternative, and `field0`,
-    `field1`, … are the alternatives.
+    Timestamps are in nanoseconds, except those of Spark's type `timestamp_ntz`, which are in microseconds. A union
+    becomes a struct: `tag` is the number of the alternative, and `field0`, `field1`, … are the alternatives.
     """
 
     def __init__(self, source: pa.NativeFile) -> None:
