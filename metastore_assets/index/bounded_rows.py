@@ -64,7 +64,8 @@ def column_bounds(table: pa.Table, column: BoundColumn) -> ColumnBounds:
     Args:
         table: Rows of a fragment index, one per fragment or zone. It has a flat column, such as `column
             3.null_count`, for each bound and count (see `index.flat_columns`).
-        column: A column of the table that the index describes.
+        column: A column of the table that the index describes. If `table` has no null counts of it, the column is null
+            in all rows.
     """
     row_counts, cls, field_id = table["row_count"].to_numpy(), column.cls, column.field_id
     sides = [side_values(table, field_id, side, cls) for side in SIDES]

@@ -254,7 +254,10 @@ class RangeFiles:
 
 
 def open_directories(store: ObjectStore, files: SegmentFiles) -> dict[str, SegmentDirectory]:
-    """Return the directory of each range file of an index, by path of the file."""
+    """Return the directory of each range file of an index, by path of the file.
+
+    Raises CorruptionError if a directory is missing.
+    """
     paths = iter([file.path for file in files.files if file.companion is not None])
     described: dict[str, SegmentDirectory] = {}
     for file in files.directories:

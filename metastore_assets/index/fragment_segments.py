@@ -155,7 +155,7 @@ class Segments:
         return [removed[age] for age in self._ages]
 
     def live_ranges(self, ranges: Sequence[RowRanges]) -> list[RowRanges]:
-        """Return the live rows of each segment among those in `ranges`, which has an item per segment."""
+        """Return, for each reader in `all`, the live rows among those in its item of `ranges`."""
         removed = self.removed_keys(ranges)
         if not any(map(len, removed)):
             return list(ranges)
@@ -230,7 +230,7 @@ class FragmentSegment(ABC):
 
     @abstractmethod
     def position(self, key: str) -> int:
-        """Return the position of the first row whose key is at least the given one."""
+        """Return the position of the first row whose key is at least the given one; `row_count` if there is none."""
 
     @lock_free_cached_property
     def first_row(self) -> int:

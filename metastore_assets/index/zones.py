@@ -36,9 +36,9 @@ def zone_sizes(runs: Numbers) -> Numbers:
     """Return the number of fragments in each zone of a file.
 
     Consecutive partitions are joined until they have at least 64 fragments, which become one zone. More than 1,024
-    fragments are divided into zones of equal size. The first partition is not joined with the next ones, because the
-    previous file may have other fragments of this partition. If each partition has at least 64 fragments, no zone has
-    two partitions. A condition on partitions then matches each zone completely or not at all.
+    fragments are divided into zones of about equal size. The first partition is not joined with the next ones, because
+    the previous file may have other fragments of this partition. If each partition has at least 64 fragments, no zone
+    has two partitions. A condition on partitions then matches each zone completely or not at all.
 
     Args:
         runs: The number of fragments in each partition of a file.
@@ -98,7 +98,9 @@ def summarize_zones(table: pa.Table, sizes: Numbers) -> pa.Table:
 
 
 def _bounds(table: pa.Table, name: str, row_counts: Numbers, sizes: Numbers) -> pa.Array:
-    """Return the minimum or maximum of each zone; null if a fragment of the zone has values but no bound.
+    """Return the minimum or maximum of each zone.
+
+    It is null if a fragment of the zone has values but no bound, or if no fragment of the zone has a bound.
 
     Args:
         table: The fragments, with flat columns.
