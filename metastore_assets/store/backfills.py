@@ -39,7 +39,7 @@ class BackfillRecord:
     def of(cls, objects: ObjectStore, request: str, newest: Version | None) -> BackfillRecord:
         """Return the stored record of a request, or a new record.
 
-        A stored record is ignored if it cannot be read. It is also ignored if its backfill started at a later version
+        A stored record is ignored if it is damaged. It is also ignored if its backfill started at a later version
         than `newest`: then the table's versions have been deleted since.
 
         Args:

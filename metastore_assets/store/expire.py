@@ -40,7 +40,7 @@ class ExpiryCounts:
     files: int
     """Number of deleted files, without version documents."""
     bytes: int
-    """Total size of these files in bytes."""
+    """Total size in bytes of these files, without unfinished files and cleared pending files."""
 
 
 @dataclass(frozen=True)

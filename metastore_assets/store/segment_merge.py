@@ -32,7 +32,7 @@ from metastore_assets.store.segments import (
 from metastore_assets.values.physical import empty_table, one_chunk
 
 _PIECE_ROWS = 4096
-"""Maximum number of rows, and of tombstones, that are added to a file at once."""
+"""Maximum number of rows that are added to a file at once."""
 _BATCH_ROWS = 16_384
 """Maximum number of rows in memory that are merged at once."""
 _MIN_GROUP_BYTES = 32 << 10
@@ -70,7 +70,7 @@ class MergeSource:
     def of_range(cls, files: Sequence[Segment], keys: SegmentKeyRange) -> MergeSource:
         """Return a source of the rows and tombstones of one stored segment whose keys lie in a range.
 
-        This call reads them all, and keeps them in memory.
+        This call reads them all into memory.
 
         Args:
             files: The files of the segment.
@@ -287,7 +287,7 @@ def split_range(
     Args:
         rows: The rows of the range, sorted by key.
         removed: The keys of its tombstones, sorted.
-        piece_rows: Maximum number of rows of a smaller range.
+        piece_rows: Maximum number of rows of a smaller range. Tombstones have this limit only in ranges without rows.
     """
     first_tombstone = 0
     for start in range(0, len(rows), piece_rows):

@@ -130,7 +130,7 @@ class SortedRuns:
 
 
 class SortedTuples:
-    """Tuples that are sorted by their first item, a text. Up to 4,096 are in a list, more of them in `SortedRuns`.
+    """Tuples sorted by their first item, a text. Fewer than 4,096 are in a list, more of them in `SortedRuns`.
 
     Of several tuples with the same first item, only the last one added is retained.
     """
