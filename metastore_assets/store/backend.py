@@ -46,6 +46,8 @@ class Input:
     fetch: Callable[[Sequence[tuple[int, int]]], None] | None = None
     """Fetches the byte ranges (start inclusive, end exclusive) of the next reads, in few requests. None on local
     disk."""
+    tail: bytes = b""
+    """The last bytes of the object, as many as are in memory. Empty on local disk."""
 
 
 class Backend(Protocol):

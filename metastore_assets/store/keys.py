@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from metastore_assets.startup import pc
+from metastore_assets.values.physical import one_chunk
 
 _FEW_KEYS = 8
 """Number of keys up to which bisection is used. More keys need `pyarrow.compute`, whose import takes 30 ms of CPU."""
@@ -50,16 +51,20 @@ class KeySet:
 
     def filter(self, rows: pa.Table) -> pa.Table:
         """Return the rows with a selected key."""
-        keys = rows.column(0)
-        if len(self._keys) > _FEW_KEYS:
-            return rows.filter(pc.is_in(keys, value_set=pa.array(self._keys, keys.type)))
+        if not len(rows):
+            return rows
+        keys = one_chunk(rows.column(0))
+        # A lookup of many keys filters many small tables. Each one has few of the keys between its first and last key.
+        selected = self._keys[bisect_left(self._keys, keys[0].as_py()) : bisect_right(self._keys, keys[-1].as_py())]
+        if len(selected) > _FEW_KEYS:
+            return rows.filter(pc.is_in(keys, value_set=pa.array(selected, keys.type)))
         positions = range(len(keys))
-        parts = [rows.slice(0, 0)]
-        for key in self._keys:
+        parts = []
+        for key in selected:
             at = bisect_left(positions, key, key=lambda at: keys[at].as_py())
-            if at < len(keys) and keys[at].as_py() == key:
+            if keys[at].as_py() == key:
                 parts.append(rows.slice(at, 1))
-        return pa.concat_tables(parts)
+        return pa.concat_tables(parts) if parts else rows.slice(0, 0)
 
 
 class SegmentKeyRange:
@@ -122,18 +127,23 @@ class KeyPrefixes:
 
     def filter(self, rows: pa.Table) -> pa.Table:
         """Return the rows whose key begins with one of the prefixes."""
-        keys = rows.column(0)
+        if not len(rows):
+            return rows
+        keys = one_chunk(rows.column(0))
+        low = keys[0].as_py()
+        first, last = bisect_right(self._prefixes, low), bisect_right(self._prefixes, keys[-1].as_py())
+        if first and low.startswith(self._prefixes[first - 1]):
+            first -= 1
         positions = range(len(keys))
         parts = []
-        for prefix in self._prefixes:
+        for prefix in self._prefixes[first:last]:
             start = bisect_left(positions, prefix, key=lambda at: keys[at].as_py())
             stop = start + bisect_left(positions[start:], True, key=partial(_is_after_prefix, keys, prefix))
-            if start < stop:
-                parts.append(rows.slice(start, stop - start))
+            parts.append(rows.slice(start, stop - start))
         return pa.concat_tables(parts) if parts else rows.slice(0, 0)
 
 
-def _is_after_prefix(keys: pa.ChunkedArray, prefix: Any, at: int) -> bool:
+def _is_after_prefix(keys: pa.Array, prefix: Any, at: int) -> bool:
     """Return whether the key at the position `at` comes after all keys that begin with `prefix`.
 
     The function only tests whether the key begins with the prefix. So it must not be called for a key that is less than

@@ -145,16 +145,25 @@ class ObjectStore:
         """Delete unfinished files of killed writers, if older than `before`. Return the number of deleted files."""
         return self._backend.remove_unfinished(before)
 
-    def open_parquet(self, path: str, metadata: pq.FileMetaData | None = None, footer_bytes: int = 0) -> ParquetObject:
+    def open_parquet(
+        self,
+        path: str,
+        metadata: pq.FileMetaData | None = None,
+        footer_bytes: int = 0,
+        *,
+        use_cached_tail: bool = False,
+    ) -> ParquetObject:
         """Open a Parquet object for reads of single row groups and columns.
 
         Args:
             path: Path of the object.
             metadata: The footer, if it was read before; None to read it.
             footer_bytes: Number of bytes after the row groups; 0 if unknown. If known, one request reads the footer.
+            use_cached_tail: Whether the object is immutable and was opened before, so that its last bytes may be
+                cached. Always true if `metadata` is given.
         """
         source = self._backend.open_input(
-            _validate_path(path), use_cached_tail=metadata is not None, tail_bytes=footer_bytes
+            _validate_path(path), use_cached_tail=use_cached_tail or metadata is not None, tail_bytes=footer_bytes
         )
         return open_parquet(source, self.uri(path), metadata)
 

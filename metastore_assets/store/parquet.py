@@ -143,7 +143,7 @@ class ParquetObject:
         self._reader = pq.ParquetReader()
         self._reader.open(
             source.file,
-            metadata=metadata,
+            metadata=_parse_footer(source.tail) if metadata is None else metadata,
             pre_buffer=False,
             page_checksum_verification=True,
             arrow_extensions_enabled=True,
@@ -242,15 +242,25 @@ class SharedParquet:
     """A Parquet object that many threads can read.
 
     Arrow's files are not thread-safe, so each thread acquires an open file of its own. All of these files use one
-    footer, which is read only once.
+    footer, which is read only once, unless it is released.
     """
 
     def __init__(self, store: ObjectStore, path: str, footer_bytes: int = 0) -> None:
         self._store = store
         self._path = path
-        first = store.open_parquet(path, footer_bytes=footer_bytes) if footer_bytes else store.open_parquet(path)
-        self.metadata: pq.FileMetaData = first.metadata
-        self._idle = [first]  # a list's `pop` and `append` are atomic
+        self._footer_bytes = footer_bytes
+        self._metadata: pq.FileMetaData | None = None
+        self._idle: list[ParquetObject] = []  # a list's `pop` and `append` are atomic
+        self._idle.append(self._open(is_first=True))
+
+    @property
+    def metadata(self) -> pq.FileMetaData:
+        """The footer. It is read again if it was released."""
+        metadata = self._metadata
+        if metadata is None:
+            with self.acquire() as file:
+                metadata = file.metadata
+        return metadata
 
     @contextmanager
     def acquire(self) -> Iterator[ParquetObject]:
@@ -258,7 +268,7 @@ class SharedParquet:
         try:
             file = self._idle.pop()
         except IndexError:
-            file = self._store.open_parquet(self._path, self.metadata)
+            file = self._open()
         try:
             yield file
         finally:
@@ -267,10 +277,36 @@ class SharedParquet:
             else:
                 file.close()
 
+    def _open(self, *, is_first: bool = False) -> ParquetObject:
+        metadata = self._metadata  # Another thread may release it.
+        if metadata is not None:
+            return self._store.open_parquet(self._path, metadata)
+        file = self._store.open_parquet(self._path, footer_bytes=self._footer_bytes, use_cached_tail=not is_first)
+        self._metadata = file.metadata
+        return file
+
+    def release(self) -> None:
+        """Close the idle files and forget the footer, which takes half a megabyte if it has 500 column chunks."""
+        self._metadata = None
+        self.close()
+
     def close(self) -> None:
         """Close the idle files."""
         while self._idle:
             self._idle.pop().close()
+
+
+def _parse_footer(tail: bytes) -> pq.FileMetaData | None:
+    """Return the footer of a Parquet object from its last bytes; None if they do not contain all of it.
+
+    Arrow would read the last 64 kilobytes of the object, also if the footer is smaller and already in memory.
+    """
+    length = int.from_bytes(tail[-8:-4], "little") + 8
+    if length > len(tail):
+        return None
+    reader = pq.ParquetReader()
+    reader.open(pa.BufferReader(tail[-length:]), thrift_string_size_limit=_METADATA_ENTRY_BYTES)
+    return reader.metadata
 
 
 @contextmanager

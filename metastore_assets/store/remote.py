@@ -24,12 +24,17 @@ from metastore_assets.store.backend import Input, ObjectInfo, Output
 from metastore_assets.store.prefetch import FetchedRanges
 
 _TAIL = 1 << 16
+"""Number of last bytes that are read of an object with a footer of unknown size, or with a small one. Arrow reads as
+many, and a small object completely."""
+_EXACT_TAIL = 1 << 14
+"""Minimum size of a footer of which exactly its bytes are read. The object is so large that a longer read would hardly
+contain the row groups that are read next."""
 _WRITE_BYTES = 1 << 20
 """Number of bytes that are passed to an object store's client at once. Each call takes about 40 microseconds."""
 _LISTED_AT_ONCE = 1000
 """Number of objects in one response of a listing, in most object stores."""
-_MAX_CACHED_TAILS = 64
-"""Maximum number of objects whose last bytes are cached: usually four megabytes in all."""
+_MAX_CACHED_TAILS = 128
+"""Maximum number of objects whose last bytes are cached: eight megabytes in all, rarely more."""
 _INSTANCE_METADATA = ("/latest/api/token", "/latest/meta-data/", "/computeMetadata/", "/metadata/identity/")
 """Parts of the URLs at which a client on a cloud machine asks for credentials."""
 
@@ -110,7 +115,7 @@ class RemoteObjects:
 
     def open_input(self, path: str, *, use_cached_tail: bool = False, tail_bytes: int = 0) -> Input:
         opened = _RangedInput(self, path, self.cached_tail(path) if use_cached_tail else None, tail_bytes)
-        return Input(pa.PythonFile(opened, mode="r"), opened.fetched.fetch)
+        return Input(pa.PythonFile(opened, mode="r"), opened.fetched.fetch, opened.tail)
 
     @contextmanager
     def create_output(self, path: str) -> Iterator[Output]:
@@ -126,8 +131,11 @@ class RemoteObjects:
         return 0
 
     def read_tail(self, path: str, tail_bytes: int = 0) -> tuple[int, bytes]:
-        """Return (size of an object, its last bytes). These are at least `tail_bytes` bytes, or the complete object."""
-        length = max(_TAIL, tail_bytes)
+        """Return (size of an object, its last bytes). These are at least `tail_bytes` bytes, or the complete object.
+
+        If `tail_bytes` is large, they are exactly as many.
+        """
+        length = tail_bytes if tail_bytes >= _EXACT_TAIL else _TAIL
         with self._store_errors("read", path):
             try:
                 result = obstore.get(self._store, path, options={"range": {"suffix": length}})
@@ -210,6 +218,7 @@ class _RangedInput(RangedFile):
         if cached_tail is None:
             record_read(objects.uri(path), len(tail))
             objects.cache_tail(path, size, tail)
+        self.tail = tail
         # Without a method of this object: a reference cycle would keep the fetched ranges in memory for long.
         self._read = _ObjectBytes(objects, path, size, tail).read
         self.fetched = FetchedRanges(self._read)

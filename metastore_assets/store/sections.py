@@ -325,8 +325,10 @@ class SectionReader:
         self._uri = store.uri(path)
         self._file = SharedParquet(store, path, footer_bytes)
         metadata = self._file.metadata
-        groups = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
-        self._group_starts = list(accumulate(groups, initial=0))
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        self._group_starts = list(accumulate((group.num_rows for group in groups), initial=0))
+        self._group_bytes = [group.total_byte_size for group in groups]
+        """Decompressed size of each row group in bytes."""
         self._sections = _sections(metadata.metadata or {}, metadata.num_rows, self._uri)
         self._cache = cache or RowGroupCache(_MAX_CACHED_BYTES, 1)
 
@@ -344,8 +346,7 @@ class SectionReader:
     @property
     def byte_count(self) -> int:
         """Decompressed size of all rows in bytes."""
-        metadata = self._file.metadata
-        return sum(metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups))
+        return sum(self._group_bytes)
 
     def read_section(self, name: str, limit: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows of a section. Raises KeyError if there is no such section.
@@ -382,7 +383,7 @@ class SectionReader:
             batch: list[int] = []
             size = 0
             while groups and (not batch or size < _STREAMED_BYTES):
-                size += self._file.metadata.row_group(groups[0]).total_byte_size
+                size += self._group_bytes[groups[0]]
                 batch.append(groups.pop(0))
             with self._file.acquire() as file, parquet_errors(self._uri):
                 table = file.read_row_groups(batch, columns)
@@ -452,37 +453,41 @@ class SectionReader:
         groups = [
             group for group, bounds in enumerate(self._key_bounds) if bounds is None or selection.overlaps(*bounds)
         ]
-        with self._file.acquire() as file, parquet_errors(self._uri):
-            groups = self._without_large_misses(file, groups, selection)
-            tables = self._read_groups(file, groups)
-            empty = tables[0].slice(0, 0) if tables else file.read_row_groups([])
-        rows: dict[str, pa.Table] = {}
-        for name, section in sections.items():
-            parts = [empty]
+        parts: dict[str, list[pa.Table]] = {name: [] for name in names}
+        with parquet_errors(self._uri):
+            groups = [group for group in groups if self._may_have_key(group, selection, sections)]
+            tables = self._read_groups(groups)
             for group, table in zip(groups, tables, strict=True):
-                start, stop = self._group_starts[group : group + 2]
-                begin, end = max(start, section.first_row), min(stop, section.first_row + section.row_count)
-                if begin < end:
-                    parts.append(table.slice(begin - start, end - begin))
-            rows[name] = selection.filter(pa.concat_tables(parts))
-        return rows
+                for name, first, count in self._section_parts(group, sections):
+                    parts[name].append(selection.filter(table.slice(first, count)))
+            empty = tables[0].slice(0, 0) if tables else self._empty
+        return {name: pa.concat_tables(tables or [empty]) for name, tables in parts.items()}
 
-    def _without_large_misses(self, file: ParquetObject, groups: Sequence[int], selection: KeySelection) -> list[int]:
-        """Return those of `groups` (numbers of row groups) that may have a selected key.
+    @lock_free_cached_property
+    def _empty(self) -> pa.Table:
+        with self._file.acquire() as file:
+            return file.read_row_groups([])
 
-        Large row groups without a selected key are left out. Their keys are read to find this out.
-        Small row groups are returned unread. If `selection` is not a KeySet, all groups are returned unread.
+    def _section_parts(self, group: int, sections: Mapping[str, Section]) -> Iterator[tuple[str, int, int]]:
+        """Yield (name, first row, row count) for each section with rows in a row group. Its first row has number 0."""
+        start, stop = self._group_starts[group : group + 2]
+        for name, section in sections.items():
+            first, end = max(start, section.first_row), min(stop, section.first_row + section.row_count)
+            if first < end:
+                yield name, first - start, end - first
+
+    def _may_have_key(self, group: int, selection: KeySelection, sections: Mapping[str, Section]) -> bool:
+        """Return whether a row group may have a selected key in one of the sections.
+
+        If the row group is large and `selection` is a KeySet, its keys are read to find this out.
         """
-        metadata = self._file.metadata
-        if not groups or not isinstance(selection, KeySet):
-            return list(groups)
-        key = metadata.row_group(groups[0]).column(0).path_in_schema
-        return [
-            group
-            for group in groups
-            if metadata.row_group(group).total_byte_size < _LARGE_GROUP_BYTES
-            or len(selection.filter(file.read_row_group(group, [key])))
-        ]
+        if self._group_bytes[group] < _LARGE_GROUP_BYTES or not isinstance(selection, KeySet):
+            return True
+        with self._file.acquire() as file:
+            keys = file.read_row_group(group, [file.metadata.row_group(group).column(0).path_in_schema])
+        # The keys are sorted within a section, not within a row group that several sections share.
+        parts = self._section_parts(group, sections)
+        return any(len(selection.filter(keys.slice(first, count))) for _, first, count in parts)
 
     @lock_free_cached_property
     def _key_bounds(self) -> list[tuple[Any, Any] | None]:
@@ -495,6 +500,11 @@ class SectionReader:
         """The least value of the first column, from the file's metadata; None if it is not recorded."""
         bounds = self._key_bounds
         return None if None in bounds else min((each[0] for each in bounds if each is not None), default=None)
+
+    def release(self) -> None:
+        """Forget the footer, except what is needed to find rows in cached row groups. A later read reads it again."""
+        _ = self._key_bounds
+        self._file.release()
 
     def close(self) -> None:
         """Close the file."""
@@ -514,15 +524,14 @@ class SectionReader:
             self._cache.put(key, table)
         return table
 
-    def _read_groups(self, file: ParquetObject, groups: Sequence[int]) -> list[pa.Table]:
+    def _read_groups(self, groups: Sequence[int]) -> list[pa.Table]:
         """Return the rows of each row group, from the cache or from one read."""
         cached = [self._cache.get((self._path, group, None)) for group in groups]
         missing = [group for group, table in zip(groups, cached, strict=True) if table is None]
         by_group: dict[int, pa.Table] = {}
-        if len(missing) == 1:
-            by_group[missing[0]] = self._read_group(file, missing[0], None)
-        elif missing:
-            read = file.read_row_groups(missing)
+        if missing:
+            with self._file.acquire() as file:
+                read = file.read_row_groups(missing)
             first = 0
             for group in missing:
                 count = self._group_starts[group + 1] - self._group_starts[group]

@@ -16,7 +16,7 @@ are too many deltas, the newest ones are merged. Large sets are rewritten in sma
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -47,6 +47,9 @@ ROWS = "rows"
 _READERS = 9
 _MAX_CACHED_BYTES = 32 << 20
 """Maximum size in memory of the row groups that the reader of a segment set caches."""
+_MAX_FOOTERS = 32
+"""Maximum number of files whose footers stay in memory after a lookup. A footer takes half a megabyte, and a lookup of
+keys in hundreds of partitions may open hundreds of files."""
 _PARALLEL_ROWS = 10_000
 """Minimum number of rows of segments that are read in parallel. Threads cost more than smaller local files."""
 
@@ -395,13 +398,27 @@ class SegmentReader:
 
     def find(self, selection: KeySelection) -> pa.Table:
         """Return the live rows with a selected key: first those of the oldest segment, last those of the newest."""
-        segments = list(map(self.segment, self._find_files(selection)))
-        matches = parallel_map(
-            lambda segment: segment.find(selection), segments, _READERS, is_parallel=self.objects.is_remote
-        )
-        masks = live_masks([one_chunk(rows.column(0)) for _, rows in matches], [removed for removed, _ in matches])
-        tables = [rows if live is None else rows.filter(live) for (_, rows), live in zip(matches, masks, strict=True)]
-        return pa.concat_tables(tables) if tables else self.kind.rows.empty_table()
+        numbers = self._find_files(selection)
+
+        def find(number: int) -> tuple[pa.Array, pa.Table]:
+            segment = self.segment(number)
+            matches = segment.find(selection)
+            if len(numbers) > _MAX_FOOTERS:
+                segment.sections.release()
+            return matches
+
+        matches = parallel_map(find, numbers, _READERS, is_parallel=self.objects.is_remote)
+        # Files of one segment have different keys. Comparing them would take quadratic time.
+        starts = [first_number for first_number, _, _ in self._bounds]
+        by_segment: dict[int, list[tuple[pa.Array, pa.Table]]] = {}
+        for number, file_matches in zip(numbers, matches, strict=True):
+            by_segment.setdefault(bisect_right(starts, number), []).append(file_matches)
+        tables = [pa.concat_tables([rows for _, rows in segment]) for segment in by_segment.values()]
+        removed = [pa.concat_arrays([keys for keys, _ in segment]) for segment in by_segment.values()]
+        masks = live_masks([one_chunk(rows.column(0)) for rows in tables], removed)
+        tables = [rows if live is None else rows.filter(live) for rows, live in zip(tables, masks, strict=True)]
+        # There may be thousands of chunks, with one row each.
+        return pa.concat_tables(tables).combine_chunks() if tables else self.kind.rows.empty_table()
 
     def _find_files(self, selection: KeySelection) -> list[int]:
         """Return the numbers of the files that may have a selected key, by the bounds of their keys."""

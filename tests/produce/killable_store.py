@@ -93,9 +93,9 @@ class KillableStore(ObjectStore):
         self._alive()
         return super().list(prefix)
 
-    def open_parquet(self, path: str, metadata: Any = None) -> Any:
+    def open_parquet(self, path: str, metadata: Any = None, footer_bytes: int = 0, **options: Any) -> Any:
         self._alive()
-        return super().open_parquet(path, metadata)
+        return super().open_parquet(path, metadata, footer_bytes, **options)
 
 
 def run_until_killed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.storage.io_counters import count_io
-from metastore_assets.store import local, sections, segment_levels
+from metastore_assets.store import local, sections, segment_levels, segments
 from metastore_assets.store.entries import (
     FRAGMENTS,
     METADATA_CACHE,
@@ -65,6 +66,7 @@ def histories(draw: st.DrawFn) -> list[dict[str, int]]:
 @pytest.fixture
 def write_small_sets_like_large_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     write_small_segments(monkeypatch)
+    monkeypatch.setattr(segments, "_MAX_FOOTERS", 2)
 
 
 def node(key: str, value: int) -> NodeEntry:
@@ -352,6 +354,28 @@ def test_reads_of_several_segments_count_for_the_caller(s3_store: ObjectStore, t
     with count_io() as counter:
         assert len(stored.find_all(["0300", "0301"])) == 2
     assert counter.counts().read.bytes == sum(travelled) > 0
+
+
+@pytest.mark.usefixtures("write_small_sets_like_large_ones")
+@pytest.mark.parametrize("limit", [10, 1000])
+def test_a_lookup_in_many_files_retains_no_footers(
+    local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """The footers of a few hundred files take a hundred megabytes. Later lookups read them again."""
+    nodes = [node(f"a{at:03}", 1) for at in range(100)]
+    stored = write(local_store, NODES, nodes)
+    assert 20 < len(stored.files.files) < 1000
+    monkeypatch.setattr(segments, "_MAX_FOOTERS", limit)
+
+    def count_footers() -> int:
+        gc.collect()
+        return sum(type(each).__name__ == "FileMetaData" for each in gc.get_objects())
+
+    before = count_footers()
+    assert list(stored.find_all([f"a{at:03}" for at in range(0, 100, 2)]).values()) == nodes[::2]
+    assert count_footers() == before + (0 if limit == 10 else len(stored.files.files))
+    assert list(stored.find_all([f"a{at:03}" for at in range(100)]).values()) == nodes
+    assert stored.find_prefixes(["a"]) == nodes
 
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError, StoreError
+from metastore_assets.store.keys import KeySet
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.sections import SECTIONS, RowGroupCache, SectionReader, SectionWriter
+from metastore_assets.store.sections import SECTIONS, RowGroupCache, SectionOptions, SectionReader, SectionWriter
 
 SCHEMA = pa.schema([("name", pa.string()), ("value", pa.struct([("int64", pa.int64())])), ("row", pa.int64())])
 SIZES = st.sampled_from([0, 1, 3, 100, 4095, 4096, 4097, 9000, 40_000, 131_071, 131_072, 131_073, 300_000])
@@ -152,6 +153,34 @@ def test_reading_a_section_reads_only_its_row_groups(s3_store: ObjectStore, trav
             assert reader.read_section(name).column("name").to_pylist() == [name] * size
             assert sum(travelled) < 60_000
             assert len(travelled) <= 2
+
+
+@pytest.mark.s3
+def test_exactly_a_large_footer_is_read(s3_store: ObjectStore, travelled: list[int]) -> None:
+    """If the footer's size is known, no row group is read with it, and Arrow requests nothing else."""
+    schema = pa.schema([(f"c{at}", pa.string()) for at in range(20)])
+    with SectionWriter(s3_store, "file", schema, SectionOptions(None, ["c0"], 100, 100)) as writer:
+        for start in range(0, 2000, 100):
+            column = [f"{at:06}" for at in range(start, start + 100)]
+            writer.write_section("rows", pa.table([column] * 20, schema))
+    assert 1 << 14 < writer.footer_bytes < 1 << 16
+    with SectionReader(s3_store, "file", writer.footer_bytes) as reader:
+        assert travelled == [writer.footer_bytes]
+        rows = reader.find_rows(KeySet(["000150"]), ["rows"])["rows"]
+        assert rows.to_pylist() == [dict.fromkeys(schema.names, "000150")]
+        assert len(travelled) == 2
+
+
+def test_a_key_is_found_in_a_large_row_group_that_sections_share(local_store: ObjectStore) -> None:
+    """The keys of such a row group are sorted within each section only."""
+    schema = pa.schema([("key", pa.string()), ("value", pa.string())])
+    with SectionWriter(local_store, "file", schema) as writer:
+        writer.write_section("rows", pa.table([["b", "c"], ["", "x" * (5 << 20)]], schema))
+        writer.write_section("tombstones", pa.table([["a"], [""]], schema))
+    with SectionReader(local_store, "file") as reader:
+        matches = {key: reader.find_rows(KeySet([key]), ["rows", "tombstones"]) for key in "abcd"}
+    counts = {key: (len(sections["rows"]), len(sections["tombstones"])) for key, sections in matches.items()}
+    assert counts == {"a": (0, 1), "b": (1, 0), "c": (1, 0), "d": (0, 0)}
 
 
 @pytest.mark.parametrize("limit", [0, 1, None])
