@@ -290,9 +290,11 @@ class VersionBuilder:
 
     def _partition_group(self, partition: PartitionPlan) -> MergeGroup:
         """Return the merge that a partition needs: its children before and now, and its published result."""
-        before = [self._child(entry) for entry in partition.before]
-        now = [self._child(self._fragments_by_id[id_]) for id_ in partition.fragments]
-        children, published = GroupChildren.between(before, now), partition.published
+        entries = {entry.id: entry for entry in partition.before}
+        before = {id_: self._child(entry) for id_, entry in entries.items()}
+        fragments = [self._fragments_by_id[id_] for id_ in partition.fragments]
+        now = [before[each.id] if entries.get(each.id) is each else self._child(each) for each in fragments]
+        children, published = GroupChildren.between(before.values(), now), partition.published
         previous = None if published is None else self._previous_result(published, children)
         has_value_counts = self._target.partition_count > 1
         return MergeGroup(partition.key, "partitions", children, previous, has_value_counts=has_value_counts)
@@ -385,13 +387,14 @@ def _changed_fragments(
         fragments: The entries of all fragments of the target's partitions, by fragment id.
     """
     before = {entry.key: entry for entry in target.fragments_before}
-    now = [fragments[id_] for partition in target.partitions for id_ in partition.fragments]
-    put = {entry.key: entry for entry in now if before.get(entry.key) != entry}
-    keys = {entry.key for entry in now}
-    if len(keys) < len(now):
-        key = next(key for key, count in Counter(entry.key for entry in now).items() if count > 1)
+    entries = [fragments[id_] for partition in target.partitions for id_ in partition.fragments]
+    now = {entry.key: entry for entry in entries}
+    if len(now) < len(entries):
+        key = next(key for key, count in Counter(entry.key for entry in entries).items() if count > 1)
         raise repeated_fragment_error(table, key)
-    dropped = {key: entry for key, entry in before.items() if key in put or key not in keys}
+    # Most entries are unchanged, and the same object. The comparison of two objects takes longer.
+    put = {key: entry for key, entry in now.items() if before.get(key) is not entry and before.get(key) != entry}
+    dropped = {key: entry for key, entry in before.items() if key in put or key not in now}
     return EntryChanges(FRAGMENTS, _stored(target.base, FRAGMENTS), put, dropped)
 
 

@@ -88,7 +88,11 @@ class GroupChildren:
         """Return how the children of a group change from the published version (`before`) to the next (`after`)."""
         stored = {child.key: child for child in before}
         children = {child.key: child for child in after}
-        changed = {key: child for key, child in children.items() if stored.get(key) != child}
+        changed = {
+            key: child
+            for key, child in children.items()
+            if stored.get(key) is not child and stored.get(key) != child  # Most children are the same object.
+        }
         return cls(changed, frozenset(stored.keys() - children.keys()), len(children), LoadedChildren(stored))
 
     @property

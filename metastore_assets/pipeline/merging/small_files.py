@@ -78,9 +78,12 @@ def plan_bundles(changed: Collection[FragmentEntry], partitions: Iterable[Sequen
     for entries in partitions:
         files: dict[str, list[ProfileFiles]] = {}
         for entry in entries:
-            if entry.files.section and entry.files.is_states_only and entry.key not in new_keys:
-                files.setdefault(entry.files.states, []).append(entry.files)
-        small = [files[path] for path in sorted(files) if files[path][0].states_bytes < FULL_BYTES]
+            stored = entry.files
+            # The key is computed, so it is compared last.
+            is_small = stored.states_bytes < FULL_BYTES and stored.section and stored.is_states_only
+            if is_small and entry.key not in new_keys:
+                files.setdefault(stored.states, []).append(stored)
+        small = [files[path] for path in sorted(files)]
         for least in (1, MIN_FILES):
             bundle: list[ProfileFiles] = []
             count = size = 0

@@ -324,4 +324,4 @@ def _shifts(bits: int) -> list[tuple[int, int]]:
 
 def _format_digits(position: int, bits: int) -> str:
     """Return a child's position (a 64-bit number) as text: one character per `bits` bits, the highest bits first."""
-    return "".join(_DIGITS[position >> shift & mask] for shift, mask in _shifts(bits))
+    return "".join([_DIGITS[position >> shift & mask] for shift, mask in _shifts(bits)])
