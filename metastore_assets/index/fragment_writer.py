@@ -95,6 +95,8 @@ def update_index(
     batches: Iterable[IndexRows],
     changes: KeyChanges,
     replaced: Collection[str] | None = None,
+    *,
+    in_turn: bool = True,
 ) -> SegmentFiles:
     """Write the fragment index of the next version; return its files. No existing file is changed.
 
@@ -108,6 +110,7 @@ def update_index(
             to temporary files.
         changes: The keys (see `store.version.fragment_key`) of added, replaced and removed fragments.
         replaced: The keys in `changes.added` that are also in `base`; None if this is unknown.
+        in_turn: Whether a commit of many keys merges stored segments.
 
     Raises:
         CorruptionError: A file of `base` is corrupt.
@@ -128,7 +131,7 @@ def update_index(
         segment = open_segment(store, base.files[:1], open_directories(store, base).get(base.files[0].path))
         columns = len(field_ids_of(segment.flat_schema.names))
     file_rows = min(_FILE_ROWS, max(_MIN_FILE_ROWS, _FILE_CELLS // max(1, columns)))
-    update = SegmentUpdate(store, replace(_KIND, file_rows=file_rows), base, changes)
+    update = SegmentUpdate(store, replace(_KIND, file_rows=file_rows), base, changes, in_turn)
     written: dict[str, SegmentDirectory] = {}
     files = update.write(
         parts if first is None else chain([first], parts),

@@ -42,7 +42,13 @@ _READS_PER_MERGE = 10
 
 
 def update_fragment_index(
-    engine: Engine, store: ObjectStore, columns: int, base: SegmentFiles | None, fragments: EntryChanges[FragmentEntry]
+    engine: Engine,
+    store: ObjectStore,
+    columns: int,
+    base: SegmentFiles | None,
+    fragments: EntryChanges[FragmentEntry],
+    *,
+    in_turn: bool = True,
 ) -> SegmentFiles:
     """Write the changes between the published and the next fragment index. Return the files of the next index.
 
@@ -52,6 +58,7 @@ def update_fragment_index(
         columns: Number of columns of the table, to estimate the work.
         base: The published index; None if there is none.
         fragments: The fragments of the next version, as changes of the published ones.
+        in_turn: Whether a commit of many keys merges stored segments.
 
     Raises:
         CorruptionError: A stored profile, or the published index, is damaged.
@@ -61,7 +68,7 @@ def update_fragment_index(
     changes = replace(KeyChanges.between(before_rows, after_rows), row_count=len(fragments))
     added = [entry for entry in after if entry.key in changes.added]
     replaced = before_rows.keys() & changes.added
-    return update_index(store, base, [read_rows(engine, store, columns, added)], changes, replaced)
+    return update_index(store, base, [read_rows(engine, store, columns, added)], changes, replaced, in_turn=in_turn)
 
 
 def read_rows(engine: Engine, store: ObjectStore, columns: int, fragments: Sequence[FragmentEntry]) -> IndexRows:

@@ -69,6 +69,7 @@ from metastore_assets.store.version import (
     node_key,
     repeated_fragment_error,
 )
+from metastore_assets.store.versions import INDEX, PARTITION_INDEX, VALUE_FILTERS, set_in_turn
 
 
 @dataclass(frozen=True)
@@ -208,12 +209,25 @@ class VersionBuilder:
             self._context.engine, self._context.objects, self._target.spec, self._target.base,
         )  # fmt: skip
         columns, fragments = len(spec.leaves), self._fragments
-        self._index = update_fragment_index(engine, store, columns, base.index if base else None, fragments)
+        turn = set_in_turn(base)
+        self._index = update_fragment_index(
+            engine, store, columns, base.index if base else None, fragments, in_turn=turn == INDEX
+        )
         self._partition_index = update_partition_index(
-            engine, store, columns, base.partition_index if base else None, self._partitions
+            engine,
+            store,
+            columns,
+            base.partition_index if base else None,
+            self._partitions,
+            in_turn=turn == PARTITION_INDEX,
         )
         self._value_filters = update_table_value_filters(
-            engine, store, filtered_columns(spec), base.value_filters if base else None, fragments
+            engine,
+            store,
+            filtered_columns(spec),
+            base.value_filters if base else None,
+            fragments,
+            in_turn=turn == VALUE_FILTERS,
         )
 
     def version(

@@ -36,6 +36,8 @@ def update_partition_index(
     columns: int,
     base: PartitionIndex | None,
     partitions: EntryChanges[PartitionEntry],
+    *,
+    in_turn: bool = True,
 ) -> PartitionIndex:
     """Return the partition index of the next version, updated by changed partitions.
 
@@ -48,6 +50,7 @@ def update_partition_index(
         columns: Number of columns of the table, to estimate the work.
         base: The published index; None if there is none.
         partitions: The partitions of the next version, as changes of the published ones.
+        in_turn: Whether a commit of many keys merges stored segments.
 
     Raises:
         CorruptionError: Stored statistics are damaged.
@@ -59,7 +62,7 @@ def update_partition_index(
     changes = replace(KeyChanges.between(before, after), row_count=len(partitions))
     changed = {key: partition for key, partition in after.items() if key in changes.added}
     read = partial(_read_batches, engine, store, max(1, columns))
-    return update_partitions(store, base, changed, changes, read)
+    return update_partitions(store, base, changed, changes, read, in_turn=in_turn)
 
 
 def _unindexed(entry: PartitionEntry) -> UnindexedPartition:

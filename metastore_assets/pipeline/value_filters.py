@@ -41,6 +41,8 @@ def update_table_value_filters(
     columns: tuple[str, ...],
     base: ValueFilterFiles | None,
     fragments: EntryChanges[FragmentEntry],
+    *,
+    in_turn: bool = True,
 ) -> ValueFilterFiles | None:
     """Write the changes between the published and the next value filters. Return the files of all next filters.
 
@@ -50,6 +52,7 @@ def update_table_value_filters(
         columns: Field ids of the columns with value filters.
         base: The published filters; None if there are none.
         fragments: The fragments of the next version, as changes of the published ones.
+        in_turn: Whether a commit of many keys merges stored segments.
 
     Returns:
         The files of the filters; None if `columns` is empty.
@@ -68,7 +71,8 @@ def update_table_value_filters(
     changes = replace(changes, row_count=len(fragments))
     added = [entry for entry in after if entry.key in changes.added]
     batches = read_filters(engine, store, columns, added)
-    return ValueFilterFiles(update_value_filters(store, base.files if base else None, changes, batches), columns)
+    stored = base.files if base else None
+    return ValueFilterFiles(update_value_filters(store, stored, changes, batches, in_turn=in_turn), columns)
 
 
 def read_filters(

@@ -111,6 +111,7 @@ class EntryKind(Generic[Entry]):
             max_deltas=_MAX_DELTAS,
             merge_below=_MERGE_BELOW,
             file_rows=-(-_FILE_ROWS // self.entry_size),
+            merge_budget=2 * _FILE_ROWS,
             row_group_rows=_ROW_GROUP_ROWS,
         )
 

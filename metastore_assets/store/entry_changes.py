@@ -235,14 +235,17 @@ def changed_entries(entries: EntryChanges[Entry], *, is_rebuilt: bool) -> tuple[
     return ((), entries) if is_rebuilt else (entries.dropped.values(), entries.put.values())
 
 
-def write_entries(objects: ObjectStore, changes: EntryChanges[Any], *, allow_step: bool = True) -> SegmentFiles:
+def write_entries(
+    objects: ObjectStore, changes: EntryChanges[Any], *, allow_step: bool = True, in_turn: bool = True
+) -> SegmentFiles:
     """Write the changed entries of a new version as one more segment, and do a bounded part of the due merges.
 
     Args:
         objects: The table's folder.
         changes: The entries of the new version.
         allow_step: Whether a commit of few entries may do a step, which merges one range of keys of a segment into the
-            next older segment. A commit of many entries does steps in any case.
+            next older segment.
+        in_turn: Whether a commit of many entries merges segments of this kind.
 
     Returns:
         The files with all entries of the new version.
@@ -286,7 +289,8 @@ def write_entries(objects: ObjectStore, changes: EntryChanges[Any], *, allow_ste
         return files
 
     size = len(changes), len(changes.put) + len(removed)
-    files = SegmentFiles(len(changes), update_levels(kind.segments, before, size, write, allow_step=allow_step))
+    levels = update_levels(kind.segments, before, size, write, allow_step=allow_step, in_turn=in_turn)
+    files = SegmentFiles(len(changes), levels)
     if superseded := written - {*files.paths()}:
         objects.delete(sorted(superseded))
     return files

@@ -8,13 +8,17 @@ newer segments are dropped.
 Between two steps, the first file of a newer segment may still contain rows and tombstones that a step has merged into
 the older one. Readers must ignore them: the older segment has the newest row of each of these keys, which may be from
 another segment. The `first` key of the newer segments shows where the next step begins.
+
+A version has several segment sets: entries of several kinds, and indexes. A commit that changes many keys merges
+segments of one set only, the set in turn (see `store.versions.set_in_turn`), and only as many as fit into a budget of
+keys. To the other sets, it only adds a segment. So no commit writes much more than its own changes.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -33,21 +37,31 @@ from metastore_assets.store.segments import (
 )
 
 _GROWTH = 4
+"""A commit of few keys absorbs a segment when the next older one has at most this many times as many keys."""
+_BASE_GROWTH = 1
 """The base absorbs all newer segments when it has at most this many times as many keys as they have together."""
 _DELTA_GROWTH = 1.5
 """Another segment absorbs all newer ones when it has at most this many times as many keys as they have together."""
 _MAX_WAITING = 4
 """Maximum number of segments that wait until the steps of others end, if commits change many keys. If it were smaller,
 more keys would be rewritten. If it were larger, lookups would open more files."""
+_MAX_WAITING_BEGUN = 10
+"""The same number while older segments are being absorbed. It is larger, so that steps that have begun come to an end.
+"""
 _MIN_ABSORBED = 1 / 8
 """Minimum number of keys of absorbed segments, as a fraction of the keys of a file."""
 _WORK_PER_KEY = 6
-"""Number of keys that a commit rewrites per changed key, before it leaves further steps to later commits. Commits of
-2,000 random keys of a million need about 6."""
-_MAX_WORK_PER_KEY = 12
-"""The same number for a set with too many segments."""
+"""Minimum budget of a commit in keys, per changed key. Commits of 2,000 random keys of a million need about 6."""
+_BUDGET_FILES = 2
+"""Budget of a commit of many keys: how many keys it rewrites, in files with the maximum number of keys. The kind of a
+set may have another budget."""
+_BEGIN_SHARE = 0.5
+"""A commit begins another step if it has rewritten at most this share of its budget, also if the step may exceed the
+budget. Otherwise, large steps would never be done."""
+_MAX_SEGMENTS = 32
+"""A commit to a set with more segments has twice the budget."""
 _MIN_CHANGED = 1 / 100
-"""Minimum number of changed keys of a commit that may always do a step, as a fraction of the keys of a file."""
+"""Minimum number of changed keys of a commit of many keys, as a fraction of the keys of a file."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +134,13 @@ closed."""
 
 
 def update_levels(
-    kind: SegmentKind, before: SegmentFiles, size: tuple[int, int], write: WriteMerged, *, allow_step: bool
+    kind: SegmentKind,
+    before: SegmentFiles,
+    size: tuple[int, int],
+    write: WriteMerged,
+    *,
+    allow_step: bool,
+    in_turn: bool,
 ) -> tuple[SegmentFile, ...]:
     """Write the changes of a commit to a segment set. Return the files of the new set, the oldest segment first.
 
@@ -131,8 +151,9 @@ def update_levels(
         write: Merges parts of segments, with or without the changes of the commit, and writes the merged rows as files.
             It is called several times. A later call may replace a file that an earlier call wrote: the result then
             lacks this file, and the caller may delete it.
-        allow_step: Whether a commit that changes few keys does a step, if one is due. A larger commit does steps in any
-            case. A step merges one range of keys of newer segments into an older segment.
+        allow_step: Whether a commit of few keys does a step, if one is due. A step merges one range of keys of newer
+            segments into an older segment.
+        in_turn: Whether a commit of many keys merges segments of this set.
     """
     row_count, changed = size
     segments = before.segments
@@ -141,7 +162,8 @@ def update_levels(
         retained = retained_files(kind, before, row_count, changed)
         merged = SegmentFiles(0, before.files[len(retained) :]).segments
         return (*retained, *write([SegmentPart(files) for files in merged], True, bool(retained), limit))
-    count = _retained_segments(kind, segments, changed)
+    max_newest, budget = _limit_work(kind, len(segments), changed, allow_step=allow_step, in_turn=in_turn)
+    count = _retained_segments(kind, segments, changed, max_newest)
     rewritten = sum(map(key_count, segments[count:]))
     newest = shorten_bounds(write([SegmentPart(files) for files in segments[count:]], True, bool(count), limit))
     segments = [*segments[:count], *([tuple(newest)] if newest else [])]
@@ -154,19 +176,19 @@ def update_levels(
         rewritten += key_count(files)
         return files
 
-    work = min(changed * _WORK_PER_KEY, max(limit, 2 * changed))
-    if len(segments) > 2 * _MAX_WAITING:
-        work = changed * _MAX_WORK_PER_KEY
-    is_small = work <= limit // 4
-    allow_step |= changed >= limit * _MIN_CHANGED
-    while allow_step or rewritten + limit // 2 < work:
-        allow_step = False
-        # A file that was just written may begin or end with a key that is too long to be recorded.
-        at = _next_absorbed(kind, segments, is_small=is_small) if _have_bounds(segments) else None
+    is_last = False
+    # A file that was just written may begin or end with a key that is too long to be recorded.
+    while not is_last and (budget is None or rewritten < budget) and _have_bounds(segments):
+        at = _next_absorbed(kind, segments, None if budget is None else budget - rewritten)
         if at is None:
             break
         group = slice(at.start - 1, at.stop)
+        if budget is not None and rewritten > budget * _BEGIN_SHARE:
+            step = _StepRange.of_step(kind, segments[group.start], segments[group.start + 1 : group.stop])
+            if rewritten + step.key_count > budget:
+                break
         segments[group] = _absorb(kind, segments[group], write_step, is_base=at.start == 1)
+        is_last = budget is None
     files: list[SegmentFile] = []
     for first, *others in segments:
         files.append(first._replace(continues=False))
@@ -174,12 +196,42 @@ def update_levels(
     return tuple(files)
 
 
+def _limit_work(
+    kind: SegmentKind, segment_count: int, changed: int, *, allow_step: bool, in_turn: bool
+) -> tuple[int, int | None]:
+    """Return how much a commit merges: (maximum number of keys of a merge of the newest segments, budget).
+
+    The budget is the number of keys that the commit rewrites in all, about. It is None if the commit does one step of
+    any size, and 0 if it does none.
+
+    Args:
+        kind: The merge policy.
+        segment_count: Number of segments before the commit.
+        changed: Number of keys that the commit changes.
+        allow_step: Whether a commit of few keys does a step.
+        in_turn: Whether a commit of many keys merges segments of this set.
+    """
+    limit = kind.file_rows
+    if changed < limit * _MIN_CHANGED:
+        return limit // 2, None if allow_step else 0
+    if not in_turn:
+        return 0, 0
+    if changed * _WORK_PER_KEY <= limit // 4:
+        return limit // 2, None
+    budget = max(kind.merge_budget or limit * _BUDGET_FILES, changed * _WORK_PER_KEY)
+    if segment_count > _MAX_SEGMENTS:
+        budget *= 2
+    return round(budget * _BEGIN_SHARE), budget
+
+
 def _have_bounds(segments: Sequence[Sequence[SegmentFile]]) -> bool:
     """Return whether the first and the last key of every file are known."""
     return not any(None in [bound for file in segment for bound in (file.first, file.last)] for segment in segments)
 
 
-def _retained_segments(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]], changed: int) -> int:
+def _retained_segments(
+    kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]], changed: int, max_newest: int
+) -> int:
     """Return how many of the oldest segments a commit leaves as they are.
 
     It merges all newer segments with its own changes.
@@ -188,6 +240,7 @@ def _retained_segments(kind: SegmentKind, segments: Sequence[Sequence[SegmentFil
         kind: The merge policy.
         segments: The files of each segment, the oldest segment first.
         changed: Number of keys that the commit changes.
+        max_newest: Maximum number of keys of a merge, unless all merged segments are small.
     """
     count, merged = len(segments), changed
     # Small segments are always merged.
@@ -196,7 +249,7 @@ def _retained_segments(kind: SegmentKind, segments: Sequence[Sequence[SegmentFil
         merged += key_count(segments[count])
     # If there are too many segments, one more is merged, and then those that are no larger than the merged ones.
     is_full = count > kind.max_deltas
-    while count > 1 and is_full and merged + key_count(segments[count - 1]) <= kind.file_rows // 2:
+    while count > 1 and is_full and merged + key_count(segments[count - 1]) <= max_newest:
         count -= 1
         merged += key_count(segments[count])
         is_full = count > 1 and key_count(segments[count - 1]) <= merged
@@ -204,7 +257,7 @@ def _retained_segments(kind: SegmentKind, segments: Sequence[Sequence[SegmentFil
     return 0 if count == 1 and key_count(segments[0]) <= changed else count
 
 
-def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]], *, is_small: bool) -> range | None:
+def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]], budget: int | None) -> range | None:
     """Return the positions of the segments from which the next step takes keys; None if no step is due.
 
     The step merges one range of keys of these segments into the segment before them, which is older. A group of
@@ -214,8 +267,8 @@ def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]],
     Args:
         kind: The merge policy.
         segments: The files of each segment, the oldest segment first.
-        is_small: Whether the commit changes few keys. Then segments are absorbed early, so that the many small commits
-            to come read few of them.
+        budget: Number of keys that the commit may still rewrite. None for a commit of few keys: then segments are
+            absorbed early, so that the many small commits to come read few of them.
     """
     begun = [number for number in range(1, len(segments)) if segments[number][0].absorbed]
     # Segments that do not take part in the steps of earlier commits.
@@ -223,15 +276,20 @@ def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]],
     sizes = list(map(key_count, segments))
     newer_sizes = [sum(sizes[number + 1 :]) for number in range(len(segments))]
     minimum = kind.file_rows * _MIN_ABSORBED
-    if is_small:
+    if budget is None:
         for number in reversed(waiting[1:]):
             if sizes[number] >= max(minimum, sizes[number - 1] / _GROWTH):
                 return range(number, number + 1)
-    elif not begun and newer_sizes[0] >= max(minimum, sizes[0] / _GROWTH):
+    elif not begun and newer_sizes[0] >= max(minimum, sizes[0] / _BASE_GROWTH):
         return range(1, len(segments))
-    elif len(waiting) - (not begun) > _MAX_WAITING:
+    elif len(waiting) - (not begun) > (_MAX_WAITING_BEGUN if begun else _MAX_WAITING):
         deltas = waiting if begun else waiting[1:]
-        growing = (number for number in deltas[:-1] if sizes[number] <= newer_sizes[number] * _DELTA_GROWTH)
+        growing = (
+            number
+            for number in deltas[:-1]
+            if sizes[number] <= newer_sizes[number] * _DELTA_GROWTH
+            and _StepRange.of_step(kind, segments[number], segments[number + 1 :]).key_count <= budget
+        )
         target = next(growing, deltas[-2])
         if newer_sizes[target] >= minimum:
             return range(target + 1, len(segments))
@@ -241,6 +299,61 @@ def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]],
     while first - 1 in begun:
         first -= 1
     return range(first, begun[-1] + 1)
+
+
+@dataclass(frozen=True)
+class _StepRange:
+    """The range of keys that the next step merges into a segment, if it is not cut (see `_absorb`)."""
+
+    firsts: list[Any]
+    """The first key of each file of the segment that grows."""
+    next_key: str
+    """A lower bound of the keys that the step takes out of newer segments."""
+    start: int
+    """Position of the first file that the step replaces, among the files of the segment that grows."""
+    end: int
+    """Position after the last one."""
+    older_count: int
+    """Number of keys in these files."""
+    newer_count: int
+    """About the number of keys that the step takes out of newer segments, if their files have their keys at even
+    distances."""
+
+    @classmethod
+    def of_step(
+        cls, kind: SegmentKind, older: Sequence[SegmentFile], others: Sequence[Sequence[SegmentFile]]
+    ) -> _StepRange:
+        """Return the range of the next step.
+
+        Args:
+            kind: The merge policy.
+            older: The files of the segment that grows.
+            others: The files of each segment from which keys are taken.
+        """
+        firsts: list[Any] = [file.first for file in older]
+        next_key = min(newer[0].first or "" for newer in others)
+        start = max(0, bisect_right(firsts, next_key) - 1)
+        end, count = start + 1, older[start].rows
+        while end < len(older) and count + older[end].rows <= kind.file_rows:
+            count += older[end].rows
+            end += 1
+        step = cls(firsts, next_key, start, end, count, 0)
+        keys, newer_count = step.keys, 0
+        for file in (file for newer in others for file in newer if keys.overlaps(file.first, file.last)):
+            overlapped = bisect_right(firsts, file.last) - max(0, bisect_right(firsts, file.first) - 1)
+            newer_count += file.rows * (end - start) // max(overlapped, end - start)
+        return replace(step, newer_count=newer_count)
+
+    @property
+    def keys(self) -> SegmentKeyRange:
+        """The range of keys."""
+        end = self.firsts[self.end] if self.end < len(self.firsts) else None
+        return SegmentKeyRange(None if self.start == 0 else self.firsts[self.start], end)
+
+    @property
+    def key_count(self) -> int:
+        """About the number of keys that the step rewrites."""
+        return self.older_count + self.newer_count
 
 
 def _absorb(
@@ -260,19 +373,14 @@ def _absorb(
         has no files any more, and is omitted.
     """
     older, *others = segments
-    firsts: list[Any] = [file.first for file in older]
-    next_key = min(newer[0].first or "" for newer in others)
-    start = max(0, bisect_right(firsts, next_key) - 1)
-    end, count = start + 1, older[start].rows
-    while end < len(older) and count + older[end].rows <= kind.file_rows:
-        count += older[end].rows
-        end += 1
+    step = _StepRange.of_step(kind, older, others)
+    start, end, firsts = step.start, step.end, step.firsts
     next_first = firsts[end] if end < len(older) else None
-    keys = SegmentKeyRange(None if start == 0 else firsts[start], next_first)
+    keys, count = step.keys, step.older_count
     absorbed = [[file for file in newer if keys.overlaps(file.first, file.last)] for newer in others]
     # A range with many absorbed rows ends where one of their files begins.
     bounds: set[Any] = {file.first for files in absorbed for file in files}
-    ends = sorted(bound for bound in bounds if bound > max(next_key, firsts[start]))
+    ends = sorted(bound for bound in bounds if bound > max(step.next_key, firsts[start]))
     while ends and _rows_before(absorbed, keys.end) > kind.file_rows:
         keys = SegmentKeyRange(keys.start, ends.pop())
         absorbed = [[file for file in files if keys.overlaps(file.first, file.last)] for files in absorbed]
@@ -308,6 +416,8 @@ class SegmentUpdate:
     base: SegmentFiles | None
     """The segments before the changes; None if there are none."""
     changes: KeyChanges
+    in_turn: bool = True
+    """Whether a commit of many keys merges segments of this set."""
 
     def write(
         self, batches: Iterable[Batch], merge: Callable[[SegmentMerge[Batch]], Sequence[SegmentFile]]
@@ -351,7 +461,8 @@ class SegmentUpdate:
             return merge_files(SegmentMerge(parts, None, (), with_tombstones, file_rows))
 
         size = changes.row_count, len(changes.added) + len(changes.removed)
-        segments = SegmentFiles(changes.row_count, update_levels(kind, base, size, write, allow_step=True))
+        files = update_levels(kind, base, size, write, allow_step=True, in_turn=self.in_turn)
+        segments = SegmentFiles(changes.row_count, files)
         if superseded := written - {*segments.paths()}:
             self.objects.delete(sorted(superseded))
         return segments

@@ -150,6 +150,8 @@ class SegmentKind:
     file_rows: int = 0
     """Number of keys after which a segment continues in another file, so that footers are small. 0 if a segment is
     always one file."""
+    merge_budget: int = 0
+    """About how many keys a commit of many keys rewrites, besides its own; 0 for twice `file_rows`."""
     row_group_rows: int | None = ROW_GROUP_ROWS
     """Maximum number of rows in a row group; None to choose it by the size of the file."""
 

@@ -60,7 +60,7 @@ from metastore_assets.store.pending import (
     save_pending,
     was_saved_since_purge,
 )
-from metastore_assets.store.segments import SegmentFiles
+from metastore_assets.store.segments import EMPTY, SegmentFiles, key_count
 from metastore_assets.store.version import FragmentEntry, MetadataCacheEntry, Version, repeated_fragment_error
 from metastore_assets.store.version_document import OlderFormatError, encode_version, load_version, stored_entries
 
@@ -70,11 +70,35 @@ if TYPE_CHECKING:
 
 STAGED = "staged"
 """The folder of staged versions, see `store.staged_versions`."""
+INDEX, PARTITION_INDEX, VALUE_FILTERS = "index", "partition_index", "value_filters"
+"""Names of segment sets other than entries, for `set_in_turn`."""
 HISTORY = "history"
 """The folder of the table's history, which `expire` leaves alone."""
 _RECENT_SECONDS = 60
 """Time for which `publish` relies on an earlier read of the newest version. It is short, because two purges within this
 time would hide that the version's number was used."""
+
+
+def set_in_turn(base: Version | None) -> str:
+    """Return the name of the segment set of which a commit of many keys merges segments: the one with most of them.
+
+    Each commit merges segments of one set, so that it does not write much more than its own changes. Among sets with
+    equally many segments, it is the one with the most keys outside the base.
+
+    Args:
+        base: The version before the commit, as read from a store; None if there is none.
+    """
+    if base is None:
+        return ""
+    sets = {stored.kind.name: stored.files for stored in stored_entries(base) if stored.kind is not METADATA_CACHE}
+    sets |= {INDEX: base.index or EMPTY, PARTITION_INDEX: base.partition_index.files if base.partition_index else EMPTY}
+    sets[VALUE_FILTERS] = base.value_filters.files if base.value_filters else EMPTY
+
+    def size(name: str) -> tuple[int, int]:
+        segments = sets[name].segments
+        return len(segments), sum(map(key_count, segments[1:]))
+
+    return max(sets, key=size)
 
 
 class VersionStore:
@@ -197,8 +221,9 @@ class VersionStore:
         changes[SHARED_FILES.name] = counts
         # In a small commit, only one kind of entries may merge a part of its older segments.
         stepping = version.number % len(changes)
+        turn = set_in_turn(base)
         entries = {
-            name: write_entries(self.objects, each, allow_step=number == stepping)
+            name: write_entries(self.objects, each, allow_step=number == stepping, in_turn=name == turn)
             for number, (name, each) in enumerate(changes.items())
         }
         entries[METADATA_CACHE.name] = self._write_metadata_cache(version, base_entries.get(METADATA_CACHE))

@@ -256,7 +256,10 @@ def test_pruning_is_correct_after_any_commits(
     draw = random.Random(seed)
     now: dict[str, Fragment] = {}
     files: SegmentFiles | None = None
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segment_levels, "_BASE_GROWTH", draw.choice([1, 100]))
+        patch.setattr(segment_levels, "_MAX_WAITING", draw.choice([1, 4]))
+        patch.setattr(segment_levels, "_WORK_PER_KEY", draw.choice([0, 6]))
         store = ObjectStore(folder)
         for added_keys, removed_keys in commits:
             added = [drawn_fragment(key, draw) for key in added_keys]
@@ -268,7 +271,8 @@ def test_pruning_is_correct_after_any_commits(
             now = {key: fragment for key, fragment in {**now, **by_key}.items() if key not in removed}
             lots = (rows_of(added[start : start + lot]) for start in range(0, len(added), lot))
             changes = KeyChanges(by_key.keys(), removed, len(now))
-            files = update_index(store, files, lots, changes, replaced if draw.random() < 0.5 else None)
+            in_turn = draw.random() < 0.7
+            files = update_index(store, files, lots, changes, draw.choice([replaced, None]), in_turn=in_turn)
             assert {info.path for info in store.list()} >= set(files.paths())
             if now:
                 check(store, files, now, draw)
@@ -375,7 +379,7 @@ def test_no_commit_rewrites_a_large_index(tmp_path: Any, monkeypatch: pytest.Mon
 
     Lookups are correct while segments are being merged.
     """
-    monkeypatch.setattr(segment_levels, "_WORK_PER_KEY", 8)  # Files are small, so commits would do several steps.
+    monkeypatch.setattr(segment_levels, "_BASE_GROWTH", 4)
     draw = random.Random(2)
     store = ObjectStore(str(tmp_path))
     now = {}

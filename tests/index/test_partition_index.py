@@ -108,8 +108,10 @@ def test_the_last_written_statistics_are_read(
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         write_small_files(patch, file_rows)
         if is_eager:  # More segments are merged, in more steps.
-            patch.setattr(segment_levels, "_GROWTH", 100)
-            patch.setattr(segment_levels, "_MAX_WAITING", 1)
+            for name in ("_GROWTH", "_BASE_GROWTH"):
+                patch.setattr(segment_levels, name, 100)
+            for name in ("_MAX_WAITING", "_MAX_WAITING_BEGUN"):
+                patch.setattr(segment_levels, name, 1)
         store = ObjectStore(folder)
         referenced: set[str] = set()
         now: dict[str, int] = {}

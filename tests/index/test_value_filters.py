@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from metastore_assets.index import value_filters
 from metastore_assets.index.value_filters import ValueFilterReader, ValueFilters, update_value_filters
 from metastore_assets.statistics.value_filter import build_filter, parse_filters
+from metastore_assets.store import segment_levels
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges, SegmentFiles
 from metastore_assets.values.types import class_named
@@ -86,6 +87,8 @@ def test_a_filter_never_excludes_a_fragment_with_the_value(
         patch.setattr(value_filters, "_MIN_FILTER_BYTES", 1)
         patch.setattr(value_filters, "_KIND", replace(value_filters._KIND, file_rows=file_rows))
         patch.setattr(value_filters, "_GROUP_ROWS", min(2, file_rows))
+        patch.setattr(segment_levels, "_BASE_GROWTH", 100)
+        patch.setattr(segment_levels, "_MAX_WAITING", 1)
         store = ObjectStore(folder)
         now: dict[str, int] = {}
         files: SegmentFiles | None = None
@@ -94,7 +97,11 @@ def test_a_filter_never_excludes_a_fragment_with_the_value(
             removed = {f"f{key}" for key in removed if f"f{key}" in now and key not in received}
             now = {name: number for name, number in {**now, **changed}.items() if name not in removed}
             files = update_value_filters(
-                store, files, KeyChanges(changed.keys(), removed, len(now)), lots(changed, lot)
+                store,
+                files,
+                KeyChanges(changed.keys(), removed, len(now)),
+                lots(changed, lot),
+                in_turn=len(changed) % 3 > 0,
             )
             reader = ValueFilterReader(store, files)
             assert sorted(reader.keys.to_pylist()) == sorted(now)

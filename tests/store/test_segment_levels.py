@@ -40,7 +40,7 @@ class KeysOnly:
         self.contents: dict[str, list[str]] = {}
         self.files = SegmentFiles(self.rows, self._write([f"{at:07}" for at in range(self.rows)], KIND.file_rows))
 
-    def commit(self, keys: set[str], *, allow_step: bool) -> None:
+    def commit(self, keys: set[str], *, allow_step: bool, in_turn: bool = True) -> None:
         def write(
             parts: Sequence[SegmentPart], with_changes: bool, with_tombstones: bool, file_rows: int
         ) -> tuple[SegmentFile, ...]:
@@ -53,7 +53,8 @@ class KeysOnly:
 
         self.written = 0
         self.files = SegmentFiles(
-            self.rows, update_levels(KIND, self.files, (self.rows, len(keys)), write, allow_step=allow_step)
+            self.rows,
+            update_levels(KIND, self.files, (self.rows, len(keys)), write, allow_step=allow_step, in_turn=in_turn),
         )
 
     def _write(self, keys: list[str], file_rows: int) -> tuple[SegmentFile, ...]:
@@ -69,7 +70,7 @@ class KeysOnly:
 
 
 @pytest.mark.parametrize(
-    ("changed", "bound", "per_key", "segments"), [(15, 2_000, 30, 6), (150, 3_000, 9, 12), (2_000, 30_000, 6, 10)]
+    ("changed", "bound", "per_key", "segments"), [(15, 2_000, 30, 6), (150, 3_000, 8, 11), (2_000, 15_000, 5, 12)]
 )
 def test_no_commit_rewrites_a_large_set(changed: int, bound: int, per_key: int, segments: int) -> None:
     """Each commit writes a few files for a set of any size, and lookups open few files.
@@ -86,10 +87,35 @@ def test_no_commit_rewrites_a_large_set(changed: int, bound: int, per_key: int, 
         stored.commit({f"{draw.randrange(50_000):07}" for _ in range(changed)}, allow_step=number % 6 == 0)
         assert stored.written <= bound
         assert len(stored.files.segments) <= segments
-        assert sum(file.rows for segment in stored.files.segments[1:] for file in segment) <= max(20_000, 15 * changed)
+        newer = sum(file.rows for segment in stored.files.segments[1:] for file in segment)
+        assert newer <= (20_000 if changed < 100 else 50_000)
         total += stored.written
     assert total <= commits * changed * per_key
     assert sum(file.rows for file in stored.files.segments[0]) == 50_000
+
+
+def test_a_commit_merges_one_of_several_sets_within_a_budget() -> None:
+    """The set with the most segments merges some of them. To the others, the commit only adds its own keys."""
+    draw = random.Random(1)
+    sets = [KeysOnly(10_000) for _ in range(3)]
+    first = [stored.files.files for stored in sets]
+    budget = segment_levels._BUDGET_FILES * KIND.file_rows
+    merged = 0
+    for _ in range(200):
+        turn = max(sets, key=lambda stored: len(stored.files.segments))
+        for stored in sets:
+            keys = {f"{draw.randrange(10_000):07}" for _ in range(100)}
+            stored.commit(keys, allow_step=True, in_turn=stored is turn)
+            if stored is turn:
+                # The last step begins below the share of the budget, and rewrites at most two files.
+                assert stored.written - len(keys) <= budget * segment_levels._BEGIN_SHARE + 2 * KIND.file_rows
+                merged += stored.written - len(keys)
+            else:
+                assert stored.written <= KIND.merge_below
+            assert len(stored.files.segments) <= 20
+    assert merged <= 200 * budget
+    # The base of each set has absorbed newer segments.
+    assert all(stored.files.segments[0] != files for stored, files in zip(sets, first, strict=True))
 
 
 def test_a_commit_may_write_a_key_that_is_too_long_to_be_recorded() -> None:
@@ -172,7 +198,7 @@ def test_every_state_between_two_merge_steps_is_read_correctly(
                     state[key] = draw.randrange(1000)
             put = [_node(key, value) for key, value in state.items() if before.get(key) != value]
             changes = EntryChanges.changed(NODES, base, put, before.keys() - state.keys())
-            files = write_entries(objects, changes, allow_step=draw.random() < 0.6)
+            files = write_entries(objects, changes, allow_step=draw.random() < 0.6, in_turn=draw.random() < 0.7)
             base = StoredEntries(NODES, objects, files)
             expected = [_node(key, state[key]) for key in sorted(state)]
             assert list(base.stream()) == expected
@@ -233,7 +259,8 @@ def test_a_commit_of_more_keys_than_the_base_has_writes_each_key_once(base: int)
 
 def test_a_small_file_that_absorbs_many_keys_does_not_become_many_small_files() -> None:
     stored = KeysOnly(1_001)
-    stored.rows = 2_001
-    stored.commit({f"{key:07}" for key in range(1_001, 2_001)}, allow_step=True)
+    for start in (1_001, 1_701):
+        stored.rows = start + 700
+        stored.commit({f"{key:07}" for key in range(start, start + 700)}, allow_step=True)
     assert len(stored.files.segments) == 1
     assert len(stored.files.files) <= 4

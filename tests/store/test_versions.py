@@ -14,13 +14,13 @@ import pytest
 
 from metastore_assets.errors import CorruptionError, StoreError, VersionConflictError, VersionNotFoundError
 from metastore_assets.store.documents import Documents
-from metastore_assets.store.entries import FRAGMENTS, StoredMetadataCache
+from metastore_assets.store.entries import FRAGMENTS, PARTITIONS, StoredEntries, StoredMetadataCache
 from metastore_assets.store.entry_changes import change_metadata_cache
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import SegmentFile, SegmentFiles
-from metastore_assets.store.version import RetiredFragment, Version
+from metastore_assets.store.version import RetiredFragment, ValueFilterFiles, Version
 from metastore_assets.store.version_document import FORMAT_VERSION, stored_entries
-from metastore_assets.store.versions import VersionStore
+from metastore_assets.store.versions import VersionStore, set_in_turn
 from tests.store.sample_versions import SCHEMA, fragment, version
 
 
@@ -34,6 +34,22 @@ def versions(store: ObjectStore) -> VersionStore:
 def local_versions(local_store: ObjectStore) -> VersionStore:
     """The versions of a table on local disk that has none yet."""
     return VersionStore(local_store, "orders")
+
+
+def test_the_set_with_the_most_segments_is_in_turn(local_versions: VersionStore) -> None:
+    """Of sets with equally many segments, it is the one with the most keys outside the base."""
+    local_versions.publish(version(1))
+    published = local_versions.latest()
+    assert published is not None
+    base, delta = SegmentFile("base", 900, "a", "z"), SegmentFile("delta", 5, "a", "z")
+    index = replace(published, index=SegmentFiles(905, (base, delta)))
+    assert set_in_turn(index) == "index"
+    larger_delta = delta._replace(rows=6)
+    filters = ValueFilterFiles(SegmentFiles(7, (larger_delta, larger_delta)), ("1",))
+    assert set_in_turn(replace(index, value_filters=filters)) == "value_filters"
+    partitions = StoredEntries(PARTITIONS, local_versions.objects, SegmentFiles(9, (delta,) * 3))
+    assert set_in_turn(replace(index, value_filters=filters, partitions=partitions)) == "partitions"
+    assert set_in_turn(None) == ""
 
 
 def test_a_table_without_versions_has_no_latest_version(versions: VersionStore) -> None:
