@@ -126,6 +126,7 @@ def test_the_user_project_has_statistics_by_day(user_project: Path, monkeypatch:
             assert (materialization.partition, materialization.metadata[name].value) == expected
 
 
+@pytest.mark.long
 def test_dg_checks_the_project(user_project: Path) -> None:
     """`dg check defs` loads the example's definitions without an error."""
     assert "All definitions loaded successfully" in run_in(user_project, "dg", "check", "defs")

@@ -8,18 +8,16 @@ from typing import Any
 
 import pytest
 
-from metastore_assets.config import CatalogConfig, MetastoreConfig
+from metastore_assets.config import CatalogConfig, TableConfig
 from metastore_assets.expressions.partition_keys import decode_partition_key
+from metastore_assets.formats import open_table_format
 from metastore_assets.formats.catalogs.client import open_catalog
-from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.store.versions import versions_of
 from scripts.realtables.tables import RealTable, real_tables
 from tests.exports.exported_table import ExportedTable
 from tests.exports.glue_statistics import ColumnStatisticsStore
 from tests.exports.hive_tables import HiveExportedTable, connect, create_database
 from tests.formats.catalogs.conftest import Glue, glue  # noqa: F401 (a fixture)
 from tests.formats.catalogs.table_declarations import Declaration, hudi, register_in_hive
-from tests.robustness.refresh_assertions import no_spark
 
 _TABLES = (
     "hudi/cow_v6_complexkeygen_hivestyle",
@@ -52,7 +50,7 @@ def tables(realtables: Path, tmp_path: Path) -> list[RealTable]:
 def test_a_hive_metastore_has_the_numbers_of_hudi_tables(hive: str, tmp_path: Path, tables: list[RealTable]) -> None:
     create_database(hive, "hudi")
     for table in tables:
-        declaration = _declaration(table, tmp_path)
+        declaration = _declaration(table)
         register_in_hive(hive, "hudi", [declaration])
         exported = HiveExportedTable(hive, f"hudi.{declaration.name}", tmp_path / declaration.name, exports=["hive"])
         result = exported.export()
@@ -78,7 +76,7 @@ def test_glue_has_the_numbers_of_hudi_tables(glue: Glue, tmp_path: Path, tables:
     with open_catalog(CatalogConfig.model_validate({**catalog, "name": "hms"}), "open") as opened:
         store = ColumnStatisticsStore(opened.glue)  # type: ignore[attr-defined]
     for table in tables:
-        declaration = _declaration(table, tmp_path)
+        declaration = _declaration(table)
         glue.register(declaration)
         folder = tmp_path / declaration.name
         exported = ExportedTable(catalog, f"{glue.database}.{declaration.name}", folder, exports=["glue"])
@@ -98,23 +96,20 @@ def test_glue_has_the_numbers_of_hudi_tables(glue: Glue, tmp_path: Path, tables:
         assert exported.remove().state == "removed"
 
 
-def _declaration(table: RealTable, folder: Path) -> Declaration:
-    """Return the table as Hudi's own tool registers it, with its columns and partitions as a refresh finds them."""
+def _declaration(table: RealTable) -> Declaration:
+    """Return the table as Hudi's own tool registers it, with its columns and partitions as its format finds them."""
     name = table.name.removeprefix("hudi/")
-    configured = {"name": "t", "uri": table.uri, "path_mapping": dict(table.path_mapping)}
-    root = str(folder / f"{name}-first")
-    config = MetastoreConfig.model_validate({"root": root, "engine": "auto", "tables": [configured]}).resolve()
-    refresh(config, config.tables[0], no_spark)
-    versions = versions_of(config, "t")
-    version = versions.read(1)
-    types = {field.name: _TYPES.get(str(field.type), "string") for field in version.schema}
-    keys = [key for key in version.partition_columns if key in types]
+    configured = TableConfig(name="t", uri=table.uri, path_mapping=dict(table.path_mapping))
+    snapshot = open_table_format(configured).snapshot()
+    types = {field.name: _TYPES.get(str(field.type), "string") for field in snapshot.schema}
+    keys = [key for key in snapshot.partition_columns if key in types]
+    partitions = sorted({fragment.partition_key for fragment in snapshot.fragments}) if keys else []
     return hudi(name, Path(table.uri).as_uri()).replaced(
         columns=[(column, type_) for column, type_ in types.items() if column not in keys],
         partition_columns=[(key, types[key]) for key in keys],
         partitions=[
             (["__HIVE_DEFAULT_PARTITION__" if value is None else str(value) for _, value in pairs], table.uri)
-            for pairs in (decode_partition_key(entry.key) for entry in version.partitions if keys)
+            for pairs in map(decode_partition_key, partitions)
         ],
     )
 
