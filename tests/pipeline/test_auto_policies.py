@@ -86,7 +86,7 @@ def test_a_decision_stays_while_the_number_of_distinct_values_is_unknown(
 
 @dataclass
 class Walk:
-    """A table of one column in files that each add `step` distinct values, six times each."""
+    """A table in whose column `x` each file adds `step` distinct values, six times each. `few` has seven values."""
 
     folder: Path
     spark: SparkSession

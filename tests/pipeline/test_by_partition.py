@@ -200,9 +200,9 @@ def test_a_widened_column_and_renamed_partitions(plain: Plain) -> None:
 
 @pytest.mark.parametrize("all_of_them", [True, False])
 def test_partitions_with_changed_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, all_of_them: bool) -> None:
-    """The same files are in partitions with other names, as after an Iceberg field was renamed.
+    """`locate` has the new keys of partitions whose names changed, as after an Iceberg field was renamed.
 
-    No file is read again.
+    Only the new file is read.
     """
     monkeypatch.setattr(graph, "SETTINGS", RUNS)
     lake = tmp_path / "lake"

@@ -75,7 +75,7 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def kinds(folder: Path) -> dict[str, list[Path]]:
-    """Return the files of the newest version by kind, such as `index/*.membership.parquet`."""
+    """Return the files of the newest version by kind, such as `index/*.index.parquet`."""
     version = VersionStore(ObjectStore(config(folder).root), "t").latest()
     assert version is not None
     files_by_kind: dict[str, list[Path]] = {}

@@ -139,7 +139,7 @@ def test_a_first_refresh_does_not_enumerate_near_unique_columns(tmp_path: Path) 
 
 @pytest.mark.parametrize("frequencies", ["top(3)", "repeated"])
 def test_many_distinct_values_of_one_file_are_enumerated(frequencies: str) -> None:
-    """With these policies, a file's profile has value counts for any number of distinct values: here 150,000."""
+    """With `top(3)`, and with `repeated` by enumeration, a file's profile has the counts of all 150,000 values."""
     policy = ColumnPolicy(frequencies=frequencies, algorithm="enumeration" if frequencies == "repeated" else "auto")
     (column_profile,) = profile_field(
         pa.field("x", pa.int64()), [pa.array(range(0, 3_000_000, 20))], lambda path: policy

@@ -259,7 +259,7 @@ def test_a_refresh_ends_if_another_one_publishes_first(tmp_path: Path) -> None:
 
 
 def test_another_refresh_publishes_right_after_the_last_lot(tmp_path: Path) -> None:
-    """The other refresh has removed the staged versions when this one reads the newest of them."""
+    """This refresh publishes nothing, although the other has removed the staged versions when this one reads them."""
     lake = lake_of(tmp_path, 4)
     root, rival = Root(lake, "root", 3), Root(lake, "root", 3)
     publish, latest = StagedVersions.publish, StagedVersions.latest
@@ -321,7 +321,7 @@ def test_a_lot_contains_exactly_its_fragments(tmp_path: Path) -> None:
 
 
 def test_another_refresh_publishes_the_staged_version(tmp_path: Path) -> None:
-    """The other refresh removes files that the slower one would read. This error is not reported as damage."""
+    """The other refresh removes files that the slower one would read. The slower one ends without an error."""
     lake = lake_of(tmp_path, 6)
     root = Root(lake, "root", 2)
     assert not root.refresh_with_rival(root, 3).published

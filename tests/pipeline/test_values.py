@@ -67,7 +67,7 @@ pickle.dump(({name: one.ranked for name, one in facts.items()}, told, arrays), s
 
 @pytest.mark.parametrize("pandas", ["hidden", "there", "used"])
 def test_statistics_are_equal_bit_for_bit_in_other_processes(pandas: str) -> None:
-    """They arrive unchanged by pickle and by the runner's serialization, whether pandas is hidden, there or imported.
+    """Statistics arrive unchanged by pickle and by the runner's serialization, with pandas hidden, there or imported.
 
     Arrow scalars that a task's function refers to are unchanged too.
     """

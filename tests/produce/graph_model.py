@@ -100,7 +100,7 @@ class Graph:
         return next(node for node in self.nodes if node.name == name)
 
     def rows(self, name: str) -> tuple[pa.Schema, pa.Schema, tuple[str, ...]]:
-        """Return a node's key columns, its value columns, and the names of its key columns in descending order."""
+        """Return a node's key columns, its value columns, and the names of those key columns that descend."""
         node = self[name]
         if not isinstance(node, SumNode):
             return node.key, node.value, node.descending

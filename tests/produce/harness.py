@@ -78,7 +78,10 @@ class PlainVersion:
         return list(zip(tuples(table, self._sources(name)), tuples(table, key), strict=True))
 
     def update(self, name: str) -> list[Change]:
-        """Return the changes of a node in this version. Assert that deletes have no values, and check the counts."""
+        """Return the changes of a node in this version.
+
+        Asserts that deletes have no values, and that the version's numbers of changes are right.
+        """
         table = self.view.update(name)
         key, value, _ = self.graph.rows(name)
         rows = list(
@@ -217,7 +220,7 @@ class Pair:
         return PlainVersion(self.graph, self.flow, number)
 
     def verify(self, step: Step) -> None:
-        """Assert that content, mappings and updates of the newest version equal the oracle's, and their invariants."""
+        """Assert that the newest version has the oracle's content, mappings and updates, and obeys the invariants."""
         plain_version = self.plain_version()
         assert plain_version.number == self.number
         state = self.verify_state(plain_version)
@@ -237,7 +240,10 @@ class Pair:
                 assert plain_version.before(node.name) == [previous.get(key, [none])[0] for _, key, _ in update]
 
     def check_ids(self, node: StageNode, before: Groups, after: Groups) -> None:
-        """Assert the laws of surrogate keys, independently of the oracle."""
+        """Assert that ids are distinct, constant as long as their keys have rows, and never used again.
+
+        The ids of new keys ascend in the order of the keys. The oracle is not used.
+        """
         assert node.numbered is not None
         position = node.value.names.index(node.numbered)
 
@@ -282,7 +288,7 @@ class Pair:
 
 
 def check_update(graph: Graph, name: str, before: Groups, after: Groups, update: Sequence[Change]) -> None:
-    """Assert order, types and completeness of an update, given the groups before and after it."""
+    """Assert that an update is sorted and typed, and turns the groups before it into those after it."""
     key_schema, _, descending = graph.rows(name)
     flags = [column in descending for column in key_schema.names]
     keys = [key for _, key, _ in update]

@@ -24,7 +24,7 @@ def raise_killed() -> None:
 
 
 def exit_at_once() -> None:
-    """End the process without handlers, `finally` blocks or flushing."""
+    """End the process with status 9, without handlers, `finally` blocks or flushing."""
     os._exit(9)
 
 

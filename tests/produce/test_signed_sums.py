@@ -95,7 +95,7 @@ def test_totals_use_the_full_range_of_their_type(store: ObjectStore, type_: Any)
 
 
 def test_amounts_that_cannot_be_subtracted_again_are_refused(store: ObjectStore, settings: Settings) -> None:
-    """The least 64-bit integer has no opposite, and a change over the whole range does not fit 64 bits."""
+    """A total or an amount of -2^63 is refused, because it has no opposite, and so is a change over the whole range."""
     pair = Pair(store, balances(), settings=settings)
     pair.advance({"bookings": [U(1, ("a", -MOST))]})
     for edits in ([("update", 2, ("a", -1))], [("update", 2, ("b", -MOST - 1))], [("update", 1, ("a", MOST))]):

@@ -158,7 +158,10 @@ def _counts(live: pa.Table) -> dict[str, Counter[Any]]:
 
 
 def assert_column(lookup: Table, row: ColumnStatistics, leaf: Leaf, table: TableConfig, partition: str | None) -> None:
-    """Compare a column's statistics, values with frequencies, histogram, and user-defined statistics."""
+    """Compare a column's statistics, values with frequencies, histogram, and user-defined statistics.
+
+    They are those of a partition if its key is given, or else of the table. `leaf` has the column's values there.
+    """
     location, policy = (partition, leaf.path), table.effective_policy(leaf.path)
     assert (row.value_count, row.null_count) == (leaf.values, leaf.nulls), location
     if pa.types.is_nested(leaf.type):

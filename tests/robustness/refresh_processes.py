@@ -65,7 +65,8 @@ class Drivers:
         Args:
             configs: Configurations with one table each.
             *options: Options of `refresh_program`.
-            **rules: Rules for the module `hooks`, which apply to all processes. `kill` kills the first one.
+            **rules: Rules for the module `hooks`, which apply to all processes. `kill` kills the first process, and the
+                one that reaches the step.
         """
         log = self._folder / "log"
         log.unlink(missing_ok=True)

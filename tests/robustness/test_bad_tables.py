@@ -247,7 +247,7 @@ def test_columns_that_cannot_be_profiled_are_listed_as_absent(spark: SparkSessio
 
 
 def test_a_decimal_of_negative_scale_is_refused(tmp_path: Path) -> None:
-    """Neither Parquet nor Delta's protocol has such a type, but a log may contain one."""
+    """The error has the type. Neither Parquet nor Delta's protocol has such types, but a log may contain one."""
     lake = Lake(tmp_path)
     write_deltalake(str(lake.uri), pa.table({"a": pa.array([100], pa.decimal128(5, 0))}))
     log = lake.uri / "_delta_log" / f"{0:020}.json"

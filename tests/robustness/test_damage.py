@@ -223,7 +223,7 @@ def is_cleared(path: Path) -> bool:
 def test_a_version_of_a_newer_release_is_not_overwritten(
     prepared: Prepared, spark: SparkSession, tmp_path: Path, full: bool
 ) -> None:
-    """Even `--full` does not overwrite it."""
+    """A refresh, even with `--full`, raises an error and publishes nothing. The older version stays readable."""
     lake = copied(prepared.lake, tmp_path)
     path = document(lake)
     path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": FORMAT_VERSION + 1}))

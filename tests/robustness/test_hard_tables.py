@@ -91,10 +91,7 @@ def test_strange_column_names_are_distinguished(spark: SparkSession, tmp_path: P
 
 
 def test_files_without_row_groups_are_counted(spark: SparkSession, tmp_path: Path) -> None:
-    """Files without row groups are alone, beside others, or the only files that remain.
-
-    They have a schema and no rows.
-    """
+    """Statistics are right if files with a schema and no rows are alone, beside others, or the only ones left."""
     schema = pa.schema([("a", pa.int64()), ("s", pa.string())])
     lake = lake_of_files(tmp_path)
     lake.uri.mkdir()
@@ -198,7 +195,7 @@ def test_a_near_unique_column_is_estimated(spark: SparkSession, tmp_path: Path, 
 
 
 def test_deletes_down_to_no_rows_are_correct(spark: SparkSession, tmp_path: Path) -> None:
-    """Each commit only deletes rows, until none is left. Each version is correct."""
+    """Each commit only deletes rows, until none is left. Row counts and value counts are those of the live rows."""
     lake = Lake(tmp_path)
     for _ in range(3):
         write_deltalake(str(lake.uri), rows(lake.draw, 60), mode="append")

@@ -112,7 +112,7 @@ def delta(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Prep
 
 
 def test_every_kind_of_write_is_killed(plain: Prepared, drivers: Drivers, tmp_path: Path) -> None:
-    """A refresh has exactly the steps listed above, so the tests below kill it at all of them."""
+    """A refresh has exactly the steps in `STEPS`, so the tests below kill it at all of its steps."""
     lake = copied(plain.lake, tmp_path)
     # As after an attempt that saved its profiles and was killed: then there are files to clear.
     versions(lake.config()).save_pending(latest(lake.config()).fragments[:1])

@@ -65,7 +65,7 @@ def hash_by_definition(value: bytes) -> int:
 
 @given(values=st.lists(st.one_of(BYTES, st.binary(max_size=128)), min_size=1, max_size=20), start=st.integers(0, 20))
 def test_bytes_hash_by_definition(values: list[bytes], start: int) -> None:
-    """Hashing is vectorised over unaligned words and slices. Longer values are hashed with BLAKE2b."""
+    """Hashes of up to 128 bytes equal the definition, also in slices. Longer values are hashed with BLAKE2b."""
     array = pa.array(values, pa.large_binary()).slice(min(start, len(values) - 1))
     result = hash_values(array, type_class(pa.binary()))[0].tolist()
     short = [(hash, value) for hash, value in zip(result, array.to_pylist(), strict=True) if len(value) <= 128]

@@ -128,7 +128,10 @@ def check_with_facts(merged: ColumnStatistics, scratch: ColumnProfile, children:
 
 @given(data=st.data())
 def test_floats_merge_without_rounding(data: st.DataObject) -> None:
-    """Sum and mean are correctly rounded for any grouping, so that results are equal. The deviation errs by 1e-15."""
+    """Sum and mean are correctly rounded for any grouping, so that results are equal.
+
+    The standard deviation has a relative error of at most 1e-15.
+    """
     values = data.draw(st.lists(FINITE, min_size=2, max_size=30))
     children = [profile_one(pa.array(part, pa.float64())).statistics for part in parts_of(data, values)]
     merged = merged_in_any_order(data, children)
@@ -317,7 +320,7 @@ def test_a_part_without_a_quantile_sketch_removes_the_merged_sketch() -> None:
 
 
 def test_infinities_are_counted_in_percentiles() -> None:
-    """The sketch does not store infinities."""
+    """Merged percentiles are infinite where infinities have their ranks, although the sketch does not store them."""
     children = [
         profile_one(pa.array(v)).statistics for v in ([-math.inf] * 30 + [1.0] * 30, [2.0] * 10 + [math.inf] * 30)
     ]
@@ -359,7 +362,10 @@ def comparable(row: ColumnStatistics, without: Collection[str] = ()) -> dict[str
 @settings(max_examples=max(6, settings().max_examples // 50))
 @given(data=st.data())
 def test_a_restricted_row_equals_one_profiled_under_the_policy(kind: str, data: st.DataObject) -> None:
-    """A row profiled under a policy that stores more is restricted to a policy that stores less."""
+    """A row that is restricted to a policy with less output equals one that was profiled under this policy.
+
+    States for merging and estimated percentiles may differ.
+    """
     values = data.draw(rows(KINDS[kind], 40))
     array = KINDS[kind].array(values)
     for policy in (ColumnPolicy().resolve("estimated"), ColumnPolicy(frequencies="off", quantiles="off")):

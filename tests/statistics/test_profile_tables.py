@@ -167,7 +167,7 @@ def _positions(frequencies: Frequencies, values: pa.Array) -> list[int]:
 
 
 def test_frequencies_survive_a_round_trip_through_parquet(tmp_path: Path) -> None:
-    """One file has values of every type class. DuckDB reads the same values."""
+    """Values of every type class survive it. DuckDB reads the same number of values and the same sum of frequencies."""
     for name, values in EVERYTHING.items():
         frequencies = profile_one(KINDS[name].array(values + values[:1])).frequencies
         assert frequencies is not None

@@ -75,7 +75,7 @@ def test_datasketches_reads_a_sketch(count: int) -> None:
 
 
 def test_bytes_are_those_of_datasketches() -> None:
-    """The bytes of small sets equal those of the library, except two fields that its Java and C++ forms do not share.
+    """The bytes of small sets equal those of the library, except two fields that Java and C++ write differently.
 
     As long as a sketch contains all hashes, its serialised form is unique.
     """

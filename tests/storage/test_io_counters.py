@@ -123,7 +123,7 @@ def test_remaining_files_on_local_disk_were_counted(tmp_path: Path) -> None:
 def test_counts_belong_to_the_thread_that_counts(tmp_path: Path) -> None:
     """Counts go to the innermost counter and step of the thread, which a thread pool passes on to its tasks.
 
-    Without a counter, nothing is counted.
+    Reads of a file count for the step that opened it. Without a counter, nothing is counted.
     """
     path = tmp_path / "file"
     path.write_bytes(bytes(100))
