@@ -143,7 +143,7 @@ def latest(config: MetastoreConfig) -> Version:
 
 
 def profile(table: Table, partition: str | None = None) -> dict[str, Any]:
-    """Return all statistics of the table or a partition as plain values, by column in table order."""
+    """Return the row count of the table or a partition, and by column all statistics, value counts and bins."""
     columns: dict[str, Any] = {}
     for row in table.statistics(partition=partition):
         listed = None

@@ -208,7 +208,9 @@ def test_removing_partitions_publishes_a_version(lake: Lake) -> None:
 
 
 def test_mode_all_is_split_into_chunks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each chunk has a limited number of partitions or bytes and becomes a version. Each partition is read once.
+    """Each chunk has a limited number of partitions, fragments or bytes and becomes a version.
+
+    Each partition is read once.
 
     The bytes and rows in progress events rise over all chunks, up to their totals.
     """
@@ -323,7 +325,7 @@ def test_partitions_dropped_after_planning_are_omitted(lake: Lake) -> None:
 
 @pytest.mark.long
 def test_an_unreadable_file_stops_the_backfill(lake: Lake) -> None:
-    """Earlier chunks stay published. After the file is repaired, the rest is read."""
+    """The error names the partition. After the file is repaired, a backfill completes, and its result is right."""
     fill(lake, BackfillSelection())
     broken = next((lake.uri / "part=7").iterdir())
     good = broken.read_bytes()

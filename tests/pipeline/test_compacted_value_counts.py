@@ -168,9 +168,9 @@ def test_other_tools_read_plain_files(lake: Lake, seed: int) -> None:
 
 
 def test_plain_files_are_retained_until_value_counts_change(lake: Lake) -> None:
-    """Rewritten rows and other options leave the file of frequencies in place, because its content stays true.
+    """Rewritten rows and added ranks leave the file of frequencies in place, because its content stays true.
 
-    It is removed when a column is renamed or no longer has value counts.
+    It is removed when a column no longer has value counts.
     """
     rows = pa.table({"a": [1, 2, 2, 5], "b": ["x", "y", "y", "z"]})
     lake.put("one", rows)

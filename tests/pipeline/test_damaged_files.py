@@ -1,4 +1,4 @@
-"""`verify` reports every kind of file of a version that is missing or has a changed value."""
+"""`verify` reports missing files of every kind that a version can have, and changed values in most kinds."""
 
 from __future__ import annotations
 

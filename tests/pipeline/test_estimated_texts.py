@@ -1,4 +1,4 @@
-"""A text column that hardly repeats stays estimated after commits, and the recorded reason has the true numbers."""
+"""A text column that hardly repeats stays estimated after commits, and the recorded decision has current numbers."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_many_distinct_values_of_one_file_are_enumerated(frequencies: str) -> No
 
 
 def test_fingerprints_are_derived_from_value_counts(tmp_path: Path) -> None:
-    """Changing the policy to fingerprints reads no file.
+    """Changing the policy to fingerprints reads only the added file.
 
     Changing it to value counts reads the fragments without them.
     """

@@ -120,7 +120,10 @@ def check(lake: Lake) -> None:
 
 
 def change(lake: Lake, draw: random.Random, removed: list[tuple[Path, bytes]]) -> str:
-    """Change the table randomly. Return a description of the change."""
+    """Change the table randomly. Return a description of the change.
+
+    Some removed files are added to `removed` with their content, and a later change may restore them.
+    """
     kind = draw.choice(["append", "append", "delete", "overwrite", "rewrite", "restore", "compact"])
     if kind == "append" or (len(lake.files) < 3 and kind != "restore"):
         lake.put(rows(draw, draw.randrange(60)), draw.randrange(3))

@@ -81,7 +81,7 @@ def test_a_plan_reads_only_new_metadata(spark: SparkSession, tmp_path: Path) -> 
 
 
 def test_missing_or_damaged_cached_metadata_are_read_again(spark: SparkSession, tmp_path: Path) -> None:
-    """The metadata are read from the table again, the plan is equal, and the next version stores them again."""
+    """The metadata are read from the table again, no fragment is, and the next version stores the metadata again."""
     config = _config(tmp_path)
     table = config.table("t")
     _write(tmp_path, 0)

@@ -33,7 +33,10 @@ class Trie:
 
 
 def trie(children: list[tuple[int, str]], fan_in: int, low_bits: int = BITS) -> Trie:
-    """Return the branch of sorted children whose positions differ only in the last `low_bits` bits."""
+    """Return the branch of children whose positions differ only in the last `low_bits` bits.
+
+    `children` are pairs (position, key), sorted. A branch has at most `fan_in` parts unless their positions are equal.
+    """
     if len(children) <= fan_in or not low_bits:
         return Trie(tuple(key for _, key in children))
     low_bits = max(0, low_bits - (fan_in.bit_length() - 1))

@@ -41,7 +41,7 @@ def preserve_all_by(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: 
 
 
 class Noting:
-    """A hook that is not a dataclass: it records its arguments, and has a name."""
+    """A hook that is not a dataclass: it records the rows that it gets, and has a name."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -107,7 +107,10 @@ def test_joins_of_the_page_equal_duckdbs(store: ObjectStore, settings: Settings)
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
 def test_the_sum_after_a_join_of_the_page_equals_duckdbs(store: ObjectStore, settings: Settings) -> None:
-    """The values of items bought and sold at changing prices equal DuckDB's; balances may be zero or negative."""
+    """After every version, the balance of each account, over its trades at changing prices, equals DuckDB's.
+
+    There are positive and negative balances, and balances of zero.
+    """
     share, worth = columns(share="string"), Rows(columns(account="string"), columns(amount="int64"))
     trade = columns(account="string", share="string", pieces="int64")
     schema = columns(account="string", pieces="int64")

@@ -262,7 +262,7 @@ def test_a_repeated_put_of_the_same_object_succeeds(pair: Pair, s3_options: dict
 
 
 def test_another_publishers_object_is_not_a_success(pair: Pair, s3_options: dict[str, str]) -> None:
-    """A manifest of another publisher is not taken for this one's, even if it has the same content.
+    """A manifest of another publisher is not taken for this one's, even if it differs only in the publisher.
 
     Otherwise, an update might be applied twice.
     """

@@ -63,7 +63,7 @@ class Policies(History):
         return ["default", *(name for name in self.live().column_names if name != "p")]
 
     def policy(self) -> None:
-        """Change the policies of one or two columns, or of all."""
+        """Give one or two columns, or all columns, a random policy, and the others the default one."""
         columns = {self.draw.choice(self._named()): self.draw.choice(POLICIES) for _ in range(2)}
         if "default" in columns:
             # Partition columns cannot be hidden.

@@ -1,4 +1,6 @@
-"""Random histories of tables of every format with fingerprinted columns. Fingerprints are short, so they collide.
+"""Random histories of Delta and Iceberg tables and of plain files, with fingerprinted columns.
+
+Fingerprints are short, so they collide.
 
 The oracle counts repeated values in a Python model of the rows. Steps include deletes, renames, new columns, wider
 types and restores.

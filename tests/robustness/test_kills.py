@@ -1,4 +1,7 @@
-"""SIGKILL is sent before and after each write of a refresh. The old version stays, and the next refresh is correct."""
+"""SIGKILL is sent before and after each write of a refresh.
+
+The old version stays until the new one is published, and the next refresh is correct.
+"""
 
 from __future__ import annotations
 

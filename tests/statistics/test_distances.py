@@ -167,7 +167,10 @@ def test_histograms_of_different_units_have_no_bins_in_common() -> None:
 @share(60)
 @given(pairs(), st.integers(1, 12))
 def test_groups_have_about_equal_shares(pair: list[list[int]], groups: int) -> None:
-    """Groups are runs of neighbouring bins that cover all bins. Shares differ by less than the heaviest bin."""
+    """There are at most `groups` groups of the baseline's values, which cover all bins.
+
+    No group exceeds an equal share by more than the share of the heaviest bin.
+    """
     baseline, other = pair
     left, right = group_bins(baseline, other, groups)
     assert len(left) == len(right) <= groups + 2

@@ -122,7 +122,10 @@ def test_frequencies(column: str) -> None:
 
 @pytest.mark.parametrize("column", NUMERIC)
 def test_moments(column: str) -> None:
-    """The test compares sum, avg, stddev_samp, skewness (which DuckDB corrects for samples) and kurtosis_pop."""
+    """Sum, mean, standard deviation, skewness and kurtosis equal DuckDB's, up to rounding errors of floats.
+
+    DuckDB's skewness is corrected for samples, so the test undoes this.
+    """
     row, _ = merged(column)
     assert row.sum is not None
     if column in ("small_float", "measure", "skewed"):
@@ -144,7 +147,7 @@ def test_moments(column: str) -> None:
 
 @pytest.mark.parametrize("column", ["mode", "text", "blob"])
 def test_lengths(column: str) -> None:
-    """Lengths are in characters for text and in bytes for binary. Total lengths are in bytes."""
+    """Lengths and their total are in characters for text and in bytes for binary. `total_bytes` is in bytes."""
     row, _ = merged(column)
     length = f"octet_length({column})" if column == "blob" else f"length({column})"
     sizes = f"octet_length({column})" if column == "blob" else f"strlen({column})"

@@ -32,7 +32,7 @@ COUNTS = st.one_of(st.integers(1, 5), st.integers(1, 2**40), st.sampled_from([2*
     small=st.booleans(),
 )
 def test_sums_of_integers(pairs: dict[int, int], small: bool) -> None:
-    """Sums and sums of squares are computed in 64 bits, in halves, or in Python integers."""
+    """Sums and sums of squares are exact, whether computed in 64 bits, in halves, or in Python integers."""
     if small:
         pairs = {value: min(count, 1000) for value, count in pairs.items()}
     values = np.array(sorted(pairs), np.int64)
@@ -44,7 +44,7 @@ def test_sums_of_integers(pairs: dict[int, int], small: bool) -> None:
 
 @given(pairs=st.dictionaries(integers(64, signed=False), st.integers(1, 1000), min_size=1, max_size=20))
 def test_sums_of_unsigned_integers(pairs: dict[int, int]) -> None:
-    """Values go up to 2**64 - 1."""
+    """Sums and sums of squares of values up to 2**64 - 1 are exact."""
     values = np.array(sorted(pairs), np.uint64)
     counts = np.array([pairs[value] for value in sorted(pairs)], np.int64)
     expected = sum(v * n for v, n in pairs.items()), sum(v * v * n for v, n in pairs.items())

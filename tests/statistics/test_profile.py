@@ -160,7 +160,10 @@ def test_sums_exceed_64_bits_and_38_digits() -> None:
 
 
 def test_long_and_unusual_text_is_profiled() -> None:
-    """Values have a megabyte, characters beyond 16 bits, and an order that differs between UTF-8 and UTF-16."""
+    """Bounds, length and size are right for a text of a megabyte, and for characters beyond 16 bits.
+
+    The order of such characters differs between UTF-8 and UTF-16.
+    """
     long = "\U0001f600" * 262_144
     values = ["\uffee", "\U00010000", "", long, None]
     row = profile_one(pa.array(values, pa.string_view())).statistics

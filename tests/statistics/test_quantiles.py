@@ -87,7 +87,7 @@ def test_digests_do_not_depend_on_order_or_repeats(data: st.DataObject) -> None:
 
 
 def test_few_distinct_values_have_exact_weights() -> None:
-    """Up to 200 distinct values have exact weights after any number of merges."""
+    """A sketch of 150 distinct values, merged from merged sketches, has the exact weight of each value."""
     rows = [profile_one(pa.array(np.arange(150) + 0.0)).statistics for _ in range(30)]
     merged = merge_statistics([merge_statistics(rows[:11]), *rows[11:]])
     assert merged.quantile_sketch is not None

@@ -153,7 +153,7 @@ def test_outliers_are_counted_outside_the_quartile_fences() -> None:
 
 
 def test_the_digest_ignores_comments_and_layout() -> None:
-    """The digest of a class covers the code of its base classes."""
+    """The digested text differs between classes with different code. Of shipped ones, only the revision counts."""
 
     def source(cls: Any) -> str:
         return LoadedStatistic("x", cls()).source

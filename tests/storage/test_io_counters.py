@@ -106,7 +106,10 @@ def test_the_counts_of_steps_equal_the_requests_of_the_server(
 
 
 def test_remaining_files_on_local_disk_were_counted(tmp_path: Path) -> None:
-    """Each file that a refresh leaves in the root was counted. Some counted files were removed again."""
+    """The counts include all files and bytes that a refresh leaves in the root, and at most twice as many bytes.
+
+    Some counted files were removed again. Each data file was read once, and about as many bytes as it has.
+    """
     lake = Lake(tmp_path)
     for partition in (0, 0, 1):
         lake.append(partition)

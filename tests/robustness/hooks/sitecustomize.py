@@ -1,7 +1,7 @@
 """Hooks on PYTHONPATH of refresh processes: they log each step that changes stored files, and stop at a given one.
 
-Python imports this module at its start, in the driver and in the Spark workers. It wraps the system calls that make
-files appear and disappear below a root. A step has a moment and a kind of file, such as
+Python imports this module at its start, in the driver and in the Spark workers. It wraps the functions of `os` that
+make files appear and disappear below a root. A step has a moment and a kind of file, such as
 `before versions/N.json` (written to a hidden file, not visible) or `after versions/N.json`.
 
 The folder `$METASTORE_TEST_STEPS` holds `rules.json`:
