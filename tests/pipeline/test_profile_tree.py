@@ -186,7 +186,7 @@ def test_branches_above_a_replaced_child_are_merged_again(keys: set[str], replac
 
 @given(st.integers(0, 2000), st.integers(0, 10**9), FAN_INS)
 def test_an_added_child_changes_only_the_branches_above_it(count: int, seed: int, fan_in: int) -> None:
-    """An added child changes at most the branches above it and as many more as the fan-in.
+    """In a tree of several branches, an added child changes at most those above it and as many more as the fan-in.
 
     Its removal changes at most the branches above it.
     """

@@ -15,7 +15,7 @@ from tests.robustness.histories import History, Rows
 
 
 class IcebergCopyOnWrite(History):
-    """An Iceberg table partitioned by identity, in which deletes rewrite files."""
+    """An Iceberg table partitioned by the values of `p`, in which deletes rewrite files."""
 
     steps: ClassVar = (
         *("append", "delete", "upsert", "overwrite_partition", "drop_partition"),

@@ -37,7 +37,7 @@ def no_spark() -> SparkSession:
 
 
 def versions(config: MetastoreConfig) -> VersionStore:
-    """Return the versions of the only table."""
+    """Return the version store of the only table."""
     return VersionStore(ObjectStore(config.root, config.storage_options), config.tables[0].name)
 
 

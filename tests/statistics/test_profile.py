@@ -343,7 +343,7 @@ def test_lists_have_lengths(type: pa.DataType) -> None:
 
 
 def test_maps_have_lengths() -> None:
-    """The length of a map is its number of entries. Slices are respected."""
+    """The length of a map is its number of entries. Keys and values have rows of their own. Slices are respected."""
     array = pa.array([[("z", 9)], [("a", 1), ("b", None)], None, []], pa.map_(pa.string(), pa.int8())).slice(1)
     row, keys, values = (each.statistics for each in profile([array, array.slice(1, 1)]))
     assert (row.value_count, row.null_count, row.minimum_length, row.maximum_length) == (2, 2, 0, 2)

@@ -93,7 +93,10 @@ def test_locations_within_the_tables_store_are_read(table: str, recorded: str, o
     ],
 )
 def test_the_error_for_a_forbidden_file_names_the_line_to_add(table: str, recorded: str, line: str | None) -> None:
-    """With the suggested line the file is read. If no setting can allow the file, the error suggests none."""
+    """With the suggested line the file is allowed, except if the table is restricted to its folder.
+
+    The error always mentions `path_mapping`.
+    """
     with pytest.raises(TableFormatError) as caught:
         _location_policy(table).resolve(recorded)
     message = str(caught.value)
@@ -228,7 +231,10 @@ def test_all_spellings_of_an_address_are_equal() -> None:
 
 
 def test_only_the_location_policy_creates_locations_from_recorded_paths() -> None:
-    """No other module creates locations from texts, connects to object stores, or opens files by computed paths."""
+    """No module of `formats` creates locations from texts, connects to object stores, or opens files.
+
+    Three modules may open temporary files.
+    """
     makers = {"Location", "Location.of", "replace(uri)", "open_object_store", "from_url", "urlopen", "open", "OSFile"}
     allowed = {
         "hudi/merge.py": {"open"},  # in its temporary folder
