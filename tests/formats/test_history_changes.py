@@ -19,7 +19,7 @@ DAY = "2024-01-01"
 
 
 class History:
-    """A table, its metadata cache, and the last described snapshot."""
+    """A table, its metadata cache, and the reference of the snapshot that `describe` returned last."""
 
     def __init__(self, kind: type[Table], folder: Path) -> None:
         self.kind = kind

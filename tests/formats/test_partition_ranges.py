@@ -169,7 +169,10 @@ def test_partition_fields_are_ordered_by_the_types_that_the_format_reports() -> 
 
 
 def test_values_that_are_not_of_the_type_of_their_column_are_integers_or_texts() -> None:
-    """Some key generators of Hudi write a date as a number of days. The format reports such a column as text."""
+    """Some key generators of Hudi write a date as a number of days.
+
+    The format reports the column as text, and the values are ordered as integers.
+    """
     fragments = snapshot({"day": pa.string()}, [["9999"], ["10000"]]).fragments
     schema, types = pa.schema([("day", pa.date32())]), (("day", pa.string()),)
     days = Snapshot("hudi", "1", None, schema, ("day",), partition_types=types, fragments=fragments)

@@ -390,7 +390,7 @@ def test_the_configuration_has_priority_over_the_catalog(glue: Glue, tmp_path: P
 def test_errors_of_a_catalog_name_the_table_and_show_no_secrets(
     glue: Glue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The error has the catalog, the table, the reason and what to do."""
+    """The catalog cannot be reached, or there are no credentials. The error has the catalog and the reason."""
     table = glue.table("t")
     for properties, reason in (
         ({"glue.endpoint": "http://127.0.0.1:1", "glue.max-retries": "1"}, "Could not connect to the endpoint"),

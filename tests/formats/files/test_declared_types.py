@@ -337,9 +337,9 @@ def test_integers_and_floats_are_one_column(tmp_path: Path, write: str) -> None:
 
 
 def test_an_integer_that_floats_round_is_refused(tmp_path: Path) -> None:
-    """The error has the file, the column and the value, whatever the order of the files.
+    """If a footer shows it, the plan is refused with the column and both files, whatever their order.
 
-    If a footer has the value, the error also has the file with floats.
+    If not, reading its file is refused with the value.
     """
     pq.write_table(pa.table({"a": [2**53 + 1]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"a": [0.5]}), tmp_path / "b.parquet")

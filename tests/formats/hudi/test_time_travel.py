@@ -148,7 +148,7 @@ def test_archived_writes_completed_after_a_compaction_apply(tmp_path: Path, miss
 
 
 def test_states_with_cleaned_files_are_refused(history: History) -> None:
-    """Later states are read."""
+    """The files were removed after a compaction. States after the compaction are read."""
     writer = history.writer
     one = history.slices()[0]
     history.plan_compaction(one)
@@ -171,7 +171,7 @@ def test_states_with_cleaned_files_are_refused(history: History) -> None:
 
 
 def test_states_with_cleaned_files_of_a_replaced_group_are_refused(history: History) -> None:
-    """An overwrite replaced the file group."""
+    """An overwrite replaced the file group, and its files were removed. The state of the overwrite is read."""
     writer = history.writer
     one = history.slices()[0]
     history.replace("x", [_B])

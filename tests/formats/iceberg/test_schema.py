@@ -200,7 +200,10 @@ def test_files_without_ids_are_read_by_the_name_mapping(tmp_path: Path, format_:
 
 
 def test_files_without_ids_and_mapping_are_read_by_position(tmp_path: Path) -> None:
-    """Positions are those of the oldest schema."""
+    """Positions are those of the oldest schema.
+
+    A name mapping with a field at another path than in the schemas counts as none.
+    """
     schema = [column(1, "a", "long"), column(2, "b", "string"), column(3, "s", _NESTED_TYPE)]
     for properties in ({}, {"schema.name-mapping.default": '[{"names": ["a"], "field-id": 7}]'}):
         writer = IcebergWriter(tmp_path / f"t{len(properties)}", schema, properties=properties)

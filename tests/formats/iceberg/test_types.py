@@ -218,7 +218,7 @@ def _avro_schema(type_: Any) -> dict[str, Any]:
 
 
 def _write(path: Path, type_: _Type, format_: str, java: JavaOrc | None) -> None:
-    """Write two rows: the value at every place, and nulls."""
+    """Write a file of two rows: the value at every place, and nulls. With `java`, the Java library writes it."""
     if format_ == "avro":
         rows = _rows(type_.stored) | {"m": [[{"key": type_.stored, "value": type_.stored}], None]}
         schema = _avro_schema(type_.avro)

@@ -273,7 +273,10 @@ def test_schemas_without_a_reader_are_named(tmp_path: Path, type_: Any, message:
 
 
 def test_a_decimal_of_more_digits_than_arrow_has_is_an_error() -> None:
-    """BigQuery declares 77 digits for BIGNUMERIC, but few of its values have as many."""
+    """BigQuery declares 77 digits for BIGNUMERIC, but few of its values have as many.
+
+    Values of up to 76 digits are read.
+    """
     field = {"name": "a", "type": _logical("bytes", "decimal", precision=77, scale=38)}
     assert _columns(_file([field], [{"a": Decimal(10**38 - 1)}])) == {"a": [Decimal(10**38 - 1)]}
     with pytest.raises(pa.ArrowInvalid, match="precision"):
