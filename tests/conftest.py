@@ -238,7 +238,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_unconfigure() -> None:
-    """Skip the garbage collection at exit: destructors of some libraries would print errors."""
+    """Let the garbage collector walk all objects again at exit. Otherwise, some libraries would print errors."""
     gc.unfreeze()
 
 

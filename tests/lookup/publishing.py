@@ -100,9 +100,14 @@ def publish(
     columns: Mapping[str, Any] | None = None,
     partitions: Mapping[str, pa.Table] | None = None,
 ) -> Table:
-    """Publish the rows as the next version of a table, with profiles of the given partitions.
+    """Publish the rows as the next version of a table, and return the opened version.
 
-    Returns the opened version.
+    Args:
+        store: The root.
+        rows: All rows of the table.
+        name: The name of the table.
+        columns: The policies of columns, as in the configuration.
+        partitions: The rows of each partition, by key. By default, all rows are in one partition `all`.
     """
     config = TableConfig.model_validate({"name": name, "uri": "nowhere", "columns": columns or {}})
     versions = VersionStore(store, name)

@@ -200,7 +200,7 @@ def test_changes_of_every_type(local_store: ObjectStore) -> None:
 
 @pytest.mark.parametrize("values", [["p", "q", "r"], ["p", "p", "q"]])
 def test_fingerprinted_columns_have_no_distances(tmp_path: Path, values: list[str]) -> None:
-    """This includes columns of unique values, which have no repeated values to enumerate."""
+    """A column of unique values, which has no repeated values to enumerate, has no distances either."""
     (tmp_path / "lake").mkdir()
     stored = {"id": {"frequencies": "repeated", "algorithm": "fingerprints"}}
     table_config = TableConfig.model_validate({"name": "t", "uri": str(tmp_path / "lake"), "columns": stored})
@@ -339,7 +339,7 @@ def test_tables_without_values_and_unknown_versions_in_a_diff(local_store: Objec
 
 
 def test_a_root_with_two_paths_is_one_table(tmp_path: Path) -> None:
-    """A column that was renamed is paired by its field id."""
+    """If one of two versions is opened by a link to the root or its URI, the difference includes partitions."""
     root, link = tmp_path / "root", tmp_path / "link"
     link.symlink_to(root, target_is_directory=True)
     before = publish(ObjectStore(str(root)), pa.table({"a": [1, 2]}))

@@ -1,5 +1,6 @@
-"""Statistics of many partitions equal those of each single partition, under the current column names, after any
-commits.
+"""Statistics of many partitions equal those of each single partition, after any commits.
+
+Columns have their current names.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ def test_rows_with_nan_are_equal_to_themselves(tmp_path: Path) -> None:
 
 
 def test_one_column_may_be_named_without_a_list(root: Path) -> None:
-    """Partitions that are named twice are returned once."""
+    """A text is the name of one column. Partitions that are named twice are returned once."""
     table = published(root)
     for answer in (table, table.filter("t is not null")):
         assert [row.column for row in answer.statistics("n")] == ["n"]

@@ -125,7 +125,10 @@ def test_concurrent_readers_get_the_same_answers(root: str, alone: dict[int, str
 
 @pytest.mark.parametrize("question", ["top", "quantile", "histogram"])
 def test_a_question_opens_each_file_once(root: str, question: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This holds although only one profile stays open, and another reader opens a different one during the question."""
+    """A question opens no file twice.
+
+    Only one profile stays open here, and another reader opens a different one meanwhile.
+    """
     monkeypatch.setattr(profiles, "_OPEN_PROFILES", 1)
     shared, opened = open_table(root, "orders"), list[str]()
     plain_open, plain_statistics = ObjectStore.open_parquet, ProfileReader.statistics

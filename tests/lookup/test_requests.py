@@ -36,8 +36,10 @@ def _digest(number: int) -> str:
 def test_a_cold_answer_takes_at_most_four_requests(
     s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]
 ) -> None:
-    """Requests for the version's document are not counted. The answers are about the table, a partition, and a column
-    of all partitions.
+    """The answers are about the table, a partition, and a column of all partitions.
+
+    Requests for the version's document are not counted. An answer about another column of all partitions takes at most
+    one further request.
     """
     partitions = parts(14)
     publish(s3_store, pa.concat_tables(partitions.values()), partitions=partitions)

@@ -126,7 +126,14 @@ def matching_paths(table: Table, column: str, value: pa.Scalar) -> list[str]:
 
 
 def check(folder: Folder, table: Table, columns: list[str], per_file: int) -> float:
-    """Check that no file with the value is pruned. Return the fraction of the other files that is not pruned."""
+    """Check that no file with a value is pruned. Return the fraction of the other files that is not pruned.
+
+    Args:
+        folder: The table's files.
+        table: The version that is asked.
+        columns: The columns whose values are asked for.
+        per_file: The number of values from each file and column.
+    """
     draw, read, others = random.Random(1), 0, 0
     for column in columns:
         for rows in folder.tables.values():

@@ -166,7 +166,7 @@ def test_columns_limits_and_counts(frame: pl.LazyFrame) -> None:
 
 
 def test_a_column_may_have_an_empty_name(tmp_path: Path) -> None:
-    """Polars renames such a column when it converts a batch of Arrow."""
+    """Polars renames a column without a name when it converts a batch of Arrow. The frame has the empty name."""
     (tmp_path / "lake").mkdir()
     pq.write_table(pa.table({"a": [1, 2], "": ["x", "y"]}), tmp_path / "lake" / "1.parquet")
     table = TableConfig(name="t", uri=str(tmp_path / "lake"))
@@ -210,7 +210,7 @@ def test_time_zones_that_polars_lacks_become_utc(tmp_path: Path) -> None:
 
 
 def test_nested_time_zones_that_polars_lacks_become_utc(tmp_path: Path) -> None:
-    """This holds in structs, lists and maps of a Parquet file that Arrow wrote."""
+    """Times in structs, lists and maps are converted, too, in a Parquet file that Arrow wrote."""
     (tmp_path / "lake").mkdir()
     zoned = pa.timestamp("us", "+05:30")
     type_ = pa.struct([("at", zoned), ("list", pa.list_(zoned)), ("map", pa.map_(pa.string(), zoned))])

@@ -64,7 +64,10 @@ class ParsedPage(HTMLParser):
 
 
 def table_of(store: ObjectStore, count: int = 300) -> Table:
-    """Return two versions of a table whose names and values contain markup and scripts."""
+    """Publish two versions of a table whose names and values contain markup and scripts. Return the newer one.
+
+    `count` is the number of rows.
+    """
     draw = random.Random(count)
     for shift in (0, 2):
         columns: dict[str, Any] = {
@@ -169,8 +172,9 @@ def browser_page() -> Iterator[Page]:
 @pytest.mark.browser
 @pytest.mark.timeout(300)
 def test_the_page_works_in_a_browser(local_store: ObjectStore, tmp_path: Path, browser_page: Page) -> None:
-    """Columns can be searched, sorted and expanded. Scripts in the table do not run. The page fits a phone, in light
-    and dark mode.
+    """Columns can be searched, sorted and expanded.
+
+    Scripts in the table do not run. The page fits a phone, in light and dark mode.
     """
     table = table_of(local_store)
     file = tmp_path / "report.html"
