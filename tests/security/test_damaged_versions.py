@@ -90,8 +90,10 @@ BAD = [None, True, -1, 1e30, 2**70, float("nan"), "", "../../x", "/etc/passwd", 
 
 @pytest.mark.parametrize("stride", [14, pytest.param(7, marks=pytest.mark.long)])
 def test_changed_value_raises_metastore_error(folder: Path, stride: int) -> None:
-    """Each value is replaced by one of `BAD` (by two of them with the mark `long`). Lookups return a result, or raise
-    an error of the package.
+    """Lookups of a changed document return a result, or raise an error of the package that is not reported as a bug.
+
+    Each value is replaced by one of `BAD` (by two of them with the mark `long`), and values at the top level by four or
+    five of them.
     """
     (path,) = (folder / "root" / "t" / "versions").glob("*.json")
     document = json.loads(path.read_text())
@@ -165,7 +167,7 @@ def test_deeply_nested_json(folder: Path, levels: int) -> None:
 
 
 def test_a_schema_that_unpacks_to_gigabytes_is_refused(folder: Path) -> None:
-    """The text is short, and unpacks to 320 MB of zeros."""
+    """A short text that unpacks to 320 MiB of zeros is an error, which takes less than 300 MiB of memory."""
     (path,) = (folder / "root" / "t" / "versions").glob("*.json")
     deflater = zlib.compressobj(1)
     packed = b"".join(deflater.compress(bytes(1 << 24)) for _ in range(20)) + deflater.flush()

@@ -42,7 +42,10 @@ def draw_type(draw: random.Random, depth: int, among: Sequence[str] = NAMES) -> 
 
 
 def enclosing_leaf_indexes(field: pa.Field, parents: tuple[int, ...] = (), start: int = 0) -> Iterator[tuple[int, ...]]:
-    """Yield for each leaf column of a field, depth first, the indexes of its enclosing columns."""
+    """Yield for each leaf column of a field, depth first, the indexes of its enclosing columns.
+
+    `parents` are the indexes of the columns that enclose the field, and `start` is the index of the field.
+    """
     yield parents
     index = start + 1
     for _, child in children(field.type):
@@ -174,7 +177,10 @@ def draw_value(draw: random.Random, kind: pa.DataType) -> object:
 
 
 def assert_hidden_as_configured(config: MetastoreConfig, schema: pa.Schema, what: object) -> None:
-    """Assert, for the table and each partition, that exactly the configured columns are hidden."""
+    """Assert, for the table and each partition, that exactly the configured columns are hidden.
+
+    `schema` is the current schema of the table. If an assertion fails, its message contains `what`.
+    """
     lookup = Metastore(config.root).table("t")
     hidden = {
         leaf.path for leaf, policy in table_profile_spec(schema, config.tables[0]).leaves if policy.values == "hidden"

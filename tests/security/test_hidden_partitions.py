@@ -114,7 +114,10 @@ def test_a_partition_spec_without_files_permits_hiding(tmp_path: Path) -> None:
 
 
 def delta(folder: Path, generated: str, partition: str | None) -> None:
-    """Write a Delta table with a column that is generated from `email`."""
+    """Write a Delta table with a column `copy` that is generated from `email`.
+
+    `generated` is the expression of `copy`, and `partition` is the partition column; None if there is none.
+    """
     rows = ROWS.append_column("copy", pa.array([TOKEN.lower()] * 2))
     write_deltalake(str(folder / "lake"), rows, partition_by=[partition] if partition else None)
     log = folder / "lake" / "_delta_log" / f"{0:020}.json"

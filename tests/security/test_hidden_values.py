@@ -71,7 +71,7 @@ def rows(start: int, names: tuple[str, ...] = HIDDEN) -> pa.Table:
 
 
 class Lake(ABC):
-    """A table in a folder. `write` adds rows. `change` deletes some, or adds a file of another kind."""
+    """A table in a folder. `write` adds rows. `change` deletes rows, changes the schema, or adds a file."""
 
     names = HIDDEN
 

@@ -67,7 +67,7 @@ def purge(config: MetastoreConfig, before: int) -> PurgeResult:
 
 
 def unreferenced_paths(config: MetastoreConfig) -> set[str]:
-    """Return the files of the table that are no documents and that no version references."""
+    """Return the files of the table that are no documents and that no version references, except the history."""
     versions = version_store(config)
     unreferenced = {info.path for info in versions.objects.list() if not versions.documents.contains(info.path)}
     for number in versions.numbers():
@@ -172,7 +172,7 @@ def test_command_names_copies_that_it_cannot_purge(tmp_path: Path, config: Metas
 
 
 def run_before(monkeypatch: pytest.MonkeyPatch, function: str, action: Callable[[], Any]) -> None:
-    """Do something once, right before a step of a refresh."""
+    """Do `action` once, right before the first call of `function`, which is a step of a refresh."""
     todo = [action]
     owner = next(owner for owner in (VersionStore, refreshing, execution) if hasattr(owner, function))
     step = getattr(owner, function)
@@ -205,7 +205,8 @@ def test_a_concurrent_refresh_starts_again(
 ) -> None:
     """A purge runs before some step of a refresh.
 
-    What the refresh publishes is complete, and its earlier files are removed.
+    What the refresh publishes is complete, and its earlier files are removed. If the refresh fails instead, its error
+    does not call the root damaged, and the next refresh succeeds.
     """
     write(tmp_path, 10, PERSON)
     purged = []
@@ -231,7 +232,7 @@ def test_a_concurrent_refresh_starts_again(
 
 
 def test_profiles_saved_before_a_purge_are_not_used_after_it(config: MetastoreConfig) -> None:
-    """This holds even if a process saves them after the purge, because it does not know of the purge yet."""
+    """A process that does not know of the purge yet may save profiles after it. They are not used either."""
     before = version_store(config)
     latest = before.latest()
     assert latest is not None

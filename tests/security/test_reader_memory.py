@@ -43,9 +43,9 @@ It is small, because the peak of a process includes the memory of the process th
 
 
 def refresh(folder: Path, engine: str) -> tuple[str, int]:
-    """Refresh a table with the file.
+    """Refresh a table with the file `BOMB`, which must fail.
 
-    Return the output of the command, and the peak memory of its processes in bytes.
+    Return the error output of the command, and the highest peak memory of its processes in bytes.
     """
     (folder / "bomb").mkdir()
     (folder / "bomb" / "1.parquet").write_bytes(zlib.decompress(base64.b64decode(BOMB)))

@@ -53,7 +53,10 @@ def arguments_below(process: int) -> str:
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
 @pytest.mark.parametrize("secret_source", ["", pytest.param("a file", marks=pytest.mark.long)])
 def test_no_process_has_secrets_among_its_arguments(tmp_path: Path, secret_source: str) -> None:
-    """Spark gets the secrets unchanged. They have precedence over spark-defaults.conf or a properties file."""
+    """Spark gets the secrets unchanged, and their temporary file is removed when Spark has started.
+
+    The session's settings have precedence over those of spark-defaults.conf or a properties file.
+    """
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.of.defaults default\nspark.driver.memory 700m\n")
     (tmp_path / "given.conf").write_text("spark.of.defaults given\nspark.driver.memory 700m\n")

@@ -71,7 +71,10 @@ def write_discovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable
 
 
 def test_the_server_gets_the_token_by_its_address(tmp_path: Path, write_discovery: Callable[[int, int], None]) -> None:
-    """`localhost` may be another address of this machine, on which anybody may listen."""
+    """The token is sent to 127.0.0.1, where the server listens.
+
+    `localhost` may be another address of this machine, on which anybody may listen.
+    """
     server_folder, other = tmp_path / "own", tmp_path / "other"
     with listener("127.0.0.1:0", server_folder) as (pid, port), listener(f"[::1]:{port}", other):
         write_discovery(pid, port)

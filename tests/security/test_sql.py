@@ -146,7 +146,10 @@ ABSENT = ("seconds", "durations")
 
 @pytest.mark.parametrize("bins", [1000, 10_000])
 def test_no_stored_value_breaks_a_view(tmp_path: Path, bins: int) -> None:
-    """If DuckDB's type cannot represent a value, the cell is null or the nearest bound, and its text is exact."""
+    """All views are readable even if DuckDB's type cannot represent a value.
+
+    The bounds of bins are finite and ordered, and each value has a text.
+    """
     store = ObjectStore(str(tmp_path / "root"))
     publish(store, pa.table(EXTREMES), columns={column: {"histogram": bins} for column in EXTREMES})
     (tmp_path / "metastore.yaml").write_text("root: root\ntables: [{name: orders, uri: x}]")

@@ -85,7 +85,10 @@ def test_rows_of_a_data_frame_are_removed_by_the_next_process(folder: Path) -> N
 
 
 def test_folders_in_use_stay(folder: Path) -> None:
-    """Folders of other users stay as well, and so do others that only have a similar name."""
+    """Folders of running processes stay. So do other folders, and links and files with similar names.
+
+    The folder of a killed process is removed.
+    """
     (folder / "elsewhere").mkdir()
     (folder / "elsewhere" / "file").touch()
     (folder / "metastore-link.scratch").symlink_to(folder / "elsewhere")

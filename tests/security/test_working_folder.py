@@ -38,7 +38,7 @@ AFTER_RUNPY = ("click", "json", "numpy", "pickle", "pyarrow", "pydantic", "rich"
 
 
 class HostileFolder:
-    """A folder with a table and with modules that, when they are imported, append a line to a file."""
+    """A folder with a table, and with modules that, when imported, append a line to a file and end the process."""
 
     def __init__(self, folder: Path, modules: Sequence[str] = ALL) -> None:
         self.path = folder / "sales"
@@ -51,7 +51,10 @@ class HostileFolder:
             )
 
     def run(self, command: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a program in the folder."""
+        """Run a program in the folder, and return the completed process.
+
+        `environment` has further environment variables. Inherited ones whose names begin with `PYTHON` are left out.
+        """
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         variables: Mapping[str, str] = {**inherited, **environment}
         return subprocess.run(
@@ -126,7 +129,7 @@ def configured(folder: HostileFolder, engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.spark)])
 def test_statistics_are_imported_only_from_pythonpath(tmp_path: Path, engine: str) -> None:
-    """This holds in child processes and in Spark's workers as well."""
+    """A module of statistics in the working folder is not imported, not even by child processes or Spark's workers."""
     folder = HostileFolder(tmp_path, (*ALL, "my_stats"))
     configured(folder, engine)
     refused = folder.run([*METASTORE, "refresh", "sales"])
@@ -167,7 +170,7 @@ def test_the_archive_of_classes_is_built_without_the_working_folder(tmp_path: Pa
 
 
 def test_settings_of_catalogs_in_the_working_folder_are_refused(tmp_path: Path) -> None:
-    """`.pyiceberg.yaml` could send a catalog's credentials to another host. The user's own file has priority."""
+    """`.pyiceberg.yaml` could send a catalog's credentials to another host. A file in the home folder has priority."""
     folder = HostileFolder(tmp_path, ())
     with SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=f"{tmp_path}/lake") as catalog:
         catalog.create_namespace("sales")

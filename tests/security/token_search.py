@@ -49,7 +49,10 @@ def pieces_of(path: Path) -> Iterator[bytes]:
 
 
 def unpacked(data: bytes, depth: int = _DEPTH) -> Iterator[bytes]:
-    """Yield the bytes and all their decoded forms: zlib, gzip, zstd, base 64, JSON strings, Arrow streams, schemas."""
+    """Yield the bytes and all their decoded forms, up to `depth` levels deep.
+
+    Decoded are zlib, gzip, deflate, zstd, base 64, JSON strings, Arrow streams and schemas.
+    """
     yield data
     if not depth or not data:
         return
@@ -84,7 +87,7 @@ def _json(data: bytes) -> bytes:
 
 
 def _arrow(data: bytes) -> bytes:
-    """Return the values of an Arrow stream, or the metadata of a schema."""
+    """Return the values of an Arrow stream, or the fields and the metadata of a schema."""
     try:
         reader = pa.ipc.open_stream(data)
     except pa.ArrowInvalid:
@@ -106,7 +109,7 @@ def _texts_in(value: Any) -> Iterator[str]:
 
 
 def _bytes_in(value: Any) -> Iterator[bytes]:
-    """Yield each text and each bytes object inside a value, as bytes."""
+    """Yield each text and each bytes object inside a value, as bytes. Keys of dictionaries are left out."""
     if isinstance(value, bytes):
         yield value
     elif isinstance(value, str):
