@@ -61,7 +61,7 @@ def run_of(instance: DagsterInstance, status: DagsterRunStatus, request: RunRequ
 
 
 def test_a_run_request_names_its_reason(lab: Lab) -> None:
-    """The run key has the snapshot, the previous version, the code's version and the attempt."""
+    """The run key has the table, the snapshot, the previous version, the code's version, the target and the attempt."""
     request = requested(lab.tick("sales"))
     assert re.fullmatch(rf"sales:0:0:{PROFILE_VERSION}:[0-9a-f]{{16}}:1", request.run_key or "")
     assert request.tags == {"dagster/sensor_name": "sales_commits", "metastore/table": "sales"}
@@ -164,7 +164,10 @@ def test_a_run_without_events_for_an_hour_is_reported_as_failed(lab: Lab, monkey
 def test_a_silent_run_is_alive_if_its_launcher_says_so(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, worker: str | None, is_dead: bool
 ) -> None:
-    """Launchers for Kubernetes, Docker and ECS know whether the worker of a run is running."""
+    """Launchers for Kubernetes, Docker and ECS know whether the worker of a run is running.
+
+    If the launcher does not find the worker, or raises an error, the run is reported as failed.
+    """
 
     class Launcher(DefaultRunLauncher):
         @property

@@ -73,7 +73,7 @@ def _tick(sensor: SensorDefinition, cursor: str | None = None, origin: Any = Non
 def test_a_database_has_the_definitions_of_its_tables(lake: Lake) -> None:
     """Each table has assets, a job and a sensor with its name and the settings of the database.
 
-    The database has one sensor.
+    The database has one sensor. No metadata contains the catalog's token.
     """
     definitions = _loaded(lake)
     repository = definitions.get_repository_def()
@@ -156,7 +156,7 @@ def test_a_catalog_that_does_not_answer_fails_the_tick_and_loads_the_last_listin
 
 
 def test_a_code_location_loads_without_the_variables(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a variable of the catalog is missing, the database has no tables, and ticks name the variable."""
+    """If a variable of the catalog is missing, the database has its sensor, but no tables."""
     monkeypatch.delenv("TOKEN")
     assert [sensor.name for sensor in _loaded(lake).get_repository_def().sensor_defs] == ["lake_sales_tables"]
 

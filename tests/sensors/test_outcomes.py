@@ -46,11 +46,10 @@ def table_in(folder: Path, kind: type[Table], rows: int = 1) -> Any:
 def test_a_missing_table_is_probed_rarely(
     kind: type[Table], tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each tick logs one line.
+    """Each tick requests and logs nothing, and its message is one line.
 
-    The table is probed ever more rarely, but at once after a change of the configuration.
-
-    When the table exists, its first snapshot requests a run.
+    The table is probed ever more rarely, but at once after a change of the configuration. When the table exists, its
+    first snapshot requests a run.
     """
     now = 1e9
     monkeypatch.setattr("metastore_assets.sensors.commits.time", SimpleNamespace(time=lambda: now))
@@ -75,7 +74,10 @@ def test_a_missing_table_is_probed_rarely(
 def test_a_dropped_table_is_reported_once_on_the_asset(
     kind: type[Table], tmp_path: Path, instance: DagsterInstance
 ) -> None:
-    """Each tick reports it, too, and versions stay. A restored table needs no run, and a recreated one does."""
+    """The message of each tick reports the dropped table, too, and its versions stay.
+
+    A restored table needs no run, and a recreated one does.
+    """
     table = table_in(tmp_path / "t", kind)
     watched = WatchedTable(tmp_path, instance)
     assert watched.catches_up() == f"snapshot {watched.latest.snapshot} is the first"
@@ -158,7 +160,10 @@ def test_rollback_and_cleanup_of_an_iceberg_table_are_reported(tmp_path: Path, i
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS[:2], ids=lambda kind: kind.kind)
 def test_an_expired_snapshot_is_reported(kind: type[Table], tmp_path: Path, instance: DagsterInstance) -> None:
-    """If the snapshot configured by `at` has expired, the error lists the existing ones."""
+    """If the snapshot configured by `at` has expired, ticks and the asset check report this, and the version stays.
+
+    Without `at`, the next tick requests a run.
+    """
     table = table_in(tmp_path / "t", kind)
     pinned = table.snapshot().id
     watched = WatchedTable(tmp_path, instance, at=pinned)

@@ -17,7 +17,10 @@ def test_added_and_removed_tables_are_reported() -> None:
 
 
 def test_the_same_reload_is_requested_again_after_a_while() -> None:
-    """A server that cannot reload does not get the request at every tick. Other changes are requested at once."""
+    """A server that cannot reload gets the request again after ten minutes, not at every tick.
+
+    Other changes are requested at once.
+    """
     request = decide_reload(ReloadRequest(), set(), {"a"}, 1000.0).request
     again = decide_reload(request, set(), {"a"}, 1599.0)
     assert not again.reloads

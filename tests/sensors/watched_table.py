@@ -38,7 +38,7 @@ class WatchedTable:
         self.load()
 
     def configure(self, **settings: Any) -> None:
-        """Write the configuration."""
+        """Write the configuration. `settings` extend or replace those of the table."""
         table = {"name": "t", "uri": "t", "sensor": {"interval": 5}, **settings}
         self.file.write_text(yaml.safe_dump({"root": "root", "engine": "auto", "tables": [table]}), encoding="utf-8")
 

@@ -36,7 +36,11 @@ class DagsterProcesses:
     environment: dict[str, str] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Start the code server, which starts a process for each run, and then the daemon."""
+        """Start the code server, which starts a process for each run, and then the daemon.
+
+        This process finds the same Spark Connect server as they do. Fails if the code server does not listen within two
+        minutes.
+        """
         home = self.folder / "home"
         home.mkdir()
         (home / "dagster.yaml").write_text(_SETTINGS, encoding="utf-8")
@@ -105,7 +109,10 @@ class DagsterProcesses:
         return result.pid if result else None
 
     def megabytes(self) -> dict[str, float]:
-        """Return the memory in megabytes of the daemon, the code server, Spark, and all Python workers of Spark."""
+        """Return the memory in megabytes of the daemon, the code server, Spark, and all Python workers of Spark.
+
+        If Spark does not run, it and its workers are left out.
+        """
         assert self.daemon is not None
         assert self.code is not None
         spark = self.spark()

@@ -153,7 +153,10 @@ def versions_of(folder: Path, name: str) -> VersionStore:
 def settle(
     site: DagsterProcesses, instance: DagsterInstance, tables: dict[str, Changing], seconds: float, runs: bool = True
 ) -> None:
-    """Wait until each table's newest version describes its newest snapshot and, with `runs`, no run is active."""
+    """Wait until each table's newest version describes its newest snapshot and, with `runs`, no run is active.
+
+    Fails if this takes longer than `seconds`.
+    """
     ends = time.monotonic() + seconds
     while True:
         behind = {}
@@ -169,7 +172,11 @@ def settle(
 
 
 def assert_versions_are_true(folder: Path, changing: Changing) -> None:
-    """Assert that each version has the statistics of its snapshot's rows, and differs in snapshot from the last one."""
+    """Assert that no version is missing, and that each has another snapshot than the previous one.
+
+    The newest version has the table's snapshot. Versions have the statistics of the expected rows; less than half of
+    the versions are of a state between two commits of the test, for which no rows are expected.
+    """
     config = load_config(folder / "metastore.yaml")
     store = versions_of(folder, changing.name)
     numbers = sorted(store.numbers())

@@ -1,4 +1,4 @@
-"""Tasks for Spark workers; the module imports nothing else."""
+"""Tasks for Spark workers. The module imports only the standard library and errors of the package."""
 
 from __future__ import annotations
 

@@ -32,7 +32,10 @@ def discovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 class Taken:
-    """Takes the ports of the first `times` servers, just before they start."""
+    """A model of another process that takes the ports of the first `times` servers, just before they start.
+
+    With `listens`, the other process accepts connections. `ports` are the taken ports.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, sockets: ExitStack, times: int, *, listens: bool) -> None:
         self.ports: list[int] = []

@@ -1,4 +1,7 @@
-"""After a shuffle, rows are in their partition, and groups are complete and sorted. Errors of both sides are raised."""
+"""After a shuffle, rows are in their partition, and groups are complete and sorted.
+
+Errors of readers and reducers are raised.
+"""
 
 from __future__ import annotations
 

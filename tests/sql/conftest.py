@@ -1,4 +1,4 @@
-"""Fixtures: a root with tables, and a Spark session."""
+"""Fixtures: a root with a published table, as in the tests of commands."""
 
 from __future__ import annotations
 
