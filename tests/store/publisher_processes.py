@@ -4,7 +4,8 @@
     python publisher_processes.py race ROOT OPTIONS            several publishers publish the same version numbers
     python publisher_processes.py expire ROOT OPTIONS SECONDS  a publisher and a reader beside expiring processes
 
-Each of them is forked from this process, which has imported all modules and opened no files.
+Publishers, readers and expiring processes are forks of this process, which has imported all modules and opened no
+files.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ pa.array(["text"])  # makes pyarrow import pandas, once instead of in every chil
 def forked(work: Callable[[], Any]) -> tuple[int, Callable[[], Any]]:
     """Run `work` in a child. Returns its process id and a function that waits for its result.
 
-    The result is what `work` returned, `killed` when a signal ended the child, or the text of its error.
+    The result is what `work` returned, the traceback of its error, or the name of the signal that ended the child:
+    `killed` for SIGKILL, otherwise `signal` and the number.
     """
     read_end, write_end = os.pipe()
     child = os.fork()
@@ -196,7 +198,7 @@ def _tree(versions: VersionStore) -> Iterator[str]:
 def race(store: ObjectStore, publishers: int = 6, rounds: int = 5) -> list[dict[str, Any]]:
     """In each round, let all publishers publish the same version number at the same time.
 
-    Returns a report of each round.
+    Returns a report of each round, and then one with the numbers of all versions, which are complete.
     """
     versions = VersionStore(store, "orders")
     report = []
@@ -269,7 +271,10 @@ def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
         raise AssertionError
 
     def reader() -> int:
-        """Read the files of the newest version again and again. A missing file is an error only for a fresh version."""
+        """Read the files of the newest version again and again. A missing file is an error only for a fresh version.
+
+        Returns how many times all files of a version were read.
+        """
         reads = 0
         while time.monotonic() < end:
             started = time.monotonic()

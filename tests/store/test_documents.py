@@ -136,9 +136,9 @@ def requests(s3_endpoint: str) -> Iterator[Requests]:
 def test_the_number_of_requests_does_not_depend_on_the_number_of_versions(
     s3_options: dict[str, str], requests: Requests, many_versions: int
 ) -> None:
-    """Reading the newest version and publishing the next one take as many requests for 10 versions as for thousands.
+    """Reading the newest version and publishing the next one take as many requests for 10 versions as for many.
 
-    This holds even if the last hint was not written.
+    The number of the newest version takes three requests, or five if the last hint was not written. Nothing is listed.
     """
     counts = []
     for newest in (10, many_versions):

@@ -433,7 +433,10 @@ def test_entries_are_streamed(local_store: ObjectStore, monkeypatch: pytest.Monk
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_streams_close_files(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The entries of a table of ten million files are in more files than a process may have open."""
+    """A stream has at most four files open.
+
+    The entries of a table of ten million files are in more files than a process may have open.
+    """
     monkeypatch.setattr(local, "_SMALL", 0)
 
     def open_files() -> int:
@@ -454,7 +457,7 @@ def test_streams_close_files(local_store: ObjectStore, monkeypatch: pytest.Monke
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_streams_forget_the_footers_of_files(local_store: ObjectStore) -> None:
-    """The footers of the files of ten million entries would take 300 MB."""
+    """A stream holds at most two footers. The footers of the files of ten million entries would take 300 MB."""
     stored = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(200)])
     assert len(stored.files.files) > 10
     stored = StoredEntries(NODES, local_store, stored.files)

@@ -26,7 +26,7 @@ HOUR = timedelta(hours=1)
 
 
 class Table:
-    """The versions of one table on local disk, with a clock that tests advance."""
+    """The versions of one table on local disk, whose files tests make older."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.versions = VersionStore(store, "orders")
@@ -94,7 +94,7 @@ def test_the_requested_number_of_versions_is_retained(table: Table) -> None:
 
 
 def test_a_version_stays_for_the_grace_after_it_was_replaced(table: Table) -> None:
-    """Readers may still use it."""
+    """Readers may still use the version."""
     table.publish(1)
     table.pass_hour()
     table.publish(2)
@@ -104,7 +104,7 @@ def test_a_version_stays_for_the_grace_after_it_was_replaced(table: Table) -> No
 
 
 def test_young_unreferenced_files_stay(table: Table) -> None:
-    """A running publisher may be about to reference them."""
+    """A running publisher may be about to reference the files."""
     table.publish(1)
     table.save("old")
     table.pass_hour()
@@ -152,7 +152,7 @@ def test_cleared_profiles_that_a_version_took_over_stay(table: Table) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"PAR1"])
 def test_a_damaged_pending_file_stops_no_expiry(table: Table, content: bytes) -> None:
-    """No refresh can read it, so the profiles that it listed are not needed."""
+    """No refresh can read the file, so the profiles that it listed are not needed."""
     table.publish(1)
     table.versions.objects.write("pending/x.parquet", content)
     table.save("lost", "a")
@@ -248,7 +248,7 @@ def test_files_of_a_failed_publish_are_removed(table: Table, monkeypatch: pytest
 
 
 def test_nothing_is_deleted_if_a_retained_version_cannot_be_read(table: Table) -> None:
-    """The files that this version references are unknown."""
+    """The files that the damaged version references are unknown."""
     table.publish(1)
     table.save("old")
     table.pass_hour()
@@ -272,7 +272,7 @@ def test_files_of_a_killed_verification_are_removed(table: Table) -> None:
 
 
 def test_foreign_files_stay(table: Table) -> None:
-    """A table in the same folder lost its data files and its log."""
+    """The folder of the table may also contain data files and the log of another table."""
     foreign = {"a.parquet", "_delta_log/00000000000000000000.json", "p=1/part-0.parquet", "data/0-1.parquet"}
     for path in foreign:
         table.versions.objects.write(path, b"data")

@@ -69,7 +69,10 @@ def writes(store: ObjectStore) -> list[object]:
 
 
 def assert_writes_fail(store: ObjectStore, message: str, kinds: range = range(5)) -> None:
-    """Check that each kind of write fails with the URI of the file and the message."""
+    """Check that each kind of write fails with the URI of the file and the message.
+
+    `kinds` are the positions in `writes` of those to check, and `message` is a regular expression.
+    """
     for kind, write in enumerate(writes(store)):
         if kind in kinds:
             with pytest.raises(StoreError, match=rf"{store.uri()}/\S+: {message}"):
@@ -90,7 +93,7 @@ def test_a_full_disk_leaves_no_partial_files(small_disk: Path) -> None:
 
 
 def test_a_file_size_limit_leaves_no_partial_files(tmp_path: Path) -> None:
-    """This also runs where mounting is not allowed."""
+    """The test also runs where mounting is not allowed."""
     store = ObjectStore(str(tmp_path))
     VersionStore(store, "orders").publish(version(1))
     previous = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -26,7 +26,10 @@ AT_ONCE = timedelta(days=-1)
 
 
 class Published(Table):
-    """A table whose versions build on one another and drop outdated versions, as refreshes do."""
+    """A table whose versions build on one another and drop outdated versions, as refreshes do.
+
+    A commit saves the files of new fragments and makes all files an hour older afterwards.
+    """
 
     def commit(self, *names: str, keep: int = 2, grace: timedelta = HALF_AN_HOUR) -> Version:
         base = self.versions.latest()
@@ -53,7 +56,7 @@ def table(request: pytest.FixtureRequest, local_store: ObjectStore, monkeypatch:
 
 
 manifests = pytest.mark.parametrize("table", [0], indirect=True)
-"""Marks tests of manifests."""
+"""A mark for tests of manifests: documents list no unused files."""
 
 
 def test_files_that_only_removed_versions_reference_are_deleted(table: Published) -> None:

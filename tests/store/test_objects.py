@@ -220,7 +220,7 @@ def test_other_readers_read_written_objects(local_store: ObjectStore) -> None:
 
 @pytest.mark.parametrize("size", [10, 30_000_000], ids=["in one request", "in parts"])
 def test_a_failed_writer_leaves_nothing(store: ObjectStore, size: int) -> None:
-    """Part of the file is uploaded already, and readers never see it."""
+    """If the file is large, a part of it is uploaded already. Readers never see it."""
     noise = pa.table({"blob": pa.array([_random_bytes(size)], pa.binary())})
 
     def write_and_fail() -> None:
@@ -378,6 +378,6 @@ def test_a_wide_file_is_read_column_by_column_in_linear_time(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("seconds", [-(10**10), 0, 253_402_300_799, 253_402_300_800, 4 * 10**11])
 def test_times_beyond_the_year_9999_become_its_end(seconds: int) -> None:
-    """Some file systems store such times."""
+    """Some file systems store times after the year 9999, which Python cannot represent."""
     modified = local_modified(os.stat_result((0, 0, 0, 0, 0, 0, 0, 0, seconds, 0)))
     assert abs(modified.timestamp() - min(seconds, 253_402_300_799)) <= 1

@@ -119,7 +119,7 @@ def test_a_commit_merges_one_of_several_sets_within_a_budget() -> None:
 
 
 def test_a_commit_may_write_a_key_that_is_too_long_to_be_recorded() -> None:
-    """After such a commit, no merge step is made, because a step needs the first and the last key of each file."""
+    """No key is lost. A merge step needs the first and the last key of each file, so none is made after this commit."""
     stored = KeysOnly(5_000)
     for number in range(5):
         keys = {*(f"{key:07}" for key in range(number, 5_000, 5)), "9" * (MAX_BOUND + 1)}

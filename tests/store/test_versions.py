@@ -376,7 +376,7 @@ def test_pending_profiles_are_returned_until_cleared(versions: VersionStore) -> 
 
 @pytest.mark.parametrize("value", [1, "x", None])
 def test_a_pending_file_with_other_values_is_ignored(local_versions: VersionStore, value: object) -> None:
-    """Another release may have written it."""
+    """Another release may have written the file."""
     rows = pa.table({name: [value] for name in FRAGMENTS.schema.names})
     local_versions.objects.write_parquet("pending/x.parquet", rows)
     local_versions.save_pending([fragment("a")])

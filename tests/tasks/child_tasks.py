@@ -100,7 +100,10 @@ def mark_and_wait(folder: str, number: int) -> Iterator[int]:
 
 
 def double_while_others_run(folder: str, members: int, number: int) -> int:
-    """Return twice the number. A negative number is a signal that ends the process while all other members run."""
+    """Return twice the number. A negative number is a signal that ends the process while all other members run.
+
+    Each of the `members` tasks creates a file in `folder`, and waits until all have done so.
+    """
     with open(f"{folder}/{number}", "w"):
         pass
     while len(os.listdir(folder)) < members:

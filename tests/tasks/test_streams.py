@@ -37,7 +37,7 @@ def test_the_error_of_a_task_ends_the_stream(processes: int) -> None:
 
 @pytest.mark.parametrize(("processes", "threads"), [(1, 1), (1, 4), (2, 4)])
 def test_a_crash_names_the_file_at_fault(processes: int, threads: int) -> None:
-    """This holds even if the child was reading several files, because each is then read alone."""
+    """If the child was reading several files, each of them is read again alone."""
     crash = (2, int(signal.SIGABRT))
     requested = [PathTask(f"/t/{number}", crash if number == 7 else (2000,)) for number in range(20)]
     with pytest.raises(FatalFileError, match=r"/t/7 .*signal 6\b") as raised:
@@ -79,7 +79,7 @@ def test_closing_a_stream_ends_its_children(no_idle_children: None, tmp_path: Pa
 
 
 def test_closing_a_stream_ends_tasks_that_yield_nothing(no_idle_children: None, tmp_path: Path) -> None:
-    """No other task starts after that, and no dead child is reused."""
+    """After the closing, no other task starts, and no dead child is reused."""
     silent = with_arguments(tasks.mark_and_wait)
     items = stream_parallel(silent, [PathTask(f"/t/{number}", (str(tmp_path), number)) for number in range(40)], 2)
     assert next(items) == 0
