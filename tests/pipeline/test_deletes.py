@@ -20,7 +20,7 @@ FILES = 18
 
 
 def put(folder: Path, number: int, draw: random.Random, count: int) -> None:
-    """Write a file of `count` rows. The lower the number, the wider the range of its values."""
+    """Write a file of `count` rows. The range of its values is ten times narrower for every second number."""
     reach = 10 ** max(1, 12 - number // 2)
     numbers = [draw.choice([None, draw.randint(-reach, reach)]) for _ in range(count)]
     floats = [None if drawn is None else draw.choice([drawn / 7, float("nan"), float("inf")]) for drawn in numbers]

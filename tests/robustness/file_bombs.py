@@ -67,7 +67,7 @@ def _number(data: bytes) -> tuple[int, int]:
 
 
 def _as_many(footer: bytes, key: bytes) -> bytes:
-    """Replace a count of one hundred, which follows `key` in the footer, by 2^40."""
+    """Return the footer with each count of one hundred that follows `key` replaced by 2^40."""
     return footer.replace(key + varint(100), key + varint(1 << 40))
 
 

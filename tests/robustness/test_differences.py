@@ -61,7 +61,7 @@ def plan_content(plan: Plan) -> dict[str, Any]:
 
 
 def version_content(version: Version) -> dict[str, Any]:
-    """Return the entries of a version without the names of files."""
+    """Return the entries and totals of a version, without the names of files."""
     return {
         "fragments": {
             entry.key: (entry.id, entry.row_count, entry.bytes, entry.spec_id) for entry in version.fragments

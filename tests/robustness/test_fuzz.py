@@ -66,6 +66,8 @@ def test_many_mutations_of_a_file_give_the_rows_or_an_error(tables: Tables, read
 def _check(tables: Tables, reader: Reader, name: str, seeds: range, profiled: int) -> None:
     """For each seed, change a random file of a target and read the table. Assert that no outcome is wrong.
 
+    For a sealed target, other rows than before are wrong, too.
+
     With `profiled` of n > 0, the table is also profiled for every n-th seed.
     """
     target = TARGETS[name]

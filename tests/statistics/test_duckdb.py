@@ -107,7 +107,7 @@ def test_counts_bounds_and_percentiles_equal_those_of_duckdb(column: str) -> Non
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_frequencies(column: str) -> None:
-    """Frequencies that are summed over the parts equal those of GROUP BY."""
+    """Frequencies that are summed over the parts equal those of GROUP BY, and their values ascend."""
     _, total = merged(column)
     connection().register("listed", pa.table({"v": total.values, "n": total.counts}))
     grouped = f"select {column} as v, count(*) as n from t where {column} is not null group by {column}"

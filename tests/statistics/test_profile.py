@@ -112,7 +112,7 @@ def check_moments(row: ColumnStatistics, kind: Kind, expected: Facts) -> None:
 
 
 def check_histogram(histogram: Any, kind: Kind, expected: Facts) -> None:
-    """Assert that a histogram exists for values on a line, and that it counts each finite one."""
+    """Assert that a histogram exists for values on a line, counts each finite one, and keeps to its capacity."""
     line = kind.numeric or kind.type_class.startswith(("date", "time"))
     finite = [v for v in expected.numbers if not (isinstance(v, float) and math.isinf(v))]
     assert (histogram is not None) == bool(line and finite)
@@ -160,9 +160,9 @@ def test_sums_exceed_64_bits_and_38_digits() -> None:
 
 
 def test_long_and_unusual_text_is_profiled() -> None:
-    """Bounds, length and size are right for a text of a megabyte, and for characters beyond 16 bits.
+    """Length and size of a text of a megabyte are exact, and its truncated maximum is marked as inexact.
 
-    The order of such characters differs between UTF-8 and UTF-16.
+    Characters beyond 16 bits have the order of UTF-8, which differs from that of UTF-16.
     """
     long = "\U0001f600" * 262_144
     values = ["\uffee", "\U00010000", "", long, None]

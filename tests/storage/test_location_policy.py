@@ -143,7 +143,10 @@ def test_prefixes_match_complete_path_segments() -> None:
 
 
 def test_credentials_are_sent_only_to_configured_hosts() -> None:
-    """Locations that are allowed get the table's credentials only if they are in the same service and account."""
+    """Locations that are allowed get the table's credentials only if they are in the same service and account.
+
+    For a table on disk, S3 and Azure each get their own options. The text form of a policy has no credentials.
+    """
     secrets = {"aws_secret_access_key": "s", "aws_endpoint": "http://own"}
     location_policy = _location_policy(
         "s3://b/t", storage_options=secrets, allow=["s3://o", "gs://o", "http://o", "az://o", "/o"]
