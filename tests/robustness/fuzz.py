@@ -66,7 +66,10 @@ def _zero(data: bytes, rng: random.Random) -> tuple[bytes, str]:
 
 
 def _restructure(data: bytes, rng: random.Random) -> tuple[bytes, str]:
-    """Replace or remove a value in a JSON document, or in one line of a JSON lines file."""
+    """Replace or remove a value in a JSON document, or in one line of a JSON lines file.
+
+    Data that is no JSON, or has no value to replace, gets other bytes instead.
+    """
     lines = data.split(b"\n")
     try:
         number = 0 if len(lines) < 2 or not lines[1] or lines[0].strip() == b"{" else rng.randrange(len(lines))
