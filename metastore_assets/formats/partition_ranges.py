@@ -134,7 +134,13 @@ class PartitionRanges:
     def _bound(self, text: str | None, option: str) -> dict[str, Any]:
         """Parse one end of a range, such as `day=2024-01-01`. Return its values by column; empty if `text` is None.
 
-        `option` is the command's option with this end, such as `--from`, for messages.
+        Args:
+            text: The end of the range; None for no limit.
+            option: The command's option with this end, such as `--from`, for messages.
+
+        Raises:
+            PartitionNotFoundError: The table is not partitioned.
+            LiteralError: The text does not name the columns, or is not a value of its column.
         """
         if text is None:
             return {}

@@ -142,7 +142,7 @@ class FieldMatcher:
         by_folded = _indices(field.name.lower() for field in stored) if self._ignore_case else {}
 
         def find_index(field: pa.Field) -> int | None:
-            """Return the index of the match of `field`; None if there is none."""
+            """Return the index of the match of `field`; None if there is none. Raises ArrowInvalid if several match."""
             key = identity(field)
             # The fields inside a variant have no ids, even if the column has one: they match by name.
             has_id = self._by_id and FIELD_ID in (field.metadata or {})

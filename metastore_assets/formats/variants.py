@@ -87,6 +87,10 @@ def _values(group: pa.StructArray, names: Sequence[_Names]) -> list[bytes | None
     Args:
         group: structs with the field `value`, `typed_value`, or both.
         names: the names in the metadata of each row.
+
+    Raises:
+        ArrowInvalid: A row has both a value and a typed value that is no object, or a value is corrupt.
+        UnsupportedError: Values are shredded as a type that no variant has.
     """
     values = _column(group, "value")
     typed = _column(group, TYPED_VALUE)
@@ -190,7 +194,7 @@ def _encoder(type_: pa.DataType) -> _Encode:
 
 
 def _encode_integer(value: int) -> bytes:
-    """Encode an integer in the narrowest type, as Spark does."""
+    """Encode an integer in the narrowest type, as Spark does. Raises ArrowInvalid if it has more than 64 bits."""
     for header, packing, bits in _INTEGERS:
         if -(1 << bits) <= value < 1 << bits:
             return bytes([header]) + struct.pack(packing, value)

@@ -341,7 +341,10 @@ def action_key(action: Mapping[str, Any]) -> FileKey:
 
 
 def _file_key(recorded: str, vector: DeletionVector | None) -> FileKey:
-    """Return the key of a file with its deletion vector. It is equal for different spellings of the path."""
+    """Return the key of a file with its deletion vector. It is equal for different spellings of the path.
+
+    Raises ValueError if the path is not UTF-8.
+    """
     try:
         # By default, all invalid bytes become one character, and different files become one.
         path = as_text(unquote(recorded, errors="strict"), "path")

@@ -154,7 +154,10 @@ def _check_type(type_: Any, field_count: list[int], depth: int) -> None:
 
 
 def _field(table: str, field: dict[str, Any], mode: MappingMode) -> pa.Field:
-    """Convert a field from Delta's JSON to Arrow."""
+    """Convert a field from Delta's JSON to Arrow.
+
+    Raises TableFormatError if its type is not supported, or if it lacks the name or id that the column mapping needs.
+    """
     result = pa.field(field["name"], _type(table, field["name"], field["type"], mode))
     if mode == "none":
         return result

@@ -132,7 +132,14 @@ def _null_count(count: Any, add: AddedFile, is_tight: bool) -> _Bound:
 
 
 def _bound(value: Any, column: StatisticsColumn, is_maximum: bool, is_tight: bool) -> _Bound:
-    """Return a recorded minimum or maximum with its guarantee."""
+    """Return a recorded minimum or maximum with its guarantee; `_UNKNOWN` if it has no valid value.
+
+    Args:
+        value: The bound in JSON.
+        column: The column.
+        is_maximum: Whether it is a maximum.
+        is_tight: False if the bound may be that of deleted rows.
+    """
     try:
         decoded, is_value = _decode_bound(value, column, is_maximum)
         if decoded is None:

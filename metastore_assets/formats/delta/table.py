@@ -301,6 +301,8 @@ class DeltaFormat(TableFormat):
         """Return a listing of the log, and the version that the configuration selects: by default, the newest.
 
         The listing contains all files that a replay of the version needs.
+
+        Raises TableNotFoundError if there is no log, and SnapshotNotFoundError if the log lacks the selected version.
         """
         log = read_log(self._location, complete=self._at is not None)
         uri = self._location.uri

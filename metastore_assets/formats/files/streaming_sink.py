@@ -66,7 +66,10 @@ def committed_paths(location: Location, location_policy: LocationPolicy) -> list
 
 
 def _actions(location: Location, path: str) -> Iterator[tuple[str, bool]]:
-    """Yield the URI of each file that a batch of the log adds (True) or deletes (False)."""
+    """Yield the URI of each file that a batch of the log adds (True) or deletes (False).
+
+    Raises TableFormatError if the batch is corrupt, or of an unknown version.
+    """
     with metadata_errors(location.full_path(path)):
         version, *lines = location.read(path).decode().splitlines()
         if version.strip() != _VERSION:

@@ -466,7 +466,10 @@ class _ListDigest:
 
 
 def _partitioning(table: TableConfig, context: OpenContext) -> Partitioning:
-    """Return the partitioning: by a catalog, by the configured template, or by `column=value` folders."""
+    """Return the partitioning: by a catalog, by the configured template, or by `column=value` folders.
+
+    Raises ConfigError if a table of a catalog also has a template.
+    """
     template = table.options.get(_TEMPLATE)
     if context.partitions is None:
         return HivePartitioning() if template is None else TemplatePartitioning.of(table.name, template)

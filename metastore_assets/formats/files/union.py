@@ -51,6 +51,8 @@ def _union(table: str, name: str, origins: Mapping[pa.DataType, str]) -> pa.Data
     """Return the type that holds the values of a column in all files.
 
     `origins` has one file for each type of the column, for messages.
+
+    Raises TableFormatError if no type holds all of them.
     """
     # Floats come first. Otherwise signed and unsigned integers could merge to a decimal first, whose values floats do
     # not hold.

@@ -293,7 +293,7 @@ def _list_groups(location: Location, groups: Collection[Group]) -> list[GroupFil
 
 
 def _parse(name: str) -> BaseName | LogName | None:
-    """Parse the name of a file in a partition; see `parse_data_file_name`."""
+    """Parse the name of a file in a partition; see `parse_data_file_name`. Raises NoDiffError for an invalid name."""
     try:
         return parse_data_file_name(name)
     except ValueError as error:

@@ -155,7 +155,10 @@ def _parse_json(data: bytes) -> Mapping[str, Any]:
 
 
 def _decode_avro(data: bytes) -> Mapping[str, Any]:
-    """Return the metadata of a commit in Avro. Runs in a child process."""
+    """Return the metadata of a commit in Avro. Runs in a child process.
+
+    Raises ValueError or ArrowInvalid if it is corrupt.
+    """
     record = next(read_avro_records(data), None)
     if record is None:
         raise ValueError("it has no record")

@@ -156,7 +156,11 @@ def encode_block(kind: int, headers: Mapping[int, str], content: bytes) -> bytes
 
 
 def _read_block(cursor: _PieceReader) -> LogBlock:
-    """Read the header of the block at the cursor, and move the cursor to the end of the block."""
+    """Read the header of the block at the cursor, and move the cursor to the end of the block.
+
+    Raises ArrowInvalid or UnicodeDecodeError if the block is corrupt, or UnsupportedError for an unknown version of the
+    format.
+    """
     start = cursor.position
     if cursor.read(len(_MAGIC)) != _MAGIC:
         raise pa.ArrowInvalid(f"the log file is corrupt at byte {start}")

@@ -167,7 +167,10 @@ class _FileChanges:
         return FragmentDifference(tuple(added), frozenset(removed - added_paths), frozenset(replaced_paths))
 
     def _touched(self) -> list[FileEntry]:
-        """Return the data files that both snapshots have, and to which an added or removed delete file applies."""
+        """Return the data files that both snapshots have, and to which an added or removed delete file applies.
+
+        Raises NoDiffError if a file is listed twice, or if the data file of an added delete file is not found.
+        """
         changed = [*self._removed_deletes, *self._added_deletes]
         indexes = [self._index(deletes) for deletes in (self._removed_deletes, self._added_deletes)]
         candidates = [*self._unchanged, *self._read(DATA, changed)]

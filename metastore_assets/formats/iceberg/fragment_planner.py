@@ -294,7 +294,10 @@ class IcebergFragmentPlanner:
         return self._position_files[key]
 
     def _equality_deletes(self, entry: FileEntry) -> EqualityDeletes:
-        """Return the reader of a file of equality deletes. A file always has the same reader."""
+        """Return the reader of a file of equality deletes. A file always has the same reader.
+
+        Raises TableFormatError if it does not name its key columns, or names one that no schema of the table has.
+        """
         if entry.path not in self._equality_files:
             location, path = self.files.locate(entry.path)
             keys = tuple(self._key_field(entry, field_id) for field_id in sorted(entry.equality_ids))
@@ -304,7 +307,10 @@ class IcebergFragmentPlanner:
         return self._equality_files[entry.path]
 
     def _key_field(self, entry: FileEntry, field_id: int) -> pa.Field:
-        """Return a key column of an equality delete file by its field id."""
+        """Return a key column of an equality delete file by its field id.
+
+        Raises TableFormatError if no schema of the table has it.
+        """
         # Files older than the planned schema may delete by a column that has been dropped.
         newest_first = [self.metadata.schemas[schema_id] for schema_id in sorted(self.metadata.schemas, reverse=True)]
         for schema in (self.state.schema, *newest_first):

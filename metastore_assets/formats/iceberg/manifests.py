@@ -184,7 +184,20 @@ def _header_spec_id(data: bytes) -> int | None:
 def _live_entries(
     data: bytes, manifest: Manifest, spec_id: int, spec: tuple[PartitionField, ...], with_statistics: bool
 ) -> Iterator[FileEntry]:
-    """Yield the entries of a manifest that are not deleted. `data` is the content of the manifest."""
+    """Yield the entries of a manifest that are not deleted.
+
+    Args:
+        data: The content of the manifest.
+        manifest: The manifest as the manifest list describes it.
+        spec_id: The id of its partition spec.
+        spec: The fields of this spec.
+        with_statistics: Whether to read the statistics of files. Of delete files, the bounds of the paths that they
+            delete from are read in any case.
+
+    Raises:
+        ValueError: An entry of delete files does not say what it deletes by, or has a field of a wrong type.
+        UnsupportedError: An entry has an unknown content.
+    """
     has_statistics = with_statistics or manifest.content == 1
     read_statistics = _statistics if with_statistics else _deleted_paths
     names = _ENTRY_FIELDS | _FILE_FIELDS | (_STATISTICS_FIELDS if has_statistics else {})

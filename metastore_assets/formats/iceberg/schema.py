@@ -99,7 +99,10 @@ def _field(table: str, field: Mapping[str, Any], above: str) -> pa.Field:
 
 
 def _with_id_and_default(table: str, field: Mapping[str, Any], result: pa.Field) -> pa.Field:
-    """Return `result` with the id and the initial default of a field in Iceberg's JSON."""
+    """Return `result` with the id and the initial default of a field in Iceberg's JSON.
+
+    Raises TableFormatError if the default is not of the field's type.
+    """
     result = result.with_metadata({FIELD_ID: str(field["id"])})
     default = field.get("initial-default")
     if default is None:

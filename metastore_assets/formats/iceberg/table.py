@@ -201,6 +201,8 @@ class IcebergFormat(TableFormat):
 
         If the configured location is a metadata file, this file is the current one. Otherwise, the location is the
         table's folder.
+
+        Raises TableNotFoundError if there is no such file.
         """
         location = table_location(self._table)
         if not is_metadata_file(location.uri):

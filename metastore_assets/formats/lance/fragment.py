@@ -103,7 +103,10 @@ class LanceColumns:
         check_limit(FILE_ROWS, self.row_count, "rows in one fragment")
 
     def read(self, index: int) -> Iterator[pa.Array]:
-        """Yield the live rows of the column at `index`, in chunks of about CHUNK_BYTES."""
+        """Yield the live rows of the column at `index`, in chunks of about CHUNK_BYTES.
+
+        Raises UnsupportedError for blobs that are external or inside of other types.
+        """
         stored, target = self._stored[index], self._present[index].type
         options: dict[str, Any] = {"batch_size": CHUNK_ROWS, "batch_size_bytes": CHUNK_BYTES}
         if has_nested_blob(stored.type) and not is_blob(stored):
@@ -123,7 +126,10 @@ class LanceColumns:
         record_read(self._dataset.uri, self._dataset.io_stats_incremental().read_bytes)
 
     def _scan(self, stored: pa.Field, options: dict[str, Any]) -> Iterator[pa.Array]:
-        """Yield the live rows of a column as pylance returns them, with options of its scanner."""
+        """Yield the live rows of a column as pylance returns them, with options of its scanner.
+
+        Raises UnsupportedError if pylance cannot select the column by its name.
+        """
         with _missing_files(self._files), lance_errors():
             try:
                 scanner = self._fragment.scanner(columns=[stored.name], batch_readahead=_READAHEAD, **options)
@@ -137,7 +143,10 @@ class LanceColumns:
                 yield batch.column(0)
 
     def _blob_rows(self, stored: pa.Field) -> int:
-        """Return the number of blobs to read at once. Together, they have at most about CHUNK_BYTES."""
+        """Return the number of blobs to read at once. Together, they have at most about CHUNK_BYTES.
+
+        Raises UnsupportedError if the column has external blobs.
+        """
         longest = 1
         for blobs in self._scan(stored, {"blob_handling": "all_descriptions", "batch_size": CHUNK_ROWS}):
             if "kind" in blobs.type.names and pc.any(pc.equal(blobs.field("kind"), _EXTERNAL_BLOB)).as_py():

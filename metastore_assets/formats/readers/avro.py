@@ -257,6 +257,9 @@ class _Blocks:
         """Yield each block in pieces, with its data decompressed.
 
         The pieces are the encoded counts of records and bytes, the data unless it is empty, and the sync marker.
+
+        Raises ArrowInvalid, EOFError or an error of decompression for a corrupt block. Raises LimitError if a limit is
+        exceeded.
         """
         while stream.peek(1):
             count = _read_varint(stream)
@@ -302,7 +305,10 @@ def _read_exactly(stream: io.BufferedReader, size: int) -> bytes:
 
 
 def _read_varint(stream: io.BufferedReader) -> int:
-    """Read an integer in Avro's zigzag encoding of variable length."""
+    """Read an integer in Avro's zigzag encoding of variable length.
+
+    Raises ArrowInvalid if it has more than 64 bits, and EOFError at the end.
+    """
     value = 0
     for position in range(_LONGEST_VARINT):
         byte = _read_exactly(stream, 1)[0]

@@ -119,7 +119,10 @@ class _SchemaCompiler:
         return self._define(schema, namespace, depth)
 
     def _define(self, schema: Mapping[str, Any], namespace: str, depth: int) -> _EncodedType:
-        """Return the type that a record, enum or fixed defines, and store it under its full name."""
+        """Return the type that a record, enum or fixed defines, and store it under its full name.
+
+        Raises the errors of `compile`.
+        """
         name = full_name(schema["name"], schema.get("namespace") or namespace)
         inner_namespace, kind = name.rpartition(".")[0], schema["type"]
         self._open.add(name)

@@ -231,7 +231,7 @@ def _logical(raw: pa.DataType, schema: Mapping[str, Any]) -> pa.DataType | None:
 
 
 def _decimal(schema: Mapping[str, Any]) -> pa.DataType | None:
-    """Return a decimal type; None if its precision or scale is invalid."""
+    """Return a decimal type; None if its precision or scale is invalid. Raises UnsupportedError for a scale over 76."""
     precision, scale = schema.get("precision"), schema.get("scale", 0)
     if not (isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0):
         return None

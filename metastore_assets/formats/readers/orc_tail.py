@@ -224,7 +224,10 @@ def _number(fields: dict[int, list[Value]], field: int) -> int:
 
 
 def _decode_integers(value: Value) -> list[int]:
-    """Return the integers in one value of a repeated field. A packed value has several."""
+    """Return the integers in one value of a repeated field. A packed value has several.
+
+    Raises ArrowInvalid for a corrupt one.
+    """
     if isinstance(value, int):
         return [value]
     numbers, position = [], 0
@@ -243,7 +246,10 @@ def _check_decimal(precision: int, scale: int) -> None:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
-    """Yield the number and the value of each field of a protobuf message, in stored order."""
+    """Yield the number and the value of each field of a protobuf message, in stored order.
+
+    Raises IndexError or ValueError if the message is corrupt.
+    """
     position = 0
     while position < len(data):
         key, position = _varint(data, position)
@@ -265,7 +271,10 @@ def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return the unsigned integer that begins at a position, and the position after it."""
+    """Return the unsigned integer that begins at a position, and the position after it.
+
+    Raises IndexError or ValueError if it has no end.
+    """
     value = 0
     for shift in range(0, _VARINT_BITS, 7):
         byte = data[position]

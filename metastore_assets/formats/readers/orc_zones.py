@@ -338,7 +338,10 @@ def _encode_chunks(compression: int, data: bytes) -> bytes:
 
 
 def _decompress_lz4(data: bytes) -> bytes:
-    """Decompress an LZ4 block of unknown size, which Arrow's codec cannot do."""
+    """Decompress an LZ4 block of unknown size, which Arrow's codec cannot do.
+
+    Raises ArrowInvalid or IndexError if it is corrupt.
+    """
     result = bytearray()
     position = 0
 

@@ -51,7 +51,14 @@ def _open(
     metadata: pq.FileMetaData | None = None,
     encoded: list[int] | None = None,
 ) -> pq.ParquetFile:
-    """Open a Parquet file. `encoded` has the numbers of the leaf columns to read as dictionary arrays."""
+    """Open a Parquet file. Raises UnsupportedError if it is encrypted, or an error of Arrow if it is corrupt.
+
+    Args:
+        source: The content of the file.
+        int96_unit: The unit in which INT96 timestamps are read, such as `us`.
+        metadata: The footer, if it was read before.
+        encoded: The numbers of the leaf columns to read as dictionary arrays; None for none.
+    """
     try:
         file = pq.ParquetFile(
             source,

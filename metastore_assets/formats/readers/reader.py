@@ -121,6 +121,8 @@ class FileFragmentReader:
         """Yield the live rows of the file's column with number `index`, cast to the type of `field`.
 
         With `encoded`, chunks may be dictionary arrays.
+
+        Raises ArrowInvalid if the column has another number of rows than the file.
         """
         start = 0
         for chunk in self._columns.read(index):

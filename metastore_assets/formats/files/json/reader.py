@@ -182,7 +182,10 @@ def _conversion(type_: pa.DataType) -> Callable[[Any], Any] | None:
 
 
 def _read_objects(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Yield line number, length in bytes and parsed object of each line that is not blank."""
+    """Yield line number, length in bytes and parsed object of each line that is not blank.
+
+    Raises InvalidContentError for a line that is no JSON object, too long, or nested too deeply.
+    """
     with open_stream() as stream:
         content = io.BufferedReader(stream, _BUFFER)
         check_text(content.peek(HEAD_BYTES)[:HEAD_BYTES], _ENCODING)
