@@ -262,7 +262,10 @@ def _save_chunk_profiles(
     chunk: Chunk,
     progress: Callable[[Progress], None],
 ) -> ChunkResult:
-    """Profile the chunk's fragments that have no stored profile, and save the profiles for a refresh."""
+    """Profile the chunk's fragments that have no stored profile, and save the profiles for a refresh.
+
+    Raises ProfileError if a fragment cannot be profiled.
+    """
     versions, table = versions_of(config, table.name), with_hidden_key(config, table, create=True)
     progress(Progress(table.name, "plan"))
     table_format = open_table_format(table, metadata_cache(versions, full=False), SizedRunner(spark))

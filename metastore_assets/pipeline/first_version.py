@@ -161,6 +161,9 @@ class FirstVersion:
             base: The staged version to change; None if there is none yet.
             lot: The lot. If it is empty, the new version has the same fragments, and names the current snapshot.
             part: The lot in reports of progress, such as `lot 2 of 7`.
+
+        Raises:
+            VersionConflictError: Another process has published the first version, or staged a version.
         """
         context, staged, attempt = self._context, self._staged, AttemptProfiles()
         context = replace(

@@ -276,7 +276,10 @@ def _open(fragment: Fragment) -> Iterator[FragmentReader]:
 def _profile_columns(
     context: ProfilingContext, fragment: Fragment, reader: FragmentReader, add: Callable[[ColumnProfile], None]
 ) -> FragmentEntry:
-    """Pass the profile of each column of a fragment to `add`. Return the fragment's entry without files."""
+    """Pass the profile of each column of a fragment to `add`. Return the fragment's entry without files.
+
+    Raises FragmentError if a column cannot be read, or has another number of rows than the fragment.
+    """
     row_count = reader.row_count
     policies = {leaf.path: policy for leaf, policy in context.spec.leaves}
     not_enumerated: list[str] = []

@@ -493,7 +493,14 @@ def _reuse_partitions(
 def _stages(
     target: Target, request: RefreshRequest, to_profile: Sequence[Fragment], exports: tuple[str, ...]
 ) -> tuple[PlanStage, ...]:
-    """Return the stages of a plan, in the order in which a refresh runs them."""
+    """Return the stages of a plan, in the order in which a refresh runs them.
+
+    Args:
+        target: The partitions and the profile spec of the next version.
+        request: Which fragments are read again, although their profiles are stored.
+        to_profile: The fragments that have no usable profile.
+        exports: Names of the exports to write. If there are none, the plan has no stage for them.
+    """
     spec, changes, valued = target.spec, target.changes, target.spec.typed_leaves
     undecided = undecided_columns(spec)
     auto_columns = tuple(leaf.path for leaf, _ in spec.leaves if leaf.field_id in undecided)

@@ -107,7 +107,10 @@ class GroupChildren:
         return stored | {key: self.changed[key] for key in keys if key in self.changed}
 
     def read_all(self) -> dict[str, Child]:
-        """Return all children of the next version, by ascending key."""
+        """Return all children of the next version, by ascending key.
+
+        Raises ValueError if their number differs from `count`.
+        """
         stored = {} if self.is_replaced else self.stored.read_all()
         children = {key: child for key, child in stored.items() if key not in self.removed} | dict(self.changed)
         if len(children) != self.count:

@@ -221,6 +221,8 @@ class _StoredProfile:
 
         Only nulls of the first profile are counted here. The nulls of each other profile are in its own table of states
         (see `states`). A merge of all tables therefore counts each null once.
+
+        Raises CorruptionError if the value counts contradict the stored statistics.
         """
         rows = [profile.rows[leaf.field_id] for profile in profiles]
         class_name = rows[0].type_class

@@ -211,6 +211,15 @@ def _read_values(
 
     They are read from value counts or from the fragment's file. Runs in another process, which a corrupt file may
     crash.
+
+    Args:
+        store: The store of the profiles.
+        column: The column.
+        fingerprints: The ascending fingerprints.
+        source: The fragment and its profile.
+
+    Raises:
+        FragmentError: The fragment's file cannot be read.
     """
     limit_arrow_threads()
     with StatesReader(store) as states_reader, FrequencyReader(states_reader, source.entry.files) as reader:

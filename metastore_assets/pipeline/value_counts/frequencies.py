@@ -134,7 +134,11 @@ def sum_column_frequencies(
 def _sum_locally(store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]) -> list[R]:
     """Sum frequencies in this process, and pass them to `write`. Return the results of `write`.
 
-    `write` is called once for each merged profile, in the order of profile numbers.
+    Args:
+        store: The store of the profiles.
+        spec: The profile spec of the merged profiles.
+        sums: For each merged profile, the profiles to add or subtract, and the columns.
+        write: Writes the sums of one merged profile. It is called once for each, in the order of profile numbers.
     """
     results = []
     by_profile = attrgetter("profile_number")
