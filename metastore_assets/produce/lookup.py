@@ -46,7 +46,15 @@ def find_in_run(
 def _read_candidates(
     storage: ObjectStore, run: Run, run_schema: RunSchema, keys: pl.DataFrame, names: list[str]
 ) -> Iterator[pl.DataFrame]:
-    """Yield frames with the rows of a run whose key is in `keys`."""
+    """Yield frames with the rows of a run whose key is in `keys`.
+
+    Args:
+        storage: The store of the run.
+        run: The run.
+        run_schema: The columns of the run.
+        keys: The keys, sorted.
+        names: The columns to return.
+    """
     footer = footer_of(storage, run.path)
     counts = run_schema.group.counts(keys, footer.first, footer.last)
     numbers = [number for number, count in enumerate(counts) if count]
@@ -187,6 +195,12 @@ def _batches(footer: Footer, run_schema: RunSchema, numbers: Sequence[int], name
 
     Consecutive row groups share a batch, up to `_MAX_ROWS_TOGETHER` rows, if all columns to read are numbers or times.
     They must also have the same `_Batch.lead`: the text in the first key column, if all rows have the same one.
+
+    Args:
+        footer: The footer of the run.
+        run_schema: The columns of the run.
+        numbers: The row groups, ascending.
+        names: The columns to read.
     """
     first = run_schema.group.columns[0]
     leads: list[str | None] = [None] * footer.first.height

@@ -79,6 +79,8 @@ class Manifests:
 
         Nothing younger than `grace` is deleted, nor files of a version that was the newest within this time. `grace`
         must be longer than any update of the dataflow takes, because an update reads the version that it started from.
+
+        Raises ValueError if `keep` is less than 1.
         """
         if keep < 1:
             raise ValueError(f"keep = {keep}: at least one version stays")

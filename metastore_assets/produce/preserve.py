@@ -57,6 +57,9 @@ def _call_hook(task: ApplyTask, written: pl.DataFrame, examples: pl.DataFrame, n
         examples: One previous row for each target key that has one.
         novel: The target keys that have no row in `examples`. Each has a number, which the hook may assign to the key
             as a new id. The numbers are consecutive.
+
+    Raises:
+        ProduceError: The hook failed, or returned another number of rows, or values of wrong types.
     """
     hook, stage, rows = task.preserve, task.stage, task.rows
     assert hook is not None

@@ -137,7 +137,10 @@ def _select_sources(ports: list[pl.DataFrame], start: int, stop: int) -> list[pl
 
 
 def _call(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: list[pl.DataFrame]) -> pl.DataFrame:
-    """Return the output of a Produce function for source keys and their values."""
+    """Return the output of a Produce function for source keys and their values.
+
+    Raises ProduceError if the function fails, or if its output is invalid.
+    """
     if not keys.height:
         return _empty_outputs(task)
     batch = Batch(
@@ -198,7 +201,14 @@ def _empty_outputs(task: ProduceTask) -> pl.DataFrame:
 
 
 def _compare(task: ProduceTask, keys: pl.DataFrame, once: pl.DataFrame, twice: pl.DataFrame) -> None:
-    """Raise ProduceError if the outputs of two calls differ. The error names the first source key with a difference."""
+    """Raise ProduceError if the outputs of two calls differ. The error names the first source key with a difference.
+
+    Args:
+        task: The task, for the message.
+        keys: The source keys.
+        once: The output of the first call. The column SOURCE has the position of each row's source key in `keys`.
+        twice: The output of the second call, in the same form.
+    """
     if once.equals(twice, null_equal=True):
         return
     for number in range(keys.height):
@@ -236,6 +246,12 @@ def _mappings(
     """Return instructions that replace the key-mappings of source keys whose set of target keys changed.
 
     For each of these source keys, all of its new pairs are returned. A source key without new pairs has one tombstone.
+
+    Args:
+        task: The task.
+        new: All new pairs (source key, target key) of the chunk's source keys.
+        removed_pairs: The previous pairs that are not among the new ones.
+        added_pairs: The new pairs that are not among the previous ones.
     """
     assert task.stage.mappings is not None
     source_key = task.stage.mappings.unit

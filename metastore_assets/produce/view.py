@@ -177,6 +177,9 @@ class View:
         Args:
             stage: Name of a sum stage.
             prefixes: Values of the first key columns.
+
+        Raises:
+            GraphError: The stage is no sum, or its key does not begin with the columns of `prefixes`.
         """
         typed = self._typed(stage)
         order = typed.rows.order.first(prefixes.num_columns)
