@@ -652,7 +652,10 @@ def open_segment(
 
 
 def _read_tombstones(file: SectionReader, uri: str, described: SegmentFile) -> pa.Array:
-    """Return the sorted keys of the tombstones of a file, without those that were merged into an older segment."""
+    """Return the sorted keys of the tombstones of a file, without those that were merged into an older segment.
+
+    Raises CorruptionError if the file lacks their section.
+    """
     try:
         keys = join_keys(file.read_section(TOMBSTONES, columns=list(KEY)))
     except KeyError as error:

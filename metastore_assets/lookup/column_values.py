@@ -344,7 +344,10 @@ class ColumnValues:
 
     @lock_free_cached_property
     def _ranked_values(self) -> RankedValues:
-        """The column's sorted values or, if they are not stored, estimates from the quantile sketch."""
+        """The column's sorted values or, if they are not stored, estimates from the quantile sketch.
+
+        Raises NotStoredError without both.
+        """
         values, row = self._exact_values(), self._row
         if values is not None:
             return values

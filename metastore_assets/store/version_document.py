@@ -300,7 +300,10 @@ def _segments(value: object, name: str) -> SegmentFiles:
 
 
 def _decompress_files(encoded: str, name: str) -> list[SegmentFile]:
-    """Return the files that a compressed JSON object {field: values of all files} describes."""
+    """Return the files that a compressed JSON object {field: values of all files} describes.
+
+    Raises ValueError or KeyError if it is corrupt.
+    """
     columns = json_fields.mapping(json_fields.parse_json(_decompress(encoded, name)), name)
     values = {field: json_fields.items(columns[field], name) for field in SegmentFile._fields}
     if len(set(map(len, values.values()))) > 1:

@@ -185,6 +185,10 @@ class IcebergTarget(ExportTarget):
 
         Returns:
             The number of bytes that were written.
+
+        Raises:
+            ExportError: The catalog no longer has the snapshot. Or another program registered statistics for it, and
+                the option `replace` is false.
         """
         from pyiceberg.exceptions import CommitFailedException
         from pyiceberg.table.statistics import StatisticsFile
