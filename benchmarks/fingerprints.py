@@ -145,7 +145,7 @@ def _several(_range: int, total: FingerprintCounts) -> FingerprintCounts:
 
 
 def _shuffled(log: Path, action: object) -> int:
-    """Run an action. Return how many shuffle bytes its Spark tasks have written."""
+    """Run `action`. Return how many shuffle bytes its Spark tasks have written, according to the event log `log`."""
     before = _written(log)
     assert callable(action)
     action()

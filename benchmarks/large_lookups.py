@@ -116,7 +116,15 @@ def _lookups(fragments: int) -> Iterator[tuple[str, Callable[[Table], object], t
 def _measure(
     local: ObjectStore, requests: Requests, name: str, lookup: Callable[[Table], object], goals: tuple[float, float]
 ) -> list[Row]:
-    """Print and return the times of a lookup with warm and cold caches. `goals` are the times to reach, in seconds."""
+    """Print and return the times of a lookup with warm and cold caches.
+
+    Args:
+        local: The root, as a store without added latency.
+        requests: The simulated object store, whose root cold lookups read.
+        name: The name of the lookup in the output.
+        lookup: Asks the table.
+        goals: The times in seconds that warm and cold lookups should reach.
+    """
     table = Metastore(local.uri()).table(_TABLE)
     lookup(table)
     started = time.process_time()

@@ -102,7 +102,11 @@ def run() -> list[Row]:
 
 
 def _measured(uri: str, code: str) -> tuple[float, float]:
-    """Plan the table in a new process, and check that it finds all files. Return its seconds and peak megabytes."""
+    """Plan the table at `uri` with the program `code` in a new process. Return its seconds and peak megabytes.
+
+    Raises:
+        AssertionError: If the plan does not have `FILES` files.
+    """
     command = [sys.executable, "-c", _MEASURED.format(code=code), uri]
     count, seconds, peak = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     if count != FILES:

@@ -100,7 +100,7 @@ def run() -> list[Row]:
 
 
 def _commit(store: ObjectStore, index: SegmentFiles, keys: list[str]) -> Row:
-    """Measure the processor time to update the index when one fragment is added and one removed."""
+    """Measure the processor time to update the index when one fragment is added and one of `keys` is removed."""
     one = index_rows(1)
     spent = []
     for number in range(RUNS):

@@ -526,7 +526,10 @@ class IcebergTable(SyntheticTable):
 
 
 def _list_counts(what: str, counts: tuple[int, int, int], factor: int) -> dict[str, int]:
-    """Return the counts of added, existing and deleted files or rows, as a manifest list names them."""
+    """Return the counts of added, existing and deleted files or rows, as a manifest list names them.
+
+    `what` is `files` or `rows`. `counts` are numbers of files, and `factor` is the number of rows of each; 1 for files.
+    """
     kinds = ("added", "existing", "deleted")
     return {f"{kind}_{what}_count": factor * count for kind, count in zip(kinds, counts, strict=True)}
 

@@ -71,7 +71,10 @@ def _small_partitions() -> Path:
 
 
 def _wide(draw: np.random.Generator, count: int, most: int) -> pa.Table:
-    """Return rows with five nearly unique columns, and the column `group` with 20 values."""
+    """Return `count` rows with five nearly unique columns, and the column `group` with 20 values.
+
+    `most` is the number of different values of `id`.
+    """
     return pa.table(
         {
             "id": draw.integers(0, most, count),

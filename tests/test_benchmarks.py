@@ -227,7 +227,10 @@ print(json.dumps([ended, running]))
 
 
 def test_cpu_of_children_is_counted() -> None:
-    """Both running and ended children are included. The test measures in a new process, which has no other children."""
+    """The CPU time of running and of ended children is counted.
+
+    The test measures in a new process, which has no other children.
+    """
     process = subprocess.run([sys.executable, "-c", _COUNTING], capture_output=True, text=True, check=True)
     ended, running = json.loads(process.stdout)
     assert sum(ended.values()) >= 0.4

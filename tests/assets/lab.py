@@ -106,7 +106,7 @@ class Lab:
         return names_of(load_config(self.config_file).table(table), MetastoreTranslator())
 
     def append(self, *days: int, count: int = 200, seed: int = 0) -> None:
-        """Append rows of each of the days to `sales`, in one commit."""
+        """Append `count` rows of each of the days to `sales`, in one commit. `seed` varies the values."""
         table = pa.concat_tables([rows(day, count, seed) for day in days])
         write_deltalake(str(self.folder / "sales"), table, mode="append", partition_by=["day"])
 
@@ -151,7 +151,10 @@ class Lab:
     def by_hand(
         self, table: str, *assets: str, first: str | None = None, last: str | None = None
     ) -> ExecuteInProcessResult:
-        """Materialize assets of a table, for a range of partitions or a single one, as from the UI."""
+        """Materialize assets of a table, as from the UI: for the partitions `first` to `last`, or only for `first`.
+
+        Without `first`, the run has no partition.
+        """
         keys = {AssetKey([table, f"{table}_{asset}"]) for asset in assets}
         job = self.definitions().resolve_implicit_global_asset_job_def().get_subset(asset_selection=keys)
         tags = {

@@ -62,7 +62,10 @@ def fill(
     config: MetastoreConfig | None = None,
     wrap: Callable[[ChunkProcessor], ChunkProcessor] = lambda work: work,
 ) -> tuple[BackfillResult, list[Progress]]:
-    """Run a backfill whose chunks are Dagster runs. Returns its result and the progress that it reported."""
+    """Run a backfill of `visits-eu` whose chunks are Dagster runs. Returns its result and the reported progress.
+
+    `choice` selects the partitions. `config` replaces the lab's configuration. `wrap` changes how chunks are executed.
+    """
     config = config or load_config(lab.config_file)
     table, reported = config.table("visits-eu"), list[Progress]()
     versions = VersionStore(ObjectStore(config.root), "visits-eu")

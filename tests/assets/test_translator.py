@@ -44,7 +44,7 @@ class ProjectTranslator(MetastoreTranslator):
 
 
 def test_two_metastores_share_an_instance(tmp_path: Path, instance: DagsterInstance) -> None:
-    """Both have tables of the same name, in one code location: they share no runs, keys or partitions."""
+    """Two metastores in one code location have tables of the same name. They share no runs, keys or partitions."""
     for place in ("eu", "us"):
         (tmp_path / place).mkdir()
         write(tmp_path / place, "2024-01-01" if place == "eu" else "2024-01-02", 4 if place == "eu" else 6)

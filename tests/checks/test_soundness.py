@@ -55,7 +55,7 @@ def is_nan(value: Any) -> bool:
 
 
 def holds(kind: str, settings: Any, rows: Sequence[Any]) -> bool:
-    """Evaluate a check on the rows themselves."""
+    """Return whether the values `rows` of a column pass the check `kind` with its `settings`."""
     values = [value for value in rows if value is not None]
     if kind == "not_null":
         return len(values) == len(rows)

@@ -239,7 +239,10 @@ def test_partitions_are_checked_one_by_one(local_store: ObjectStore) -> None:
 
 
 def test_a_check_that_passes_for_the_table_passes_for_its_partitions(local_store: ObjectStore) -> None:
-    """This holds for checks that every value must pass, such as `unique`. A check of a share may differ."""
+    """A partition can only fail a check that every value must pass, such as `unique`, if the table fails, too.
+
+    A check of a share may pass for the table and fail for a partition.
+    """
     parts = {f"day={n}": pa.table({"n": [n], "t": ["a" if n else "b"]}) for n in range(3)}
     table = publish(local_store, pa.concat_tables(parts.values()), partitions=parts)
     every = {"partitions": "all"}

@@ -158,7 +158,7 @@ def test_a_request_holds_the_configured_table() -> None:
 
 
 def test_the_request_says_that_a_table_is_of_a_database() -> None:
-    """Otherwise policies for columns that the table lacks would be errors in the job."""
+    """The job gets the table's database, format and URI. Policies for columns that the table lacks are no errors."""
     over = {
         "catalogs": {"prod": {"type": "glue"}},
         "tables": [{"catalog": "prod", "database": "shop", "columns": {"price": {"histogram": "off"}}}],

@@ -96,7 +96,11 @@ class Interrupted:
                 return
 
     def _check_claims(self, kind: str, first: CatalogState, second: CatalogState) -> None:
-        """Check that statistics that the catalog declares to be complete or accurate are those of one version."""
+        """Check that statistics that the catalog declares to be complete or accurate are those of one version.
+
+        `first` and `second` are the states of the catalog after complete exports of the two versions. `kind` is the
+        kind of the target.
+        """
         present, prefix = self.state(), f"metastore-assets.{kind}."
         if self.status().state != "absent":
             assert present in (first, second)

@@ -243,7 +243,7 @@ def _regex(pattern: str) -> str:
 
 @st.composite
 def rows_of(draw: st.DrawFn, least: int = 0, most: int = 12) -> list[dict[str, Any]]:
-    """Draw rows in which columns are often sorted, constant or all null."""
+    """Draw `least` to `most` rows in which columns are often sorted, constant or all null."""
     count = draw(st.integers(least, most))
     columns: dict[str, list[Any]] = {}
     for name in PATHS:

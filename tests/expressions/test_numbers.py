@@ -46,7 +46,7 @@ def test_huge_exponents_are_compared_without_expanding_digits(text: str, same: s
 
 @pytest.mark.parametrize("sign", ["", "-", "- -"])
 def test_all_digits_of_a_literal_are_retained(sign: str) -> None:
-    """Python's decimal arithmetic, such as negation, rounds to 28 digits by default."""
+    """A literal of 38 digits is exact, although Python's decimal arithmetic rounds to 28 digits by default."""
     digits = "12345678901234567890123456789012345678"
     predicate = parse_predicate(f"wide = {sign}{digits}", "t", LEAVES)
     assert isinstance(predicate, Comparison)

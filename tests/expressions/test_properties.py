@@ -52,7 +52,15 @@ def check_bounds(node: tuple[Any, ...], sets: list[list[dict[str, Any]]], blur: 
 def bounds_of(
     path: str, cls: TypeClass | None, sets: list[list[dict[str, Any]]], counts: Any, blur: st.DataObject
 ) -> ColumnBounds:
-    """Return bounds that are weakened at random: counts unknown, minimum and maximum further apart or unknown."""
+    """Return bounds that are weakened at random: counts unknown, minimum and maximum further apart or unknown.
+
+    Args:
+        path: The column; `outer.inner` for a field of a struct.
+        cls: The type class of the values; None for a column without minimum and maximum.
+        sets: The rows of each fragment.
+        counts: The number of rows of each fragment.
+        blur: Decides what is weakened.
+    """
     outer, _, inner = path.partition(".")
     nulls, nans, lows, highs = [], [], [], []
     for rows in sets:

@@ -81,7 +81,10 @@ def test_points_with_values_of_several_types_are_a_table(values: list[Any], expe
 
 @pytest.mark.parametrize("name", ["p50", "row_count"])
 def test_a_user_defined_statistic_has_precedence(name: str) -> None:
-    """If a user-defined statistic has the name of a percentile or of a table's statistic, it is the one returned."""
+    """If a user-defined statistic has the name of a percentile or of a table's statistic, the former is returned.
+
+    In a history with both, versions without the user-defined statistic have no value.
+    """
     record = {
         "version": 1,
         "snapshot": "s",

@@ -130,7 +130,10 @@ class Condition:
 
 
 def joined(keyword: str, parts: Sequence[Condition]) -> Condition:
-    """Combine conditions by `and` or `or`. Nested junctions of the same kind are flattened, and duplicates removed."""
+    """Combine conditions by `keyword`, which is `and` or `or`.
+
+    Nested junctions of the same kind are flattened, and duplicates removed.
+    """
     flat = [child for part in parts for child in (part.children if part.keyword == keyword else (part,))]
     distinct = tuple({part.sql: part for part in flat}.values())
     if len(distinct) == 1:

@@ -123,7 +123,7 @@ def test_values(scalar: pa.Scalar | None, expected: Any) -> None:
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
 )
 def test_values_of_queries(values: pa.Array, expected: list[Any]) -> None:
-    """Results of queries may have types that no column of statistics has, such as enumerations and unions of DuckDB."""
+    """Values of types that only queries return, such as DuckDB's enumerations and unions, are converted to JSON."""
     assert [value_json(value) for value in values] == expected
 
 

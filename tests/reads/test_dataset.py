@@ -164,7 +164,10 @@ def test_a_confined_table_is_checked_when_a_file_is_opened(tmp_path: Path) -> No
 
 @pytest.mark.s3
 def test_a_table_in_an_object_store_is_read_with_its_options(tmp_path: Path, s3_options: dict[str, str]) -> None:
-    """Only files that the bounds do not exclude are read."""
+    """A dataset of a table on S3 has all rows, and a filter opens only files that their bounds do not exclude.
+
+    The file system refuses to create a folder.
+    """
     uri = "s3://metastore/dataset"
     for start in (0, 10):
         write_deltalake(uri, pa.table({"a": list(range(start, start + 10))}), mode="append", storage_options=s3_options)
@@ -220,7 +223,7 @@ def test_a_delta_file_with_names_in_another_case_is_refused(tmp_path: Path, stor
 @pytest.mark.parametrize("unit", ["s", "ms", "us"])
 @pytest.mark.parametrize("zone", [None, "UTC"])
 def test_timestamps_with_fractions_have_guarantees(tmp_path: Path, unit: str, zone: str | None) -> None:
-    """Only files with timestamps or days before 1582-10-15 have no guarantees, and are never excluded."""
+    """Only files with timestamps or days before 1582-10-15 have no guarantees: the file `last` is never excluded."""
     lake = tmp_path / "lake"
     lake.mkdir()
     fraction = 0 if unit == "s" else 500_000

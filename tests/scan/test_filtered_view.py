@@ -80,7 +80,10 @@ def check_scope(scope: FilteredView, rows: list[dict[str, Any]]) -> None:
 
 
 def check_listed(scope: FilteredView, name: str, values: list[Any], counts: Counter[Any]) -> None:
-    """Compare the answers about a column with its values. All values of the column must be stored."""
+    """Compare the answers about a column with its values. All values of the column must be stored.
+
+    `values` are the sorted keys of the values, and `counts` has the frequency of each.
+    """
     most = scope.top(name, 10**6)
     result = [(key(value), count) for value, count in most]
     wanted = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))

@@ -51,7 +51,10 @@ def contents(folder: Path) -> set[str]:
 
 
 def forge_garbage_list(table: Path, paths: list[str], number: int, *, in_document: bool) -> None:
-    """Replace a version's list of unreferenced files, which is in its document or in a file that the document names."""
+    """Replace the list of unreferenced files of version `number` by `paths`.
+
+    With `in_document`, the list is in the version's document, otherwise in a file that the document names.
+    """
     name = "entries/forged.garbage.parquet"
     pq.write_table(pa.table({"path": paths}), table / name)
     document = table / "versions" / f"{number}.json"

@@ -139,7 +139,7 @@ def test_a_table_with_hidden_values_is_current_under_its_key(
 
 @pytest.mark.long
 def test_rollback_and_cleanup_of_an_iceberg_table_are_reported(tmp_path: Path, instance: DagsterInstance) -> None:
-    """Both change the table's metadata, and each is reported as what it is."""
+    """A rollback and an expiry of snapshots both change the table's metadata. Each is reported as what it is."""
     table = table_in(tmp_path / "t", IcebergCopyOnWrite)
     watched = WatchedTable(tmp_path, instance)
     watched.catches_up()

@@ -37,7 +37,7 @@ def fragment(name: str) -> FragmentEntry:
 
 
 def version(number: int, tag: str = "", fragments: int = 3) -> Version:
-    """Return a version that differs from versions with another number or tag."""
+    """Return a version that differs from versions with another number or tag. It has `fragments` fragments."""
     name = f"{number}{tag}"
     return Version(
         number=number,

@@ -92,14 +92,17 @@ def test_wrong_and_missing_hints_are_corrected(versions: VersionStore, reported:
 
 
 def test_a_hint_may_name_a_damaged_document(versions: VersionStore) -> None:
-    """Only the newest document must be valid, so the damaged one is not an error."""
+    """A damaged document that the hint names is no error, because only the newest document must be valid."""
     versions.objects.write("versions/2.json", b"damaged")
     versions.objects.write("versions/newest", b"2")
     assert versions.latest() == version(3)
 
 
 def test_a_copy_of_an_older_document_is_damaged(versions: VersionStore) -> None:
-    """Otherwise, the next version would have the number of an existing one, and could never be published."""
+    """A document with the number of another one is an error.
+
+    Otherwise, the next version would have the number of an existing one, and could never be published.
+    """
     versions.objects.write("versions/4.json", versions.documents.read(2))
     with pytest.raises(CorruptionError, match=r"versions/4\.json.*\b2\b"):
         versions.latest()

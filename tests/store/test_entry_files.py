@@ -178,7 +178,7 @@ def test_the_difference_of_two_versions_reads_only_changed_files(local_store: Ob
 
 
 def test_the_difference_has_a_key_whose_row_and_tombstone_a_merge_has_absorbed(local_store: ObjectStore) -> None:
-    """Then no file of the newer version has the key, except one that the versions share."""
+    """No file of the newer version has the removed key, except one that the two versions share."""
     kind = NODES.segments
 
     def segment(put: Sequence[str], removed: Sequence[str] = ()) -> SegmentFile:
@@ -416,7 +416,10 @@ def test_large_values_of_other_keys_are_not_read(local_store: ObjectStore, monke
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_entries_are_streamed(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only some entries are in memory at any time. They are ordered by key across segments."""
+    """At most six rows are in memory at any time, ordered by key across segments.
+
+    If the number of rows is not the recorded one, an error is raised at the end.
+    """
     monkeypatch.setattr(segment_levels, "_MIN_ABSORBED", 10)
     entries = [node(f"{at:03}", 1) for at in range(50)]
     base = write(local_store, NODES, entries[:40])

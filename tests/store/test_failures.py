@@ -54,7 +54,7 @@ def read_only_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def writes(store: ObjectStore) -> list[object]:
-    """Return all kinds of calls that write to a store."""
+    """Return functions that write to a store, one for each kind of write."""
 
     def parquet() -> None:
         store.write_parquet("folder/file.parquet", BLOB)

@@ -254,7 +254,10 @@ def test_files_of_pending_profiles_stay(table: Published) -> None:
 
 
 def test_files_of_profiles_cleared_long_ago_are_deleted(table: Published) -> None:
-    """Otherwise each refresh would leave two more files, which later refreshes list."""
+    """A pending file and its marker are deleted after the grace, and other pending profiles stay.
+
+    Otherwise, each refresh would leave two more files, which later refreshes list.
+    """
     versions = table.versions
     versions.save_pending([fragment("a")])
     table.commit("a")

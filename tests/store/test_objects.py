@@ -330,7 +330,7 @@ def test_s3_settings_may_come_from_the_environment(
 
 @pytest.mark.s3
 def test_a_forked_process_raises_an_error_that_advises_spawning(s3_store: ObjectStore) -> None:
-    """Otherwise it would wait forever for threads that were not forked."""
+    """Without the error, the process would wait forever for threads that were not forked."""
     s3_store.write("x", b"1")
     read_end, write_end = os.pipe()
     child = os.fork()

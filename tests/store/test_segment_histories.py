@@ -129,7 +129,7 @@ class SegmentHistories(RuleBasedStateMachine):
 
     @rule(draw=st.randoms(use_true_random=False), is_last=st.booleans())
     def race(self, draw: random.Random, is_last: bool) -> None:
-        """Two writers publish the same number: the second one fails, and deletes its own files only."""
+        """Let two writers publish the same number. The second one fails, and deletes only its files."""
         base = self._versions.latest()
         other = VersionStore.of_folder("orders", self._objects)
         other_base = other.latest()
@@ -146,7 +146,7 @@ class SegmentHistories(RuleBasedStateMachine):
 
     @rule(draw=st.randoms(use_true_random=False), count=st.sampled_from([1, 9, 40]))
     def write_without_publishing(self, draw: random.Random, count: int) -> None:
-        """A process dies before it publishes. Its files stay."""
+        """Write files of a version as a process that dies before it publishes. The files stay."""
         base = self._stored(self._versions.latest())
         keys = draw.sample(NAMES, count)
         changes = EntryChanges.changed(NODES, base, [_node(key, -2) for key in keys], ())
@@ -214,7 +214,7 @@ class SegmentHistories(RuleBasedStateMachine):
 def _check(
     objects: ObjectStore, stored: StoredEntries[NodeEntry], rows: Mapping[str, int], draw: random.Random
 ) -> None:
-    """Check every way to read the entries of a version against a dictionary."""
+    """Check every way to read the entries `stored` of a version against the dictionary `rows`, with random keys."""
     expected = {key: _node(key, rows[key]) for key in sorted(rows)}
     assert len(stored) == len(rows)
     assert list(stored.stream()) == list(expected.values())

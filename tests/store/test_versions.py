@@ -37,7 +37,7 @@ def local_versions(local_store: ObjectStore) -> VersionStore:
 
 
 def test_the_set_with_the_most_segments_is_in_turn(local_versions: VersionStore) -> None:
-    """Of sets with equally many segments, it is the one with the most keys outside the base."""
+    """Of sets with equally many segments, the one with the most keys outside the base is in turn."""
     local_versions.publish(version(1))
     published = local_versions.latest()
     assert published is not None
@@ -97,7 +97,7 @@ def test_the_latest_version_is_the_last_published_one(versions: VersionStore) ->
 
 @pytest.mark.parametrize("number", [1, 2, 4, 9])
 def test_only_the_next_number_can_be_published(versions: VersionStore, number: int) -> None:
-    """Otherwise, a late version could take the number of a removed older version, and nobody would read it."""
+    """With an older number, a late version could replace a removed version, and nobody would read it."""
     versions.publish(version(1))
     versions.publish(version(2))
     versions.objects.delete(["versions/1.json"])

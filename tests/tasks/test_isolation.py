@@ -155,7 +155,7 @@ def test_a_killed_idle_child_is_replaced(no_idle_children: None) -> None:
 
 
 def test_a_task_whose_child_is_killed_from_outside_runs_again(no_idle_children: None, tmp_path: Path) -> None:
-    """Only if a child is killed again, with no other task in it, is its file blamed."""
+    """A file is blamed only if a child is killed again, with no other task in it."""
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(run_isolated, tasks.wait_for, "a", str(tmp_path / "go"))
         wait_until(lambda: any(child._in_flight.entries() for child in list(child_process._running)))
