@@ -285,7 +285,7 @@ def test_a_plan_names_columns_whose_types_change(capsys: pytest.CaptureFixture[s
 
 
 def test_an_iceberg_table_without_snapshots_has_no_snapshot_id() -> None:
-    """The line said "of snapshot  in 1.84 s"."""
+    """A dash stands for the missing id. With an empty text, a line would be "of snapshot  in 1.84 s"."""
     assert short_snapshot("") == "–"
 
 

@@ -361,7 +361,10 @@ def test_reads_of_several_segments_count_for_the_caller(s3_store: ObjectStore, t
 def test_a_lookup_in_many_files_retains_no_footers(
     local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    """The footers of a few hundred files take a hundred megabytes. Later lookups read them again."""
+    """If there are more files than the limit, no footer is retained, and later lookups read the footers again.
+
+    The footers of a few hundred files take a hundred megabytes.
+    """
     nodes = [node(f"a{at:03}", 1) for at in range(100)]
     stored = write(local_store, NODES, nodes)
     assert 20 < len(stored.files.files) < 1000

@@ -160,7 +160,7 @@ def test_reading_a_section_reads_only_its_row_groups(s3_store: ObjectStore, trav
 
 @pytest.mark.s3
 def test_exactly_a_large_footer_is_read(s3_store: ObjectStore, travelled: list[int]) -> None:
-    """If the footer's size is known, no row group is read with it, and Arrow requests nothing else."""
+    """If the footer's size is known, opening the file reads only the footer. A lookup takes one more request."""
     schema = pa.schema([(f"c{at}", pa.string()) for at in range(20)])
     with SectionWriter(s3_store, "file", schema, SectionOptions(None, ["c0"], 100, 100)) as writer:
         for start in range(0, 2000, 100):
@@ -175,7 +175,7 @@ def test_exactly_a_large_footer_is_read(s3_store: ObjectStore, travelled: list[i
 
 
 def test_a_key_is_found_in_a_large_row_group_that_sections_share(local_store: ObjectStore) -> None:
-    """The keys of such a row group are sorted within each section only."""
+    """The keys of a row group that sections share are sorted within each section only."""
     schema = pa.schema([("key", pa.string()), ("value", pa.string())])
     with SectionWriter(local_store, "file", schema) as writer:
         writer.write_section("rows", pa.table([["b", "c"], ["", "x" * (5 << 20)]], schema))

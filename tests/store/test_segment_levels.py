@@ -95,7 +95,7 @@ def test_no_commit_rewrites_a_large_set(changed: int, bound: int, per_key: int, 
 
 
 def test_a_commit_merges_one_of_several_sets_within_a_budget() -> None:
-    """The set with the most segments merges some of them. To the others, the commit only adds its own keys."""
+    """The set with the most segments merges some of them. The other sets only get the keys of the commit."""
     draw = random.Random(1)
     sets = [KeysOnly(10_000) for _ in range(3)]
     first = [stored.files.files for stored in sets]
