@@ -127,7 +127,9 @@ def test_commits_of_a_lance_table_are_seen(tmp_path: Path, instance: DagsterInst
 def test_a_table_with_hidden_values_is_current_under_its_key(
     key: str | None, tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table is current under the key that hashed its values, which is the root's or a configured one."""
+    """The table is current under the key that hashed its values, which is the root's or that of a variable."""
+    if key is not None:
+        monkeypatch.setenv("METASTORE_HIDDEN_KEY", key)
     table = table_in(tmp_path / "t", DeltaCopyOnWrite)
     watched = WatchedTable(tmp_path, instance, columns={"id": {"values": "hidden"}})
     watched.catches_up()

@@ -118,15 +118,15 @@ def test_a_violated_law_is_reported_with_the_data(cls: Any, law: str) -> None:
 
 
 def test_first_digits_are_exact() -> None:
-    """Integers beyond 2**53 and decimals have exact first digits. The least float has one of the nine digits."""
+    """Integers beyond 2**53, decimals and floats have exact first digits. The least float has one of the nine digits."""
     first = shipped.Benford()
     for values, digits in [
         (pa.array([2**63 - 1, -999_999_999_999_999_999, 0, 10**18]), [9, 9, 1]),
         (pa.array([Decimal("0.00"), Decimal("-0.07"), Decimal("123.45")], pa.decimal128(38, 2)), [7, 1]),
-        (pa.array([5e-324, 1e300, 0.1, float("nan"), float("-inf"), -0.0, 99.5]), [4, 1, 1, 9]),
+        (pa.array([1e300, 0.1, float("nan"), float("-inf"), -0.0, 99.5]), [1, 1, 9]),
     ]:
         state = first.update(first.initial(), values, pa.array([1] * len(values)))
-        assert state == [digits.count(digit) for digit in range(1, 10)] or digits[0] == 4
+        assert state == [digits.count(digit) for digit in range(1, 10)]
     # The text of the least float begins with 5 or 4.9: either way it is one digit.
     assert sum(first.update(first.initial(), pa.array([5e-324]), pa.array([3]))) == 3
 
