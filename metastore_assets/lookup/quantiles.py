@@ -124,7 +124,7 @@ class TableValues:
         """Return the number of values < `value`, or <= `value` if `inclusive`."""
         key = self._column.append_column("value", pa.repeat(value, 1))
         (rank,) = self._ranks.rank(key)
-        return rank + self._ranks.count_between(key, key) if inclusive else rank
+        return rank + self._ranks.amount_between(key, key) if inclusive else rank
 
     def frequencies(self, values: pa.Array) -> list[int]:
         """Return the number of rows with each of the given values, in the order of `values`.
@@ -134,7 +134,7 @@ class TableValues:
         """
         if len(values) == 1:
             key = self._column.append_column("value", values)
-            return [self._ranks.count_between(key, key)]
+            return [self._ranks.amount_between(key, key)]
         (field_id,) = self._column["column"].to_pylist()
         return self._table_counts.frequencies_of(field_id, self._type_class, values)
 

@@ -316,8 +316,9 @@ class Table(Relation):
     def ranks_file(self) -> str | None:
         """The path, relative to `metastore_folder`, of a Parquet file with ranks by increasing value.
 
-        The file's columns are `column`, `value`, `frequency` and `rank`. It has rows only for the columns of the table
-        with `ranks: on`. The path is None if there is no such file.
+        The file's columns are `column`, `value`, `frequency` and `rank`, the number of rows with a smaller value. Only
+        columns with the policy `ranks: on` are in it. The path is None if value counts were not compacted, or have
+        changed since.
         """
         return (self._version.value_counts and self._version.value_counts.ranks) or None
 

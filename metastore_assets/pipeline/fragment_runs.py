@@ -130,9 +130,10 @@ class FragmentRuns:
         count = 0
         for table in self._runs.stream():
             count += len(table)
-            yield from zip(*(column.to_pylist() for column in table.columns), strict=True)
+            keys, ids, encoded = (column.to_pylist() for column in table.columns)
+            yield from zip(keys, ids, encoded, strict=True)
         if count < self.count:
-            raise UnstreamableError("two fragments have the same partition key and path")
+            raise UnstreamableError("two fragments have the same key, made of their partition key and path")
 
     def decode(self, data: bytes) -> Fragment:
         """Decode a fragment that `rows` yielded."""

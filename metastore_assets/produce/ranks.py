@@ -80,7 +80,7 @@ class Ranks:
         rows = (frame[row] for row in range(frame.height))
         return [self._before(row, self._order) - self._bounds(row)[0] for row in rows]
 
-    def count_between(self, low: pa.Table, high: pa.Table) -> int:
+    def amount_between(self, low: pa.Table, high: pa.Table) -> int:
         """Return the sum of the amounts of the keys from `low` to `high`, both inclusive.
 
         Args:

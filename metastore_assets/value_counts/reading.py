@@ -317,7 +317,7 @@ class ValueCountReader:
         if type_class != "float64":
             return 0
         nan = pa.table({"column": pa.array([column]), "value": pa.array([float("nan")])})
-        return self.ranks(type_class).count_between(nan, nan)
+        return self.ranks(type_class).amount_between(nan, nan)
 
     def _values(self, column: str, type_class: str) -> Iterator[pa.Table]:
         rows = fingerprinted_rows(type_class) if self._is_fingerprinted(column) else rows_of(type_class)

@@ -83,7 +83,7 @@ def check(ranks: Ranks, counts: Counter[tuple[str, int]], draw: Random, sign: in
         keys = pa.table({"column": [column] * 2, "value": [sign * low, sign * high]})
         assert ranks.rank(keys) == [bisect_left(ascending, low), bisect_left(ascending, high)]
         between = bisect_right(ascending, high) - bisect_left(ascending, low)
-        assert ranks.count_between(keys.slice(0, 1), keys.slice(1)) == between
+        assert ranks.amount_between(keys.slice(0, 1), keys.slice(1)) == between
         for rank in (
             {0, len(ascending) - 1, *draw.sample(range(len(ascending)), min(2, len(ascending)))} if ascending else ()
         ):

@@ -184,7 +184,7 @@ class TableValueCounts:
             keys = [random.randrange(len(ORDERED[self.kind])) for _ in range(2)]
             assert ranks.rank(self._keys(column, keys)) == [sum(value < key for value in column_values) for key in keys]
             low, high = self._keys(column, keys[:1]), self._keys(column, keys[1:])
-            assert ranks.count_between(low, high) == sum(keys[0] <= value <= keys[1] for value in column_values)
+            assert ranks.amount_between(low, high) == sum(keys[0] <= value <= keys[1] for value in column_values)
             for rank in random.sample(range(len(column_values)), min(3, len(column_values))):
                 (row,) = self._plain(ranks.at_rank(prefix, rank), ("column", "value", "frequency", "rank"))
                 assert row == (

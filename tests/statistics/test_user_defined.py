@@ -118,7 +118,10 @@ def test_a_violated_law_is_reported_with_the_data(cls: Any, law: str) -> None:
 
 
 def test_first_digits_are_exact() -> None:
-    """Integers beyond 2**53, decimals and floats have exact first digits. The least float has one of the nine digits."""
+    """Integers beyond 2**53, decimals and floats have exact first digits.
+
+    Rows with 5e-324, the smallest positive float, count for one digit, whether its text begins with 5 or with 4.9.
+    """
     first = shipped.Benford()
     for values, digits in [
         (pa.array([2**63 - 1, -999_999_999_999_999_999, 0, 10**18]), [9, 9, 1]),
@@ -127,7 +130,6 @@ def test_first_digits_are_exact() -> None:
     ]:
         state = first.update(first.initial(), values, pa.array([1] * len(values)))
         assert state == [digits.count(digit) for digit in range(1, 10)]
-    # The text of the least float begins with 5 or 4.9: either way it is one digit.
     assert sum(first.update(first.initial(), pa.array([5e-324]), pa.array([3]))) == 3
 
 
