@@ -1,4 +1,4 @@
-"""The graph of one stage with its first load and expected content: the base of the tests of single updates."""
+"""A graph of one stage, its first load and the expected content, for tests of single updates."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Base(Pair):
             assert plain_version.mappings("stage") == mappings
 
     def files(self) -> set[str]:
-        """Return the paths of all runs of the stage."""
+        """Return the paths of the stage's files, which are sorted runs of rows."""
         return {path for *_, path in self.plain_version().view.runs("stage")}
 
 

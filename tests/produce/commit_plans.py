@@ -21,7 +21,7 @@ from tests.produce.random_graphs import Case, Edits, empty_sources, random_case,
 class Commit:
     """One update of each root: `edits` for the oracle, and the same as `tables` for the package.
 
-    `number` counts from 1. It is the version of every source.
+    `number` counts from 1. It is also the version of every root.
     """
 
     number: int
@@ -35,7 +35,10 @@ class Commit:
 
 @dataclass
 class Plan:
-    """Commits, and the oracle's state after each; `states[0]` is the empty one. `steps[n]` leads to `states[n + 1]`."""
+    """Commits of a case, and the states of the oracle before and after each of them.
+
+    `states[0]` is empty. `commits[n]` and `steps[n]` lead from `states[n]` to `states[n + 1]`.
+    """
 
     case: Case
     commits: list[Commit]

@@ -197,7 +197,7 @@ class Pair:
         return step
 
     def expected(self, edits: Mapping[str, Mapping[Key, list[Value] | None]]) -> Step:
-        """Return the oracle's step for a version that is not published yet."""
+        """Return the oracle's step to the next version, if that has these edits. Nothing is published."""
         state = oracle.evaluate(self.nodes, oracle.applied(self.sources, edits), self.state)
         return oracle.advance(self.nodes, self.state, state, edits)
 
@@ -220,7 +220,10 @@ class Pair:
         return PlainVersion(self.graph, self.flow, number)
 
     def verify(self, step: Step) -> None:
-        """Assert that the newest version has the oracle's content, mappings and updates, and obeys the invariants."""
+        """Assert that the newest version has the oracle's content, mappings and updates.
+
+        Updates and surrogate keys are also checked without the oracle.
+        """
         plain_version = self.plain_version()
         assert plain_version.number == self.number
         state = self.verify_state(plain_version)
@@ -288,7 +291,10 @@ class Pair:
 
 
 def check_update(graph: Graph, name: str, before: Groups, after: Groups, update: Sequence[Change]) -> None:
-    """Assert that an update is sorted and typed, and turns the groups before it into those after it."""
+    """Assert that an update turns the groups before it into those after it.
+
+    Its rows must be sorted by key, and be of the right types: `add`, `update` or `delete`.
+    """
     key_schema, _, descending = graph.rows(name)
     flags = [column in descending for column in key_schema.names]
     keys = [key for _, key, _ in update]

@@ -54,9 +54,9 @@ def spread(batch: Batch) -> pa.Table:
 def main(folder: str, rows: int, kind: str) -> None:
     """Build, update and compact the stage, and print a JSON list about its rows after each step.
 
-    The lists are of: update and content of the build, update and content of the update, compacted content. Each has the
-    number of rows, the sum of amounts, the number of distinct ids (-1 for three or more), and the number of `add` rows.
-    The last line is the growth of the peak memory in MiB.
+    The build and the update each print a list for the changes of the stage, and then one for its content. The
+    compaction prints one for the content. A list has the number of rows, the sum of amounts, the number of distinct ids
+    (-1 if there are more than two), and the number of `add` rows. The last line is the growth of peak memory in MiB.
     """
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     produce = hot if kind == "hot" else spread

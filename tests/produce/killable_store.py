@@ -101,9 +101,9 @@ class KillableStore(ObjectStore):
 def run_until_killed(
     drawn: Plan, folder: Path, fuse: int, work: Callable[[Dataflow], object], *, after: bool = False, only: str = ""
 ) -> bool:
-    """Do some work on a `KillableStore` in the folder. Return whether the store died.
+    """Call `work` with a dataflow on a `KillableStore` in the folder. Return whether the store died.
 
-    `fuse`, `after` and `only` are those of the store, and `drawn` has the graph.
+    The dataflow has the graph and the settings of `drawn`. `fuse`, `after` and `only` are arguments of the store.
     """
     store = KillableStore(str(folder), fuse, after=after, only=only)
     flow = Dataflow(store, drawn.case.graph.declaration(), settings=drawn.case.settings)

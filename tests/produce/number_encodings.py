@@ -89,7 +89,7 @@ SIGNED_ENCODING = NumberEncoding("signed", columns(x="int64"), lambda n: n % 50 
 class Function:
     """A Produce function that decodes its key and values to numbers, calls `numbers`, and encodes the results.
 
-    It emits at most `MOST` rows. Its text has the name of `numbers` and the names of the encodings.
+    It emits at most `MOST` rows.
     """
 
     numbers: Numbers

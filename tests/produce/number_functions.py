@@ -24,7 +24,7 @@ def by_value(key: int, *ports: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def count(key: int, *ports: list[int]) -> Iterator[tuple[int, int]]:
-    """Emit the key under the number of its values modulo 6, so a change of this number moves the row to another key."""
+    """Emit one row. Its target key is the number of values modulo 6, and its value is the source key."""
     yield sum(map(len, ports)) % 6, key
 
 

@@ -1,4 +1,4 @@
-"""Random graphs and random updates with so few keys that most of them collide."""
+"""Random graphs, and random updates of so few keys that most updates change keys of earlier ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.produce.oracle import Change, Groups, Key, Value
 class Case:
     """A random graph, its settings, its encodings by node (key, value), and the generator of its updates.
 
-    Its text begins with the seed, from which `random_case` draws the same case again.
+    Its `repr` begins with the seed, from which `random_case` draws the same case again.
     """
 
     seed: int
@@ -63,8 +63,8 @@ def random_case(seed: int) -> Case:
     """Draw a graph with one to three roots and one to five stages or sums. Half of the sums feed another sum.
 
     A stage has one to three ports of one or two feeders, chosen from all earlier nodes with the same encoding of keys.
-    In some graphs, many stages have surrogate keys; in some, many have the value of a key's first row; in some, values
-    are of either sign.
+    In some graphs, many stages have surrogate keys. In some, many have a column that all rows of a key take from its
+    first row (a founder). In some, values may be negative.
     """
     random = Random(seed)
     # A separate generator, so that the rest of each graph is the same as without ids.
@@ -74,7 +74,7 @@ def random_case(seed: int) -> Case:
     founded, signed = more.random() < 0.25, more.random() < 0.3
 
     def varied(form: NumberEncoding, *, stage: bool) -> NumberEncoding:
-        """Return the encoding, or in some graphs another one: with a founder (in stages), or for either sign."""
+        """Return the encoding, or at random one with a founder (only for stages) or with negative values."""
         if stage and founded and form in VALUE_ENCODINGS and more.random() < 0.7:
             return FOUNDER_ENCODING
         return SIGNED_ENCODING if form is VALUE_ENCODINGS[0] and signed and more.random() < 0.8 else form
@@ -183,7 +183,7 @@ def _stage(
 def _sum(
     random: Random, ids: Random, name: str, forms: dict[str, tuple[NumberEncoding, NumberEncoding]], *, signed: bool
 ) -> SumNode:
-    """Draw a sum over one or two nodes in `forms`, which have equal encodings of keys and values."""
+    """Draw a sum over one node in `forms`, or over two with equal encodings of keys and values."""
     # Amounts are not null: null cannot be added.
     fitting = [other for other, (_, value) in forms.items() if value is not VALUE_ENCODINGS[1]]
     first = random.choice(fitting or list(forms))

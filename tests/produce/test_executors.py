@@ -85,7 +85,7 @@ def _squared(key: int, left: Sequence[str], right: Sequence[str]) -> Iterator[tu
 
 
 def _first_value(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
-    """Set `first` of each row to the value that its letter already has, or to the row's `x` if the letter is new."""
+    """Set `first` of each row to the value that its letter already has. A new letter gets the `x` of its first row."""
     return rows.set_column(2, "first", pc.if_else(known, previous["first"], rows["x"]))
 
 

@@ -283,7 +283,7 @@ _TOO_FINE_OR_FAR = {
 
 @pytest.mark.parametrize("value", _TOO_FINE_OR_FAR.values(), ids=_TOO_FINE_OR_FAR)
 def test_values_out_of_range_of_python_are_never_truncated(store: ObjectStore, value: pa.Array) -> None:
-    """A function of one key cannot read the value, and the error suggests `produce_batch`, which reads it unchanged."""
+    """`produce` cannot read the value. Its error suggests `produce_batch`, which can return the value unchanged."""
     rows = Rows(KEY, pa.schema([("x", value.type)]))
     root = Root("root", rows)
     change = pa.table({"_change": ["add"], "k": [1], "x": value})
@@ -353,7 +353,10 @@ def test_nested_values_that_stay_the_same_are_stored(store: ObjectStore, form: s
 
 
 def test_rows_that_only_together_are_invalid_name_no_key(store: ObjectStore) -> None:
-    """The error has a range of keys: Arrow converts tuples or mappings to structs, but not both in one column."""
+    """One key returns a tuple, and the other a mapping. The error has the range of both keys.
+
+    Arrow converts either to a struct, but not both in one column.
+    """
 
     def produce(key: int, rows: Iterator[int]) -> Iterator[Any]:
         yield key, (1,) if key % 2 else {"a": 1}

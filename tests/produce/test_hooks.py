@@ -203,7 +203,10 @@ def test_a_removed_row_can_be_the_example(store: ObjectStore, settings: Settings
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
 def test_a_hook_gets_each_written_row_once(store: ObjectStore, settings: Settings) -> None:
-    """Each row comes with a former row of its key, or, for the first row of a new key, with the number of the key."""
+    """The first row of a new key comes with a number for the key. Any other row comes with an earlier row of its key.
+
+    The earlier row is of the last version or, for a new key, of the same update.
+    """
     calls: list[tuple[str, int, int | None, int | None]] = []
 
     def hook(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:

@@ -24,9 +24,9 @@ PROJECT = Path(__file__).parents[2]
 
 @pytest.mark.long
 def test_three_million_rows_of_one_key_take_little_memory(tmp_path: Path) -> None:
-    """A build, an update and a compaction need less than 400 MB more memory, and have the expected rows.
+    """During a build, an update and a compaction, peak memory grows by less than 400 MiB. The rows are as expected.
 
-    The rows take 70 MB; a key that is held completely would take several times as much in each step.
+    The rows take 70 MB. A key that is held completely would take several times as much in each step.
     """
     rows = 3_000_000
     command = [sys.executable, "-m", "tests.produce.hot_key_program", str(tmp_path), str(rows), "hot"]

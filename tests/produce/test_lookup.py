@@ -79,9 +79,10 @@ def test_previous_rows_are_read_once(store: ObjectStore, looked_up: list[int]) -
 def test_a_view_reads_few_or_many_keys(
     store: ObjectStore, some: Callable[[int], bool], lead: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`groups` returns the rows of exactly the requested keys that exist: of one, a third, all or none of them.
+    """`groups` returns the rows of exactly those requested keys that exist.
 
-    Keys have two columns. The first is equal in many rows, or in all rows of a row group.
+    One key, a third of the keys, all keys, or only unknown keys are requested. Keys have two columns. The first has the
+    same value in 130 successive keys, which are more than a row group.
     """
     monkeypatch.setattr(module, "_MAX_ROWS_TOGETHER", 100)
     key = columns(a=lead, b=value)

@@ -1,4 +1,4 @@
-"""`make mutants` finds the code that it replaces: each mutant applies to the current code."""
+"""Each mutant of `make mutants` applies to the current code."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_every_join_of_the_page_is_tested() -> None:
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
 def test_joins_of_the_page_equal_duckdbs(store: ObjectStore, settings: Settings) -> None:
-    """After every version, each kind of join has the same pairs as in DuckDB, in the order of both sides."""
+    """After every version, each kind of join has the same rows as in DuckDB, in the order of left and right rows."""
     key, both = columns(k="int64"), columns(a="string", b="string")
     roots = [Root("a", Rows(key, columns(a="string"))), Root("b", Rows(key, columns(b="string")))]
     stages = [Stage(name, (("a",), ("b",)), Rows(key, both), produce=NAMES["joins"][name]) for name in SIDES]
@@ -158,7 +158,7 @@ def _prices(rows: dict[str, list[int]]) -> pa.Table:
 
 
 def test_a_port_is_read_again_in_the_inner_loop(store: ObjectStore) -> None:
-    """A function may join a port with itself and test it for emptiness, also if it has more values than one read."""
+    """A function may join a port of 1,500 values with itself, get its length, and test it for emptiness."""
 
     def pairs(key: int, rows: Any) -> Iterator[Any]:
         assert len(rows) == len(rows) == len(list(rows))

@@ -1,6 +1,7 @@
 """The property: every version of a random graph has the content, mappings and updates of the oracle.
 
-The oracle evaluates the graph from scratch, except surrogate keys and founders.
+The oracle evaluates the graph from scratch. It only retains surrogate keys and founders, which are values of the first
+row of a key.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def test_two_publishers_that_do_not_count_are_both_applied(seed: int, tmp_path: 
 
 
 class StaleStore(ObjectStore):
-    """A store that answers that each version to be created exists already."""
+    """A store that refuses each new version, as if another publisher had just created it."""
 
     def write(self, path: str, data: bytes, *, create: bool = False) -> None:
         super().write(path, b"{}" if create else data, create=create)

@@ -200,7 +200,7 @@ def test_a_full_compaction_leaves_one_run_of_each_dataset(pair: Pair) -> None:
 
 
 def test_expire_retains_files_of_retained_versions(pair: Pair) -> None:
-    """Files of other versions and unreferenced files are deleted. The next version is based on the remaining files."""
+    """Files of other versions and unreferenced files are deleted. Then a further version can be published."""
     for seed in range(5):
         pair.advance(drawn(Random(seed)))
     pair.compact(full=True)

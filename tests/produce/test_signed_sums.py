@@ -76,9 +76,9 @@ def test_a_key_stays_while_one_of_its_totals_is_not_zero(store: ObjectStore, set
 
 @pytest.mark.parametrize("type_", ["int64", pa.decimal128(38, 0), pa.decimal128(38, 4)], ids=str)
 def test_totals_use_the_full_range_of_their_type(store: ObjectStore, type_: Any) -> None:
-    """Each change fits the type, but several changes together would overflow.
+    """A total changes between the extremes of its type, and is exact after every change.
 
-    Merges of runs still store the exact sum.
+    Each change fits the type, but the sum of several changes, which are merged, does not.
     """
     with localcontext(prec=60):
         most = MOST if type_ == "int64" else Decimal(10**38 - 1).scaleb(-type_.scale)
@@ -95,7 +95,7 @@ def test_totals_use_the_full_range_of_their_type(store: ObjectStore, type_: Any)
 
 
 def test_amounts_that_cannot_be_subtracted_again_are_refused(store: ObjectStore, settings: Settings) -> None:
-    """A total or an amount of -2^63 is refused, because it has no opposite, and so is a change over the whole range."""
+    """A total or an amount of -2^63 is refused, and so is a change of a total from 1 - 2^63 to 2^63 - 1."""
     pair = Pair(store, balances(), settings=settings)
     pair.advance({"bookings": [U(1, ("a", -MOST))]})
     for edits in ([("update", 2, ("a", -1))], [("update", 2, ("b", -MOST - 1))], [("update", 1, ("a", MOST))]):

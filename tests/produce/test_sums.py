@@ -57,7 +57,7 @@ RUNS = Settings(single_run_rows=0, bulk_share=1e9)
 
 @pytest.mark.parametrize("settings", [RUNS, replace(RUNS, batch_rows=1, small_rows=1000), SMALL])
 def test_a_sum_of_a_stage_that_omits_unchanged_groups(store: ObjectStore, settings: Settings) -> None:
-    """A sum subtracts the old amounts of the keys in the stage's update, not of all keys that the stage was given."""
+    """A sum subtracts the old amounts only of the keys that changed, because the stage omits others from its update."""
     key, value = columns(k="int64"), columns(v="string", n="int64")
     stage = StageNode("kept", (("files",),), key, value, lambda k, rows: ((k, row) for row in rows), suppress=True)
     graph = Graph((RootNode("files", key, value), stage, SumNode("totals", ("kept",), ("v",), ("n",), "rows")))
@@ -170,9 +170,9 @@ def test_sums_of_sums_and_stages_behind_sums(store: ObjectStore, settings: Setti
 
 
 def test_small_sums_without_updates_are_recomputed(store: ObjectStore, settings: Settings) -> None:
-    """Sums that feed no node equal the oracle's after every version.
+    """Sums that have no updates for other nodes (`is_followed=False`) equal the oracle's after every version.
 
-    They have the key of their feeders or another one, and one or two feeders, of which one may be unchanged.
+    They have one or two feeders, and the key of their feeders or another one.
     """
     two = ("v",), ("n", "m")
     row = columns(v="string", n="int64", m="int64")

@@ -139,7 +139,10 @@ def test_an_update_of_a_stage_is_refused(pair: Pair) -> None:
     [({"a": {"B": 1}}, "value.a.b"), ({"a": {}, "list": [{}]}, "value.a.b"), ({"list": [{}]}, "value.a")],
 )
 def test_a_missing_field_of_a_struct_is_refused(store: ObjectStore, value: dict[str, Any], path: str) -> None:
-    """The error has the field's path. Arrow's cast would make it null, even if only the case of a name differs."""
+    """The error has the field's path, even if only the case of a name differs.
+
+    Arrow's cast would fill the field with nulls.
+    """
     inner = pa.struct([("b", pa.int64())])
     declared = pa.schema([("value", pa.struct([("a", inner), ("list", pa.list_(inner))]))])
     flow = Dataflow(store, [Root("root", Rows(pa.schema([("key", pa.int64())]), declared))])

@@ -1,6 +1,6 @@
 """A dataflow of value counts is updated by deltas that are not stored.
 
-Its counts, ranks and loaded stages are exact.
+Its counts and ranks are exact, also after content is loaded or compacted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CHOICES = {"default": Settings(), "small": SMALL, "runs": RUNS}
 
 @pytest.mark.parametrize("kind", ORDERED)
 def test_value_counts_of_every_type_class_are_exact(store: ObjectStore, kind: str) -> None:
-    """Counts, updates and ranks equal those of the model, in the order of the values of any type class."""
+    """After two random steps, counts, updates and ranks equal those of the model, for values of each type class."""
     random, lists = Random(kind), TableValueCounts(store, kind, RUNS)
     for _ in range(2):
         lists.step(*random_change(kind, lists.counts, random), random)
@@ -68,7 +68,7 @@ def test_many_histories_of_value_counts_are_exact(
 def _history(folder: Path, kind: str, choice: str, seed: int, steps: int) -> None:
     """Take random steps, and check all stages, updates and ranks after each of them.
 
-    Before some steps, the state is compacted, or replaced by one that is loaded with equal content.
+    Before some steps, the state is compacted, or its content is loaded again.
     """
     random, lists = Random(seed), TableValueCounts(ObjectStore(str(folder)), kind, CHOICES[choice])
     for _ in range(steps):
@@ -84,7 +84,7 @@ def _history(folder: Path, kind: str, choice: str, seed: int, steps: int) -> Non
 
 
 def _load(lists: TableValueCounts, random: Random) -> None:
-    """Replace the state by one whose values, and perhaps frequencies, are loaded in several pieces.
+    """Load the content of the stage `values`, and perhaps of `frequencies`, into the state again, in several pieces.
 
     Asserts that all stages are reset, and that their updates have all rows.
     """
@@ -135,7 +135,7 @@ def test_small_value_counts_are_one_plain_file(store: ObjectStore) -> None:
 
 
 def test_a_state_exists_once_a_version_references_it(store: ObjectStore) -> None:
-    """A state that no version references and a failed step do not affect other states. Their files can be deleted."""
+    """An unreferenced state can be deleted, and a failed step leaves no files. Neither affects other states."""
     lists = _steps(store, RUNS)
     base, random = lists.state, Random(2)
 

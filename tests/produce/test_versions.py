@@ -91,10 +91,7 @@ def test_a_version_is_published_even_if_temporary_files_cannot_be_deleted(
 
 
 def test_a_copy_of_an_older_manifest_is_damaged(store: ObjectStore) -> None:
-    """A manifest whose content has another number than its name is an error.
-
-    Each publication would conflict with it.
-    """
+    """A manifest whose content has another number than its file name is an error that names the file."""
     base = Base(store)
     base.edit(U(1, (1, "x")))
     store.write("versions/3.json", store.read("versions/1.json"))
