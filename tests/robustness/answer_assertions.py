@@ -74,7 +74,7 @@ def nan_as_text(value: Any) -> Any:
 
 @contextmanager
 def leaves_of(live: pa.Table) -> Iterator[list[Leaf]]:
-    """Yield a list of all columns of the rows and everything nested in them, depth first."""
+    """Yield one list of all columns of the rows and of the columns nested in them, depth first."""
     with _ORACLE.cursor() as connection:
         connection.register("live", live)
 
@@ -160,7 +160,8 @@ def _counts(live: pa.Table) -> dict[str, Counter[Any]]:
 def assert_column(lookup: Table, row: ColumnStatistics, leaf: Leaf, table: TableConfig, partition: str | None) -> None:
     """Compare a column's statistics, values with frequencies, histogram, and user-defined statistics.
 
-    They are those of a partition if its key is given, or else of the table. `leaf` has the column's values there.
+    They are those of the partition with the key `partition`, or of the table if it is None. `leaf` has the values of
+    the column in the same partition or table.
     """
     location, policy = (partition, leaf.path), table.effective_policy(leaf.path)
     assert (row.value_count, row.null_count) == (leaf.values, leaf.nulls), location
@@ -318,7 +319,7 @@ def _outside(leaf: Leaf) -> float | None:
 
 
 def assert_ordered(lookup: Table, row: ColumnStatistics, leaf: Leaf, draw: random.Random) -> None:
-    """Compare quantiles and a rank, a range, and the location of a value with DuckDB's over the rows."""
+    """Compare quantiles, and the rank, the frequency and the partitions of a value, with DuckDB's over the rows."""
     number = "CASE WHEN isnan(x) THEN NULL ELSE x END" if row.type == "double" else "x"
     fractions = [0.0, draw.choice([0.25, 0.5, 0.9]), 1.0]
     rows = f"FROM (SELECT {number} AS x FROM ({leaf.query}))"

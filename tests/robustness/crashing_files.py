@@ -1,7 +1,7 @@
 """Small files that crash the process that reads them: Arrow aborts or faults instead of raising an error.
 
-Each function returns the bytes of one file, always the same. Do not read it in the tests' own process. The files have
-the columns `id` (which can be read) and another one.
+Each function returns the bytes of one file, always the same. Do not read it in the tests' own process. Each file has
+the column `id`, and another one that causes the crash.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class Outcome:
     """Peak memory in bytes."""
 
     def wrong(self, folder: Path, *, is_frugal: bool = True) -> str | None:
-        """Return what is wrong with the outcome, whatever the rows of the table are, or None if nothing is.
+        """Return what is wrong with the outcome, or None if nothing is. The rows are not compared.
 
         Errors must name a file in `folder`. The use of memory is checked only if `is_frugal`.
         """

@@ -33,11 +33,9 @@ from metastore_assets.tasks.runner import with_arguments
 
 
 def read(table: TableConfig, root: Path, *, profile: bool) -> dict[str, Any]:
-    """Plan the table and read its rows. With `profile`, each fragment is profiled first, as by a task.
+    """Plan the table, read its rows, and return the outcome. With `profile`, each fragment is profiled first.
 
-    Returns the outcome.
-
-    Fragments are read in a child process, as a refresh does after one of them has ended its worker.
+    A child process reads the fragments, because they may crash it.
     """
     try:
         snapshot = open_table_format(table).snapshot()

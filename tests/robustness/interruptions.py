@@ -40,7 +40,7 @@ def killed_at(root: Path, number: int) -> Iterator[list[bool]]:
     """Raise `KilledError` at change number `number` (from 0) of the files below a folder, as if the process was killed.
 
     Every later change of any file fails too, so that exception handlers cannot change files. The yielded list is empty
-    until the first change has failed. The block may end before that.
+    until the change is reached. A block with fewer changes ends normally.
     """
     dead: list[bool] = []
 

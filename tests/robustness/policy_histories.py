@@ -50,7 +50,7 @@ class Policies(History):
     kinds: ClassVar = ALL_KINDS
 
     def append(self, count: int | None = None) -> None:
-        """Append `3 * count` rows, or without a count a few: then value counts are updated and not rebuilt."""
+        """Append `3 * count` rows, or, without `count`, so few that value counts are updated and not rebuilt."""
         super().append(self.draw.randrange(1, 12) if count is None else 3 * count)
 
     def config(self) -> MetastoreConfig:
@@ -63,7 +63,7 @@ class Policies(History):
         return ["default", *(name for name in self.live().column_names if name != "p")]
 
     def policy(self) -> None:
-        """Give one or two columns, or all columns, a random policy, and the others the default one."""
+        """Give a random policy to one or two columns, or to all columns. Other columns get the default policy."""
         columns = {self.draw.choice(self._named()): self.draw.choice(POLICIES) for _ in range(2)}
         if "default" in columns:
             # Partition columns cannot be hidden.

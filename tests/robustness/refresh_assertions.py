@@ -48,7 +48,7 @@ def refreshed(config: MetastoreConfig, spark: SparkSession, **how: Any) -> Refre
 
 @contextmanager
 def differences_missing_at_random(seed: int | str) -> Iterator[None]:
-    """Make tables report no difference for about every third plan. These plans compare all fragments.
+    """During the block, about every third plan gets no difference of two snapshots, and compares all fragments.
 
     The random numbers are separate from those of a history, so that its steps stay the same.
     """

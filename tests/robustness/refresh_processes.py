@@ -36,7 +36,7 @@ class Outcome:
 class Drivers:
     """Starts refresh processes.
 
-    `folder` has their rules and logs; without `spark`, each process starts Spark itself.
+    `folder` has the rules for the module `hooks`, and its log. Without `spark`, each process starts Spark itself.
     """
 
     def __init__(self, folder: Path, spark: SparkSession | None) -> None:
@@ -65,8 +65,8 @@ class Drivers:
         Args:
             configs: Configurations with one table each.
             *options: Options of `refresh_program`.
-            **rules: Rules for the module `hooks`, which apply to all processes. `kill` kills the first process, and the
-                one that reaches the step.
+            **rules: Rules for the module `hooks`, which apply to all processes. If any process reaches the step `kill`,
+                it is killed, and so is the first process.
         """
         log = self._folder / "log"
         log.unlink(missing_ok=True)

@@ -161,7 +161,10 @@ def test_a_root_of_an_unknown_scheme_is_a_clear_error(tmp_path: Path) -> None:
 
 
 def test_a_version_is_published_although_profiles_cannot_be_cleared_afterwards(tmp_path: Path) -> None:
-    """The refresh returns the published version. The next one publishes nothing, although saved profiles are left."""
+    """After publishing, a refresh cannot delete its saved profiles, but returns the published version.
+
+    The next refresh publishes nothing, although the saved profiles are still there.
+    """
     lake = Lake(tmp_path)
     lake.append(0)
     config = lake.config().model_copy(update={"engine": "auto"})

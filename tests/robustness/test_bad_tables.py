@@ -169,7 +169,7 @@ def test_a_delta_table_without_rows_is_a_table(spark: SparkSession, tmp_path: Pa
 
 
 def test_a_column_that_no_file_has_is_all_null(spark: SparkSession, tmp_path: Path) -> None:
-    """The column has nulls and no values, like any other column, and no file is read for it."""
+    """A column is added to a Delta table. The next version counts its nulls, without reading any file."""
     lake = Lake(tmp_path)
     write_deltalake(str(lake.uri), pa.table({"a": [1, 2]}))
     refreshed(lake.config(), spark)

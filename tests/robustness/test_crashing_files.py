@@ -107,12 +107,12 @@ def test_crashing_files_among_others_are_named(spark: SparkSession, tmp_path: Pa
 def kill_readers_of(*paths: Path) -> Iterator[None]:
     """During the block, kill children that read one of these files, as the kernel does if memory is short.
 
-    Without any path, kill children that read a single file, whose name is not in their request.
+    Without paths, kill every child that is reading anything.
     """
     stop = threading.Event()
 
     def kill() -> None:
-        """Kill each child process whose requests in flight match `paths`, until `stop` is set."""
+        """Kill each child process that is reading one of `paths`, until `stop` is set."""
         while not stop.is_set():
             for child in list(child_process._running):
                 in_flight = child._in_flight.entries().values()
@@ -169,7 +169,10 @@ def test_a_table_of_only_crashing_files_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", KILLERS)
 def test_bounds_of_a_file_that_crashes_its_reader_are_unknown(tmp_path: Path, name: str) -> None:
-    """The null count of the other file is known. `negative-lengths.orc` has an intact footer, so it may have bounds."""
+    """A table has a file that crashes its reader, and a good one, whose null count is known.
+
+    The bounds of `negative-lengths.orc` are not checked: its footer is intact, so they may be known.
+    """
     (tmp_path / f"killer{Path(name).suffix}").write_bytes(KILLERS[name]())
     column_ = {"flipped-repetition.parquet": "s"}.get(name, "id")
     table = pa.table({"id": pa.array([1, 2], pa.int64()), "s": ["a", "b"]})
@@ -265,9 +268,9 @@ class Kills:
 def test_a_fragment_whose_worker_is_killed_is_retried_twice(
     spark: SparkSession, tmp_path: Path, times: int, fails: bool
 ) -> None:
-    """One or two kills may have other causes, so the fragment is read again, alone.
+    """After one or two kills, which may have other causes, the fragment is read again, alone.
 
-    A third kill is attributed to it.
+    After a third kill, the fragment is reported as failed.
     """
     config = config_of(tmp_path)
     for number in range(6):

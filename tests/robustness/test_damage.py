@@ -154,7 +154,10 @@ QUICK = {
 def test_a_damaged_file_is_named_and_a_full_refresh_rebuilds(
     prepared: Prepared, spark: SparkSession, tmp_path: Path, name: str, damage: Callable[[Path], None]
 ) -> None:
-    """No number is ever wrong: the next refresh names the damaged file, or did not need it."""
+    """A refresh that reads the damaged file names it, and a full refresh then rebuilds everything.
+
+    A refresh that does not need the file publishes a correct version.
+    """
     lake = copied(prepared.lake, tmp_path)
     config = lake.config()
     path = FILES[name](lake)

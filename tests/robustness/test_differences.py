@@ -48,7 +48,7 @@ def without_differences() -> Iterator[None]:
 
 
 def plan_content(plan: Plan) -> dict[str, Any]:
-    """Return everything that a plan decides, in a form that is the same for a difference and for a comparison."""
+    """Return everything that a plan decides, except whether it compared all fragments."""
     target = plan.target
     return {
         **{name: value for name, value in plan.to_json().items() if name != "full_comparison"},
@@ -98,9 +98,9 @@ def test_a_long_history(spark: SparkSession, tmp_path: Path, kind: type[History]
 
 
 def _compare(kind: type[History], seed: int, length: int, folder: Path, spark: SparkSession) -> None:
-    """Refresh two roots after each step of a history, and compare them.
+    """Refresh two roots after most steps of a history, and compare their plans and versions.
 
-    Only the plans of the first may use differences.
+    Only refreshes of the first root may use the difference of two snapshots.
     """
     history = kind(folder, seed)
     config = history.config().model_copy(update={"keep_versions": 3})

@@ -105,7 +105,7 @@ class DeltaMerged:
 class IcebergMerged:
     """An Iceberg table in which a commit is a delete by key and an append, in one transaction of pyiceberg.
 
-    Every tenth commit, and one of more than half of the rows, overwrites the table.
+    Every tenth commit overwrites the table instead, and so does a commit that changes more than half of the rows.
     """
 
     def __init__(self, uri: Path, revisions: Revisions) -> None:

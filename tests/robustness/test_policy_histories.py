@@ -1,8 +1,8 @@
 """A thousand short histories of tables and policies check value counts, ranks, bins and user-defined statistics.
 
 Columns are of many kinds. Some refreshes are killed at a random write, or lose a race to another publisher. Versions
-equal DuckDB's results over the live rows, and in every long history statistics from scratch. Refreshes need no Spark,
-so a history takes a fraction of a second.
+equal DuckDB's results over the live rows. In long histories, they also equal statistics from scratch. Refreshes need no
+Spark, so a history takes a fraction of a second.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ _NEAR_UNIQUE = 30
 
 
 def _lots(kind: type[Policies], count: int, length: int, first: int = 0, quick: int = 0) -> list[Any]:
-    """Return lots of `count` histories. All but the `quick` first ones are for the long run."""
+    """Return the parameters of tests that run `count` histories together, `_LOTS` of them per test.
+
+    The first `quick` histories are in every run, the others only in the long run.
+    """
     return [
         pytest.param(
             *(kind, range(at, at + _LOTS), length),
@@ -158,9 +161,9 @@ def assert_is_from_scratch(config: MetastoreConfig, folder: Path) -> None:
 
 
 def _remove_decisions(actual: dict[str, Any], other: dict[str, Any]) -> None:
-    """Remove the numbers that depend on whether `auto` enumerates a column, for columns where the two results differ.
+    """Remove, from both results, numbers of the columns of which `auto` enumerated the values in only one of them.
 
-    Bins depend on it, too: their number is limited by the number of distinct values.
+    These are the numbers that depend on this choice. Bins do, too: there are at most as many as distinct values.
     """
     decided = {
         column

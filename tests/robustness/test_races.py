@@ -67,9 +67,9 @@ def test_one_of_two_concurrent_refreshes_publishes(drivers: Drivers, spark: Spar
 
 
 def test_the_loser_of_a_race_plans_again(spark: SparkSession, tmp_path: Path) -> None:
-    """When a refresh is about to publish, a commit arrives and another refresh publishes it.
+    """When a refresh is about to publish, another refresh publishes a later commit.
 
-    Both versions are correct.
+    The first refresh then publishes nothing, because the newest version is up to date.
     """
     lake = Lake(tmp_path)
     lake.append(0)
@@ -87,7 +87,10 @@ def test_the_loser_of_a_race_plans_again(spark: SparkSession, tmp_path: Path) ->
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
 def test_rivals_may_compare_all_fragments(tmp_path: Path, seed: int) -> None:
-    """The version is right even if the loser of a race, its rival or the loser's next attempt compare all fragments."""
+    """A refresh loses a race to another one, plans again, and publishes a correct version.
+
+    Some plans of both, chosen at random, compare all fragments.
+    """
     lake = Lake(tmp_path)
     config = lake.config().model_copy(update={"engine": "auto"})
 
@@ -219,7 +222,7 @@ def test_a_table_deleted_while_it_is_read_is_named(
 
 
 def test_a_vacuumed_file_of_the_snapshot_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    """Planning again would not help, so the error names the missing file. The other files are not read again."""
+    """The error names the missing file. When the file is back, only this file is read."""
     lake, _ = delta_table(tmp_path)
     removed_file, other_file = sorted(DeltaTable(lake.uri).file_uris())
     Path(removed_file).rename(tmp_path / "away")

@@ -220,9 +220,9 @@ def test_a_missing_bucket_is_named(bucket: Bucket, tmp_path: Path) -> None:
 
 
 def test_small_fragments_are_few_requests(bucket: Bucket) -> None:
-    """Twenty profiles of a partition are stored in one file, and the merge nodes in another.
+    """The profiles of twenty fragments of a partition are stored in one file, and its merge nodes in another.
 
-    A commit of three adds as few.
+    A later commit of three fragments adds one file of each kind.
     """
     with counted(bucket.options["aws_endpoint"]) as requests:
         options = {**bucket.options, "aws_endpoint": requests.endpoint}

@@ -137,7 +137,7 @@ def _written(root: Path) -> set[str]:
 def test_schema_changes_write_no_files_of_partitions(spark: SparkSession, tmp_path: Path, count: int) -> None:
     """After a rename, an addition and a reordering, a refresh writes no file of partitions, fragments or merge nodes.
 
-    The data files may be missing meanwhile. Answers equal those from scratch, also after the next commit.
+    The data files are moved away during this refresh. Answers equal those from scratch, also after the next commit.
     """
     catalog = SqlCatalog("c", uri="sqlite://", warehouse=tmp_path.as_uri())
     catalog.create_namespace("n")

@@ -60,9 +60,9 @@ def _remove_old_files(history: History, removed: Collection[int]) -> None:
 def test_a_hudi_file_removed_by_an_interrupted_clean_is_not_counted(
     tmp_path: Path, version: int, removed: list[int]
 ) -> None:
-    """The rows of a removed old file are not counted in addition to those of the file that replaced it.
+    """A file of the published version is replaced twice. Then an interrupted clean removes some of the old files.
 
-    If it is the file of the published version, the refresh compares all fragments.
+    Old rows are not counted. If the file of the published version is removed, the refresh compares all fragments.
     """
     history = History(HudiWriter(tmp_path / "t", version))
     config = _config(tmp_path)
@@ -80,7 +80,7 @@ def test_a_hudi_file_removed_by_an_interrupted_clean_is_not_counted(
 def test_an_iceberg_file_listed_twice_counts_twice_until_a_rollback(tmp_path: Path) -> None:
     """Rows count twice while the snapshot lists their file twice.
 
-    For commits in this time and for the rollback, a refresh compares all fragments.
+    A refresh compares all fragments if the published snapshot or the new one lists a file twice.
     """
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     config = _config(tmp_path)
