@@ -42,9 +42,10 @@ def draw_type(draw: random.Random, depth: int, among: Sequence[str] = NAMES) -> 
 
 
 def enclosing_leaf_indexes(field: pa.Field, parents: tuple[int, ...] = (), start: int = 0) -> Iterator[tuple[int, ...]]:
-    """Yield for each leaf column of a field, depth first, the indexes of its enclosing columns.
+    """Yield, for a field and each column nested in it, the indexes of the columns that enclose it.
 
-    `parents` are the indexes of the columns that enclose the field, and `start` is the index of the field.
+    Columns are visited and numbered depth first. `parents` are the indexes of the columns that enclose the field, and
+    `start` is the index of the field.
     """
     yield parents
     index = start + 1
@@ -55,7 +56,7 @@ def enclosing_leaf_indexes(field: pa.Field, parents: tuple[int, ...] = (), start
 
 
 def leaf_paths_of_schema(schema: pa.Schema) -> list[list[str]]:
-    """Return, for each field, the dotted paths of its leaf columns, including duplicates."""
+    """Return, for each field, the dotted paths of the field and of all columns nested in it, including duplicates."""
 
     def walk(field: pa.Field, prefix: str) -> Iterator[str]:
         yield prefix + field.name
@@ -115,9 +116,9 @@ ROWS = pa.table(
 
 
 def test_a_column_with_the_path_of_another_is_hidden_separately(tmp_path: Path) -> None:
-    """A map `a.b` exists beside a struct `a` with a field `b`.
+    """A map `a.b` stands beside a struct `a` with a field `b`. Hiding the map hides its keys and values, not the field.
 
-    The map's path is in backticks; the paths of its keys and values are not.
+    The policy has the map's path in backticks. The paths of its keys and values have none.
     """
     (tmp_path / "lake").mkdir()
     pq.write_table(ROWS, tmp_path / "lake" / "1.parquet")
@@ -140,7 +141,10 @@ def test_a_column_with_the_path_of_another_is_hidden_separately(tmp_path: Path) 
     ],
 )
 def test_a_policy_applies_to_both_columns_of_a_path(tmp_path: Path, policies: dict[str, str], shown: bool) -> None:
-    """`a.b` means both columns, unless `` `a.b` `` in backticks has a policy too."""
+    """A map `a.b` stands beside a struct `a` with a field `b`. A policy of `a.b` applies to both.
+
+    It does not apply to the map if `` `a.b` `` in backticks has a policy too.
+    """
     (tmp_path / "lake").mkdir()
     pq.write_table(ROWS, tmp_path / "lake" / "1.parquet")
     config = config_with_policies(tmp_path, **policies)
@@ -151,7 +155,7 @@ def test_a_policy_applies_to_both_columns_of_a_path(tmp_path: Path, policies: di
 
 
 def test_a_hidden_column_is_hidden_after_another_takes_its_path(tmp_path: Path) -> None:
-    """First, `a.b` is a map. Then a struct `a` with a field `b` is added, which has the path `a.b` from then on."""
+    """A hidden map `a.b` stays hidden after a struct `a` with a field `b` is added, which takes the path `a.b`."""
     write_deltalake(str(tmp_path / "lake"), ROWS.select(["a.b"]))
     config = config_with_policies(tmp_path, **{"a.b": "hidden"})
     refresh(config, config.tables[0], no_spark)

@@ -340,7 +340,10 @@ def test_cached_metadata_from_before_a_column_was_hidden_are_dropped(tmp_path: P
 
 @pytest.mark.parametrize("lake", LAKES, ids=lambda lake: lake.__name__)
 def test_a_plan_with_the_cache_equals_the_plan_without_it(tmp_path: Path, lake: type[Lake]) -> None:
-    """A plan with the cache also reads no file again."""
+    """A version stores a cache of its table's metadata.
+
+    A snapshot that is read with this cache equals one that is read without it, and reads no file.
+    """
     table, config = lake(tmp_path), hidden_config(tmp_path, lake)
     table.write(0)
     table.change()

@@ -142,7 +142,10 @@ def published_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_deletion_does_not_follow_links(
     published_root: Path, tmp_path: Path, outside_folder: Path, way: Callable[[VersionStore], None], linked: str
 ) -> None:
-    """A folder of a table, or the table's folder itself, was moved elsewhere and replaced by a link to it."""
+    """A folder of a table, or the table's folder itself, was moved elsewhere and replaced by a link to it.
+
+    No file behind the link is deleted.
+    """
     shutil.copytree(published_root, tmp_path / "root")
     versions = VersionStore(ObjectStore(str(tmp_path / "root")), "orders")
     folder = tmp_path / "root" / "orders" / linked

@@ -67,7 +67,7 @@ def purge(config: MetastoreConfig, before: int) -> PurgeResult:
 
 
 def unreferenced_paths(config: MetastoreConfig) -> set[str]:
-    """Return the files of the table that are no documents and that no version references, except the history."""
+    """Return the table's files that no version references, without documents of versions and the history."""
     versions = version_store(config)
     unreferenced = {info.path for info in versions.objects.list() if not versions.documents.contains(info.path)}
     for number in versions.numbers():

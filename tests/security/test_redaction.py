@@ -56,7 +56,7 @@ def test_redacted_uri(text: str, expected: str) -> None:
 
 @pytest.mark.parametrize("uri", URIS)
 def test_commands_print_no_secret(tmp_path: Path, uri: str) -> None:
-    """The commands are those that open a table, which fails, and those that list it."""
+    """Some commands fail to open the table at the URI, and others list the table. None of them prints the secret."""
     config = {"root": "root", "engine": "auto", "tables": [{"name": "orders", "uri": uri}]}
     (tmp_path / "metastore.yaml").write_text(json.dumps(config))
     for words in (

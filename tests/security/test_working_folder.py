@@ -170,7 +170,10 @@ def test_the_archive_of_classes_is_built_without_the_working_folder(tmp_path: Pa
 
 
 def test_settings_of_catalogs_in_the_working_folder_are_refused(tmp_path: Path) -> None:
-    """`.pyiceberg.yaml` could send a catalog's credentials to another host. A file in the home folder has priority."""
+    """`.pyiceberg.yaml` in the working folder is an error, because it could send credentials to another host.
+
+    It is no error if the home folder has such a file too, because pyiceberg then reads only that one.
+    """
     folder = HostileFolder(tmp_path, ())
     with SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=f"{tmp_path}/lake") as catalog:
         catalog.create_namespace("sales")
