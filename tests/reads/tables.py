@@ -72,7 +72,7 @@ _TESTS = [
 
 
 def predicates() -> st.SearchStrategy[str]:
-    """Draw predicates that have the same meaning in DuckDB's SQL."""
+    """Draw predicates that mean the same in this package and in DuckDB."""
     leaf = st.sampled_from(_TESTS)
     negated = st.builds("not ({})".format, leaf)
     two = st.builds("({}) {} ({})".format, leaf | negated, st.sampled_from(["and", "or"]), leaf | negated)

@@ -69,7 +69,11 @@ _FILTERS = st.one_of(
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["delta", "bare files", "iceberg"])
 def test_guarantees_remove_no_row(tmp_path: Path, kind: str) -> None:
-    """Arrow's bounds from Parquet statistics ignore NaN, so the expected rows come from files without statistics."""
+    """A dataset selects the same rows as a plain dataset of the same files, for random rows and filters.
+
+    Files without statistics (`bare files`) are compared with the rows in memory. With statistics, Arrow itself may skip
+    rows with NaN.
+    """
     folders = (tmp_path / str(number) for number in count())
 
     @settings(
@@ -166,7 +170,7 @@ def test_a_confined_table_is_checked_when_a_file_is_opened(tmp_path: Path) -> No
 def test_a_table_in_an_object_store_is_read_with_its_options(tmp_path: Path, s3_options: dict[str, str]) -> None:
     """A dataset of a table on S3 has all rows, and a filter opens only files that their bounds do not exclude.
 
-    The file system refuses to create a folder.
+    The dataset's file system refuses to create a folder.
     """
     uri = "s3://metastore/dataset"
     for start in (0, 10):
@@ -223,7 +227,10 @@ def test_a_delta_file_with_names_in_another_case_is_refused(tmp_path: Path, stor
 @pytest.mark.parametrize("unit", ["s", "ms", "us"])
 @pytest.mark.parametrize("zone", [None, "UTC"])
 def test_timestamps_with_fractions_have_guarantees(tmp_path: Path, unit: str, zone: str | None) -> None:
-    """Only files with timestamps or days before 1582-10-15 have no guarantees: the file `last` is never excluded."""
+    """A filter that no row matches opens only the file `last`. Other files have guarantees, which exclude them.
+
+    `last` has no guarantees, because its timestamp and its day are before 1582-10-15.
+    """
     lake = tmp_path / "lake"
     lake.mkdir()
     fraction = 0 if unit == "s" else 500_000
@@ -344,7 +351,7 @@ def test_days_before_1582_in_the_calendar_of_spark_2_are_refused(
 ) -> None:
     """Arrow alone would read 0001-01-01 as 0001-01-03.
 
-    A file that was added since the version may have such days, too.
+    A file in the calendar of Spark 2 that was added since the version is refused, whatever its days are.
     """
     (tmp_path / "lake").mkdir()
     marks = {"org.apache.spark.version": "3.5.0"} | ({"org.apache.spark.legacyDateTime": ""} if is_legacy else {})

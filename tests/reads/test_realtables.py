@@ -64,7 +64,7 @@ def _check_dataset(name: str, lookup: Table, table: TableConfig) -> None:
 
 
 def _check_lazy(name: str, lookup: Table, table: TableConfig) -> None:
-    """Check that a lazy frame has the nulls of a read in each column, unless Polars lacks a type of the table."""
+    """Check that columns of a lazy frame have as many nulls as in a read, unless Polars lacks a type of the table."""
     try:
         frame = lookup.lazy(table=table)
     except UnsupportedTypeError:
