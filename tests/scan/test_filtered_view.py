@@ -104,7 +104,7 @@ def check_listed(scope: FilteredView, name: str, values: list[Any], counts: Coun
 
 
 def check_repeated(scope: FilteredView, name: str, counts: Counter[Any]) -> None:
-    """Check distinct count, duplicate count and repeated values with frequencies, which come from fingerprints only."""
+    """Check distinct count, duplicate count, and repeated values with frequencies, of a fingerprinted column."""
     (row,) = scope.statistics([name])
     wanted = sorted(
         ((value, frequency) for value, frequency in counts.items() if frequency > 1),
@@ -211,7 +211,10 @@ def test_answers_about_a_filtered_view_equal_those_of_its_rows_at_length(tmp_pat
 def test_repeated_values_of_some_rows_come_from_fingerprints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: int
 ) -> None:
-    """Rows are in several files and partitions. If other values share a fingerprint, statistics are not exact."""
+    """Statistics of values that are spread over several files and partitions are correct, or are not called exact.
+
+    With fingerprints of 48 bits, all are exact. With 4 bits, values share fingerprints, and not all are.
+    """
     monkeypatch.setattr(fingerprints, "TABLE_BITS", bits)
     draw = random.Random(bits)
     every: list[tuple[int, int]] = []

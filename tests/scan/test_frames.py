@@ -43,7 +43,10 @@ def rows(first: int, count: int) -> pa.Table:
 
 @pytest.mark.spark
 def test_a_scan_returns_the_matching_rows_and_skips_pruned_files(spark: SparkSession, tmp_path: Path) -> None:
-    """The table has deletes. The scan first reads its current state, then an earlier version."""
+    """Scans and counts of a table with deleted rows read its current state, or the state of the version.
+
+    Pruned files are moved away, so that opening one would fail. Rows are added after the version.
+    """
     uri = tmp_path / "delta"
     for part in range(6):
         write_deltalake(str(uri), rows(part * 100, 100), mode="append")

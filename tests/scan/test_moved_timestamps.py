@@ -1,4 +1,7 @@
-"""`in` with differently spelled literals on a nested timestamp is correct before and after the table's files move."""
+"""Counts for `in` on a nested timestamp are correct, also after files were added, rewritten or moved.
+
+The literals are spelled differently: with other time zones, or with a space or a `T` before the time.
+"""
 
 from __future__ import annotations
 

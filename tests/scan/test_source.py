@@ -104,7 +104,7 @@ def test_only_files_that_may_match_are_opened(spark: SparkSession, tmp_path: Pat
 @pytest.mark.spark
 @pytest.mark.long
 def test_filters_of_one_query_do_not_affect_other_queries(spark: SparkSession, tmp_path: Path) -> None:
-    """Several queries use one frame, and Spark pushes their filters down to the source."""
+    """Spark pushes the filters of several queries on one frame down to the source. Each query has its own rows."""
     register(spark)
     tenfold(tmp_path / "lake", 6)
     published(tmp_path, tmp_path / "lake")
