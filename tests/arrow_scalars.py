@@ -35,7 +35,7 @@ def scalars_in(value: Any, path: str = "", visited: set[int] | None = None) -> I
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the values inside a value, each with its name: items, attributes, or what a function holds on to."""
+    """Yield the values inside a value with their names: items, attributes, or closure and defaults of a function."""
     if isinstance(value, Mapping):
         for key, part in value.items():
             yield f"{key!r}", (key, part)

@@ -244,9 +244,9 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_waiting_for_the_disk() -> Iterator[None]:
-    """Turn off disk syncs of Dagster's SQLite databases in this process. Tests need not survive a power failure.
+    """Turn off disk syncs in this process: `os.fsync`, and those of SQLite databases that SQLAlchemy opens.
 
-    Processes that tests start write to disk as they do for users.
+    Tests need not survive a power failure. Processes that tests start write to disk as they do for users.
     """
 
     def without_waiting(connection: Any, record: object) -> None:
@@ -264,9 +264,9 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _migrations_are_read_once() -> Iterator[None]:
-    """Cache Alembic's migration scripts. Dagster loads a hundred of them for each database that it creates.
+    """Cache Alembic's migration scripts.
 
-    It creates a database for each run.
+    Dagster creates a database for each run, and loads a hundred scripts for each database.
     """
     if "alembic.script" not in sys.modules:
         yield
@@ -288,7 +288,7 @@ def _migrations_are_read_once() -> Iterator[None]:
 def _engines_are_created_once() -> Iterator[None]:
     """Cache the SQLAlchemy engines of Dagster's SQLite files, because each engine compiles its statements.
 
-    Dagster creates an engine for each query. These engines hold no connections.
+    Dagster creates an engine for each query. The engines hold no connections, so queries can share them.
     """
     storages = [module for name in _SQLITE_STORAGES if (module := sys.modules.get(f"dagster._core.storage.{name}"))]
     engines = dict[tuple[str, str], Any]()

@@ -99,9 +99,10 @@ def test_tree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_scale_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """After each commit, the reader finds the files that the synthetic table reports.
+    """A table's reader finds the files that the synthetic table reports, before and after each commit.
 
-    The table is first created with few partitions, and the others are added by `complete`.
+    The table is first created with few partitions. `complete` adds the others to the same snapshot, except for the
+    format `files`.
     """
     monkeypatch.setattr(scale_tables.HudiTable, "MAX_WRITTEN", 1_000)
     table = scale_tables.TABLES[kind](tmp_path / "t", 13_000)
@@ -128,7 +129,10 @@ def test_scale_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [1_000, 13_000])
 def test_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, count: int) -> None:
-    """The benchmark refreshes a commit and measures each step, also if the first version has copied rows."""
+    """The benchmark counts the changed files of two commits, and measures each step of the first one's refresh.
+
+    With 13,000 files, most partitions of the first version are copies that no refresh made.
+    """
     monkeypatch.setattr(scale_run, "MAX_REFRESHED", 1_000)
     monkeypatch.setattr(scale_tables.HudiTable, "MAX_WRITTEN", 1_000)
     scale_run.build(tmp_path, kind, count)
@@ -197,7 +201,7 @@ def test_quantiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.long
 def test_fingerprints() -> None:
-    """The benchmark runs in a subprocess, because it needs a Spark session with other settings."""
+    """The benchmark prints the bytes that fingerprints move. It runs in a subprocess with other Spark settings."""
     environment = {**os.environ, "METASTORE_BENCH_PRINTS": "40000"}
     command = [sys.executable, "-m", "benchmarks", "fingerprints"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

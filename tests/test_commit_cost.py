@@ -30,7 +30,10 @@ BYTES_PER_PARTITION = 250_000
 
 @pytest.fixture(scope="module", autouse=True)
 def small_benchmark() -> Iterator[None]:
-    """Shorten the benchmark's preparations, and let tests add commits."""
+    """Make the benchmark quicker: no warm-up, and few files in the first refresh.
+
+    `COMMITS` is replaced by a copy, which tests may change.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scale_run, "MAX_REFRESHED", min(SIZES))
         patch.setattr(scale_run, "_warm_up", lambda folder, kind: None)
@@ -54,10 +57,10 @@ def count_requests(numbers: Mapping[str, float]) -> float:
 
 @pytest.mark.parametrize("kind", FIRST_REQUESTS)
 def test_the_first_commit_repeats_no_request(tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str) -> None:
-    """A commit takes an exact number of requests, so each additional one fails the test. A failure prints all of them.
+    """The first commit takes exactly the number of requests in `FIRST_REQUESTS`, and reads no byte range twice.
 
-    All ranges of an object count as one request: content ids are random, so they decide whether the rows that a commit
-    needs are in one row group or in two.
+    All ranges of one object count as one request, because their number depends on random content ids. If the test
+    fails, the log lists all requests.
     """
     scale_run.build(tmp_path, kind, min(SIZES))
     caplog.set_level(logging.DEBUG, scale_requests.__name__)
@@ -87,9 +90,10 @@ def test_requests_to_other_folders_are_not_counted(tmp_path: Path) -> None:
 )
 @given(places=st.lists(st.integers(0, 99), min_size=1, max_size=4, unique=True))
 def test_a_commit_costs_the_same_in_a_table_of_any_size(folders: dict[int, Path], places: list[int]) -> None:
-    """The limits of requests and bytes depend on the number of added files, and not on the size of the table.
+    """A commit stays below limits of requests and bytes that are the same for all sizes of the table.
 
-    Each example of Hypothesis is one more commit, so the stored entries have changes of several commits.
+    The limits depend only on the number of added files. Each example adds one more commit to the tables, so the stored
+    entries have changes of several commits.
     """
 
     def append(table: SyntheticTable) -> None:
@@ -113,7 +117,10 @@ def test_a_commit_costs_the_same_in_a_table_of_any_size(folders: dict[int, Path]
 def test_the_client_of_an_object_store_gets_large_pieces(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, row_count: int, expected: int
 ) -> None:
-    """Arrow's many small writes are combined, because each call of the object store's client takes time."""
+    """The object store's client gets one write for 100 rows, and three for 400,000 rows.
+
+    Arrow's many small writes are combined, because each call of the client takes time.
+    """
     caplog.set_level(logging.DEBUG, scale_requests.__name__)
     table = pa.table({"a": range(row_count), "b": range(row_count)})
     with scale_requests.Requests(tmp_path).installed():

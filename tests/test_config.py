@@ -228,7 +228,7 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 
 def test_keys_without_a_value_are_absent(tmp_path: Path) -> None:
-    """A key may have no value, for example if everything below it is commented out."""
+    """A key without a value gets its default. Such a key is left if everything below it is commented out."""
     path = written(tmp_path, "root: r\nspark:\ntables:\n- name: a\n  uri: b\n  columns:\n    # c: {}\n")
     assert load_config(path).table("a").columns == {}
     assert load_config(written(tmp_path, "root: r\ntables:\n")).tables == []
@@ -282,7 +282,7 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_mappings_may_be_merged(tmp_path: Path) -> None:
-    """The table's own settings override merged ones, and are no duplicate keys."""
+    """With YAML's merge key `<<`, a table's keys override those of the merged table, and are no duplicates."""
     text = """
         root: r
         tables:

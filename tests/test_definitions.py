@@ -95,9 +95,9 @@ def test_ranks_have_an_asset_where_a_column_has_them(
 
 
 def test_the_newest_version_equals_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Assets fit the format and partitioning of the newest version. An unpartitioned table has no partition asset.
+    """The format and the partition columns of a table's newest version decide which assets the table has.
 
-    A table whose newest version cannot be read has one.
+    A table without partition columns has no partition asset. A table whose newest version cannot be read has one.
     """
     text = "root: ./metastore\ntables: [{name: sales, uri: ./sales}, {name: flat, uri: ./flat}, {name: odd, uri: ./o}]"
     base = publish(ObjectStore(str(tmp_path / "metastore")), pa.table({"x": [1, 2]})).version
@@ -131,17 +131,14 @@ def test_the_newest_version_equals_the_table(tmp_path: Path, monkeypatch: pytest
 def test_spark_is_named_where_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, kinds: set[str]
 ) -> None:
-    """Assets have the kind `spark` with `engine: spark` only. With `auto`, most runs do not start Spark."""
+    """Assets have the kind `spark` only with `engine: spark`. The job's description never names Spark."""
     definitions = load(tmp_path, monkeypatch, f"engine: {engine}\n{CONFIG}")
     assert definitions.resolve_asset_graph().get(AssetKey(["sales", "sales_statistics"])).kinds == kinds
     assert "Spark" not in (definitions.resolve_job_def("sales_refresh").description or "")
 
 
 def test_a_table_may_have_one_asset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With `outputs: table`, the table has one asset for all statistics. A value that is not allowed is an error.
-
-    A database may have the setting, too.
-    """
+    """With `outputs: table`, a table has one asset for all statistics. An unknown value of `outputs` is an error."""
     text = CONFIG.replace("format: delta,", "format: delta, outputs: table, columns: {x: {ranks: on}},")
     definitions = load(tmp_path, monkeypatch, text)
     assert keys_of(definitions) == {"source": [], "statistics": ["source"]}
@@ -152,7 +149,10 @@ def test_a_table_may_have_one_asset(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_loading_does_not_wait_for_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loading continues without the root's answer after a timeout, because every run loads the code location."""
+    """If the root does not answer, loading continues after a timeout without information about the tables.
+
+    Every run loads the code location, so it must not wait.
+    """
     stop = threading.Event()
     monkeypatch.setattr(VersionStore, "latest", lambda self: stop.wait(60))
     started = time.monotonic()
@@ -165,7 +165,7 @@ def test_loading_does_not_wait_for_the_root(monkeypatch: pytest.MonkeyPatch) -> 
 def test_every_table_has_one_job_and_one_sensor_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each sensor has the table's job and interval, and runs without being switched on.
 
-    The job selects the table's three assets of files, in one step.
+    The job has one step, and selects the assets for statistics, frequencies and histograms.
     """
     repository = load(tmp_path, monkeypatch).get_repository_def()
     sensors = {sensor.name: sensor for sensor in repository.sensor_defs}
@@ -195,7 +195,7 @@ def test_a_configuration_may_have_no_tables(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_resources_show_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dagster shows the configuration of resources and assets to everyone who can open its UI."""
+    """What Dagster's UI shows of the definitions does not contain the secret in the configuration."""
     definitions = load(tmp_path, monkeypatch)
     shown = repr(definitions) + repr(list(definitions.resolve_asset_graph().assets_defs))
     shown += serialize_value(RepositorySnap.from_def(definitions.get_repository_def()))
@@ -204,7 +204,7 @@ def test_resources_show_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_missing_or_invalid_configuration_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The code location does not load. The message is the same as on the command line."""
+    """The code location does not load. The error names the invalid key and value, or the missing file."""
     with pytest.raises(ConfigError, match=r"sensor\.interval = 0\b.*\b1\b"):
         load(tmp_path, monkeypatch, "root: r\ntables: [{name: a, uri: u, sensor: {interval: 0}}]")
     environment = {**os.environ, CONFIG_VARIABLE: str(tmp_path / "missing.yaml"), "DAGSTER_DISABLE_TELEMETRY": "1"}

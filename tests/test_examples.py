@@ -26,7 +26,7 @@ TABLE = ("metastore", "orders")
 
 
 def test_the_user_defined_statistic_is_that_of_the_rows(tmp_path: Path) -> None:
-    """The example's statistic is registered and computed. After a commit, it equals that of all rows."""
+    """The example's `run.sh` succeeds. `weekend_share` equals that of the rows in the partition's files."""
     folder = tmp_path / "example"
     shutil.copytree(EXAMPLES / "user-defined-statistic", folder)
     scripts = str(Path(sys.executable).parent)
@@ -92,7 +92,10 @@ def rows_of_day(project: Path, day: str) -> int:
 
 
 def test_the_user_project_has_statistics_by_day(user_project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The statistics of a day depend on that day's partition of the asset that writes the table. A check reads them."""
+    """Runs write the orders of two days, then the statistics of the second day, then those of the table.
+
+    All checks pass, and the reported row counts equal those of the table's files.
+    """
     for name in ("LAKE", "METASTORE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.syspath_prepend(user_project)

@@ -176,7 +176,7 @@ except MissingPackageError as error:
 
 
 def test_extras_are_declared() -> None:
-    """If a package is missing, the error names an extra. pyproject.toml declares the package in this extra."""
+    """pyproject.toml declares the packages of each extra in `PACKAGES`. The extra `all` has those of all extras."""
     declared = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
     def names(extra: str) -> set[str]:

@@ -142,7 +142,7 @@ def test_an_import_is_light(module: str, may: set[str]) -> None:
 
 
 def test_reading_statistics_imports_no_predicate_parser() -> None:
-    """Most lookups, such as `show`, only read statistics. Modules for other lookups are not imported with `lookup`."""
+    """Importing `lookup` does not import modules that only some lookups need, such as the predicate parser."""
     program = "import sys, metastore_assets.lookup; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     typed = ("expressions.arrow_parser", "expressions.binding", "expressions.predicates", "expressions.sql_parser")

@@ -74,7 +74,7 @@ def test_type_checkers_see_the_same_names() -> None:
     "name", ["open_table", "profile", "profile_query", "Metastore", "Table", "FilteredView", "ResultSet"]
 )
 def test_annotations_of_users_resolve(name: str) -> None:
-    """The return types of public functions and methods are public names, `INTERNAL` ones, or not of the package."""
+    """Return types of public functions and methods are public or `INTERNAL` names, or are not from this package."""
     value = getattr(metastore_assets, name)
     members = [value] if inspect.isfunction(value) else [m for _, m in inspect.getmembers(value, inspect.isfunction)]
     sources = " ".join(

@@ -1,4 +1,4 @@
-"""The current code reads the roots of every earlier file format, or refuses them with an error that names both."""
+"""Current code reads the roots of every earlier file format, or names their format in an error."""
 
 from __future__ import annotations
 
@@ -90,7 +90,10 @@ def test_older_versions_of_a_root_are_read(golden: Path) -> None:
     ],
 )
 def test_every_earlier_root_is_read_or_refused_by_name(archive: Path, kind: str, tmp_path: Path) -> None:
-    """A refusal names both formats and what to do. Roots of releases from 1.0 on must be read by all later ones."""
+    """Roots of the current format, and of releases from 1.0 on, are read.
+
+    Another root is read, or refused with an error that names its format and what to do.
+    """
     root = read_archive(archive, tmp_path) / kind
     if format_of(archive) == FORMAT_VERSION or not written_before_1_0(root):
         check_answers(root)
@@ -111,7 +114,7 @@ def written_before_1_0(root: Path) -> bool:
 
 
 def test_stored_files_are_those_of_the_current_format(golden: Path, new_root: Path) -> None:
-    """A change of a stored column, key or file name is noticed."""
+    """A new root has the same files, columns and keys as the archived root of the current format."""
     before, now = describe_files(golden / "delta"), describe_files(new_root)
     changes = [
         f"{name}: {before.get(name)} in tests/golden, {now.get(name)} now"
@@ -122,7 +125,10 @@ def test_stored_files_are_those_of_the_current_format(golden: Path, new_root: Pa
 
 
 def test_stored_values_are_those_of_the_current_format(golden: Path, new_root: Path) -> None:
-    """A change of an encoding, hash or sketch is noticed, though the files have the same columns."""
+    """A new root has the same profiles and value counts as the archived root of the current format.
+
+    The test fails if an encoding, a hash or a sketch changes, even if the files have the same columns.
+    """
     before, now = read_values(golden / "delta"), read_values(new_root)
     changes = [f"{name}: other values" for name in sorted(before) if before[name] != now.get(name)]
     assert not changes, _RAISE.format(current=FORMAT_VERSION, changes="\n".join(changes))

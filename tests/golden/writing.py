@@ -56,10 +56,10 @@ def rows_of(ids: range, day: str) -> list[Row]:
 
 
 def write_root(kind: str, folder: Path) -> Path:
-    """Write a table of a format and its statistics. Returns the root.
+    """Write a table of the format `kind` and refresh its statistics. Return the root.
 
-    The Delta table has three versions: of its first state, of its last state, and compacted. The others have one
-    version, of the last state, because their files differ only in what planning caches.
+    The Delta table has three versions: of its first state, of its last state, and compacted. Roots of other formats
+    have only one version, of the last state. They differ from Delta's only in what planning caches.
     """
     config = folder / "metastore.yaml"
     table = {"name": "t", "uri": str(folder / "table"), "columns": dict(COLUMNS)}
@@ -77,7 +77,7 @@ def write_root(kind: str, folder: Path) -> Path:
 
 
 def write_archive() -> Path:
-    """Write the roots of all formats as an archive of the current format."""
+    """Write roots of all table formats to the archive of the current file format. Return its path."""
     ROOTS.mkdir(exist_ok=True)
     archive = ROOTS / f"format_{FORMAT_VERSION}.tar.xz"
     tarred = io.BytesIO()
@@ -91,7 +91,7 @@ def write_archive() -> Path:
 
 
 def read_archive(archive: Path, folder: Path) -> Path:
-    """Extract an archive into a folder, whose subfolders are then the roots."""
+    """Extract an archive into a folder, and return the folder. Its subfolders are the roots."""
     with tarfile.open(archive) as tar:
         tar.extractall(folder, filter="data")
     return folder
@@ -125,7 +125,7 @@ def read_values(root: Path) -> dict[str, list[str]]:
 
 
 def without_ids(text: str) -> str:
-    """Replace random ids and digests in a path by `*`."""
+    """Return a path with `*` in place of random ids and digests."""
     return _ID.sub("*", text)
 
 

@@ -27,7 +27,7 @@ WIDTH = 120
 
 
 def wide(rows: int) -> pa.Table:
-    """Return many columns of different values, each large enough for several row groups."""
+    """Return rows of `WIDTH` columns with random 50-bit integers. Every third column has them as text."""
     columns = {}
     for i in range(WIDTH):
         numbers = [DRAW.getrandbits(50) for _ in range(rows)]
@@ -37,7 +37,10 @@ def wide(rows: int) -> pa.Table:
 
 @pytest.mark.s3
 def test_a_cold_lookup_reads_little(s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]) -> None:
-    """A lookup without caches reads the footers of files of several megabytes, and the row groups of the answer."""
+    """A lookup without caches reads few of the stored megabytes: footers, and the row groups of the answer.
+
+    The same lookup again does not read the footers.
+    """
     publish(s3_store, wide(4200))
     total = sum(info.size for info in s3_store.list())
     assert total > 9_000_000
@@ -80,9 +83,9 @@ def test_a_lookup_of_one_of_thousands_of_columns_reads_little(s3_store: ObjectSt
 def test_locating_a_value_costs_one_small_read(
     s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]
 ) -> None:
-    """With `by_partition`, at most four requests read less than 60 kB: no value counts of single partitions are read.
+    """With the policy `by_partition`, locating a value takes at most four requests and less than 60 kB.
 
-    Without it, each partition with the value takes more than two requests.
+    Without the policy, it takes more than two requests for each partition that has the value.
     """
     many = {
         f"day={at:03}": pa.table({"word": [f"w{at * 37 + n:06}" for n in range(300)] + ["all"]}) for at in range(60)
@@ -128,7 +131,7 @@ except AttributeError as error:
 def test_a_cold_prune_takes_few_requests(
     s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]
 ) -> None:
-    """A prune reads the version's document, the footer of the index, a slice of fragments, and a slice of a column."""
+    """The first prune takes at most four requests. A second prune by the same column takes at most one."""
     rows = pa.table({f"c{i}": range(12) for i in range(20)})
     publish(s3_store, rows, partitions={f"p={at}": rows.slice(at, 1) for at in range(12)})
     table = Metastore(s3_store.uri(), storage_options=s3_options).table("orders")

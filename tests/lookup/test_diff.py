@@ -43,7 +43,7 @@ PARTITIONS = st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.integers(0,
 def test_partitions_are_changed_only_if_their_content_is(
     before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]
 ) -> None:
-    """A partition that was profiled again without a change of its content is not reported."""
+    """A partition counts as changed only if its content differs, even if it was profiled again."""
     versions = [
         replace(version(1), partitions=[PartitionEntry(key, f"c{c}", 1, 1, 1, files("p"), n) for key, (c, n) in each])
         for each in (before.items(), after.items())
@@ -127,7 +127,10 @@ def test_changes_are_those_of_the_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compacted", [False, True])
 @pytest.mark.parametrize("algorithm", ["enumeration", "fingerprints"])
 def test_a_commit_is_reported_once_despite_a_policy_change(tmp_path: Path, algorithm: str, compacted: bool) -> None:
-    """A version that only changes a policy has no value changes, although its files still list those of a commit."""
+    """A commit is followed by a refresh that only changes a policy. That refresh has no value changes.
+
+    The value changes since version 1 are those of the commit, with and without compaction.
+    """
     stored = {"frequencies": "repeated", "algorithm": algorithm}
     config = MetastoreConfig(root=str(tmp_path / "root"), engine="auto")
     (tmp_path / "lake").mkdir()
@@ -200,7 +203,7 @@ def test_changes_of_every_type(local_store: ObjectStore) -> None:
 
 @pytest.mark.parametrize("values", [["p", "q", "r"], ["p", "p", "q"]])
 def test_fingerprinted_columns_have_no_distances(tmp_path: Path, values: list[str]) -> None:
-    """A column of unique values, which has no repeated values to enumerate, has no distances either."""
+    """A fingerprinted column has no distances but a reason, with and without repeated values."""
     (tmp_path / "lake").mkdir()
     stored = {"id": {"frequencies": "repeated", "algorithm": "fingerprints"}}
     table_config = TableConfig.model_validate({"name": "t", "uri": str(tmp_path / "lake"), "columns": stored})
@@ -214,7 +217,7 @@ def test_fingerprinted_columns_have_no_distances(tmp_path: Path, values: list[st
 
 
 def test_decimals_that_exceed_64_bits_have_distances(local_store: ObjectStore) -> None:
-    """Without histograms they are compared value by value, independent of their physical type."""
+    """Decimals that fit into 64 bits and larger ones are compared. Distances from value counts are exact."""
     columns = {"d": {"frequencies": "all", "histogram": "off"}}
     for values in ([1, 2], [1, 10**25], [10**25, 10**25 + 1]):
         rows = pa.table({"d": pa.array([Decimal(value) for value in values], pa.decimal128(30, 2))})
@@ -339,7 +342,7 @@ def test_tables_without_values_and_unknown_versions_in_a_diff(local_store: Objec
 
 
 def test_a_root_with_two_paths_is_one_table(tmp_path: Path) -> None:
-    """If one of two versions is opened by a link to the root or its URI, the difference includes partitions."""
+    """If one version is opened by a link to the root, or by the link's URI, the difference includes partitions."""
     root, link = tmp_path / "root", tmp_path / "link"
     link.symlink_to(root, target_is_directory=True)
     before = publish(ObjectStore(str(root)), pa.table({"a": [1, 2]}))

@@ -57,7 +57,7 @@ KEYS = [
 
 
 def through_json(value: Any) -> Any:
-    """Return what a strict JSON parser reads."""
+    """Write a value as JSON, and return what a strict parser reads. NaN and infinity are errors."""
 
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is no JSON")
@@ -134,7 +134,7 @@ def test_uuids_are_canonical_text() -> None:
 
 
 def test_invalid_utf8_is_replaced() -> None:
-    """Some writers store arbitrary bytes in text columns."""
+    """Bytes that are no UTF-8 become hexadecimal escapes. Some writers store arbitrary bytes in text columns."""
     broken = pa.array([b"ok \xff\xfe", b"\xc3"], pa.large_binary()).view(pa.large_string())
     assert [through_json(scalar_json(value)) for value in broken] == ["ok \\xff\\xfe", "\\xc3"]
 
@@ -232,7 +232,10 @@ def test_percentiles_and_large_counts() -> None:
 
 
 def test_user_defined_statistics_of_any_type() -> None:
-    """Structs become objects, and lists and entries of maps become lists. Nested values are as exact as others."""
+    """In JSON, a struct is an object, a list is a list, and a map is a list of [key, value].
+
+    Nested integers that exceed JSON's exact range are texts.
+    """
     nested = pa.list_(pa.struct([("name", pa.string()), ("many", pa.list_(pa.int64()))]))
     row = replace(
         MINIMAL,

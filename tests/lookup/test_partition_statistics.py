@@ -75,7 +75,7 @@ def test_statistics_of_partitions_equal_those_of_each_one(root: Path) -> None:
 
 
 def test_a_column_of_all_partitions_is_read_without_the_files_of_partitions(root: Path) -> None:
-    """The partitions' own files are deleted first, so that they cannot be read."""
+    """The statistics of a column by partition are the same after the partitions' files are deleted."""
     table = published(root)
     expected = all_at_once(table, ["n"])
     for entry in table.partitions():
@@ -102,7 +102,10 @@ def test_columns_have_current_names_and_new_ones_are_null(root: Path) -> None:
 
 
 def test_a_few_changed_partitions_are_read_separately(root: Path) -> None:
-    """If only a few partitions changed, a version writes no file of the partition index."""
+    """If only two partitions changed, the partition index gets no new file, and lists them as not indexed.
+
+    Answers still equal those of each partition.
+    """
     table = published(root)
     version = table.version
     assert version.partition_index is not None
@@ -148,7 +151,7 @@ def test_verify_reports_wrong_rows_of_a_partition(root: Path) -> None:
 
 
 def test_rows_with_nan_are_equal_to_themselves(tmp_path: Path) -> None:
-    """NaN is, for example, the mean of values with infinities of both signs."""
+    """The mean of infinities of both signs is NaN. Verification of the index reports no partition with it as wrong."""
     rows = pa.table({"x": [-math.inf, 1.0, math.inf]})
     parts = {f"day={at:02}": rows for at in range(12)}
     table = publish(ObjectStore(str(tmp_path)), pa.concat_tables(parts.values()), partitions=parts)

@@ -151,9 +151,12 @@ COMMITS = st.lists(
 
 
 def table_after(stored_parts: StoredParts, commits: list[dict[str, int | None]], generations: list[int]) -> Table:
-    """Return the table after the commits.
+    """Return the table after some commits.
 
-    Each commit uses the profiles of the generation at its position in `generations`.
+    Args:
+        stored_parts: The stored profiles and versions.
+        commits: For each commit, {partition: seed of its new rows, or None to remove it}.
+        generations: For each commit, the generation of the schema whose profiles it uses.
     """
     base: Version | None = None
     entries: dict[str, PartitionEntry] = {}
@@ -223,7 +226,14 @@ def test_rows_and_table_are_those_of_the_partitions_long(
 
 
 def check(stored_parts: StoredParts, commits: list[dict[str, int | None]], first: int, data: st.DataObject) -> None:
-    """Assert that one request for many partitions returns the same as one request for each partition."""
+    """Assert that one request for many partitions returns the same as one request for each partition.
+
+    Args:
+        stored_parts: The stored profiles and versions.
+        commits: For each commit, {partition: seed of its new rows, or None to remove it}.
+        first: The generation of the first commit. Each later commit has the next one, up to the last.
+        data: Draws the columns and partitions of the request.
+    """
     generations = [min(GENERATIONS - 1, first + at) for at in range(len(commits))]
     table = table_after(stored_parts, commits, generations)
     keys = [partition.key for partition in table.partitions()]

@@ -38,7 +38,7 @@ def refreshed(lake: Lake) -> Table:
 
 
 def predicate(draw: random.Random, depth: int = 2) -> str:
-    """Draw SQL that has the same meaning here and in DuckDB."""
+    """Return a random SQL predicate that has the same meaning here and in DuckDB."""
     if depth and draw.random() < 0.6:
         parts = [predicate(draw, depth - 1) for _ in range(2)]
         return draw.choice(["({} and {})", "({} or {})", "(not ({}) and {})"]).format(*parts)
@@ -152,7 +152,7 @@ def history(folder: Path, seed: int, commits: int, predicates: int) -> None:
 
 
 def test_a_selective_predicate_prunes_most_of_a_clustered_table(tmp_path: Path) -> None:
-    """Less than a tenth of the files remain."""
+    """At most three of 30 files remain for conditions on ranges, lists and prefixes."""
     folder = tmp_path / "lake"
     folder.mkdir()
     for number in range(30):
@@ -176,7 +176,7 @@ def test_a_selective_predicate_prunes_most_of_a_clustered_table(tmp_path: Path) 
 
 
 def test_values_by_partition_exclude_more_than_bounds(tmp_path: Path) -> None:
-    """With `by_partition`, fragments of partitions without the value are pruned."""
+    """With `by_partition`, partitions without the value are pruned, although their bounds include it."""
     lake = Lake(tmp_path, options={"columns": {"code": {"by_partition": "on"}}})
     for partition in range(6):
         folder = lake.uri / f"part={partition}"
@@ -223,7 +223,10 @@ def test_names_literals_and_grammar_are_checked(tmp_path: Path) -> None:
 
 
 def test_a_name_with_a_dot_is_not_a_field_of_a_struct(tmp_path: Path) -> None:
-    """If both exist, quotes distinguish them as in SQL, also in explanations."""
+    """A table has a column `A.b`, and a struct `A` with a field `b`. Quotes distinguish them as in SQL.
+
+    The predicate in the answer has the same meaning as the given one.
+    """
     (tmp_path / "lake").mkdir()
     rows = pa.table({"A": [{"b": 1}, {"b": 2}], "A.b": [5, 2], "c.d": [8, 9]})
     pq.write_table(rows, tmp_path / "lake/rows.parquet")

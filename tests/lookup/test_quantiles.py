@@ -69,7 +69,11 @@ def as_scalar(name: str, value: Any) -> pa.Scalar:
 )
 @given(drawn=tables(), stored=st.booleans())
 def test_answers_are_those_of_plain_python(tmp_path_factory: pytest.TempPathFactory, drawn: Any, stored: bool) -> None:
-    """Locations come from the value index, or from the partitions' value counts."""
+    """Answers about a table and its two partitions equal those of plain Python.
+
+    With `stored`, partitions with a value come from the table's value counts by partition, otherwise from the value
+    counts of each partition.
+    """
     columns, cut = drawn
     rows = pa.table({name: STORED[name].array(values) for name, values in columns.items()})
     parts = {"half=0": rows.slice(0, cut), "half=1": rows.slice(cut)}
@@ -161,7 +165,7 @@ def extremes_table(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 @pytest.mark.parametrize("name", _EXTREMES)
 def test_json_values_are_accepted_as_arguments(extremes_table: Table, name: str) -> None:
-    """The JSON text of each value identifies that value."""
+    """A value's JSON text has the same frequency and rank as the value."""
     for value, frequency in extremes_table.top(name, 100):
         text = TextValue(str(scalar_json(value)))
         assert extremes_table.frequency(name, text).value == frequency, text
@@ -260,7 +264,7 @@ def unusual_columns(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 @pytest.mark.parametrize("name", ODD)
 def test_values_of_another_type_are_refused(unusual_columns: Table, name: str) -> None:
-    """The message has the column, the value, and an example of a valid value."""
+    """A value that does not fit the column's type is an error, which names the column and the table."""
     requested = [*ODD[name][1], *map(TextValue, TEXTS.get(name, ()))]
     for value in requested:
         with pytest.raises(LiteralError, match=f"'{name}'.*'orders'"):
@@ -326,7 +330,10 @@ def test_a_type_without_an_order(tmp_path: Path) -> None:
 
 
 def test_estimates_of_a_column_without_value_counts(tmp_path: Path) -> None:
-    """Estimates come from the sketch and are within half a percent of the rank."""
+    """Quantiles and ranks are estimates from the sketch. Their errors are at most half a percent of the rows.
+
+    Answers that need value counts are errors, with few exceptions, such as the frequency of NaN.
+    """
     draw = np.random.default_rng(0)
     numbers = np.sort(draw.lognormal(0, 2, 20_000))
     policy = {"frequencies": "off"}
@@ -372,7 +379,7 @@ def test_counts_that_bounds_determine_are_exact(tmp_path: Path) -> None:
 
 
 def test_infinity_counts_do_not_replace_a_sketch(tmp_path: Path) -> None:
-    """The number of infinities does not determine the order of the other values."""
+    """A column without a sketch has quantiles and ranks only if all its values are infinite."""
     off = {"frequencies": "off", "quantiles": "off"}
     rows = pa.table({"mixed": [-math.inf, 1.0, 2.0, 3.0], "infinite": [-math.inf, -math.inf, math.inf, None]})
     table = publish(ObjectStore(str(tmp_path)), rows, columns=dict.fromkeys(rows.column_names, off))
@@ -416,7 +423,7 @@ def test_errors_are_errors_of_the_package() -> None:
 
 
 def test_thousands_of_values_are_looked_up_together(tmp_path: Path) -> None:
-    """An estimate for a list of 2,000 texts or numbers, stored or not, is exact.
+    """An estimate for a list of 2,000 texts or numbers is exact. The column has some of them.
 
     Estimates for two such lists take less than six seconds of CPU time. If values were looked up one by one, 2,000
     values would take 20 seconds.

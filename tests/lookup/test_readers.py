@@ -110,7 +110,7 @@ def switching_often() -> Iterator[None]:
 
 @pytest.mark.parametrize("is_shared", [True, False], ids=["one object", "objects of their own"])
 def test_concurrent_readers_get_the_same_answers(root: str, alone: dict[int, str], is_shared: bool) -> None:
-    """Readers start together with cold caches, and ask in different orders."""
+    """Readers start together with cold caches, and ask in different orders. They get a single reader's answers."""
     assert len(set(alone.values())) > len(alone) // 2
     shared, start = open_table(root, "orders"), Barrier(READERS)
 
@@ -125,9 +125,9 @@ def test_concurrent_readers_get_the_same_answers(root: str, alone: dict[int, str
 
 @pytest.mark.parametrize("question", ["top", "quantile", "histogram"])
 def test_a_question_opens_each_file_once(root: str, question: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A question opens no file twice.
+    """A question opens no file twice, even if another profile is opened before the answer is complete.
 
-    Only one profile stays open here, and another reader opens a different one meanwhile.
+    The cache of open profiles has room for only one.
     """
     monkeypatch.setattr(profiles, "_OPEN_PROFILES", 1)
     shared, opened = open_table(root, "orders"), list[str]()

@@ -67,7 +67,7 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 
 def counted(values: list[Any], n: int) -> list[tuple[Any, int]]:
-    """Return the n most frequent values. Ties are ordered by value."""
+    """Return the n most frequent values with their frequencies. Ties are ordered by value."""
     counts = Counter(value for value in values if value is not None)
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:n]
 
@@ -129,7 +129,7 @@ def test_statistics_of_a_partition(orders: Table) -> None:
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 100])
 def test_statistics_are_read_from_few_row_groups(tmp_path: Path, groups: int) -> None:
-    """The row groups may be of any size, and each is read once."""
+    """Statistics are the same whether the file has one row group or several."""
     store = ObjectStore(str(tmp_path))
     expected = publish(store, ORDERS).statistics()
     objects = store.child("orders")
@@ -281,7 +281,7 @@ def test_invalid_numbers_are_refused(orders: Table) -> None:
 
 
 def test_columns_with_a_common_prefix_are_distinct(local_store: ObjectStore) -> None:
-    """The columns are `a.b`, a struct `a` with a field `b`, and `a.b.minimum`."""
+    """Columns `a.b`, `a.b.minimum` and `minimum`, and a struct `a` with a field `b`, are not confused."""
     rows = pa.table(
         {
             "a": pa.array([{"b": 1}, {"b": 1}]),
@@ -300,7 +300,10 @@ def test_columns_with_a_common_prefix_are_distinct(local_store: ObjectStore) -> 
 
 
 def test_frequencies_are_read_from_several_files(local_store: ObjectStore) -> None:
-    """Rows are in column order. One column continues in the next file, and one file is empty."""
+    """Frequencies are the same if they are divided into five files, by column.
+
+    One column begins in the second file and ends in the fourth. The third is empty.
+    """
     table = publish(local_store, ORDERS)
     objects = local_store.child("orders")
     (path,) = table.version.files.frequencies
@@ -367,7 +370,7 @@ def test_an_expired_version_is_reported(local_store: ObjectStore) -> None:
 def test_paths_of_a_pruning_of_an_expired_version_are_reported(
     local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a large index, a pruning reads paths later. If the version has expired by then, an error says so."""
+    """A pruning reads the paths in a large index on request. If its version has expired by then, it is an error."""
     monkeypatch.setattr(fragment_writer, "_SMALL_ROWS", 10)
     parts = {f"p={number:02}": pa.table({"n": [number, number + 1]}) for number in range(40)}
     publish(local_store, pa.concat_tables(parts.values()), partitions=parts)

@@ -58,7 +58,7 @@ def no_spark() -> Any:
 
 @dataclass
 class Folder:
-    """A table of files of 20 rows. Each file has each column's minimum and maximum, so that bounds prune nothing."""
+    """A table of files of 21 rows. Each file has the least and the greatest values, so that bounds prune nothing."""
 
     path: Path
     columns: Mapping[str, Any]
@@ -90,7 +90,7 @@ class Folder:
 
 
 def drawn(draw: random.Random) -> pa.Table:
-    """Draw 18 rows of all types. Add a row of least values, one of greatest values, and one of nulls."""
+    """Return 18 random rows of all types, a row of least values, one of greatest values, and one of nulls."""
 
     def day() -> date:
         return date(1000, 1, 1) + timedelta(days=draw.randrange(10**6))
@@ -130,9 +130,9 @@ def check(folder: Folder, table: Table, columns: list[str], per_file: int) -> fl
 
     Args:
         folder: The table's files.
-        table: The version that is asked.
-        columns: The columns whose values are asked for.
-        per_file: The number of values from each file and column.
+        table: The version whose pruning is checked.
+        columns: The columns whose values are searched.
+        per_file: The number of searched values from each file and column.
     """
     draw, read, others = random.Random(1), 0, 0
     for column in columns:
@@ -156,7 +156,10 @@ def check(folder: Folder, table: Table, columns: list[str], per_file: int) -> fl
     "policy", [name if name == "off" else pytest.param(name, marks=pytest.mark.long) for name in POLICIES]
 )
 def test_fragments_with_the_value_are_never_pruned(tmp_path: Path, policy: str) -> None:
-    """Columns have every type and policy. Fragments are added, removed and purged."""
+    """No file with a value is pruned by value filters, for columns of every type and with every policy.
+
+    Fragments are added, removed and purged meanwhile.
+    """
     policy_settings = {**POLICIES[policy], "value_filter": "on"}
     folder = Folder(tmp_path, dict.fromkeys(SCHEMA.names, policy_settings))
     folder.append(5)
@@ -184,7 +187,7 @@ def test_fragments_with_the_value_are_never_pruned(tmp_path: Path, policy: str) 
 
 
 def test_each_value_of_a_long_in_list_is_looked_up(tmp_path: Path) -> None:
-    """Up to 124 values are looked up. Longer lists prune nothing."""
+    """A list of up to 128 values prunes all files without any of them. Longer lists prune nothing."""
     folder = Folder(tmp_path, {"integer": {"frequencies": "off", "value_filter": "on"}})
     folder.append(5)
     table = folder.refreshed()
@@ -198,7 +201,7 @@ def test_each_value_of_a_long_in_list_is_looked_up(tmp_path: Path) -> None:
 
 
 def test_value_filters_are_turned_on_and_off(tmp_path: Path) -> None:
-    """Turning filters on for enumerated columns profiles nothing again. Filters that are turned off are removed."""
+    """Adding filters to a column with stored frequencies profiles no file again. Filters turned off are removed."""
     folder = Folder(tmp_path, {"integer": {"frequencies": "all"}, "price": {"frequencies": "off"}})
     folder.append(4)
     table = folder.refreshed()
@@ -224,7 +227,10 @@ def test_value_filters_are_turned_on_and_off(tmp_path: Path) -> None:
 
 
 def test_hidden_values_have_no_filters() -> None:
-    """A filter would reveal whether a value exists. Defaults do not apply to hidden columns."""
+    """A hidden column cannot have `value_filter: on`, and a default of `on` does not apply to it.
+
+    A filter would reveal whether a value exists.
+    """
     with pytest.raises(ConfigError, match=r"columns\.card.*`value_filter: on`"):
         TableConfig.model_validate(
             {"name": "t", "uri": "x", "columns": {"card": {"values": "hidden", "value_filter": "on"}}}

@@ -182,9 +182,9 @@ def test_range_bounds_may_be_infinite_or_nan_but_not_invalid(measured: Table) ->
 
 
 def test_a_panic_in_a_thread_is_raised_by_the_caller() -> None:
-    """A panic of a library in Rust is no subclass of `Exception`.
+    """If a Rust library panics in a worker thread, the caller raises the panic and does not wait forever.
 
-    If threads did not pass it on, the caller would wait forever.
+    The class of a panic is no subclass of `Exception`.
     """
     panic = pl.exceptions.PanicException
 

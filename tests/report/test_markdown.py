@@ -107,7 +107,7 @@ def test_text_is_shown_literally(text: str) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_name_is_shown_as_code(text: str) -> None:
-    """Names may have any number of backticks."""
+    """Any name renders as one piece of code with the same text, whatever the number of its backticks."""
     rendered = parse(f"{code_markdown(text)}: what is expected")
     assert block_types(rendered) == ["paragraph_open", "inline", "paragraph_close"]
     code, _ = leaves([token for token in rendered if token.type == "inline"])

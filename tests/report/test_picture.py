@@ -80,7 +80,7 @@ def test_any_text_makes_well_formed_xml(name: str, fact: str, value: str) -> Non
 
 @pytest.mark.parametrize("limit", [24_000, 8_000, 2_000])
 def test_a_picture_has_as_many_columns_as_fit(limit: int) -> None:
-    """The first columns are shown, and the SVG is well-formed."""
+    """The Markdown for eight large columns is not longer than the limit, and its SVG is well-formed."""
     markdown = columns_markdown("t", [WORST] * 8, "t", limit)
     assert len(markdown) <= limit
     svg_of(markdown)
@@ -111,9 +111,9 @@ def test_a_small_picture_has_the_bars_of_the_first_columns() -> None:
 
 @given(st.lists(st.tuples(texts, st.lists(st.integers(0, 10**12), max_size=60)), max_size=8))
 def test_a_small_picture_always_fits_into_an_event(columns: list[tuple[str, list[int]]]) -> None:
-    """Markdown below 1,000 characters fits, because Dagster shows longer Markdown behind a link.
+    """The Markdown is shorter than 1,000 characters, whatever the names and bins of the columns.
 
-    Column names do not matter.
+    Dagster shows longer Markdown behind a link.
     """
     drawn = [replace(COLUMN, name=name, bins=tuple(bins)) for name, bins in columns]
     markdown = small_picture(drawn, "t")

@@ -34,7 +34,7 @@ ROW = ColumnStatistics(
     ],
 )
 def test_values_are_formatted(value: pa.Scalar, text: str) -> None:
-    """Some values are beyond the range of Python's types."""
+    """Values of each type become text, also those beyond the range of Python's types."""
     assert scalar_text(value) == text
 
 

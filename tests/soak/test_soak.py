@@ -172,10 +172,11 @@ def settle(
 
 
 def assert_versions_are_true(folder: Path, changing: Changing) -> None:
-    """Assert that no version is missing, and that each has another snapshot than the previous one.
+    """Compare the versions of a table with the commits of the test.
 
-    The newest version has the table's snapshot. Versions have the statistics of the expected rows; less than half of
-    the versions are of a state between two commits of the test, for which no rows are expected.
+    Assert that no version is missing, that two consecutive versions have different snapshots, and that the newest
+    version has the table's current snapshot. More than half of the versions must have the snapshot of a commit of the
+    test. They must have the statistics of its rows. The others are of a state between two commits.
     """
     config = load_config(folder / "metastore.yaml")
     store = versions_of(folder, changing.name)

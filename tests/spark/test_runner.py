@@ -63,9 +63,11 @@ class Circle:
 
 
 def leave_garbage(number: int) -> tuple[int, int, int]:
-    """Leave a reference cycle, and return the process id and two numbers.
+    """Leave a reference cycle, and describe what earlier tasks of this process left.
 
-    The numbers are those of the objects that the garbage collector walks, and of the cycles that earlier tasks left.
+    Returns:
+        The process id, the number of objects that the garbage collector walks, and the number of cycles that earlier
+        tasks left.
     """
     import_module("metastore_assets.pipeline.refresh")  # as most tasks do
     begun = len(gc.get_objects())
@@ -107,13 +109,16 @@ def test_a_terminated_worker_is_distinguished_from_a_failed_task(spark: SparkSes
 @pytest.mark.spark
 @pytest.mark.parametrize("how", ["bug", "memory"])
 def test_a_failed_task_is_not_reported_as_a_terminated_worker(spark: SparkSession, how: str) -> None:
-    """A bug in the code, or a failed allocation in the worker, is not the fault of the data."""
+    """A task that raises KeyError or MemoryError raises Spark's error. It does not count as a terminated worker."""
     with pytest.raises(PythonException, match=how):
         SparkRunner(lambda: spark).map(end_worker, [how])
 
 
 def test_an_interrupted_worker_is_not_the_fault_of_its_task() -> None:
-    """Ctrl-C also reaches the workers. The waiting process may see a worker end before it is interrupted itself."""
+    """A worker that ends because of Ctrl-C is not reported as a crash: Spark's error is raised unchanged.
+
+    Ctrl-C also reaches the workers, so the waiting process may see a worker end before it is interrupted itself.
+    """
 
     class Interrupted:
         sparkSession = None

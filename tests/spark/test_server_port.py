@@ -57,7 +57,10 @@ class Taken:
 def test_a_server_that_loses_its_port_starts_on_another(
     discovery: Path, monkeypatch: pytest.MonkeyPatch, listens: bool
 ) -> None:
-    """The other process accepts connections, as the server itself would, or does not."""
+    """The server that starts has another port, and is the one that is found later.
+
+    `listens` is whether the process that took the first port accepts connections, as the server itself would.
+    """
     with ExitStack() as sockets:
         taken = Taken(monkeypatch, sockets, 1, listens=listens)
         result = server.start_local_server("local[1]", {"spark.driver.memory": "512m"})

@@ -60,7 +60,7 @@ def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypa
 
 
 def test_a_user_without_a_home_folder_has_no_archive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container may run under a user id without a name and a home folder."""
+    """Without a user name and a home folder, as in some containers, Spark gets no option for an archive."""
 
     def unknown(uid: int) -> None:
         raise KeyError(uid)
@@ -72,7 +72,7 @@ def test_a_user_without_a_home_folder_has_no_archive(monkeypatch: pytest.MonkeyP
 
 
 def test_a_path_with_blanks_is_one_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark splits its options like a shell, so the path must be quoted."""
+    """A path with blanks and quotes remains one option when Spark splits its options like a shell."""
     monkeypatch.setenv(jvm.CACHE_VARIABLE, str(tmp_path / 'my "cache" \\ here'))
     monkeypatch.setattr(jvm, "_build", lambda archive: archive.write_bytes(b"classes"))
     *_, option = shlex.split(jvm.local_jvm_options())

@@ -102,7 +102,7 @@ def test_statistics_views_equal_lookups(metastore: Metastore) -> None:
 
 
 def test_only_views_named_in_the_query_are_read(metastore: Metastore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A view is not read if its name is only a column, a word in a text, or a common table expression."""
+    """A view is not read if its name is only a column, a word in a text, or a word in a comment."""
     import metastore_assets.sql.engines as engines
 
     read: list[str] = []

@@ -44,7 +44,7 @@ def test_a_query_has_the_rows_of_the_table(tmp_path: Path) -> None:
 
 @pytest.fixture
 def metastore(tmp_path: Path) -> Metastore:
-    """A Delta table of four files with ids in ranges and a hidden column. Only the third file is readable."""
+    """A Delta table of four files of ten consecutive ids, and a hidden column. Only the third file is readable."""
     uri = str(tmp_path / "lake" / "sales")
     for start in range(0, 40, 10):
         ids = range(start, start + 10)
@@ -89,7 +89,7 @@ def test_hidden_columns_are_read_by_unrestricted_queries_only(metastore: Metasto
 
 
 def test_a_table_without_shown_columns_is_named(tmp_path: Path) -> None:
-    """DuckDB's message did not name the table."""
+    """A query of a table with only hidden columns is an error that names the table and `--unrestricted`."""
     uri = str(tmp_path / "sales")
     write_deltalake(uri, pa.table({"id": [1, 2]}))
     table = TableConfig.model_validate({"name": "sales", "uri": uri, "columns": {"id": {"values": "hidden"}}})
@@ -102,7 +102,11 @@ def test_a_table_without_shown_columns_is_named(tmp_path: Path) -> None:
 
 
 def test_a_column_with_a_new_field_is_not_shown(tmp_path: Path) -> None:
-    """A field that was added since the version may be hidden by a policy that the version does not know."""
+    """A struct column is hidden after it gets a field that the version does not have.
+
+    A policy that the version does not know may hide the new field. The column stays hidden after a refresh with such a
+    policy.
+    """
     uri = str(tmp_path / "sales")
     write_deltalake(uri, pa.table({"id": [1], "who": [{"name": "Ada"}]}))
     policy = {"who.email": {"values": "hidden"}}
