@@ -1,8 +1,7 @@
 """Requests and bytes to plan a table in an object store after a commit of one file, for each format.
 
-The last plan knew the table's other 10,000 files.
-
-The store is a local server with S3's protocol, which counts requests and bytes.
+The table has 10,000 other files, which the previous plan has cached. The store is a local server with S3's protocol,
+which counts requests and bytes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Lookups in a table of up to ten million fragments: time, bytes, requests and memory, warm and cold.
 
-The table has no data files. A hundred fragments are in each partition, up to 100,000 partitions; the profiles of
-partitions are a few files that all of them share. Cold is a new `Table` with empty caches and a delay for each request.
+The table has no data files. Each partition has a hundred fragments. A few profile files are shared by all partitions. A
+cold lookup opens a new `Table` with empty caches, and each of its requests is delayed.
 
-`METASTORE_BENCH_FRAGMENTS=10000000` sets the numbers of fragments.
+`METASTORE_BENCH_FRAGMENTS=10000,10000000` sets the numbers of fragments of the measured tables.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _PROFILES, _ROWS, _COLUMNS = 5, 2_000, 20
 
 
 def run() -> list[Row]:
-    """Measure the 95th percentile of each lookup, warm and cold, and compare it with its goal."""
+    """Compare the 95th percentile of each lookup's times, warm and cold, with its goal."""
     sizes = map(int, os.environ.get("METASTORE_BENCH_FRAGMENTS", ",".join(map(str, SIZES))).split(","))
     return [row for size in sizes for row in measure(size)]
 
@@ -122,7 +122,7 @@ def _measure(
         local: The root, as a store without added latency.
         requests: The simulated object store, whose root cold lookups read.
         name: The name of the lookup in the output.
-        lookup: Asks the table.
+        lookup: The measured function. It gets the opened table.
         goals: The times in seconds that warm and cold lookups should reach.
     """
     table = Metastore(local.uri()).table(_TABLE)
@@ -197,7 +197,8 @@ def write_index(store: ObjectStore, fragments: int) -> SegmentFiles:
 def index_rows(start: int, end: int) -> IndexRows:
     """Return the index rows of the fragments from number `start` to `end` (exclusive), in the order of their keys.
 
-    `part` is the number of the partition. `at` ascends, and `id` and `name` are random.
+    The bounds of the column `part` are the number of the partition. Those of `at` ascend, and those of `id` and `name`
+    are random.
     """
     numbers = np.arange(start, end)
     draw = np.random.default_rng(start)

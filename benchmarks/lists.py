@@ -33,9 +33,9 @@ _QUANTILES = [at / 20 for at in range(1, 20)]
 def run() -> list[Row]:
     """Apply commits that add 500 rows and remove 500 rows. Return four comparisons.
 
-    1. Rows written per changed row in the dataset of values. The ratio is the goal / the measured number.
-    2. The same in all datasets.
-    3. Bytes written per commit. The ratio is the bytes of all value counts / the bytes that a commit writes.
+    1. Rows written per changed row in the dataset that has all values. The ratio is the goal / the measured number.
+    2. The same in all three datasets of the value counts.
+    3. Bytes written per commit. The ratio is the bytes of the dataset of values / the bytes that a commit writes.
     4. The time of the quantiles. The ratio is one second / the measured time.
     """
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))

@@ -221,7 +221,10 @@ def copies(rows: pa.Table, days: Sequence[int], *, sort: bool = True) -> Iterato
 
 
 def _copy_column(column: pa.Array, days: npt.NDArray[np.uint64]) -> pa.Array:
-    """Return the values of a column for each partition, one partition after the other."""
+    """Return copies of a column's values for each partition, one partition after the other.
+
+    In each copy, the partition's name, digests and random names inside texts are replaced.
+    """
     if pa.types.is_list(column.type) and pa.types.is_string(column.type.value_type):
         lengths = np.tile(pc.list_value_length(column).fill_null(0).to_numpy(), len(days))
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)

@@ -212,7 +212,7 @@ _FIRST_INSTANT = "20240101000000000"
 
 
 def _spread(table: SyntheticTable, count: int) -> list[int]:
-    """Return partitions at equal distances."""
+    """Return the numbers of up to `count` partitions at equal distances."""
     count = min(count, table.partitions)
     return [number * table.partitions // count for number in range(count)]
 
@@ -371,7 +371,7 @@ class IcebergTable(SyntheticTable):
         self._write_snapshot("append")
 
     def _write_files(self) -> None:
-        """Write a manifest for each hundred partitions, and the manifest list."""
+        """Write manifests of the first state, each with the files of a hundred partitions, and the manifest list."""
         self._manifests: list[_Manifest] = []
         for start in range(0, self.count, _MANIFEST_FILES):
             end = min(self.count, start + _MANIFEST_FILES)
@@ -535,7 +535,10 @@ def _list_counts(what: str, counts: tuple[int, int, int], factor: int) -> dict[s
 
 
 class _EntryEncoder:
-    """Encodes the entries of a manifest. It encodes one entry, and replaces the texts that differ in the others."""
+    """Encodes the entries of a manifest, quickly.
+
+    One entry is encoded in full. For similar entries, the texts that differ are replaced in its bytes.
+    """
 
     def __init__(self, folder: str, snapshot: int) -> None:
         self._folder = folder
@@ -676,8 +679,8 @@ _LIST_SCHEMA = fastavro.parse_schema(
 class HudiTable(SyntheticTable):
     """A Hudi table of version 6: a timeline, and sparse files without content, because the reader lists partitions.
 
-    Of more than MAX_WRITTEN files, only those of touched partitions are written. The listing of the table adds the
-    others.
+    If the table has more than MAX_WRITTEN files, only those of touched partitions are written. While `installed` is
+    active, listings of the table include the others.
     """
 
     format = "hudi"

@@ -45,7 +45,7 @@ def run() -> list[Row]:
 
 
 def _bytes(folder: Path) -> dict[str, int]:
-    """Return the total size of the files by folder name and kind, such as `partitions statistics`."""
+    """Return the total bytes of files by their folder's name and the kind in their name, as `partitions statistics`."""
     sizes: dict[str, int] = {}
     for path in folder.rglob("*"):
         if path.is_file():
@@ -71,9 +71,9 @@ def _small_partitions() -> Path:
 
 
 def _wide(draw: np.random.Generator, count: int, most: int) -> pa.Table:
-    """Return `count` rows with five nearly unique columns, and the column `group` with 20 values.
+    """Return `count` rows with five columns of nearly unique values, and the column `group` with 20 values.
 
-    `most` is the number of different values of `id`.
+    The values of `id`, and the numbers in the texts of `comment`, are random integers below `most`.
     """
     return pa.table(
         {

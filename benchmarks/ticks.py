@@ -55,7 +55,7 @@ class Tick:
 
 
 def run() -> list[Row]:
-    """Compare, for each format, three ticks with the limits: one that sees the commit, and two that see nothing new."""
+    """Compare three ticks of each format with the limits: one sees the commit, two see no new commit."""
     partitions = int(os.environ.get("METASTORE_BENCH_TICKS", "2000"))
     rows = []
     for kind in ("files", "delta"):
@@ -82,7 +82,8 @@ def measure(folder: Path, kind: str, partitions: int) -> tuple[Tick, Tick, Tick]
         partitions: The number of partitions.
 
     Returns:
-        The tick that sees the commit. Then two ticks that see nothing new: the first of a new process, and the second.
+        The tick that sees the commit. Then two ticks that see no new commit: the first of a new process, and the
+        second.
     """
     (folder / "metastore.yaml").write_text(_CONFIG.format(kind), encoding="utf-8")
     _write(folder / "t", kind, [0])
@@ -129,7 +130,10 @@ def _write(folder: Path, kind: str, days: Any) -> None:
 
 
 def _publish(folder: Path, partitions: int) -> None:
-    """Publish version 2 with all partitions, and with the metadata cache of a plan. Its profile files do not exist."""
+    """Publish version 2 with all partitions, and with the metadata cache that a plan of the table fills.
+
+    Its profile files do not exist.
+    """
     config = load_config(folder / "metastore.yaml")
     versions = VersionStore(ObjectStore(config.root), "t")
     base = versions.latest()
