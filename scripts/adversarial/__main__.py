@@ -1,4 +1,7 @@
-"""Write and profile every adversarial table, and print unexpected results: `python -m scripts.adversarial [TEXT]`."""
+"""Write and profile adversarial tables, and print unexpected results: `python -m scripts.adversarial [TEXT]`.
+
+With TEXT, only the cases with this text in their name are tried.
+"""
 
 from __future__ import annotations
 

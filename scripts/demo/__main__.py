@@ -98,7 +98,10 @@ class Demo:
             self._sense(instance, table.name, "first refresh")
 
     def _commits(self, instance: DemoInstance) -> None:
-        """Apply each commit, evaluate the sensors, and report whether they refreshed just what the commit changed."""
+        """Apply each commit, and evaluate both sensors after it.
+
+        Report whether the refresh recomputed exactly the changed partitions, and whether the other table got no run.
+        """
         self._report.heading("3. Commits. After each one, both sensors are evaluated")
         self._report.table_head()
         for commit in COMMITS:

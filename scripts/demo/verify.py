@@ -17,7 +17,17 @@ Facts = tuple[int, int, Decimal]
 
 
 def stored_facts(config: MetastoreConfig, table: str, distinct: str, total: str) -> Facts:
-    """Return the facts from the stored statistics."""
+    """Return (row count, distinct values of one column, sum of another) from the stored statistics.
+
+    Args:
+        config: The configuration, which names the root.
+        table: The name of the table.
+        distinct: The column whose distinct values are counted.
+        total: The column whose values are added up.
+
+    Raises:
+        ValueError: One of the two statistics is not stored.
+    """
     lookup = Metastore(config.root, storage_options=config.storage_options).table(table)
     first, second = lookup.statistics([distinct, total])
     if first.distinct_count is None or second.sum is None:
@@ -26,7 +36,10 @@ def stored_facts(config: MetastoreConfig, table: str, distinct: str, total: str)
 
 
 def scan_lineitem(lakehouse: Lakehouse, distinct: str, total: str) -> Facts:
-    """Return the facts from a scan by delta-rs, which applies deletion vectors."""
+    """Return the same numbers as `stored_facts`, from a scan of `lineitem` by delta-rs.
+
+    delta-rs applies deletion vectors.
+    """
     query = f"select count(*), count(distinct {distinct}), sum({total}) from t"
     result = QueryBuilder().register("t", DeltaTable(lakehouse.lineitem)).execute(query).read_all()
     rows, values, summed = (column[0].as_py() for column in pa.table(result).columns)
@@ -34,7 +47,7 @@ def scan_lineitem(lakehouse: Lakehouse, distinct: str, total: str) -> Facts:
 
 
 def scan_orders(lakehouse: Lakehouse, distinct: str, total: str) -> Facts:
-    """Return the facts from a scan by DuckDB."""
+    """Return the same numbers as `stored_facts`, from a scan of `orders` by DuckDB."""
     query = f"select count(*), count(distinct {distinct}), sum({total}) from read_parquet(?)"
     rows, values, summed = duckdb.execute(query, [f"{lakehouse.orders}/**/*.parquet"]).fetchall()[0]
     return rows, values, summed
