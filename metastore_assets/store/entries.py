@@ -309,7 +309,7 @@ class StoredEntries(Entries[Entry]):
     def differing_keys(self, other: StoredEntries[Entry]) -> set[Key] | None:
         """Return the keys whose entries may differ between two versions. None means that all keys may differ.
 
-        Reads only keys, and only from files that just one of the versions has, or has absorbed keys of.
+        Only keys are read. Files are skipped if both versions have them, with the same absorbed keys.
         """
         if (self.kind, self._objects) != (other.kind, other._objects):
             return None

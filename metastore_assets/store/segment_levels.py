@@ -201,8 +201,8 @@ def _limit_work(
 ) -> tuple[int, int | None]:
     """Return how much a commit merges: (maximum number of keys of a merge of the newest segments, budget).
 
-    The budget is the number of keys that the commit rewrites in all, about. It is None if the commit does one step of
-    any size, and 0 if it does none.
+    The budget is about how many keys the commit may rewrite in all. It is None if the commit does one step of any size,
+    and 0 if it does no step.
 
     Args:
         kind: The merge policy.

@@ -213,10 +213,10 @@ def key_count(segment: Sequence[SegmentFile]) -> int:
 
 
 def unshared_files(one: SegmentFiles, other: SegmentFiles) -> tuple[SegmentFile, ...]:
-    """Return the files of which two versions of a segment set have different keys: those of `one`, then of `other`.
+    """Return the files whose keys may differ between two versions of a segment set: those of `one`, then of `other`.
 
-    These are the files that only one version has, and files of which more keys are absorbed in one version than in the
-    other. An absorbed row may be in no other file: if the merge has absorbed its tombstone, too.
+    These are files that only one version has, and files of which one version has absorbed more keys than the other. An
+    absorbed key need not be in another file: a merge that also absorbs the key's tombstone drops the key.
     """
 
     def identity(file: SegmentFile) -> tuple[str, str | None]:

@@ -135,14 +135,14 @@ class TreeShape:
 
 @dataclass(frozen=True)
 class _Node:
-    """A branch of the stored tree or of the next tree.
-
-    `parts` is None for an unchanged stored branch, because its parts are not loaded.
-    """
+    """A branch of the stored tree or of the next tree."""
 
     branch: Branch
     parts: tuple[_Node | str, ...] | None
-    """The nodes, and the keys of children, directly below. Empty for a root whose parts are not loaded."""
+    """The nodes, and the keys of children, directly below a branch that `_join` built.
+
+    Not loaded for a branch of the stored tree: None, or an empty tuple if it is the root.
+    """
 
 
 def _count(part: _Node | str) -> int:
