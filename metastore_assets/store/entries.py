@@ -309,7 +309,8 @@ class StoredEntries(Entries[Entry]):
     def differing_keys(self, other: StoredEntries[Entry]) -> set[Key] | None:
         """Return the keys whose entries may differ between two versions. None means that all keys may differ.
 
-        Only keys are read. Files are skipped if both versions have them, with the same absorbed keys.
+        Only keys are read. A file that both versions use is skipped, unless a merge copied rows from it to another file
+        in between.
         """
         if (self.kind, self._objects) != (other.kind, other._objects):
             return None

@@ -11,7 +11,9 @@ live rows of all segments are the rows of the set.
 A new version of a set retains the segments of the previous version and adds one, so its cost depends on the number of
 changes. If the deltas have more than half as many keys as the base, all segments are rewritten as one base. If there
 are too many deltas, the newest ones are merged. Large sets are rewritten in small steps instead (see
-`store.segment_levels`): their segments have several files.
+`store.segment_levels`): their segments have several files. A step copies the rows and tombstones of a range of keys
+from newer segments to an older one. The older segment has then *absorbed* them, and readers ignore them in the newer
+ones.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ class SegmentFile(NamedTuple):
     """Number of keys in the file, tombstones included."""
     first: str | None = None
     """A text that is at most the first key in the file, and greater than all keys in the previous file. None if
-    unknown. If `absorbed` is true, the file may have smaller keys, which are not needed: older segments have them, too.
+    unknown. If `absorbed` is true, the file may have smaller keys. Readers ignore them.
     """
     last: str | None = None
     """The last key in the file, or a greater one that is less than `first` of the file after it; None if unknown."""

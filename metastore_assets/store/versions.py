@@ -80,13 +80,14 @@ time would hide that the version's number was used."""
 
 
 def set_in_turn(base: Version | None) -> str:
-    """Return the name of the segment set of which a commit of many keys merges segments: the one with most of them.
+    """Return the name of the segment set that a commit of many keys merges: the one with the most segments.
 
     Each commit merges segments of one set, so that it does not write much more than its own changes. Among sets with
-    equally many segments, it is the one with the most keys outside the base.
+    equally many segments, it is the one with the most keys outside the base (its oldest
+    segment).
 
     Args:
-        base: The version before the commit, as read from a store; None if there is none.
+        base: The version before the commit, as read from a store. None if there is none: then the result is empty.
     """
     if base is None:
         return ""
