@@ -30,7 +30,7 @@ def delete_rows(table: Path, partitions: Collection[dict[str, str]], condition: 
     Args:
         table: The folder of the table.
         partitions: The values of each partition by column. Their files must not have a deletion vector.
-        condition: The condition.
+        condition: A condition on the columns in the files, which have no partition columns.
     """
     delta = DeltaTable(table)
     actions: list[dict[str, object]] = []

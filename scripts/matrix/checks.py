@@ -75,7 +75,7 @@ def check_dagster(folder: Path) -> None:
 
 
 def check_lookups(folder: Path) -> None:
-    """Check lookups against the known rows."""
+    """Check statistics, top values, counts and prunes of the table that an earlier check wrote."""
     from metastore_assets import open_table
 
     table = open_table(str(folder / "metastore"), "sales", table_locations=[str(folder / "sales")])

@@ -113,7 +113,10 @@ def rows_of(generation: int, seed: int) -> pa.Table:
 
 
 class StoredParts:
-    """A store with a profile and a row count for each generation and seed, and one version for each generation."""
+    """A store with profiles of random rows: one for each state of the schema (a generation) and each random seed.
+
+    `profiles` maps (generation, seed) to (files of the profile, row count). `versions` has one version per generation.
+    """
 
     def __init__(
         self, store: ObjectStore, profiles: Mapping[tuple[int, int], tuple[ProfileFiles, int]], versions: list[Version]

@@ -1,6 +1,7 @@
 """Tables of four formats get commits for hours, with a daemon and sensors.
 
-Daemon, runs and Spark are killed meanwhile.
+Daemon, runs and Spark are killed meanwhile. Afterwards, each version must be right and be reported at most once, and
+the memory of no process may have grown much.
 """
 
 from __future__ import annotations
