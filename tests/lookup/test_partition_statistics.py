@@ -102,9 +102,9 @@ def test_columns_have_current_names_and_new_ones_are_null(root: Path) -> None:
 
 
 def test_a_few_changed_partitions_are_read_separately(root: Path) -> None:
-    """If only two partitions changed, the partition index gets no new file, and lists them as not indexed.
+    """If two partitions change and one is removed, the partition index gets no new file.
 
-    Answers still equal those of each partition.
+    It lists the two as not indexed. Answers still equal those of each partition.
     """
     table = published(root)
     version = table.version
