@@ -228,7 +228,7 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 
 def test_keys_without_a_value_are_absent(tmp_path: Path) -> None:
-    """A key without a value gets its default. Such a key is left if everything below it is commented out."""
+    """A key without a value gets its default. A key loses its value if everything below it is commented out."""
     path = written(tmp_path, "root: r\nspark:\ntables:\n- name: a\n  uri: b\n  columns:\n    # c: {}\n")
     assert load_config(path).table("a").columns == {}
     assert load_config(written(tmp_path, "root: r\ntables:\n")).tables == []

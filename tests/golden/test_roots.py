@@ -92,7 +92,7 @@ def test_older_versions_of_a_root_are_read(golden: Path) -> None:
 def test_every_earlier_root_is_read_or_refused_by_name(archive: Path, kind: str, tmp_path: Path) -> None:
     """Roots of the current format, and of releases from 1.0 on, are read.
 
-    Another root is read, or refused with an error that names its format and what to do.
+    Any other root is read, or refused with an error that names its format and what to do.
     """
     root = read_archive(archive, tmp_path) / kind
     if format_of(archive) == FORMAT_VERSION or not written_before_1_0(root):

@@ -370,7 +370,7 @@ def test_an_expired_version_is_reported(local_store: ObjectStore) -> None:
 def test_paths_of_a_pruning_of_an_expired_version_are_reported(
     local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pruning reads the paths in a large index on request. If its version has expired by then, it is an error."""
+    """A pruning of a large index reads paths on request. It is an error to request them after the version expired."""
     monkeypatch.setattr(fragment_writer, "_SMALL_ROWS", 10)
     parts = {f"p={number:02}": pa.table({"n": [number, number + 1]}) for number in range(40)}
     publish(local_store, pa.concat_tables(parts.values()), partitions=parts)
