@@ -54,14 +54,14 @@ def tags_of(request: RunRequest) -> dict[str, str]:
 
 
 def run_of(instance: DagsterInstance, status: DagsterRunStatus, request: RunRequest | None = None) -> str:
-    """Create a run that refreshes `sales`, as another process would have left it. Returns the id of the run."""
+    """Create a run of the job that refreshes `sales`, with the tags of a request if one is given. Return its id."""
     tags = {"metastore/table": "sales", **(tags_of(request) if request else {})}
     run = create_run_for_test(instance, job_name="sales_refresh", status=status, tags=tags)
     return run.run_id
 
 
 def test_a_run_request_names_its_reason(lab: Lab) -> None:
-    """The run key has the table, the snapshot, the previous version, the code's version, the target and the attempt."""
+    """The run key has table, snapshot, newest version, `PROFILE_VERSION`, a digest, and the number of the attempt."""
     request = requested(lab.tick("sales"))
     assert re.fullmatch(rf"sales:0:0:{PROFILE_VERSION}:[0-9a-f]{{16}}:1", request.run_key or "")
     assert request.tags == {"dagster/sensor_name": "sales_commits", "metastore/table": "sales"}
@@ -91,7 +91,7 @@ def test_no_run_is_requested_beside_an_unfinished_run(lab: Lab, status: DagsterR
 
 
 def test_manual_runs_count_too(lab: Lab) -> None:
-    """A run that is launched from an asset's page has another job and, before it starts, none of our tags."""
+    """A run from an asset's page prevents a request. It has another job, and no tag of the table yet."""
     keys = frozenset({AssetKey(["sales", "sales_histograms"])})
     job = lab.definitions().resolve_implicit_global_asset_job_def()
     run = lab.instance.create_run_for_job(job, asset_selection=keys, status=DagsterRunStatus.STARTING)
@@ -101,9 +101,9 @@ def test_manual_runs_count_too(lab: Lab) -> None:
 
 
 def test_queued_runs_of_a_backfill_count_too(lab: Lab) -> None:
-    """Dagster creates a run per range of partitions, and may start the first one last.
+    """A backfill has a queued run of `sales` and a newer finished one. The queued one prevents a request.
 
-    The backfill's runs of other tables do not count.
+    Its run of another table does not prevent a request for that table.
     """
     location = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("location"), "repository")
     job = lab.definitions().resolve_implicit_global_asset_job_def()
@@ -127,7 +127,7 @@ def test_queued_runs_of_a_backfill_count_too(lab: Lab) -> None:
 
 
 def test_runs_of_other_tables_are_not_read(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An instance may have thousands of waiting runs, of which a tick reads only those of its table."""
+    """Another job has 20 active runs. A tick reads only the run of its table."""
     for _ in range(20):
         create_run_for_test(lab.instance, job_name="another", status=DagsterRunStatus.STARTED)
     started = run_of(lab.instance, DagsterRunStatus.STARTED)
@@ -145,10 +145,7 @@ def test_runs_of_other_tables_are_not_read(lab: Lab, monkeypatch: pytest.MonkeyP
 
 
 def test_a_run_without_events_for_an_hour_is_reported_as_failed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine of the run failed without a report. After an hour, the sensor reports the run as failed.
-
-    Otherwise, it would count in Dagster's limits of concurrent runs.
-    """
+    """A started run has had no event for more than an hour. The tick reports it as failed, and requests another run."""
     run = run_of(lab.instance, DagsterRunStatus.STARTED)
     lab.instance.report_engine_event("alive", lab.instance.get_run_by_id(run))
     assert lab.tick("sales").run_requests == []
@@ -164,7 +161,7 @@ def test_a_run_without_events_for_an_hour_is_reported_as_failed(lab: Lab, monkey
 def test_a_silent_run_is_alive_if_its_launcher_says_so(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, worker: str | None, is_dead: bool
 ) -> None:
-    """Launchers for Kubernetes, Docker and ECS know whether the worker of a run is running.
+    """The launcher checks the worker of the run. If the worker is running, the run is not reported as failed.
 
     If the launcher does not find the worker, or raises an error, the run is reported as failed.
     """
@@ -191,7 +188,7 @@ def test_a_silent_run_is_alive_if_its_launcher_says_so(
 
 
 def test_a_working_run_logs_regularly(lab: Lab) -> None:
-    """Lines that another thread logs arrive in the log of the run. They end with the `with` block."""
+    """`log_regularly` logs lines from another thread into the log of the run, until its `with` block ends."""
     arrived = threading.Event()
 
     @asset
@@ -211,7 +208,7 @@ def test_a_working_run_logs_regularly(lab: Lab) -> None:
 
 
 def test_failures_are_counted_without_the_cursor(lab: Lab) -> None:
-    """A reset cursor does not lead to a run key that Dagster has seen before and would silently drop."""
+    """Without a cursor, a tick counts ended runs: after one it requests the second, and after two it waits."""
     first = requested(lab.tick("sales"))
     run_of(lab.instance, DagsterRunStatus.FAILURE, first)
     second = requested(lab.tick("sales"))
@@ -223,7 +220,7 @@ def test_failures_are_counted_without_the_cursor(lab: Lab) -> None:
 
 
 def test_a_corrected_configuration_is_tried_at_once(lab: Lab) -> None:
-    """The configuration is read at each tick, and a change counts as a new target."""
+    """After two failed runs, the sensor waits. A change of the configuration requests a first attempt at once."""
     for _ in range(2):
         run_of(lab.instance, DagsterRunStatus.FAILURE, requested(lab.tick("sales")))
     assert lab.tick("sales").run_requests == []
@@ -233,7 +230,7 @@ def test_a_corrected_configuration_is_tried_at_once(lab: Lab) -> None:
 
 
 def test_a_table_that_is_no_longer_configured_fails_the_tick(lab: Lab) -> None:
-    """The sensor exists until the code location is reloaded."""
+    """The sensor was loaded before the table was renamed in the configuration. The error has the old name."""
     sensor = lab.definitions().resolve_sensor_def("sales_commits")
     text = lab.config_file.read_text(encoding="utf-8")
     lab.config_file.write_text(text.replace("name: sales", "name: purchases"), encoding="utf-8")

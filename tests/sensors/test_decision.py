@@ -1,4 +1,7 @@
-"""The next action of a commit sensor, as a pure function."""
+"""The decision of a commit sensor at a tick: whether it requests a run, and why.
+
+A target is a digest of a snapshot, the newest version and the configuration. A run with the same target is a retry.
+"""
 
 from dataclasses import replace
 
@@ -14,7 +17,7 @@ COMMIT = SensorState("s2", False, 1, 1, "t2", None, 0, 0.0)
 
 
 def test_no_run_is_requested_while_the_version_is_current() -> None:
-    """A table without a commit costs a tick, and no run."""
+    """The cursor does not change, and the reason names version and snapshot."""
     decision = decide_run(Cursor("t1", 1), CURRENT, 30, 0)
     assert decision.attempt is None
     assert decision.cursor == Cursor("t1", 1)
@@ -22,7 +25,7 @@ def test_no_run_is_requested_while_the_version_is_current() -> None:
 
 
 def test_a_commit_requests_one_run() -> None:
-    """The run is the first attempt for its target. The cursor stores the target and the number of the attempt."""
+    """The cursor has three attempts for target `t1`. The requested run is the first attempt for target `t2`."""
     decision = decide_run(Cursor("t1", 3), COMMIT, 30, 0)
     assert (decision.attempt, decision.cursor) == (1, Cursor("t2", 1))
     assert decision.reason == "snapshot s2 follows version 1"
@@ -36,7 +39,7 @@ def test_a_commit_requests_one_run() -> None:
     ],
 )
 def test_a_rollback_or_recreation_is_reported(history_change: HistoryChange, reason: str) -> None:
-    """A run publishes the table's state in any case."""
+    """A rolled back table and a recreated one request a run. The reason says what happened."""
     decision = decide_run(Cursor(), replace(COMMIT, history_change=history_change), 30, 0)
     assert (decision.attempt, decision.reason) == (1, reason)
 
@@ -52,44 +55,41 @@ def test_the_first_snapshot_requests_a_run() -> None:
 
 
 def test_an_unreported_version_requests_a_run() -> None:
-    """A run died after it published, or a user refreshed from the command line.
-
-    The new run reports the version to Dagster.
-    """
+    """Version 4 is published, and version 1 is the last one that was reported to Dagster. The run reports version 4."""
     decision = decide_run(Cursor(), replace(CURRENT, published=4), 30, 0)
     assert (decision.attempt, decision.reason) == (1, "version 4 was not reported yet")
 
 
 def test_no_run_is_requested_during_another_run() -> None:
-    """A table has one run at a time, no matter who launched it."""
+    """Run `r` is active, so a new snapshot requests no run, and the cursor does not change."""
     decision = decide_run(Cursor(), replace(COMMIT, active="r"), 30, 0)
     assert decision.attempt is None
     assert decision.cursor == Cursor()
 
 
 def test_a_failed_run_is_requested_again_on_the_next_tick() -> None:
-    """The first failure causes no delay."""
+    """After one failed run, the second attempt is requested without a delay."""
     decision = decide_run(Cursor("t2", 1), replace(COMMIT, attempts=1, last_ended=1000.0), 30, 1001)
     assert (decision.attempt, decision.cursor) == (2, Cursor("t2", 2))
 
 
 @pytest.mark.parametrize(("attempts", "wait"), [(2, 30), (3, 90), (4, 210), (20, 3600), (5000, 3600)])
 def test_further_failures_wait_longer(attempts: int, wait: int) -> None:
-    """After 2, 3, 4 … failures, the wait is 1, 3, 7 … intervals, but at most an hour. Attempts never end."""
+    """After 2, 3, 4 … failures, the next attempt waits 1, 3, 7 … intervals, but at most an hour. Attempts never end."""
     observed = replace(COMMIT, attempts=attempts, last_ended=1000.0)
     assert decide_run(Cursor("t2", attempts), observed, 30, 999 + wait).attempt is None
     assert decide_run(Cursor("t2", attempts), observed, 30, 1000 + wait).attempt == attempts + 1
 
 
 def test_another_target_does_not_wait() -> None:
-    """A further commit, or a corrected configuration, resets the delay."""
+    """The cursor has nine attempts for target `t2`. The first attempt for target `t3` is requested at once."""
     observed = replace(COMMIT, target="t3", snapshot="s3")
     assert decide_run(Cursor("t2", 9), observed, 30, 1000).attempt == 1
 
 
 @given(st.integers(0, 50), st.integers(0, 50))
 def test_an_attempt_never_repeats(remembered: int, completed: int) -> None:
-    """If the cursor was reset or runs were deleted, the run key is still one that Dagster has not seen."""
+    """The number of the next attempt is greater than the number in the cursor, and than the number of finished runs."""
     decision = decide_run(Cursor("t2", remembered), replace(COMMIT, attempts=completed), 30, 0)
     assert decision.attempt == max(remembered, completed) + 1
 
@@ -108,15 +108,15 @@ def test_a_cursor_survives_a_restart(target: str, attempt: int) -> None:
     ],
 )
 def test_an_unreadable_cursor_is_treated_as_empty(text: str | None) -> None:
-    """The cursor only saves work, so nothing is lost."""
+    """The text is missing, no JSON, incomplete, of another format version, or has an infinite number."""
     assert Cursor.from_json(text) == Cursor()
 
 
 @given(st.integers(1, 4000), st.integers(1, 40))
 def test_a_missing_table_is_probed_after_a_clock_was_set_back(interval: int, probes: int) -> None:
-    """A wait is at most five minutes or one interval.
+    """A missing table is not probed before the time of its next probe, unless the configuration changed.
 
-    A time further ahead must come from a wrong clock, and is ignored.
+    If that time is more than five minutes and one interval ahead, the clock was set back, and the table is probed.
     """
     missing = None
     for _ in range(probes):

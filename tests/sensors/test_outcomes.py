@@ -46,10 +46,10 @@ def table_in(folder: Path, kind: type[Table], rows: int = 1) -> Any:
 def test_a_missing_table_is_probed_rarely(
     kind: type[Table], tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each tick requests and logs nothing, and its message is one line.
+    """While the table is missing, each tick requests no run, logs nothing, and returns a message of one line.
 
-    The table is probed ever more rarely, but at once after a change of the configuration. When the table exists, its
-    first snapshot requests a run.
+    The waits between probes become longer. A change of the configuration ends the wait, and the run of the table's
+    first snapshot is requested.
     """
     now = 1e9
     monkeypatch.setattr("metastore_assets.sensors.commits.time", SimpleNamespace(time=lambda: now))
@@ -74,9 +74,9 @@ def test_a_missing_table_is_probed_rarely(
 def test_a_dropped_table_is_reported_once_on_the_asset(
     kind: type[Table], tmp_path: Path, instance: DagsterInstance
 ) -> None:
-    """The message of each tick reports the dropped table, too, and its versions stay.
+    """The check on the asset fails, each tick has the same message, and the versions stay.
 
-    A restored table needs no run, and a recreated one does.
+    After the table is restored, no run is requested. After it is recreated, a run is requested.
     """
     table = table_in(tmp_path / "t", kind)
     watched = WatchedTable(tmp_path, instance)
@@ -107,7 +107,7 @@ def test_a_dropped_table_is_reported_once_on_the_asset(
 
 
 def test_commits_of_a_lance_table_are_seen(tmp_path: Path, instance: DagsterInstance) -> None:
-    """A tag or a cleanup of old versions does not count as a commit."""
+    """Appends, deletes and a restore request a run. A tag and a cleanup of old versions do not."""
     table = table_in(tmp_path / "t", LanceTable, rows=3)
     watched = WatchedTable(tmp_path, instance)
     assert watched.catches_up() == "snapshot 1 is the first"
@@ -127,7 +127,7 @@ def test_commits_of_a_lance_table_are_seen(tmp_path: Path, instance: DagsterInst
 def test_a_table_with_hidden_values_is_current_under_its_key(
     key: str | None, tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table is current under the key that hashed its values, which is the root's or that of a variable."""
+    """A hidden column is hashed with the root's key or that of a variable. Another key requests a run."""
     if key is not None:
         monkeypatch.setenv("METASTORE_HIDDEN_KEY", key)
     table = table_in(tmp_path / "t", DeltaCopyOnWrite)
@@ -141,7 +141,7 @@ def test_a_table_with_hidden_values_is_current_under_its_key(
 
 @pytest.mark.long
 def test_rollback_and_cleanup_of_an_iceberg_table_are_reported(tmp_path: Path, instance: DagsterInstance) -> None:
-    """A rollback and an expiry of snapshots both change the table's metadata. Each is reported as what it is."""
+    """A rollback requests a run that names it. An expiry of snapshots requests one because of changed metadata."""
     table = table_in(tmp_path / "t", IcebergCopyOnWrite)
     watched = WatchedTable(tmp_path, instance)
     watched.catches_up()

@@ -1,4 +1,4 @@
-"""The decision when a database's sensor requests a reload of the code location, as a pure function."""
+"""The decision of a database's sensor whether to request a reload of the code location."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def test_added_and_removed_tables_are_reported() -> None:
 
 
 def test_the_same_reload_is_requested_again_after_a_while() -> None:
-    """A server that cannot reload gets the request again after ten minutes, not at every tick.
+    """If the code location is not reloaded, the request is repeated after ten minutes, not at every tick.
 
-    Other changes are requested at once.
+    A further change of the tables is requested at once. So is any change if the clock was set back.
     """
     request = decide_reload(ReloadRequest(), set(), {"a"}, 1000.0).request
     again = decide_reload(request, set(), {"a"}, 1599.0)
@@ -37,7 +37,10 @@ def test_the_same_reload_is_requested_again_after_a_while() -> None:
 def test_a_reload_is_requested_only_if_tables_changed(
     remembered: frozenset[str], loaded: frozenset[str], present: frozenset[str], at: float, now: float
 ) -> None:
-    """The request that the cursor stores as JSON equals the original."""
+    """No reload is requested if exactly the present tables are loaded. The same request is not repeated at once.
+
+    A request is stored as JSON, from which an equal one is read.
+    """
     decision = decide_reload(ReloadRequest(tuple(sorted(remembered)), at), loaded, present, now)
     assert not (decision.reloads and loaded == present)
     if decision.reloads:

@@ -98,7 +98,7 @@ class WatchedTable:
         return f"version {self.number} is current: snapshot {self.latest.snapshot}"
 
     def launched(self, request: RunRequest, status: DagsterRunStatus) -> DagsterRun:
-        """Create the run of a request, in the state in which another process left it."""
+        """Create a run of the request with the given status. The run is not executed."""
         location = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("location"), "repository")
         return create_run_for_test(
             self.instance,
