@@ -85,7 +85,7 @@ def key_of(day: int) -> str:
 
 
 def kind_of(key: AssetKey) -> str:
-    """Return the kind of a table's asset from the last part of its key, which is the table's name and the kind."""
+    """Return the kind of a table's asset, such as `statistics`: the last part of its key without the table's name."""
     table, name = key.path
     return name.removeprefix(f"{table}_")
 

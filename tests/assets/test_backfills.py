@@ -1,4 +1,4 @@
-"""A backfill of scattered partitions, run as Dagster's daemon does, is executed as one piece of work."""
+"""Backfills of scattered partitions, run as Dagster's daemon does: one run reads the partitions of all runs."""
 
 import logging
 import sys
@@ -126,7 +126,7 @@ def test_scattered_partitions_are_read_once_and_reported_by_their_runs(
 
 @pytest.mark.long
 def test_partitions_and_table_in_one_backfill(lab: Lab, workspace: WorkspaceProcessContext) -> None:
-    """The last run also reports the table's assets, which are downstream, so Dagster requests no run for them."""
+    """The last run also reports the table's assets, so Dagster requests no run for them."""
     before = lab.latest("sales").number
     assets = [PARTITIONS, *(AssetKey(["sales", f"sales_{kind}"]) for kind in KINDS)]
     backfill = launch(lab, workspace, [2, 5], assets)
@@ -139,7 +139,7 @@ def test_partitions_and_table_in_one_backfill(lab: Lab, workspace: WorkspaceProc
 
 
 def test_removed_partitions_fail_only_their_run(lab: Lab, workspace: WorkspaceProcessContext) -> None:
-    """The other partitions of the backfill succeed, and Dagster can still read the ranges of the later runs."""
+    """Day 3 was removed from the table. Its run fails, and the runs of days 1 and 5 succeed."""
     lab.delete("day = '2024-01-03'")
     backfill = launch(lab, workspace, [1, 3, 5], [PARTITIONS])
     assert iterate(lab, workspace, backfill) == BulkActionStatus.COMPLETED_FAILED
@@ -155,9 +155,9 @@ def test_removed_partitions_fail_only_their_run(lab: Lab, workspace: WorkspacePr
 def test_a_run_beside_an_older_run_reads_only_its_partitions(
     lab: Lab, workspace: WorkspaceProcessContext, tmp_path: Path
 ) -> None:
-    """Without a limit on concurrent runs, the runs of a backfill start together.
+    """Two runs of a backfill are active. The oldest active run is the one that is to read the partitions of all runs.
 
-    The oldest active run reads the partitions of all runs. A newer run reads only its own partitions.
+    After the older run is reported as failed, the newer one is the oldest.
     """
     backfill = launch(lab, workspace, [1, 3], [PARTITIONS])
     older, newer = (

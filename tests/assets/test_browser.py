@@ -51,7 +51,7 @@ def wait_for(what: str, seconds: float, result: Callable[[], bool]) -> None:
 
 @contextmanager
 def process(folder: Path, program: str, *arguments: str) -> Iterator[None]:
-    """Run a program of the environment during the block, then end it and its children."""
+    """Run a program of this Python environment during the block, then end it and its children."""
     environment = {
         **os.environ,
         "METASTORE_CONFIG": str(folder / "metastore.yaml"),
@@ -136,7 +136,7 @@ def assert_page_shows(page: Any, lab: Lab, url: str, name: str, row_count: str) 
 
 
 def assert_checks_are_shown(page: Any, lab: Lab, url: str) -> None:
-    """Assert that the page shows why one check failed and one is unknown, beside the passed ones."""
+    """Assert that the pages of two checks show why one failed and why the other is unknown."""
     for name, message in (
         ("shop_accepted_values", "5 distinct values, and 3 are accepted"),
         ("note_unique", "unknown: about"),

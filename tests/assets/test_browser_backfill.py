@@ -43,7 +43,10 @@ def launch(url: str, given: Mapping[str, Any]) -> str:
 
 
 def test_a_backfill_of_scattered_partitions_is_shown_as_completed(lab: Lab, page: Any) -> None:
-    """Three ranges of partitions are three runs and one version. Then the page shows all chosen ones as completed."""
+    """Three ranges of partitions are three runs and one version.
+
+    Then the page shows all chosen partitions as completed.
+    """
     lab.config_file.write_text(CONFIG.replace("tables:", "engine: auto\ntables:"), encoding="utf-8")
     # One run of the table at a time: concurrent runs might read the same partitions twice.
     shipped = (REPOSITORY / "dagster.yaml").read_text(encoding="utf-8")

@@ -83,9 +83,10 @@ def served() -> Iterator[tuple[int, list[str]]]:
 
 @pytest.fixture
 def lab(tmp_path: Path, served: tuple[int, list[str]]) -> Iterator[Lab]:
-    """A lab with a CSV table that names the server, a run that has reported it, and an asset that writes it.
+    """A lab with a CSV table whose names and values link to the server.
 
-    Created before `page`: the run and Playwright each need an event loop.
+    A run and the asset that writes the table have reported it. The run is created before `page`, because the run and
+    Playwright each need an event loop.
     """
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "dagster.yaml").write_text(INSTANCE, encoding="utf-8")
@@ -109,9 +110,9 @@ def lab(tmp_path: Path, served: tuple[int, list[str]]) -> Iterator[Lab]:
 
 
 def test_a_page_fetches_nothing_that_a_table_names(lab: Lab, served: tuple[int, list[str]], page: Any) -> None:
-    """The pages show statistics, a check, the dialog with the picture, and the asset that writes the table.
+    """Pages with statistics, a check, a picture, and the asset that writes the table fetch nothing from the server.
 
-    A picture that the project's code adds to its metadata is fetched. This shows that the browser could fetch.
+    They show the addresses as text. A picture in metadata of the project's own asset is fetched.
     """
     port, fetched = served
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -56,7 +56,7 @@ def run(lab: Lab) -> ExecuteInProcessResult:
 
 
 def test_a_configured_check_may_have_the_name_of_an_export() -> None:
-    """The check of an export then gets another name, because Dagster refuses two checks of one name."""
+    """The check of an export is numbered if its name is taken, because Dagster refuses two checks of one name."""
     checks = ({"row_count": 1, "name": "export_Iceberg"}, {"row_count": 2, "name": "export_iceberg_2"}, "consistent")
     table = TableConfig(name="t", uri="t", checks=checks, exports=("iceberg", "hive"))
     specs = [*check_specs(table, AssetKey("t")), *export_check_specs(table, AssetKey("t"))]
@@ -71,9 +71,9 @@ def checked(lab: Lab) -> Lab:
 
 
 def test_a_run_evaluates_the_checks_of_its_version(checked: Lab) -> None:
-    """A check with an unknown result is a warning. A check that does not fit the table fails, with the reason.
+    """An unknown result is a warning. A check that does not fit its column fails. The others are evaluated.
 
-    The other checks are evaluated nevertheless.
+    After the next commit, a blocking check fails the run. The version and its metadata are reported nevertheless.
     """
     first = evaluations(run(checked))
     assert {name: (evaluation.passed, evaluation.severity.value) for name, evaluation in first.items()} == {
@@ -176,7 +176,10 @@ def test_check_specs_are_defined_before_any_run() -> None:
 
 
 def test_infinite_measures_are_text_alone(tmp_path: Path) -> None:
-    """Dagster's GraphQL server answers no query for an infinite number: the page of the check would be an error."""
+    """An infinite maximum is in the text of the result.
+
+    It is not among the numbers, because Dagster's UI cannot show it.
+    """
     store = ObjectStore(str(tmp_path))
     lookup = publish(store, pa.table({"ratio": [0.5, float("inf")]}))
     table = TableConfig(name="orders", uri="x", columns={"ratio": {"checks": [{"range": {"minimum": 0}}]}})
@@ -188,7 +191,7 @@ def test_infinite_measures_are_text_alone(tmp_path: Path) -> None:
 
 
 def test_values_with_markup_are_shown_literally() -> None:
-    """Descriptions are Markdown: unescaped values could fetch a picture from anywhere."""
+    """`escape_markdown` escapes images, tags, code, line breaks and control characters."""
     reported_row_counts = escape_markdown("not ![x](http://a/b) <img src=y> `c` \n\x1b[31m")
     assert reported_row_counts == r"not `![x](http://a/b)` \<img src=y\> \`c\` \\n\\x1b\[31m"
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 class ProjectTranslator(MetastoreTranslator):
-    """A translator that YAML names."""
+    """A translator that the YAML of a component names."""
 
     def get_asset_spec(self, asset: MetastoreAsset) -> AssetSpec:
         return super().get_asset_spec(asset).replace_attributes(group_name=f"of_{asset.kind}")
@@ -47,7 +47,7 @@ def loaded(attributes: dict[str, Any], tables: str | None = "[{name: sales, uri:
 
 
 def test_the_scaffolded_component_loads() -> None:
-    """The component has the configuration of a first table, whose paths are relative to the project."""
+    """The component has a configuration with the given table, whose relative path is relative to the project."""
     with create_defs_folder_sandbox() as sandbox:
         path = sandbox.scaffold_component(
             MetastoreComponent,
@@ -101,7 +101,7 @@ def test_yaml_settings_equal_those_of_a_translator() -> None:
 
 
 def test_yaml_may_set_other_keys() -> None:
-    """The dependencies between the assets and the selection of the job then use these keys."""
+    """The YAML sets the assets' keys. The dependencies between the assets and the selection of the job use them."""
     definitions = loaded({"translation": {"key": "quality/{{ kind }}_of_{{ table }}"}})
     graph = definitions.resolve_asset_graph()
     node = graph.get(AssetKey(["quality", "statistics_of_sales"]))
@@ -115,7 +115,10 @@ def tables_of(definitions: Definitions) -> set[str]:
 
 
 def test_tables_are_inline() -> None:
-    """Inline tables have the same keys and relative paths as those of a file, and are added to them."""
+    """The component's YAML may define tables, with the settings of a configuration file.
+
+    Tables of a file are added to them. If the YAML has only names, these select tables of the file.
+    """
     policies = {"columns": {"id": {"frequencies": "off"}}, "checks": [{"row_count": 1}]}
     orders = {"name": "orders", "uri": "../lake/{{ env.METASTORE_TEST_FOLDER }}", **policies}
     statistics = AssetKey(["orders", "orders_statistics"])
@@ -169,7 +172,7 @@ def test_errors_name_invalid_settings(attributes: dict[str, Any], message: str) 
 
 
 def test_dg_finds_the_component() -> None:
-    """dg uses the package's entry point, whose module lists the component although it is imported lazily."""
+    """The module of the package's entry point for dg lists the component, although it is imported lazily."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (module,) = project["entry-points"]["dagster_dg_cli.registry_modules"].values()
     point = metadata.EntryPoint("metastore_assets", module, "dagster_dg_cli.registry_modules")

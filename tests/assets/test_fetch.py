@@ -12,9 +12,9 @@ from tests.assets.user_project import attached, config, write
 
 
 def test_the_writing_asset_shows_the_newest_statistics(tmp_path: Path) -> None:
-    """Statistics are attached only if they are of the table's current snapshot. The asset's own metadata have priority.
+    """Statistics are attached if they are of the table's current snapshot. Otherwise, only the reason is attached.
 
-    Otherwise, the reason is attached.
+    Metadata that the asset already has are not replaced.
     """
     loaded_config = config(tmp_path)
     write(tmp_path, "2024-01-01", 3)
@@ -68,7 +68,7 @@ def test_an_error_of_spark_does_not_fail_the_asset(tmp_path: Path) -> None:
 
 
 def test_a_failed_export_is_named(tmp_path: Path) -> None:
-    """The version is published and its statistics are attached all the same."""
+    """The error of the export is attached beside the statistics of the published version."""
     write(tmp_path, "2024-01-01", 3)
     loaded_config = config(tmp_path)
     exporting = loaded_config.tables[0].model_copy(update={"exports": ("iceberg",)})

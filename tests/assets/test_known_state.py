@@ -1,4 +1,4 @@
-"""Definitions load from the last stored state. Only tables and databases without a stored state are read, once."""
+"""Definitions load from what is stored about tables and databases. Only those without a stored state are read, once."""
 
 from __future__ import annotations
 
@@ -134,7 +134,11 @@ def instance(monkeypatch: pytest.MonkeyPatch) -> Iterator[DagsterInstance]:
 def test_the_sensor_stores_other_partition_columns_and_reloads(
     tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next load uses the stored columns. While the assets fit the table, the sensor does not reload."""
+    """The definitions were loaded before the table existed, as if it had partitions.
+
+    The table has none, so the tick requests a reload. The next load uses what the tick stored, and the tick after it
+    requests no reload.
+    """
     monkeypatch.setattr("metastore_assets.sensors.reload._DELAY", 0.0)
     file = write_config(tmp_path)
     definitions = build_metastore_definitions(file)

@@ -93,7 +93,10 @@ def runs(lab: Lab) -> list[DagsterRun]:
 
 
 def test_each_chunk_is_a_run(backfill_lab: Lab) -> None:
-    """Runs have tags that identify the backfill; a run reports what it read, as every run does."""
+    """Three partitions in chunks of two are two runs. Their tags have the backfill, the chunk and the table.
+
+    The first run also reports the partitions of version 1, which no run has reported.
+    """
     publish(backfill_lab)
     again, reported = fill(backfill_lab, BackfillSelection("all"))
     size = sum(path.stat().st_size for path in (backfill_lab.folder / "visits").rglob("*.parquet"))
@@ -157,7 +160,7 @@ def test_a_repeated_backfill_waits_for_the_run_that_continued(backfill_lab: Lab)
 
 @pytest.mark.long
 def test_a_failed_run_ends_the_backfill_with_its_reason(backfill_lab: Lab) -> None:
-    """The error has the run's reason; earlier chunks stay published."""
+    """A file is corrupt. The error has the table, the chunk and the file. Without this file, the backfill succeeds."""
     publish(backfill_lab)
     bad = backfill_lab.write_file(3, count=5, seed=1)
     bad.write_bytes(b"PAR1 and nothing more")
@@ -170,7 +173,7 @@ def test_a_failed_run_ends_the_backfill_with_its_reason(backfill_lab: Lab) -> No
 
 @pytest.mark.long
 def test_a_configuration_that_dagster_does_not_load_is_an_error(backfill_lab: Lab) -> None:
-    """The error occurs if the runs publish to another root than the configuration's, or if the table has no job."""
+    """A root to which Dagster's runs do not publish, and a table without a job in Dagster, are errors."""
     fill(backfill_lab, BackfillSelection())
     config = load_config(backfill_lab.config_file).model_copy(update={"root": str(backfill_lab.folder / "elsewhere")})
     with pytest.raises(ConfigError, match="elsewhere"):
@@ -186,7 +189,7 @@ def test_a_configuration_that_dagster_does_not_load_is_an_error(backfill_lab: La
 def test_a_backfill_needs_an_instance_and_a_daemon(
     backfill_lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without them, the backfill is refused before it launches a run, which would stay in the queue for ever."""
+    """Without an instance, a daemon or a code location, the backfill is refused before it launches a run."""
     versions = VersionStore(ObjectStore(str(backfill_lab.folder / "metastore")), "visits-eu")
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     with pytest.raises(ConfigError, match=r"\$DAGSTER_HOME"), open_run_executor(versions, ""):

@@ -69,7 +69,7 @@ def test_the_most_informative_columns_are_in_table_order(most: int, names: list[
 
 
 def test_guarantees_name_columns_that_are_not_exact() -> None:
-    """The text names the first columns that are not exact, and has the number of the others."""
+    """The text names the first four columns that are not exact, and has the number of the others."""
     assert guarantee("statistics", COLUMNS) == "exact"
     estimates = [replace(column, distinct_count_guarantee="estimate") for column in COLUMNS[:6]]
     assert guarantee("statistics", estimates) == (
@@ -84,10 +84,7 @@ def test_guarantees_name_columns_that_are_not_exact() -> None:
 
 
 def test_percentiles_are_drawn_for_continuous_columns() -> None:
-    """A column with many distinct values, none of which is frequent, is drawn as a line of percentiles.
-
-    A column with frequent values is drawn with these.
-    """
+    """A number column is continuous if it has percentiles and many distinct values, none of which is frequent."""
     half = ((0.5, pa.scalar(1)),)
     price = row("price", "decimal_2", 900, percentiles=half)
     assert is_continuous(price, 50)
@@ -98,7 +95,7 @@ def test_percentiles_are_drawn_for_continuous_columns() -> None:
 
 
 def test_numbers_have_six_digits() -> None:
-    """Floats are rounded to six digits, because Dagster shows all digits and people read the first few."""
+    """Floats are rounded to six significant digits. Counts have all digits."""
     shown = measured_metadata([row("a", "float64", 1234567, null_count=500, mean=12345.678901234567)])
     assert {name: value.value for name, value in shown.items()} == {
         "a/null_share": 0.333333,
@@ -108,7 +105,10 @@ def test_numbers_have_six_digits() -> None:
 
 
 def test_a_kind_of_file_shows_only_its_columns(tmp_path: Path) -> None:
-    """Texts and structs have no histogram. A column without stored value counts has no frequencies."""
+    """The schema of frequencies has no column without value counts.
+
+    The schema of histograms has no texts and no structs.
+    """
     data = pa.table({"id": [1, 2], "name": ["x", "y"], "at": [{"x": 1.5, "y": "a"}, {"x": 2.5, "y": "b"}]})
     table = publish(ObjectStore(str(tmp_path)), data)
     summary = read_summary(table, None, 3)
@@ -172,7 +172,10 @@ def test_markdown_shows_names_literally() -> None:
 
 
 def test_user_defined_statistics_follow_the_others() -> None:
-    """The Markdown has a row for each, with its guarantee or reason. It is limited in size, and empty without any."""
+    """The Markdown of user-defined statistics has a row for each, with its guarantee or the reason of its absence.
+
+    Its size is limited. It is empty if there are no such statistics.
+    """
     texts = {
         "share": UserResult(pa.array([0.25]), "estimate"),
         "parts": UserResult(pa.array([[{"name": "a|b", "count": 3}]]), "exact"),
@@ -192,7 +195,10 @@ def test_user_defined_statistics_follow_the_others() -> None:
 
 
 def test_a_wide_table_has_some_statistics_and_a_complete_schema_or_none() -> None:
-    """Part of a schema would be shown as if columns had been dropped."""
+    """For 2,000 columns, the Markdown ends with the number of omitted ones, and there is no schema.
+
+    For 40 columns, the schema has all of them.
+    """
     rows = [row(f"c{i}", "string", 3) for i in range(2000)]
     assert len(json.dumps(statistics_markdown(rows))) <= 7000
     assert statistics_markdown(rows).endswith(" more columns")

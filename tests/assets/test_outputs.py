@@ -73,9 +73,9 @@ def test_one_asset_has_the_partitions_and_the_table(tmp_path: Path, instance: Da
 
 
 def test_unchanged_partitions_are_not_reported_again(tmp_path: Path, instance: DagsterInstance) -> None:
-    """After a reload of the definitions, nothing is reported. A commit to one partition reports it and the table.
+    """After a reload of the definitions, no run is requested. A commit to one partition reports it and the table.
 
-    So does a manual run of one partition.
+    A manual run of a partition also reports this partition and the table.
     """
     write(tmp_path, "2024-01-01", 3)
     write(tmp_path, "2024-01-02", 4)
@@ -92,9 +92,9 @@ def test_unchanged_partitions_are_not_reported_again(tmp_path: Path, instance: D
 
 
 def test_an_interrupted_report_is_completed(tmp_path: Path, instance: DagsterInstance) -> None:
-    """An event of a partition does not count as a report of the table.
+    """Events of partitions, here reported without a run, do not count as a report of the table.
 
-    A tick succeeds although a person has reported events without a run.
+    The run of the next commit reports the new partition and the table.
     """
     write(tmp_path, "2024-01-01", 3)
     definitions = build_metastore_definitions(single(tmp_path))
@@ -121,7 +121,7 @@ def test_a_table_without_partitions_has_an_asset_without_any(tmp_path: Path, ins
 
 
 def test_the_asset_depends_on_the_asset_that_writes_the_table(tmp_path: Path, instance: DagsterInstance) -> None:
-    """The asset has the partitions of the writer."""
+    """The asset has the same partitions as the writing asset. A run of both reports the day and the table."""
     definitions = Definitions.merge(
         Definitions(assets=[raw_sales(tmp_path, {"2024-01-01": 3, "2024-01-02": 4})]),
         build_metastore_definitions(single(tmp_path), translator=ByDay()),
@@ -136,7 +136,7 @@ def test_the_asset_depends_on_the_asset_that_writes_the_table(tmp_path: Path, in
 
 @pytest.mark.parametrize("kinds", [("kinds", "table"), ("table", "kinds")])
 def test_the_mode_can_be_changed(kinds: tuple[str, str], tmp_path: Path, instance: DagsterInstance) -> None:
-    """The next run reports what the assets of the other mode lack."""
+    """After a change of `outputs`, the next run reports the partition and the table on the assets of the new mode."""
     write(tmp_path, "2024-01-01", 3)
     config = single(tmp_path)
     for outputs in kinds:

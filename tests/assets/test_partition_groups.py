@@ -49,7 +49,7 @@ def expected_group(columns: tuple[str, ...], key: str) -> str:
 def test_groups_are_the_sums_of_their_partitions(
     columns: tuple[str, ...], entries: dict[str, tuple[str, int]], others: dict[str, tuple[str, int]]
 ) -> None:
-    """A group has the rows and bytes of all its partitions.
+    """A group has the rows of all its partitions, and the number of the newest version that computed one of them.
 
     Its content id changes if the content id or the key of one of its partitions changes.
     """
@@ -85,7 +85,10 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_after_a_complete_report_each_group_is_shown(steps: list[tuple[dict[str, str], int | None]]) -> None:
-    """Partitions change, are removed (without content) and are restored; reports are interrupted at any event."""
+    """Partitions are changed, removed and restored at random, and reports are interrupted.
+
+    After a complete report, the last event of each group has its content.
+    """
     contents: dict[str, str] = {}
     shown: dict[str, str] = {}
     since: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Partitions of a table are mapped to those of a project's definition, compared with an oracle."""
+"""The mapping of a table's partition keys to the partitions that a project defines."""
 
 import re
 from collections.abc import Iterator
@@ -63,7 +63,10 @@ def test_daily_partitions_are_mapped(instance: DagsterInstance, chosen: set[date
 
 @given(st.sets(st.tuples(days, st.sampled_from(["FR", "Île-de-France", "a/b", "x", "DE", None])), min_size=1))
 def test_each_dimension_has_its_column(instance: DagsterInstance, chosen: set[tuple[date, str | None]]) -> None:
-    """Columns are in the table's order and dimensions in Dagster's; values are escaped as in the table's keys."""
+    """A template maps two columns to two dimensions. Keys outside of the definition have no partition.
+
+    If no key has a country of the definition, this is an error.
+    """
     definition = MultiPartitionsDefinition({"when": DAILY, "country": COUNTRIES})
     mapping = TablePartitions(definition, "land={country}/day={when}")
     covered = {(day, land) for day, land in chosen if START <= day < END and land in COUNTRIES.get_partition_keys()}
@@ -132,10 +135,7 @@ def test_keys_are_mapped_by_format_and_definition(
 
 @pytest.mark.parametrize("key", ["day=2023-10-31", "day=2024-04-01", "day=1970-01-01", "day=9999-12-31"])
 def test_future_times_stay_unmapped_without_error(instance: DagsterInstance, key: str) -> None:
-    """A key outside of the definition's range of time has no partition, even if it is the only key.
-
-    The first rows of a table may be those of today, for which Dagster has no partition yet.
-    """
+    """A day before or after the definition's range has no partition. This is no error, even if it is the only key."""
     result = TablePartitions(DAILY).key_map([key], instance)
     assert (result.dagster_keys, result.unmapped) == ({}, (key,))
 

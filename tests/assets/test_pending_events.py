@@ -38,9 +38,15 @@ def version(
     snapshot: str = "s",
     columns: tuple[str, ...] = ("day",),
 ) -> Version:
-    """Return a version. The content id of a partition differs for each version that computed the partition.
+    """Return a version.
 
-    `partitions` has the number of that version and the files of the profile by partition key.
+    Args:
+        number: Its number.
+        table: The beginning of the names of the table's files.
+        partitions: By partition key, the number of the version that computed the partition, and its files. The
+            content id is `c` and that number.
+        snapshot: The id of the snapshot.
+        columns: The partition columns.
     """
     entries = [
         PartitionEntry(key, f"c{version_number}", 1, 1, 1, file_map, version_number)
@@ -101,13 +107,16 @@ def test_only_partitions_computed_since_the_last_report_are_reported() -> None:
 
 
 def test_a_restored_partition_is_reported() -> None:
-    """The partition is missing from the last reported version, so Dagster has removed it. Its old events remain."""
+    """The last reported version does not have the partition.
+
+    It is reported, although its old event has the same content.
+    """
     now = version(3, "t3", {"a": (1, files("a1"))})
     assert find_events(ReportedState(version(2, "t2", {}), {"a": "c1"}), now)[0] == ["a"]
 
 
 def test_other_files_with_equal_content_are_reported() -> None:
-    """`refresh --full` writes other files for the same rows. Without a report, Dagster would show files that expire."""
+    """Two partitions were recomputed with equal content. The one whose files have other names is reported."""
     before = version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1"))})
     now = version(2, "t2", {"a": (2, files("a2")), "b": (2, files("b1"))})
     assert find_events(ReportedState(before, {"a": "c2", "b": "c2"}), now)[0] == ["a"]
@@ -131,7 +140,7 @@ def test_an_interrupted_report_continues() -> None:
 
 
 def test_events_missing_from_another_run_are_reported() -> None:
-    """The runs of a backfill report their own partitions; if one never ran, Dagster shows outdated events."""
+    """The version was reported as a whole, but the last event of `b` has older content. So only `b` is reported."""
     now = version(2, "t2", {"a": (2, files("a2")), "b": (2, files("b2"))})
     assert find_events(ReportedState(now, {"a": "c2", "b": "c1"}), now) == (["b"], ())
 
@@ -148,7 +157,10 @@ def test_kinds_without_an_asset_are_not_reported() -> None:
 
 
 def test_only_kinds_with_other_files_are_reported() -> None:
-    """A kind without a file, or with reused files, did not change. Ranks are stored in value counts."""
+    """A kind, such as histograms, did not change if it has no file or the same files.
+
+    Ranks are stored in the files of frequencies.
+    """
     before = files("a1")
     assert changed_kinds(before, ProfileFiles("a2.s", "", ("a1.f0",))) == ("statistics",)
     assert changed_kinds(before, ProfileFiles("a1.s", "a1.h", ("a2.f0", "a2.f1"))) == ("frequencies", "ranks")
@@ -163,7 +175,7 @@ def test_a_version_is_reported_even_if_no_file_changed() -> None:
 
 
 def test_selected_assets_are_reported_even_if_unchanged() -> None:
-    """The selected partitions are in the order of the version, without duplicates and without those of other runs."""
+    """The selected partitions are reported in the order of the version. Changed partitions of another run are not."""
     before = version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1")), "c": (1, files("c1"))})
     now = version(2, "t1", {"a": (2, files("a2")), "b": (1, files("b1")), "c": (2, files("c2"))})
     changed = find_pending_events(reported(before), now)
@@ -192,7 +204,7 @@ class Log:
     """A number is the report of a version as a whole."""
 
     def reported_state(self, versions: dict[int, Version]) -> ReportedState:
-        """Return what the log says: the last version, all states of partitions, and the states since that version."""
+        """Return the state that the events show."""
         last = max((at for at, event in enumerate(self.events) if isinstance(event, int)), default=None)
         number = None if last is None else self.events[last]
         since = self.events if last is None else self.events[last + 1 :]
@@ -249,7 +261,7 @@ def test_any_state_is_compared_with_any_version(
     entries: dict[str, tuple[str, int, ProfileFiles]],
     stored: bool,
 ) -> None:
-    """The result equals a comparison of every partition, whether the versions are in memory or stored."""
+    """The partitions to report equal those of a comparison one by one, whether the versions are in memory or stored."""
     reported_version = None if state[0] is None else with_entries(*state[0])
     now = with_entries(5, entries)
     if stored:
@@ -279,7 +291,10 @@ def test_any_state_is_compared_with_any_version(
 
 
 def test_a_report_reads_the_entries_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The report reads three of a thousand partitions. If the last reported version has expired, it reads all."""
+    """Four of a thousand partitions differ between two versions. The report decodes at most twelve entries.
+
+    If the files of the last reported version are deleted, all partitions are compared.
+    """
     objects, names = ObjectStore(str(tmp_path)), [f"p{at:04}" for at in range(1000)]
     first = with_entries(1, {name: ("u", 1, files(name)) for name in names})
     first = replace(first, partitions=stored_partitions(objects, first, None))

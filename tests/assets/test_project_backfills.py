@@ -1,4 +1,4 @@
-"""Backfills of a project's own partitions, of the writing asset and of the statistics, run as Dagster's daemon does."""
+"""Backfills of partitions that a project defines, of the asset that writes the table and of the statistics."""
 
 import logging
 import time
@@ -43,7 +43,7 @@ defs = Definitions.merge(
 def workspace(tmp_path: Path) -> Iterator[WorkspaceProcessContext]:
     """The code location as a daemon sees it, with runs executed in this process.
 
-    The asset writes no rows for the 9th and 10th of January.
+    The asset that writes the table writes no rows for the 9th and 10th of January.
     """
     (tmp_path / "location.py").write_text(LOCATION, encoding="utf-8")
     (tmp_path / "home").mkdir()

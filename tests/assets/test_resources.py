@@ -51,7 +51,7 @@ def write(folder: Path) -> str:
 
 @pytest.mark.spark
 def test_a_session_starts_at_first_use_and_stops_with_the_run(tmp_path: Path) -> None:
-    """The test runs in a subprocess, because a process can have only one session."""
+    """A process can have only one session, so the test runs a program."""
     command = [sys.executable, "-c", PROGRAM, write(tmp_path)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -141,7 +141,7 @@ def test_a_manual_run_before_the_first_sensor_tick(lab: Lab) -> None:
 
 
 def test_a_manual_run_of_one_kind_reports_other_changed_kinds(lab: Lab) -> None:
-    """A version is published as a whole, whichever assets were selected."""
+    """The run selects only histograms. It publishes a version as a whole, and reports all that changed."""
     lab.by_hand("sales", *KINDS)
     lab.append(2, seed=1)
     result = lab.by_hand("sales", "histograms")
@@ -157,8 +157,9 @@ def test_a_manual_run_of_one_kind_reports_other_changed_kinds(lab: Lab) -> None:
 
 
 def test_a_removed_partition_is_reported(lab: Lab) -> None:
-    """In a manual run, the other partitions of the range succeed. A run of only removed partitions fails with the
-    reason.
+    """In a manual run, the other partitions of the range succeed.
+
+    A run of the removed partition alone fails and names it.
     """
     lab.by_hand("sales", *KINDS)
     lab.delete("day = '2024-01-02'")
@@ -169,7 +170,7 @@ def test_a_removed_partition_is_reported(lab: Lab) -> None:
 
 
 def test_a_version_published_elsewhere_is_reported_by_the_next_run(lab: Lab, spark: "SparkSession") -> None:
-    """The command line published it without Dagster. The sensor requests a run, which reads no data."""
+    """The version was published without Dagster. The sensor requests a run, which reports it and publishes no other."""
     lab.refresh("sales")
     lab.append(3, 4, seed=1)
     config = load_config(lab.config_file)
@@ -251,7 +252,7 @@ def test_an_interrupted_report_continues(lab: Lab, monkeypatch: pytest.MonkeyPat
 
 
 def test_the_public_method_stores_the_same_events(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the private parts of Dagster that make it fast, a run reports the same."""
+    """A run that cannot use Dagster's fast, private functions for storing events reports the same partitions."""
     monkeypatch.setattr("metastore_assets.assets.events.HAS_EVENT_LOG", False)
     lab.append(4)
     assert lab.reported_events(lab.refresh("sales")) == all_of(1, 2, 3, 4)
@@ -277,7 +278,7 @@ def test_the_job_takes_partitions(lab: Lab) -> None:
 
 
 def test_a_table_without_partitions_has_only_table_level_events(lab: Lab) -> None:
-    """With a column under `ranks: on`, these include an event for ranks."""
+    """There is no asset for partitions. The events include one for ranks, because a column has `ranks: on`."""
     with lab.config_file.open("a") as file:
         file.write("  - {name: flat, uri: ./flat, columns: {shop: {ranks: on}}}\n")
     write_deltalake(str(lab.folder / "flat"), rows(1, 100))
@@ -296,7 +297,7 @@ def test_a_table_without_partitions_has_only_table_level_events(lab: Lab) -> Non
 
 
 def test_a_replaced_root_is_reported_completely(lab: Lab) -> None:
-    """Version numbers start over, and earlier events in Dagster belong to another Metastore."""
+    """The root is moved away, so version numbers start over. The next run reports all partitions and the table."""
     lab.refresh("sales")
     lab.append(1, seed=1)
     lab.refresh("sales")
@@ -305,7 +306,10 @@ def test_a_replaced_root_is_reported_completely(lab: Lab) -> None:
 
 
 def test_a_recreated_table_is_observed_again(lab: Lab) -> None:
-    """A Delta table that is dropped and recreated counts its snapshots from 0 again."""
+    """The recreated Delta table counts its snapshots from 0 again.
+
+    The next run observes snapshot 0 and reports all partitions.
+    """
     lab.refresh("sales")
     rmtree(lab.folder / "sales")
     lab.append(2, 9, seed=1)

@@ -25,7 +25,7 @@ def _outdated(instance: DagsterInstance, definitions: Definitions) -> set[str]:
     "folder", ["", pytest.param("day=2024-01-01", marks=pytest.mark.long)], ids=["unpartitioned", "partitioned"]
 )
 def test_nothing_is_outdated_after_a_run(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No asset becomes outdated by a reload of the code location either, nor by the run after the next commit."""
+    """No asset is outdated after a run, after a reload of the definitions, or after the run of the next commit."""
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
     file = tmp_path / "metastore.yaml"
     file.write_text("{root: root, engine: auto, tables: [{name: t, uri: t}]}")

@@ -28,7 +28,7 @@ from tests.assets.user_project import STATISTICS, commit, config, reported_row_c
 
 
 class ProjectTranslator(MetastoreTranslator):
-    """The settings of a project for all its assets."""
+    """A translator that sets groups, descriptions, owners and tags of a project's assets."""
 
     def get_asset_spec(self, asset: MetastoreAsset) -> AssetSpec:
         spec = super().get_asset_spec(asset)
@@ -105,7 +105,7 @@ def test_separate_definitions_equal_the_combined_ones(tmp_path: Path) -> None:
 
 
 def test_long_names_are_shortened(tmp_path: Path) -> None:
-    """A tag of Dagster has at most 63 characters; a prefix that is invalid in names is refused."""
+    """Tables whose names differ in the 100th character get two tags. A prefix that is invalid in names is refused."""
     names = ["a" * 99 + "b", "a" * 99 + "c"]
     tables = [TableConfig(name=name, uri="u") for name in names]
     graph = build_metastore_definitions(MetastoreConfig(root=str(tmp_path), tables=tables)).resolve_asset_graph()
@@ -149,7 +149,7 @@ def test_definitions_load_where_only_runs_have_the_environment(
 
 
 def test_a_path_and_a_configuration_object_give_equal_definitions(tmp_path: Path) -> None:
-    """Relative paths in both are relative to the same folder."""
+    """The file has relative paths, and the object has the same paths as absolute ones."""
     file = tmp_path / "metastore.yaml"
     file.write_text("root: ./metastore\nengine: auto\ntables: [{name: sales, uri: ./sales}]", encoding="utf-8")
     assert load_config(file) == config(tmp_path).resolve()

@@ -17,7 +17,7 @@ NULLS = {"a": 0, "b": 3, "c": 1, "d": 2, "e": 0, "f": 5, "g": 4, "h": 6, "i": 0}
 def evaluated(folder: Path, instance: DagsterInstance, checks: list[object]) -> dict[str, AssetCheckEvaluation]:
     """Refresh a table with checks of column `x`. Return the results by name of the check.
 
-    The partitions are those of `NULLS`. Partition `b` has a value 999, and `c` has a value -5.
+    `NULLS` has the number of nulls of each partition. Partition `b` also has a value 999, and `c` a value -5.
     """
     table = TableConfig.model_validate({"name": "t", "uri": str(folder / "t"), "columns": {"x": {"checks": checks}}})
     rows = [
