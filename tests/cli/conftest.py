@@ -59,6 +59,6 @@ def _published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def published(_published: Path, tmp_path: Path) -> Path:
     """The file of a configuration with three tables.
 
-    `orders` has two versions and two partitions, `gone` has no files, and `fresh` has no version.
+    `orders` has two versions and two partitions, `gone` has a version but no files, and `fresh` has no version.
     """
     return Path(shutil.copytree(_published, tmp_path / "copy")) / "metastore.yaml"

@@ -68,7 +68,7 @@ def run_json(*arguments: str, config: Path | None = None) -> Any:
 
 
 def error_of(result: Result | subprocess.CompletedProcess[str], status: int = 3) -> str:
-    """Return the line on stderr of a failed command that printed nothing else."""
+    """Return the message of a failed command, which must have printed only the line `error: MESSAGE`, on stderr."""
     ended = result.exit_code if isinstance(result, Result) else result.returncode
     assert ended == status, (ended, result.stdout, result.stderr)
     assert result.stdout == ""

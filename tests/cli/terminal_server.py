@@ -15,7 +15,7 @@ from metastore_assets.cli import main
 
 
 def _run(request: dict[str, object]) -> None:
-    """Run the command on a terminal, and exit."""
+    """Run the command of a request on its terminal, and exit."""
     terminal = os.open(str(request["terminal"]), os.O_RDWR | os.O_NOCTTY)
     for descriptor in range(3):
         os.dup2(terminal, descriptor)

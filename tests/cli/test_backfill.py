@@ -59,9 +59,9 @@ def untouched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_first_backfill_reads_all_and_the_next_nothing(config: Path) -> None:
-    """A scheduled backfill makes a table's first version, then finds the table up to date.
+    """The first one publishes a version, and the second one finds the table up to date.
 
-    A full backfill reads it again in chunks.
+    A full backfill from partition 2 on reads three partitions again, in two chunks and two versions.
     """
     planned = run_json("backfill", "t", "--dry-run", config=config)
     assert {*planned} > RESULT
@@ -129,7 +129,7 @@ def test_formatted_values(config: Path) -> None:
 
 
 def test_selected_partitions_can_be_read_before_the_first_version(config: Path) -> None:
-    """The selected partitions are profiled and stored, with exit status 0. `done` is false: no version is published."""
+    """The selected partitions are read without a new version. The next refresh reads only the other partitions."""
     backfilled = run("backfill", "t", "--yes", "--to", "2", config=config)
     assert backfilled.exit_code == 0
     assert "publishes no version until 2 partitions that you did not select" in backfilled.stderr
@@ -187,7 +187,7 @@ def test_bad_input_is_an_error_before_data_is_read(
 
 
 def test_a_failure_reports_what_was_done(config: Path) -> None:
-    """The result is JSON on stdout and has the reason.
+    """A file is corrupt. The JSON on stdout has the chunk that was read and the error.
 
     After the file is repaired, the next backfill reads only the remaining partitions.
     """

@@ -1,4 +1,4 @@
-"""A table that cannot be refreshed or profiled is one line of error, and its last version stays."""
+"""Tables that cannot be refreshed or profiled: the command prints one line of error, and the last version stays."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_file_that_is_no_parquet(lake: Path) -> None:
 
 @pytest.mark.parametrize("text", ["a,b\n1,2\n3\n", 'a,b\n1,2\n"3,4\n', "a,b\n1,\xff\n"])
 def test_a_corrupt_csv_row(tmp_path: Path, text: str) -> None:
-    """The row has too few fields, an unclosed quote, or bytes that are not text."""
+    """The row has too few fields, an unclosed quote, or bytes that are not text. The error names the file."""
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "good.csv").write_text("a,b\n1,2\n")
     (tmp_path / "t" / "bad.csv").write_bytes(text.encode("latin-1"))
@@ -86,7 +86,7 @@ def test_a_corrupt_csv_row(tmp_path: Path, text: str) -> None:
 
 
 def test_a_path_that_does_not_exist(tmp_path: Path) -> None:
-    """The message differs from that about a folder without data files."""
+    """The error says that there is no such file or folder."""
     message = error_of(run("profile", str(tmp_path / "salse")))
     assert message.endswith(f"{tmp_path}/salse holds no table: there is no such file or folder")
 
@@ -159,7 +159,7 @@ def test_one_table_of_several_fails(lake: Path) -> None:
 
 
 def test_profile_options(tmp_path: Path) -> None:
-    """`profile` has options for what files do not declare about themselves."""
+    """`--option` sets the header, the delimiter and the null values of a CSV file. An unknown option is an error."""
     path = tmp_path / "it's.csv"
     path.write_text("1|a\n2|NA\n")
     options = [

@@ -214,7 +214,7 @@ def test_estimates_are_marked(published: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_the_configuration_file_is_resolved(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is named by `--config` before or after the command or by the variable, or is in the working folder."""
+    """The file is named by `--config`, before or after the command, or by a variable, or is in the working folder."""
     elsewhere = published.parent / "root"
     monkeypatch.chdir(elsewhere)
     assert run("tables", "--config", str(published)).exit_code == 0

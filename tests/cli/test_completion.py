@@ -153,7 +153,7 @@ press_tab() {  # after the line; the words are what bash makes of it
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 def test_bash_completes_words(published_days: Path) -> None:
-    """Bash loads the script that `completion` prints, with the variables that bash sets when Tab is pressed."""
+    """Bash loads the script for completion, and calls it with the variables that it sets when Tab is pressed."""
     # For bash, the word starts after the last `=`, and completions are inserted unchanged.
     cases = [
         ("show ", ["show", ""], TABLES),
@@ -199,7 +199,7 @@ def test_bash_does_not_execute_names_in_open_quotes(folder: Path, quote: str) ->
 
 
 def _run_bash(folder: Path, script: str) -> str:
-    """Return the output of a script in which `press_tab` is defined."""
+    """Return what bash prints for a script that may call `press_tab` of `_BASH`."""
     scripts = str(Path(sys.executable).parent)
     done = subprocess.run(
         ["bash", "--norc", "-c", _BASH + script],

@@ -41,7 +41,7 @@ from tests.cli.run_command import error_of, run
 def test_missing_names_are_reported_with_existing_ones(
     published: Path, arguments: list[str], explanation: list[str]
 ) -> None:
-    """The line has the requested name and the existing names."""
+    """The line has the name, and what exists instead or why the name cannot be used."""
     for as_json in ([], ["--json"]):
         message = error_of(run(*arguments, *as_json, config=published))
         assert all(part in message for part in explanation), message

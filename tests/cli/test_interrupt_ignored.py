@@ -1,4 +1,4 @@
-"""An interrupt that arrives where Python ignores errors is raised later."""
+"""An interrupt that arrives where Python ignores errors, such as in a callback of `os.fork`, is raised later."""
 
 from __future__ import annotations
 

@@ -43,9 +43,9 @@ def test_history_as_text(published: Path, arguments: list[str]) -> None:
 def test_a_chart_has_the_last_versions(
     known: range, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The chart has as many of the last versions as fit the terminal: 66 for a width of 80.
+    """Of 100 versions, a chart on 80 columns has the last 66, and 14 columns are too few for a chart.
 
-    The statistic may be unknown in all of these.
+    There is no chart if the statistic is unknown in all versions that it would have.
     """
     moment = datetime(2024, 1, 1, tzinfo=UTC)
     points = [

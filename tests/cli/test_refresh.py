@@ -42,7 +42,10 @@ def test_a_refresh_reads_only_changed_files(tmp_path: Path) -> None:
 
 
 def test_only_live_fragments_are_counted(tmp_path: Path) -> None:
-    """After appends, deletes, overwrites and a restore, the count equals the number of files that deltalake lists."""
+    """After each commit, commands count as many fragments as deltalake lists files.
+
+    The commits are deletes, an overwrite, an append and a restore.
+    """
     build(tmp_path)
     config, uri = tmp_path / "metastore.yaml", str(tmp_path / "events")
     commits: list[Callable[[DeltaTable], object]] = [

@@ -110,7 +110,7 @@ def test_help_imports_nothing_at_all(tmp_path: Path, arguments: list[str]) -> No
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists() or (os.cpu_count() or 1) < 2, reason="cannot be seen here")
 def test_numpy_starts_threads_only_on_request() -> None:
-    """By default, numpy's BLAS starts a thread per core, which takes a part of each command's time."""
+    """With `limit_blas_threads`, numpy starts no threads of its BLAS library, unless a variable sets their number."""
     program = (
         "import os; from metastore_assets.startup import limit_blas_threads; limit_blas_threads(); "
         "import numpy; print(len(os.listdir('/proc/self/task')))"
@@ -224,7 +224,7 @@ def test_a_process_without_a_status_ends_normally() -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_unwritable_output_is_reported_at_exit() -> None:
-    """Python prints the error and exits with its own status."""
+    """The disk is full, so Python cannot flush stdout. It prints the error and exits with its own status 120."""
     with open("/dev/full", "w") as full:
         done = _ended(_ENDING + "print('held back'); end.status = 0; sys.exit(0)", stdout=full)
     assert done.returncode == 120

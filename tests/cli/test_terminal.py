@@ -116,7 +116,7 @@ EVERYTHING = [*ALWAYS, "NaN", "5 %", "95 %", "mean", "std dev", "distribution"]
 
 
 def headings(line: str) -> set[str]:
-    """Return the headings in a line. Some headings contain a blank, and one heading is the end of another one."""
+    """Return the headings in a line. A heading may have a blank, or be the end of another one, as `5 %` of `95 %`."""
     return {heading for heading in EVERYTHING if re.search(rf"(?<![\d\w]){heading}(?!\w)", line)}
 
 

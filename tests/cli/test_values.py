@@ -186,7 +186,10 @@ def test_a_missing_run_is_named_and_rebuilt(small: Path) -> None:
 
 
 def test_ranks_imply_all_values(tmp_path: Path) -> None:
-    """`ranks: on` stores all values, even if the policy `auto` would store no value counts of the column."""
+    """`ranks: on` stores all values of a column for which the policy `auto` alone stores none.
+
+    A policy that stores no values beside `ranks: on` is an error.
+    """
     (tmp_path / "lake").mkdir()
     numbers = range(70_000)
     pq.write_table(pa.table({"ranked": numbers, "auto": numbers}), tmp_path / "lake" / "a.parquet")
