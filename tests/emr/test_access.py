@@ -16,7 +16,10 @@ _EVERY = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AW
 
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str | None]]:
-    """The tokens that a simulated host of credentials has received."""
+    """The tokens of the requests to a simulated metadata host, which answers each with credentials.
+
+    The variable `AWS_CONTAINER_CREDENTIALS_FULL_URI` has its address.
+    """
     tokens: list[str | None] = []
     access = {"AccessKeyId": "k", "SecretAccessKey": "s", "Token": "t", "Expiration": "2999-01-01T00:00:00Z"}
 
@@ -44,7 +47,10 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str | None]]:
 def test_credentials_are_requested(
     requests: list[str | None], s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The request has the token of the environment variable. The library obstore alone would not send this token."""
+    """The object store requests credentials from the host, with the token of the environment variable.
+
+    The library obstore alone would not send the token.
+    """
     options = {name: value for name, value in s3_options.items() if "access_key" not in name}
     monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "a token")
     store = ObjectStore("s3://metastore/of-a-container", options)

@@ -112,7 +112,7 @@ def test_other_engines_ignore_the_section(tmp_path: Path) -> None:
 
 
 def test_the_command_refuses_the_engine(tmp_path: Path) -> None:
-    """The commands send no request. The error names the command to use instead."""
+    """`refresh` fails and names the command to use instead. `backfill --via dagster` refuses the option `--engine`."""
     file = config_file(tmp_path)
     sent_request = "metastore backfill sales --via dagster"
     assert sent_request in error_of(run("refresh", "sales", config=file))

@@ -23,9 +23,9 @@ pytestmark = pytest.mark.s3
 
 
 def test_a_commit_is_published_by_one_job(cloud: EmrSetup, instance: DagsterInstance, tmp_path: Path) -> None:
-    """One job publishes with the credentials of its role.
+    """The job publishes with the credentials of its role, which are not stored.
 
-    Its log lines are those of the run. The run reports as any other run.
+    Its log lines are in the log of the run. A run of the unchanged table starts no job.
     """
     definitions = build_metastore_definitions(cloud.config(engine="auto", tags={"team": "data"}))
     result = commit(definitions, instance)
