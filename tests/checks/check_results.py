@@ -19,7 +19,7 @@ from metastore_assets.store.objects import ObjectStore
 
 
 def no_table() -> Snapshot:
-    """Raise an AssertionError. It is the snapshot reader of checks that must not read the table's metadata."""
+    """Fail the test: a check has read the table's metadata. It replaces the function that returns the snapshot."""
     raise AssertionError("the table's metadata were read")
 
 

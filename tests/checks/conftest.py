@@ -1,4 +1,4 @@
-"""The roots of the store's tests, for tests of checks."""
+"""The fixtures of the store's tests that create roots, for tests of checks."""
 
 from __future__ import annotations
 

@@ -116,6 +116,6 @@ def test_a_check_has_the_expected_result(results_by_case: list[CheckResult], at:
 
 
 def test_values_that_are_hard_to_see_are_quoted() -> None:
-    """The text of a check's expectation quotes each value."""
+    """The text of a check's expectation quotes an empty text, and a text that begins with a blank."""
     check = parse_check({"accepted_values": ["", " a", "b", 5]}, "column")
     assert check.expectation == "only '', ' a', b, 5"

@@ -104,7 +104,10 @@ def test_an_invalid_entry_is_explained(level: Level, text: str, message: str) ->
 
 
 def test_names_are_unique_and_stable() -> None:
-    """Names are built from the column and the kind, with `_` for other characters. Configured names take precedence."""
+    """A name consists of column and kind, with `_` for invalid characters, and a number if the name is taken.
+
+    Configured names are not changed.
+    """
     columns = {
         "a.b": ColumnPolicy(checks=("not_null", "not_null", {"unique": None, "name": "A_b_not_null"})),
         "é": ColumnPolicy(checks=("not_null",)),

@@ -161,9 +161,9 @@ def test_values_are_counted_where_bounds_are_cut() -> None:
 
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 12), st.fractions(0, 1))
 def test_values_outside_of_the_value_counts_are_unknown(fit: int, misfit: int, unlisted: int, least: Fraction) -> None:
-    """A check passes if it passes for any possible values in place of those that are not stored.
+    """A check of a share passes if it passes whatever the values are that are not stored.
 
-    It fails if it fails for all. Otherwise it is unknown.
+    It fails if it fails whatever they are. Otherwise it is unknown.
     """
     values = max(1, fit + misfit + unlisted)
     unlisted = values - fit - misfit

@@ -87,9 +87,9 @@ def _snapshot(version: Version, **rows: int | None) -> Snapshot:
 def test_complete_compares_files_and_rows(
     local_store: ObjectStore, stored: dict[str, int | None], status: str, message: str
 ) -> None:
-    """Removed fragments do not count, even if their entries are still stored.
+    """Files and row counts of the version are compared with those of the snapshot. Removed fragments do not count.
 
-    If the table's metadata have no row count for a file, the check is unknown, unless another file differs.
+    If the snapshot has no row count for a file, the check is unknown, unless another file differs.
     """
     table = publish(local_store, numbers(5))
     entries, retired = (_entry("a", 2), _entry("b", 3)), (RetiredFragment(1, _entry("gone", 9)),)
@@ -123,7 +123,7 @@ def test_complete_is_unknown_after_a_later_commit(local_store: ObjectStore) -> N
 
 
 def test_consistent_names_contradictory_numbers(local_store: ObjectStore) -> None:
-    """Each number that contradicts another is named, also for columns whose names have dots."""
+    """Each number that contradicts another is named. A column `a.b` is not confused with field `b` of a struct `a`."""
     rows = pa.table({"a": pa.array([{"b": 1}, None]), "a.b": [1, 2], "l": [[1, 2, 3], []], "x": [1.0, None]})
     table = publish(local_store, rows)
     assert finding(local_store, table, "consistent").status == "passed"
@@ -171,7 +171,7 @@ def test_row_count_change_has_limits(
 
 
 def test_row_count_changes_are_ranked_by_their_distance_to_the_bounds(local_store: ObjectStore) -> None:
-    """Growth from no rows comes first: relative to 0, it exceeds every upper bound."""
+    """The partition that is furthest beyond its bound comes first. Growth from no rows exceeds every bound."""
     before = {"day=1": numbers(100), "day=2": numbers(100), "day=3": numbers(0)}
     publish(local_store, pa.concat_tables(before.values()), partitions=before)
     now = {"day=1": numbers(160), "day=2": numbers(70), "day=3": numbers(1)}
@@ -239,7 +239,7 @@ def test_partitions_are_checked_one_by_one(local_store: ObjectStore) -> None:
 
 
 def test_a_check_that_passes_for_the_table_passes_for_its_partitions(local_store: ObjectStore) -> None:
-    """A partition can only fail a check that every value must pass, such as `unique`, if the table fails, too.
+    """A check of all values, such as `unique` or `range`, fails for a partition only if it fails for the table.
 
     A check of a share may pass for the table and fail for a partition.
     """
@@ -261,9 +261,9 @@ def test_a_check_that_passes_for_the_table_passes_for_its_partitions(local_store
 
 
 def test_checks_of_no_partitions_and_no_rows_say_that_nothing_was_checked(local_store: ObjectStore) -> None:
-    """A check of no partitions, or of a column without rows, passes. A check that does not fit the table fails.
+    """A check of a column without rows, or of all partitions if there are none, passes.
 
-    A check of the table's row count is evaluated.
+    The table's row count is checked nevertheless, and a check that does not fit its column fails.
     """
     published = publish(local_store, numbers(0))
     table = published.at(replace(published.version, partitions=[]))
@@ -291,10 +291,7 @@ def test_checks_of_no_partitions_and_no_rows_say_that_nothing_was_checked(local_
 
 
 def test_missing_partitions_make_a_check_unknown(local_store: ObjectStore) -> None:
-    """If another partition fails, the check fails.
-
-    A configuration may name missing partitions: they may have been removed, or may be added later.
-    """
+    """If a pattern matches no partition, the check is unknown. If another partition fails, the check fails."""
     table = publish(local_store, numbers(1), partitions={"day=1": numbers(1)})
     result = finding(local_store, table, {"row_count": 1, "partitions": ["day=1", "month=*"]})
     assert result.status == "unknown"
