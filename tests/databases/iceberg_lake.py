@@ -51,7 +51,7 @@ class Lake:
         return MetastoreConfig.model_validate({**root, "catalogs": {"lake": catalog}, "databases": entries}).resolve()
 
     def publish(self, name: str) -> None:
-        """Refresh a table of the database."""
+        """Refresh a table, named as in the configuration: `sales_orders` for the table `orders`."""
         from metastore_assets.databases import expand_databases, list_databases
 
         config = self.config()

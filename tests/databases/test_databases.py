@@ -115,7 +115,10 @@ def test_tables_with_invalid_names_are_skipped() -> None:
 @given(st.lists(st.tuples(st.sampled_from(("a", "b", "a_b")), st.text("ab_-1", min_size=1, max_size=4)), max_size=12))
 @settings(max_examples=max(20, settings().max_examples // 5))
 def test_no_two_tables_have_one_name(locations: list[tuple[str, str]]) -> None:
-    """No two tables have names that differ only in case or punctuation, and each name belongs to one table."""
+    """No two names are equal apart from case and punctuation.
+
+    A name follows from its table alone, not from other tables.
+    """
     config = _config(*({"catalog": "prod", "database": name} for name in ("a", "b", "a_b")))
     members = [
         DatabaseListing(f"prod.{name}", {table: "files" for database, table in locations if database == name})
