@@ -80,5 +80,5 @@ def test_deletes_do_not_rewrite_files(tmp_path: Path) -> None:
 
 
 def test_titles_are_distinct() -> None:
-    """A commit is identified by table and title."""
+    """No two commits of the demo have the same table and the same title."""
     assert len({(c.table, c.title) for c in COMMITS}) == len(COMMITS)

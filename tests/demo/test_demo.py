@@ -56,7 +56,7 @@ def test_the_demo_runs_in_a_bucket_and_shows_no_secret(tmp_path: Path) -> None:
 
 
 def test_the_demo_removes_only_its_folder(tmp_path: Path) -> None:
-    """If the root of the configuration is in another folder, the demo ends before it removes or writes anything."""
+    """The root of the configuration is outside of the demo's folder. The demo fails, and a file in its folder stays."""
     (tmp_path / "metastore.yaml").write_text("root: ./other/metastore\n", encoding="utf-8")
     user_file = tmp_path / "demo" / "kept"
     user_file.mkdir(parents=True)
