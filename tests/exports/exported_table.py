@@ -17,7 +17,7 @@ from tests.robustness.refresh_assertions import no_spark
 
 
 class ExportedTable:
-    """A table in a metastore that is refreshed and exported as its configuration says."""
+    """A table of a catalog (Hive or Glue) that is refreshed and exported as its configuration says."""
 
     def __init__(self, catalog: Mapping[str, str], name: str, folder: Path, **settings: Any) -> None:
         self.catalog = catalog
@@ -49,7 +49,7 @@ class ExportedTable:
         return self.folder.parent / f"{self.folder.name}-root"
 
     def configuration_file(self) -> Path:
-        """Write the configuration with this table alone to a file."""
+        """Write the configuration with this table alone to a file, and return the file's path."""
         path = self.folder.parent / "metastore.yaml"
         path.write_text(json.dumps(self._raw_config(self.settings)))
         return path

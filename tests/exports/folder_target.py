@@ -22,7 +22,10 @@ class FolderOptions(ExportOptions):
 
 
 class FolderTarget(ExportTarget):
-    """Writes minimum, maximum, values and nulls of each column, and fails while the folder has a file `broken`."""
+    """Writes minimum, maximum and the numbers of values and nulls of each column.
+
+    It fails while the folder has a file `broken`.
+    """
 
     kind = "folder"
     title = "the folder"
@@ -70,7 +73,7 @@ class FolderTarget(ExportTarget):
 
 
 class SketchingTarget(FolderTarget):
-    """A target that also asks a refresh for a statistic."""
+    """A folder target that needs the statistic `Greatest` of text columns."""
 
     kind = "sketching"
 

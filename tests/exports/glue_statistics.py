@@ -56,7 +56,7 @@ class ColumnStatisticsStore:
 
 
 class _Response:
-    """A response of HTTP."""
+    """An HTTP response with a status code and nothing else."""
 
     def __init__(self, status_code: int) -> None:
         self.status_code = status_code

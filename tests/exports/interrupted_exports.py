@@ -31,7 +31,7 @@ class CatalogState:
 
 @dataclass
 class Interrupted:
-    """A table with two versions. Exporting the first one succeeds, exporting the second one is interrupted."""
+    """A table with two versions, whose exports and whose removals of an export are interrupted."""
 
     write: Callable[[int], Any]
     """Exports the version with a number. Returns the result."""
@@ -43,9 +43,10 @@ class Interrupted:
     """The class that sends requests through the attribute `client` or `_client`."""
 
     def check_each_request(self, kind: str) -> int:
-        """Interrupt exports at each request, before or after its effect. Return the number of requests of an export.
+        """Interrupt an export of version 2 at each request, before or after its effect. Return the number of requests.
 
-        After each interruption, no statistics of two versions are declared to be of one. The next export is complete.
+        Check after each interruption that the catalog declares only statistics of one version as complete or accurate,
+        and that the next export is complete.
 
         Args:
             kind: The kind of the target.

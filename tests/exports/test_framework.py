@@ -233,7 +233,10 @@ def test_a_purge_writes_exports_again(exporting: Exporting) -> None:
 
 
 def test_a_purge_that_cannot_clear_a_target_says_to_purge_again(exporting: Exporting) -> None:
-    """A refresh would write the target again, but would not remove everything that was in it."""
+    """The purge fails.
+
+    The error says that removed values may remain in the target, because only a purge removes all of them.
+    """
     exporting.refresh()
     (exporting.target("one") / "broken").touch()
     failed = run("purge", "t", "--before", "1", config=exporting.file)

@@ -258,7 +258,7 @@ def test_remove_leaves_rows_of_partitions_that_others_counted(lab: GlueLab) -> N
 
 
 def test_remove_leaves_only_the_columns_that_others_analysed(lab: GlueLab) -> None:
-    """The export's statistics of all other columns are removed, because these columns may be hidden by now."""
+    """Another tool analysed one column. The statistics of the others are removed; they may be hidden by now."""
     table = lab.flat()
     table.export()
     lab.analyse("flat", "name")
@@ -278,7 +278,7 @@ def test_a_purge_removes_a_hidden_column_although_others_analysed_another(lab: G
 
 
 def test_properties_of_a_table_with_many_columns_are_split(lab: GlueLab) -> None:
-    """Metastores limit the length of a value to 4,000 characters."""
+    """An export of 200 columns stores no property of more than 4,000 characters, which is the limit of metastores."""
     rows = pa.table({f"a_column_with_a_long_name_{index}": [index] for index in range(200)})
     location = lab.folder / "many"
     location.mkdir()
@@ -365,7 +365,10 @@ def test_two_exports_at_once_claim_nothing_of_each_other(lab: GlueLab, monkeypat
 
 @pytest.mark.long
 def test_an_export_that_fails_at_any_request_claims_nothing_and_is_repeated(lab: GlueLab) -> None:
-    """Between the exported versions, one partition changes, one is removed, one is added, and a column is hidden."""
+    """Exports and removals are interrupted at each of their requests, and then repeated.
+
+    Between the two versions, one partition changes, one is removed, one is added, and a column is hidden.
+    """
     interrupted, before = _interrupted(lab)
     assert interrupted.check_each_request("glue") > 10
     interrupted.check_each_request_of_a_removal(before)

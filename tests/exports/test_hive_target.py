@@ -269,7 +269,7 @@ def test_remove_leaves_no_statistics_of_ours_after_an_insert(hive: str, tmp_path
 
 
 def test_remove_leaves_only_the_columns_that_others_analysed(hive: str, tmp_path: Path) -> None:
-    """The export's statistics of all other columns are removed, because these columns may be hidden by now."""
+    """Another client analysed one column. The statistics of the others are removed; they may be hidden by now."""
     table = _flat(hive, tmp_path)
     table.export()
     _analyse(table, "id")
@@ -283,7 +283,10 @@ def test_remove_leaves_only_the_columns_that_others_analysed(hive: str, tmp_path
 def test_an_interrupted_removal_leaves_the_columns_that_others_analysed(
     hive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first attempt fails after the table's properties were changed."""
+    """The first attempt fails when it deletes statistics.
+
+    The second one leaves only the column that another client analysed.
+    """
     table = _flat(hive, tmp_path)
     table.export()
     _analyse(table, "id")
@@ -307,7 +310,7 @@ def _analyse(table: HiveExportedTable, column: str) -> None:
 
 
 def test_properties_of_a_table_with_many_columns_are_split(hive: str, tmp_path: Path) -> None:
-    """Metastores limit the length of a value to 4,000 characters. The schema that Spark stores is left out."""
+    """An export of 200 columns adds no property of more than 4,000 characters, which is the limit of metastores."""
     rows = pa.table({f"a_column_with_a_long_name_{index}": [index] for index in range(200)})
     table = _flat(hive, tmp_path, rows)
     before = table.properties()
@@ -321,7 +324,10 @@ def test_properties_of_a_table_with_many_columns_are_split(hive: str, tmp_path: 
 
 @pytest.mark.long
 def test_a_table_of_2000_columns(hive: str, tmp_path: Path) -> None:
-    """The table and its partition are exported, although a property in which the metastore lists columns is limited."""
+    """The table and its partition are exported.
+
+    The property that lists accurate columns would be too long, so it lists none.
+    """
     rows = pa.table({f"a_column_with_a_long_name_{index}": [index] for index in range(2000)})
     location, name = tmp_path / "wide", f"h.wide{next(_NUMBERS)}"
     (location / "p=1").mkdir(parents=True)
@@ -338,7 +344,7 @@ def test_a_table_of_2000_columns(hive: str, tmp_path: Path) -> None:
 
 
 def test_remove_does_not_stop_at_a_partition_that_others_analysed(hive: str, tmp_path: Path) -> None:
-    """A purge removes exports, so that statistics of columns that are hidden now do not stay."""
+    """Another client changed the row count of a partition. This count stays, and all column statistics are removed."""
     table = _partitioned(hive, tmp_path)
     table.export()
     with connect(hive) as client:
@@ -366,9 +372,10 @@ def test_an_interrupted_export_is_repeated(hive: str, tmp_path: Path, monkeypatc
 
 @pytest.mark.long
 def test_an_export_that_fails_at_any_request_claims_nothing_and_is_repeated(hive: str, tmp_path: Path) -> None:
-    """Between the exported versions, one partition changes, one is removed, one is added, and a column is hidden.
+    """Exports are interrupted at each of their requests, and then repeated.
 
-    A complete export declares all statistics accurate.
+    Between the two versions, one partition changes, one is removed, one is added, and a column is hidden. A complete
+    export declares statistics accurate.
     """
     interrupted, _ = _interrupted(hive, tmp_path)
     assert interrupted.check_each_request("hive") > 10
@@ -482,7 +489,7 @@ def test_selected_columns(hive: str, tmp_path: Path) -> None:
 
 
 def test_tables_that_have_no_metastore_are_refused(tmp_path: Path) -> None:
-    """The error says what to do instead."""
+    """The table is configured by its path. The error says to configure it by `catalog` and `table`."""
     from metastore_assets.config import TableConfig
     from metastore_assets.errors import ExportError
 

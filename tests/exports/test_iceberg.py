@@ -53,7 +53,7 @@ def lake(tmp_path: Path) -> Iterator[IcebergLake]:
 
 
 def hashes_of(values: Iterable[Any], type_: IcebergType) -> list[int]:
-    """Return the sorted hashes of values by pyiceberg's serialization and mmh3: the least, as many as a sketch has."""
+    """Return the least hashes of values in order, as many as a sketch retains. pyiceberg and mmh3 compute them."""
     serialized = {to_bytes(type_, value) for value in values if value is not None}
     hashes = {mmh3.hash64(each, 9001, signed=False)[0] >> 1 for each in serialized if each}
     return sorted(hashes)[: theta.NOMINAL_ENTRIES]
@@ -120,7 +120,7 @@ def test_zeros_and_nan_are_one_value_each() -> None:
 
 
 def test_hashes_are_those_of_trino(realtables: Path) -> None:
-    """Impala wrote the table, and Trino analysed it. The same values have the same hashes and the same bytes."""
+    """Impala wrote a table, and Trino wrote its sketches. Our hashes and sketches of its values are the same."""
     table = realtables / "iceberg" / "impala_with_puffin_stats"
     (puffin_file,) = table.glob("metadata/*.stats")
     (data_file,) = table.glob("data/*.parq")
@@ -171,7 +171,7 @@ def test_a_version_of_equal_content_is_not_exported_again(lake: IcebergLake) -> 
 
 
 def test_readers_find_the_statistics_of_each_snapshot(lake: IcebergLake) -> None:
-    """Trino, Impala and Spark read `ndv` in the metadata. Statistics of earlier snapshots stay as long as these."""
+    """Each of two snapshots has a registered file with a sketch. The metadata have the `ndv`, which engines read."""
     lake.create(pa.table({"id": [1, 2, 3]}))
     lake.refresh()
     lake.table.append(pa.table({"id": [3, 4]}))
@@ -278,7 +278,7 @@ def test_removing_deletes_files_and_registrations(lake: IcebergLake) -> None:
 
 
 def test_a_statistics_file_that_is_gone_is_replaced(lake: IcebergLake) -> None:
-    """Somebody deleted it as a file that no snapshot needs. The export that replaces it does not fail."""
+    """The file was deleted, as by a cleanup of unused files. The next export writes another one without an error."""
     lake.create(pa.table({"id": [1, 2], "note": ["a", "b"]}))
     lake.refresh()
     Path(lake.table.metadata.statistics[0].statistics_path.removeprefix("file://")).unlink()
@@ -416,7 +416,8 @@ def test_partition_fields_whose_values_pyiceberg_loses_have_no_partition_statist
 ) -> None:
     """pyiceberg looks up values by the present name of a field.
 
-    Values of an earlier spec with another name would be null.
+    Values of an earlier spec with another name would be null. Therefore no file of partition statistics is written, and
+    a note says so.
     """
     lake.settings["exports"] = {"iceberg": {"partition_statistics": True}}
     table = create_partitioned(lake)
@@ -508,7 +509,7 @@ def test_a_table_without_a_snapshot_has_nothing_to_export(lake: IcebergLake) -> 
 
 
 def test_a_dropped_table_is_named(lake: IcebergLake) -> None:
-    """A table that was dropped after the refresh is an error of that table, not of the catalog's properties."""
+    """After the table was dropped, reading the export's state is an error that names catalog and table."""
     lake.create(pa.table({"id": [1, 2]}))
     lake.refresh()
     lake.catalog.drop_table("sales.orders")

@@ -1,4 +1,4 @@
-"""Partitions of a version and registered ones are matched by their values."""
+"""Partitions of a version and those registered in a catalog are matched by their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The properties and histograms of an export to Spark, without Spark: what is left out, and every value of a bin."""
+"""The properties and histograms that an export to Spark writes, tested without Spark."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def _frequencies(values: Sequence[int]) -> Frequencies:
 
 @given(st.lists(st.integers(-9, 9), min_size=1, max_size=60), st.integers(1, 12), st.integers(1, 5))
 def test_edges_are_the_values_at_equal_ranks(values: list[int], bins: int, size: int) -> None:
-    """The pieces in which values are read make no difference.
+    """The edges of bins are the same for any pieces in which the values are read.
 
-    A bin excludes its lower edge and includes its upper one.
+    A bin excludes its lower edge, except for the first bin, and includes its upper one.
     """
     rows, frequencies = sorted(values), _frequencies(values)
     pieces = [
@@ -56,14 +56,17 @@ def test_edges_are_the_values_at_equal_ranks(values: list[int], bins: int, size:
 
 
 def test_estimated_distinct_values_fill_bins_of_different_edges() -> None:
-    """A bin of whole numbers has at most as many values as there are whole numbers in it."""
+    """The distinct values are divided equally among the bins whose edges differ. Results are running totals.
+
+    A bin of whole numbers has at most as many values as there are whole numbers in it.
+    """
     edges = np.array([0.0, 10, 10, 12, 1000])
     assert spread_distinct_values(edges, 300, is_integer=True) == [0, 10, 10, 12, 112]
     assert spread_distinct_values(edges, 300, is_integer=False) == [0, 100, 100, 200, 300]
 
 
 def test_the_text_of_a_histogram_has_the_order_of_sparks_serializer() -> None:
-    """The text has one compressed block and then an empty one. Another test lets Spark read such a text."""
+    """The text is an LZ4 stream in Base64: one block with the fields of the histogram, then an empty block."""
     text = encode_histogram(EquiHeightHistogram(1.5, (0.0, 2.0, 7.0), (2, 3)))
     data = base64.b64decode(text)
     method, size, original, _ = struct.unpack_from("<BIII", data, 8)
@@ -113,7 +116,10 @@ def test_a_column_of_texts_has_no_bounds(tmp_path: Path) -> None:
 
 
 def test_columns_that_spark_would_misread_are_left_out(tmp_path: Path) -> None:
-    """If a numeric column has no bounds, Spark assumes that all values are null. It divides by infinite bounds."""
+    """A column with an infinite bound is left out, because Spark divides by bounds.
+
+    Without bounds, Spark would assume that all values are null.
+    """
     assert _properties(tmp_path, "double", [1.0, float("inf")]) == {}
     assert _properties(tmp_path, "double", [None, None], pa.float64())["distinctCount"] == "0"
     with_nan = _properties(tmp_path, "double", [1.0, 3.0, float("nan")])
@@ -130,7 +136,7 @@ def test_types_without_statistics_in_spark_are_not_accepted() -> None:
 
 
 def test_columns_come_from_the_schema_of_spark_or_else_of_hive() -> None:
-    """A long schema is in several properties."""
+    """Spark's schema is in one property, or in several if it is long. Without it, the columns of Hive are used."""
     text = '{"type":"struct","fields":[{"name":"Id","type":"long"},{"name":"s","type":{"type":"struct","fields":[]}}]}'
     expected = [SparkColumn("Id", "bigint"), SparkColumn("s", "")]
     assert spark_columns({"spark.sql.sources.schema": text}, {}) == expected
