@@ -95,7 +95,7 @@ def _literal(name: str, value: Any) -> str:
 
 
 def literals(name: str) -> st.SearchStrategy[Any]:
-    """Draw values that may occur in a column, some between and outside of them, and null."""
+    """Draw values that occur in a column, values between and beyond these, and null."""
     more: dict[str, list[Any]] = {
         "small": [-129, 1000, Decimal("1.5"), 10**30],
         "big": [-1, 2**64, Decimal("0.5")],

@@ -81,7 +81,10 @@ def test_unrepresentable_numbers_are_refused_as_values(text: str) -> None:
     ],
 )
 def test_arrow_times_that_a_column_cannot_have(value: pa.Scalar, column: pa.DataType, reason: str | None) -> None:
-    """The message has the reason, as for a datetime of Python. Times of day have nanoseconds in all columns."""
+    """The error has the reason: a unit that is too fine, a time zone, or the range of the column.
+
+    A time of day in nanoseconds is accepted for a column in microseconds.
+    """
     cls = type_class(column)
     if reason is None:
         assert to_literal(value, cls, "column 'n'") == value

@@ -59,7 +59,7 @@ def test_nan_is_null_applies_to_columns_without_nan(type_: pa.DataType) -> None:
 
 
 def test_a_pattern_that_is_not_utf8_is_refused_unless_it_is_a_prefix() -> None:
-    """The command line passes bytes that are not UTF-8 as lone surrogates."""
+    """Lone surrogates stand for bytes that are not UTF-8. A prefix is compared with these bytes."""
     columns = [LeafColumn("x", "1", pa.string())]
     for pattern in ("%\udc80", "a_\udcff%", "\udc80_"):
         with pytest.raises(PredicateError, match="not UTF-8"):
@@ -68,7 +68,7 @@ def test_a_pattern_that_is_not_utf8_is_refused_unless_it_is_a_prefix() -> None:
 
 
 def test_unsupported_expressions_with_long_texts_are_refused() -> None:
-    """Arrow has no text for this expression, because it truncates the value inside a character."""
+    """Arrow cannot print this expression, because it cuts the long text inside a character."""
     long = pc.is_in(pc.field("x"), pa.array(["😀" * 100]))
     with pytest.raises(PredicateError, match=r"isin.*match_like"):
         parse_predicate(long & pc.match_substring(pc.field("x"), "a"), "t", [LeafColumn("x", "1", pa.string())])

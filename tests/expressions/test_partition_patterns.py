@@ -150,9 +150,9 @@ def test_tables_without_partition_columns_or_rows() -> None:
 def test_combined_patterns_select_the_same_partitions(
     rows: list[tuple[str | None, str | None]], chosen: list[tuple[str | None, str | None]], only_x: bool
 ) -> None:
-    """Several keys are combined into one filter of the configuration, or refused if they differ in both columns.
+    """Several keys are combined into one filter of the configuration.
 
-    The keys themselves are the oracle.
+    It selects exactly the partitions with these keys. Keys that differ in both columns may be refused.
     """
     table: list[Items] = [[("x", x), ("y", y)] for x, y in rows]
     texts = [encode_partition_key([("x", x)] if only_x else [("x", x), ("y", y)]) for x, y in chosen]

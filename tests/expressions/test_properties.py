@@ -52,7 +52,9 @@ def check_bounds(node: tuple[Any, ...], sets: list[list[dict[str, Any]]], blur: 
 def bounds_of(
     path: str, cls: TypeClass | None, sets: list[list[dict[str, Any]]], counts: Any, blur: st.DataObject
 ) -> ColumnBounds:
-    """Return bounds that are weakened at random: counts unknown, minimum and maximum further apart or unknown.
+    """Return the bounds of a column in each fragment, some weakened at random.
+
+    A weakened count is a range from 0 to all rows. A weakened minimum or maximum is unknown.
 
     Args:
         path: The column; `outer.inner` for a field of a struct.
