@@ -181,14 +181,17 @@ def close(left: Any, right: Any) -> bool:
 
 
 def numbers(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return a profile without user-defined statistics and without the states that are stored only for merging."""
+    """Return a result of `profile` without user-defined statistics and the states that are stored only for merging."""
     states = {"moments", "quantile_sketch", "distinct_sketch", "user_states", "user_defined"}
     columns = {name: {k: v for k, v in row.items() if k not in states} for name, row in answer["columns"].items()}
     return {"row_count": answer["row_count"], "columns": columns}
 
 
 def assert_same(first: dict[str, Any], second: dict[str, Any]) -> None:
-    """Assert that two results of `everything` have equal numbers. The error names partition, column and number."""
+    """Assert that two results of `everything` have equal row counts and statistics.
+
+    Those that `numbers` omits are not compared. The error names the partition, the column and the statistic.
+    """
     assert first["row_count"] == second["row_count"]
     assert first["partitions"].keys() == second["partitions"].keys()
     pairs = [("table", first["table"], second["table"])]

@@ -1,6 +1,6 @@
-"""The policy `auto` of a column is resolved once, its reason is recorded, and it changes only with hysteresis.
+"""How refreshes decide whether a column with the policy `auto` has value counts (is enumerated).
 
-The cost of a commit depends on its changes only.
+The decision is recorded with its reason, small changes do not revert it, and a commit costs as much as its changes.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     st.booleans(),
 )
 def test_small_changes_do_not_revert_a_decision(walk: list[tuple[int, int]], estimated: bool) -> None:
-    """An estimated column is enumerated again only below half of the threshold.
+    """A column grows and shrinks at random. No size is a reason both to enumerate and to estimate the column.
 
-    There is never a reason to enumerate a column and at once a reason to estimate it.
+    Twice a size that is a reason to enumerate is no reason to estimate. An estimated column has more than half of
+    `FREQUENCY_LIMIT` distinct values, or many values that hardly repeat.
     """
     for distinct, repeats in walk:
         values = distinct * repeats
@@ -59,7 +60,10 @@ def test_small_changes_do_not_revert_a_decision(walk: list[tuple[int, int]], est
 def test_a_decision_stays_while_the_number_of_distinct_values_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frequencies: str
 ) -> None:
-    """A text that is not UTF-8 leaves the table without value counts. Later refreshes still read only added files."""
+    """While one file has a text that is not UTF-8, the decision stays, and a commit reads only the new file.
+
+    After this file is removed, the decision has the number of distinct values.
+    """
     monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 30)
     lake = tmp_path / "lake"
     lake.mkdir()
@@ -86,7 +90,10 @@ def test_a_decision_stays_while_the_number_of_distinct_values_is_unknown(
 
 @dataclass
 class Walk:
-    """A table in whose column `x` each file adds `step` distinct values, six times each. `few` has seven values."""
+    """A table whose files each add `step` distinct values to the column `x`, six times each.
+
+    The column `few` has seven values.
+    """
 
     folder: Path
     spark: SparkSession
@@ -135,7 +142,7 @@ def walk(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def assert_full_says_the_same(walk: Walk) -> None:
-    """Assert that `--full`, which reads all files under the recorded decisions, gives equal results."""
+    """Assert that a refresh with `--full`, which reads all files again, gives equal statistics and decisions."""
     reported, decisions = everything(walk.config), latest(walk.config).decisions
     root = Path(walk.config.root)
     shutil.copytree(root, root.with_name("kept"))
@@ -238,9 +245,9 @@ def test_a_near_unique_column_is_never_enumerated(walk: Walk) -> None:
 @pytest.mark.long
 @pytest.mark.spark
 def test_switching_policies_reads_no_table_file(walk: Walk) -> None:
-    """Value counts are switched off and on again, and bins become fewer, without reading a file.
+    """Switching value counts and the histogram of a column off and on again reads no file, and neither do fewer bins.
 
-    Finer bins need all files to be read.
+    More bins need all files to be read.
     """
     walk.put(0, 1)
     walk.refresh()
@@ -268,7 +275,7 @@ def test_switching_policies_reads_no_table_file(walk: Walk) -> None:
 
 
 def test_a_full_refresh_keeps_the_content_id(tmp_path: Path) -> None:
-    """Content ids are the same whether files are profiled before `auto` is resolved or, by `--full`, after it."""
+    """A refresh with `--full` reads all files again. The content ids of the partitions and the table stay the same."""
     lake = Lake(tmp_path)
     lake.append(0)
     lake.append(0)

@@ -59,7 +59,7 @@ def fill(
 
 
 def fill_until(lake: Lake, selection: BackfillSelection, event: int, **options: Any) -> BackfillResult | None:
-    """Execute a backfill and interrupt it at a progress event, given by its number from 1.
+    """Plan and execute a backfill, and interrupt it at a progress event, given by its number from 1.
 
     Return its result so far, or None if the backfill ended before.
     """
@@ -169,9 +169,10 @@ def test_no_publish_saves_profiles_only(lake: Lake) -> None:
 
 
 def test_missing_and_stale_partitions_are_selected(lake: Lake) -> None:
-    """Each mode selects its partitions.
+    """Partition 3 gets a new file (it is stale), and 20 and 21 are new (they are missing).
 
-    Other outdated partitions are read too, because a version must be true for all.
+    The modes `stale` and `missing` select these partitions, and `outdated` selects all three. A plan also reads the
+    outdated partitions that are not selected, because a version describes the whole table.
     """
     fill(lake, BackfillSelection())
     lake.append(3, 8)
@@ -243,7 +244,7 @@ def test_mode_all_is_split_into_chunks(lake: Lake, monkeypatch: pytest.MonkeyPat
 def test_all_outdated_partitions_are_one_chunk(lake: Lake) -> None:
     """Partitions that changed since the newest version are the first chunk.
 
-    Those with changed files are read completely, including their old files.
+    A partition with a new file is read completely, including its old file.
     """
     fill(lake, BackfillSelection())
     for partition in (2, 4, 30):
@@ -272,9 +273,9 @@ def test_an_interrupted_backfill_continues(lake: Lake, event: int) -> None:
 
 @pytest.mark.long
 def test_saved_profiles_of_a_chunk_are_not_read_again(lake: Lake) -> None:
-    """An interrupted chunk has saved its profiles for its own backfill.
+    """A backfill is interrupted after it has read all partitions. The next one with the same selection reads nothing.
 
-    Backfills with other selections do not use them.
+    A backfill with another selection does not use the saved profiles.
     """
     fill(lake, BackfillSelection())
     events: list[str] = []
@@ -290,9 +291,9 @@ def test_saved_profiles_of_a_chunk_are_not_read_again(lake: Lake) -> None:
 
 @pytest.mark.long
 def test_another_selection_does_not_continue_the_backfill(lake: Lake) -> None:
-    """A backfill with another selection, or with `--restart`, begins at the first chunk.
+    """A backfill is interrupted after its first chunk. A plan with the same selection continues it.
 
-    One with the same selection would still continue the interrupted backfill.
+    With another selection, or with `--restart`, all chunks are planned again.
     """
     fill(lake, BackfillSelection())
     stopped = fill_until(lake, BackfillSelection("all"), 9, chunk_partitions=3)
@@ -325,7 +326,10 @@ def test_partitions_dropped_after_planning_are_omitted(lake: Lake) -> None:
 
 @pytest.mark.long
 def test_an_unreadable_file_stops_the_backfill(lake: Lake) -> None:
-    """The error names the partition. After the file is repaired, a backfill completes, and its result is right."""
+    """A file is damaged, and the error of the backfill names its partition.
+
+    After the file is repaired, a backfill completes, and its result is right.
+    """
     fill(lake, BackfillSelection())
     broken = next((lake.uri / "part=7").iterdir())
     good = broken.read_bytes()
@@ -345,7 +349,10 @@ def test_an_unreadable_file_stops_the_backfill(lake: Lake) -> None:
 
 
 def test_partition_keys_from_a_list(lake: Lake) -> None:
-    """An empty list selects nothing. The error about unknown keys has one of them and their number."""
+    """The list `keys` selects partitions, and an empty one selects none.
+
+    The error about unknown keys names one of them and has the number of the others.
+    """
     assert plan_of(lake, BackfillSelection(keys=())).chunks == ()
     fill(lake, BackfillSelection())
     assert plan_of(lake, BackfillSelection("all", keys=())).chunks == ()
@@ -358,9 +365,9 @@ def test_partition_keys_from_a_list(lake: Lake) -> None:
 
 
 def test_the_expected_duration_is_extrapolated() -> None:
-    """The expected seconds follow from the version that read most bytes.
+    """The expected time is extrapolated from the earlier run that read most bytes.
 
-    The shortest time per partition is the minimum.
+    It is at least the shortest time per partition of the earlier runs, times the number of partitions.
     """
     assert expected_seconds([], 100, 1) is None
     efforts = [RefreshStats(1, 0, 2.0), RefreshStats(4, 1000, 10.0), RefreshStats(1, 10, 3.0)]
@@ -369,7 +376,10 @@ def test_the_expected_duration_is_extrapolated() -> None:
 
 
 def test_an_interrupted_full_refresh_continues(lake: Lake) -> None:
-    """The next full refresh uses the saved profiles. If they are damaged, it fails, and the one after reads all."""
+    """A full refresh is interrupted after reading. The next one uses the saved profiles and reads nothing.
+
+    If the saved profiles are damaged, the next full refresh fails, and the one after it reads all files.
+    """
     config = config_of(lake)
     refresh(config, lake.table, no_spark)
 
@@ -396,7 +406,10 @@ def test_an_interrupted_full_refresh_continues(lake: Lake) -> None:
 @pytest.mark.s3
 @pytest.mark.long
 def test_an_interrupted_backfill_continues_on_an_object_store(lake: Lake, s3_options: dict[str, str]) -> None:
-    """The next backfill reads only the two partitions whose profiles were not saved, and then deletes its record."""
+    """A backfill is interrupted after reading its second chunk. The next one reads only the third, of two partitions.
+
+    At the end, the record of the backfill is deleted.
+    """
     config = config_of(lake).model_copy(update={"root": "s3://metastore/backfills", "storage_options": s3_options})
 
     def fill_there(interrupt: Callable[[Progress], None] = lambda event: None) -> BackfillResult:

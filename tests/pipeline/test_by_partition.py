@@ -61,7 +61,7 @@ def reader(lake: Lake, root: str = "root") -> ValueCountReader:
 
 
 def stored_counts(lists: ValueCountReader) -> dict[str, Counter[tuple[str, str]]]:
-    """Return by column the frequency of each value, as text, in each partition."""
+    """Return, by column, the frequency of each pair of a value (as text) and a partition."""
     counts_by_column: dict[str, Counter[tuple[str, str]]] = {}
     for column in lists.by_partition:
         counts = counts_by_column.setdefault(column, Counter())
@@ -97,9 +97,10 @@ def _value(text: str) -> Any:
 def test_counts_by_partition_equal_duckdbs_after_any_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """`by_partition` of columns is switched on and off between commits. `locate` needs only these counts.
+    """Commits are random, and `by_partition` is switched on for other columns in between.
 
-    A table of one partition has none, and `locate` reads the partition's profile.
+    `Table.locate`, which returns the partitions with a value, reads only the counts by partition. A table of one
+    partition has none, so there it reads the partition's profile.
     """
     draw = random.Random(seed)
     if seed % 2:
@@ -200,9 +201,9 @@ def test_a_widened_column_and_renamed_partitions(plain: Plain) -> None:
 
 @pytest.mark.parametrize("all_of_them", [True, False])
 def test_partitions_with_changed_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, all_of_them: bool) -> None:
-    """`locate` has the new keys of partitions whose names changed, as after an Iceberg field was renamed.
+    """An Iceberg partition field is renamed, so the keys of its partitions change, and one file is added.
 
-    Only the new file is read.
+    Only this file is read, and `locate` returns the new keys.
     """
     monkeypatch.setattr(graph, "SETTINGS", RUNS)
     lake = tmp_path / "lake"

@@ -114,9 +114,9 @@ def shown(rows: list[Any]) -> str:
 
 
 def assert_plain(lake: Lake, ranked: set[str]) -> None:
-    """Assert that each column's rows, in file order, equal DuckDB's GROUP BY over the table.
+    """Assert that the compacted files have, for each column and in order, the rows of DuckDB's GROUP BY over the table.
 
-    `ranked` has the columns that the file of ranks must have.
+    `ranked` are the columns that the file of ranks must have.
     """
     files = f"{lake.folder}/lake/**/*.parquet"
     with duckdb.connect() as connection:
@@ -146,9 +146,9 @@ def assert_plain(lake: Lake, ranked: set[str]) -> None:
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 12))])
 def test_other_tools_read_plain_files(lake: Lake, seed: int) -> None:
-    """The files have values of each class, in one or several partitions.
+    """The table has a column of each type class, in one or two partitions. DuckDB reads its compacted files.
 
-    A commit removes the files, and compaction restores them.
+    A commit removes the files, and the next compaction writes them again.
     """
     draw = random.Random(seed)
     lake.columns = {"default": {"frequencies": "all"}, "money": {"ranks": "on"}, "text": {"ranks": "on"}}
@@ -168,7 +168,7 @@ def test_other_tools_read_plain_files(lake: Lake, seed: int) -> None:
 
 
 def test_plain_files_are_retained_until_value_counts_change(lake: Lake) -> None:
-    """Rewritten rows and added ranks leave the file of frequencies in place, because its content stays true.
+    """If rows move to another file, or ranks are switched on, the file of frequencies stays the same.
 
     It is removed when a column no longer has value counts.
     """

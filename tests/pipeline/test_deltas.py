@@ -64,7 +64,10 @@ def test_each_file_of_profiles_is_opened_once(tmp_path: Path, monkeypatch: pytes
 def test_many_small_profiles_are_read_on_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_merge: int
 ) -> None:
-    """Reading a profile takes a millisecond even if it has few values. Many are read on Spark, not on the driver."""
+    """The value counts of 20 removed small profiles are read in this process or, with a low limit, on Spark.
+
+    Reading a profile takes a millisecond even if it has few values, so many profiles are read on Spark.
+    """
     lake = Lake(tmp_path, random.Random(1))
     removed = [lake.append(1) for _ in range(20)]
     for _ in range(70):

@@ -50,8 +50,9 @@ def write(folder: Path, *names: str) -> None:
 
 
 def test_refreshes_continue_after_a_column_is_dropped(tmp_path: Path) -> None:
-    """Each result names the dropped column and the version stays current. Removing the policy changes nothing, and the
-    policy applies again when the column is back.
+    """A column with a policy is dropped. Each refresh names it in its result, and the second one publishes nothing.
+
+    Removing the policy publishes nothing either. When the column is back, the policy applies again.
     """
     write(tmp_path, "id", "note")
     assert refreshed(tmp_path, NOTE).dropped_columns == ()
@@ -101,7 +102,10 @@ def test_a_policy_for_a_column_that_was_dropped_before(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("names", [("id",), ("id", "note")])
 def test_a_misspelt_name_is_an_error(tmp_path: Path, names: tuple[str, ...]) -> None:
-    """The error has the policy's path, for the first version and later ones, also beside a column that was dropped."""
+    """A policy for a column that never existed is an error that names the policy, with and without a version.
+
+    This is so even beside a policy for a column that was dropped.
+    """
     misspelt = {"nmae": {"frequencies": "off"}}
     write(tmp_path, *names)
     with pytest.raises(ConfigError, match=r"columns\.nmae"):
@@ -134,9 +138,9 @@ def test_a_hidden_column_does_not_show_its_values_under_another_name(tmp_path: P
 
 @pytest.mark.parametrize("damaged", ["versions/2.json", "entries/*.fragments.parquet"])
 def test_a_full_refresh_over_damage_does_not_show_hidden_values(tmp_path: Path, damaged: str) -> None:
-    """`--full` is refused too if a hidden column may have been renamed.
+    """Stored files are damaged. A refresh with `--full` is refused if a hidden column may have been renamed.
 
-    If the newest version or its entries are damaged, older versions show which columns were hidden.
+    Older versions show which columns were hidden.
     """
     hidden = {"note": {"values": "hidden"}}
     write(tmp_path, "id", "note")
@@ -183,7 +187,7 @@ def test_a_hidden_column_that_takes_the_name_of_a_dropped_one_is_not_shown() -> 
 
 
 def test_warnings_name_dropped_columns(tmp_path: Path) -> None:
-    """Only dropped columns that the configuration still names are in warnings."""
+    """A warning names only those dropped columns for which the configuration has a policy."""
     (table,) = config_of(tmp_path, {**NOTE, "id": {}}).tables
     assert table.dropped_columns_warning(()) is None
     assert table.dropped_columns_warning(("gone",)) is None

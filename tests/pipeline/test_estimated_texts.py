@@ -1,4 +1,7 @@
-"""A text column that hardly repeats stays estimated after commits, and the recorded decision has current numbers."""
+"""After small commits, a text column whose values hardly repeat stays estimated.
+
+The recorded decision has the current numbers of values and distinct values.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The update of a fingerprinted column is the difference of two counts, even if values share fingerprints."""
+"""An update of a fingerprinted column's value counts gives those from scratch, even if values share fingerprints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies of `repeated` columns: which algorithm stores them, the cost of a changed policy, and the errors."""
+"""Columns with `frequencies: repeated`: which algorithm stores them, the cost of a changed policy, and the errors."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def test_small_changes_do_not_revert_a_decision(distinct: int, repeats: int) -> 
 
 
 def test_columns_that_hardly_repeat_are_fingerprinted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The algorithm is chosen from the values and recorded with its reason.
+    """A column is fingerprinted once few of its values can repeat, and the decision is recorded with its reason.
 
-    It changes only if the values differ clearly.
+    The column is enumerated again only after most of its values repeat.
     """
     for module in (auto_policies, profile):
         monkeypatch.setattr(module, "NEAR_UNIQUE_FROM", 100)
@@ -106,7 +106,7 @@ def test_columns_that_hardly_repeat_are_fingerprinted(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("policy", [PRINTED, LISTS], ids=str)
 def test_the_mode_of_values_that_do_not_repeat_is_unknown(tmp_path: Path, policy: dict[str, Any]) -> None:
-    """The error says that the mode is not stored. "There is no value" would be wrong."""
+    """Every value occurs once, so no value is stored, and a request for the mode raises a NotStoredError."""
     lake = Words(tmp_path, **policy)
     lake.words("a", "b", None)
     lake.refresh()
@@ -116,9 +116,10 @@ def test_the_mode_of_values_that_do_not_repeat_is_unknown(tmp_path: Path, policy
 
 
 def test_a_first_refresh_does_not_enumerate_near_unique_columns(tmp_path: Path) -> None:
-    """Repeated values and the distinct count are exact, although profiles have fingerprints instead of value counts.
+    """One file has 70,000 distinct values, the others have few.
 
-    This includes short fragments, which are enumerated before the column is known to be near-unique.
+    Profiles of all files have fingerprints instead of values. Repeated values and the distinct count are exact, also
+    after a commit.
     """
     lake = Words(tmp_path, frequencies="repeated")
     lake.put(pa.table({"word": pa.array(np.arange(70_000)).cast(pa.string())}), 2)
@@ -151,7 +152,7 @@ def test_many_distinct_values_of_one_file_are_enumerated(frequencies: str) -> No
 def test_fingerprints_are_derived_from_value_counts(tmp_path: Path) -> None:
     """Changing the policy to fingerprints reads only the added file.
 
-    Changing it to value counts reads the fragments without them.
+    Changing it to value counts reads the fragments that have only fingerprints.
     """
     lake = Words(tmp_path, **LISTS)
     first = lake.words("a", "b", "b", None, "c")
@@ -329,7 +330,10 @@ def test_verify_reports_changed_fingerprints(tmp_path: Path) -> None:
 
 
 def test_compaction_and_purge_change_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The most frequent values stay the same. After the purge, no file contains a deleted value."""
+    """The most frequent values stay the same after a compaction and a purge.
+
+    After the purge, no file contains a deleted value.
+    """
     lake = Words(tmp_path)
     removed_file = lake.words("Ada Deleted-Person", "b", "x")
     lake.words("Ada Deleted-Person", "c", "x", "b", part=1)
@@ -381,7 +385,10 @@ def test_an_overwritten_file_is_an_error(tmp_path: Path) -> None:
 def test_a_file_removed_while_its_values_are_read_causes_a_new_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The refresh plans again from the current table."""
+    """A data file is removed while a refresh reads it for repeated values.
+
+    The refresh plans again from the current table.
+    """
     lake = Words(tmp_path)
     going = lake.words("a", "b")
     lake.words("c", "d", part=1)

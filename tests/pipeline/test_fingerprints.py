@@ -84,7 +84,7 @@ def rows(draw: random.Random, count: int) -> pa.Table:
 
 
 def expected(lake: Lake, leaf: str) -> Counter[Any]:
-    """Return DuckDB's counts of a column's values in the live files, by the text of the value."""
+    """Return DuckDB's counts of a column's values in the table's files, by the text of the value."""
     if not lake.files:
         return Counter()
     query = f"""
@@ -197,9 +197,9 @@ def test_a_refresh_reports_changed_value_counts(tmp_path: Path, policy: dict[str
 def test_values_of_columns_that_are_no_longer_counted_are_reported_as_removed(
     tmp_path: Path, policy: dict[str, Any]
 ) -> None:
-    """After all columns of the files are switched off, their five values are reported as removed.
+    """The table has three codes and two numbers.
 
-    This includes the two numbers, although no other column has their type.
+    When value counts are switched off, five values are reported as removed.
     """
     lake = Lake(tmp_path, policy)
     lake.put(codes("aabb").set_column(1, "number", pa.array([0.5, 0.5, 0.5, 0.5])))

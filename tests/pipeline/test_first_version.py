@@ -116,10 +116,10 @@ def lake_of(folder: Path, seed: int, files: int = 9) -> Lake:
 @given(st.integers(0, 10**6), st.integers(1, 5), st.sampled_from([10, 10**6]))
 @settings(max_examples=max(2, settings().max_examples // 100))
 def test_lots_and_one_plan_give_equal_versions(seed: int, lot: int, near_unique_from: int) -> None:
-    """Both versions have equal rows and fragments, also after a commit, and equal statistics if all is enumerated.
+    """A version computed in lots and one computed at once have equal rows and fragments, also after a commit.
 
-    If an `auto` column stops being enumerated between lots, `verify` still finds no difference. In the end, only files
-    of the newest version are left.
+    Their statistics are equal if every column is enumerated. `verify` finds no difference even if an `auto` column
+    stops being enumerated between lots. After an expiry, only files of the newest version are left.
     """
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(auto_policies, "NEAR_UNIQUE_FROM", near_unique_from)
@@ -169,9 +169,9 @@ def test_a_dry_run_shows_the_stages_of_all_lots(tmp_path: Path, monkeypatch: pyt
 def test_a_dry_run_after_an_interruption_shows_the_missing_lots(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The plan reuses the profiles of finished lots.
+    """A first refresh is interrupted after three of five lots. The plan has two lots, and reuses the finished profiles.
 
-    With other policies there are no lots, but fitting profiles are reused.
+    With another policy, the plan has no lots, but reuses the profiles that are still valid.
     """
     lake = lake_of(tmp_path, 8)
     root = Root(lake, "root", 2)
@@ -227,7 +227,10 @@ def test_the_table_may_change_before_the_refresh_continues(tmp_path: Path) -> No
 
 
 def test_changed_policies_discard_staged_lots_only(tmp_path: Path) -> None:
-    """The finished lots are discarded, but profiles that are valid under the new policies are used."""
+    """A first refresh is interrupted, and a policy changes. The next refresh discards the finished lots.
+
+    It uses those of their profiles that are valid under the new policy.
+    """
     lake = lake_of(tmp_path, 3)
     root = Root(lake, "root", 2)
     root.interrupted(3)
@@ -250,7 +253,7 @@ def test_fingerprinted_columns_need_all_fragments(tmp_path: Path) -> None:
 
 
 def test_a_refresh_ends_if_another_one_publishes_first(tmp_path: Path) -> None:
-    """The slower refresh detects that the other's version is current, and publishes nothing."""
+    """Another refresh publishes version 1 just before this one computes its second lot. This one publishes nothing."""
     lake = lake_of(tmp_path, 5)
     root, rival = Root(lake, "root", 2), Root(lake, "root", 10**6)
     assert not root.refresh_with_rival(rival, 2).published
@@ -259,7 +262,10 @@ def test_a_refresh_ends_if_another_one_publishes_first(tmp_path: Path) -> None:
 
 
 def test_another_refresh_publishes_right_after_the_last_lot(tmp_path: Path) -> None:
-    """This refresh publishes nothing, although the other has removed the staged versions when this one reads them."""
+    """Another refresh publishes, and removes the staged versions, just before this one reads the last of them.
+
+    This one publishes nothing and raises no error.
+    """
     lake = lake_of(tmp_path, 4)
     root, rival = Root(lake, "root", 3), Root(lake, "root", 3)
     publish, latest = StagedVersions.publish, StagedVersions.latest
@@ -299,7 +305,7 @@ def test_a_lot_is_staged_even_if_nothing_can_be_deleted(tmp_path: Path) -> None:
 
 
 def test_a_lot_contains_exactly_its_fragments(tmp_path: Path) -> None:
-    """The fragments in memory depend on the size of a lot, not on the size of the table."""
+    """With lots of four fragments, a lot has at most five in memory, for a table of 12 fragments as for one of 24."""
     most = []
     for count in (12, 24):
         lake = Lake(tmp_path / str(count), random.Random(1))
@@ -321,7 +327,10 @@ def test_a_lot_contains_exactly_its_fragments(tmp_path: Path) -> None:
 
 
 def test_another_refresh_publishes_the_staged_version(tmp_path: Path) -> None:
-    """The other refresh removes files that the slower one would read. The slower one ends without an error."""
+    """Another refresh publishes and removes staged files just before this one computes its third lot.
+
+    This one publishes nothing and raises no error.
+    """
     lake = lake_of(tmp_path, 6)
     root = Root(lake, "root", 2)
     assert not root.refresh_with_rival(root, 3).published
@@ -337,9 +346,9 @@ def assert_equals_one_plan(root: Root) -> None:
 
 
 def test_the_snapshot_is_read_if_its_stream_fails_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Formats detect only at the end of a stream that a data file is listed twice.
+    """The stream of a snapshot ends with the error that a file is listed twice.
 
-    Then the complete snapshot is read.
+    The complete snapshot is read instead.
     """
 
     def stream(table_format: FilesFormat) -> SnapshotStream:
@@ -412,7 +421,10 @@ def test_removal_of_staged_versions_with_unreadable_documents(tmp_path: Path) ->
 
 
 def test_saved_profiles_are_used_by_all_lots(tmp_path: Path) -> None:
-    """All lots use saved profiles, not only the first. They are removed when the version is published."""
+    """Profiles of six fragments are saved. A refresh in lots of two reads only the other three fragments.
+
+    The saved profiles are removed when the version is published.
+    """
     lake = lake_of(tmp_path, 10)
     root = Root(lake, "root", 2)
     root.interrupted(3)

@@ -1,4 +1,4 @@
-"""Signed sums of value counts, in this process or in one Spark exchange."""
+"""Value counts are added and subtracted, in this process or in one Spark exchange."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_sums_of_several_profiles_are_separate(engine: Engine, tmp_path: Path) -
 def test_a_large_sum_is_written_to_several_files_in_column_order(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sum on Spark is written to several files. (A sum in this process is small and has one file.)"""
+    """A sum of three columns on Spark is written to three files, in the order of the columns."""
     monkeypatch.setattr(frequency_sums, "_ROWS_PER_PARTITION", 10)
     store = ObjectStore(str(tmp_path))
     lists = [write(store, a={1: 1}, b={"x": 1}, c={5: 1}) for _ in range(3)]

@@ -26,7 +26,7 @@ def test_blobs_are_bounded_and_lose_nothing(monkeypatch: pytest.MonkeyPatch, len
 
 
 def test_an_empty_list_is_one_blob() -> None:
-    """The blob records that there are no values. Without a blob, this would not be recorded."""
+    """Frequencies without values are encoded as one blob, which decodes to frequencies without values."""
     empty = Frequencies(pa.array([], pa.int64()), pa.array([], pa.int64()))
     (blob,) = encode_frequencies(empty, 1)
     decoded, sign = decode_frequencies(blob)

@@ -128,7 +128,10 @@ def test_a_partition_column_cannot_be_hidden(spark: SparkSession, tmp_path: Path
 
 
 def sketches(loaded_config: MetastoreConfig) -> dict[str, tuple[Any, ...]]:
-    """Return counts and hashes of the hidden columns, by partition (None for the table) and column."""
+    """Return distinct counts, hashes, value counts and null counts of three hidden columns.
+
+    The keys are the partition (None for the table) and the column.
+    """
     lookup = Metastore(loaded_config.root).table("t")
     return {
         f"{key} {row.column}": (row.distinct_count, row.multiset_hash, row.value_count, row.null_count)
@@ -139,9 +142,10 @@ def sketches(loaded_config: MetastoreConfig) -> dict[str, tuple[Any, ...]]:
 
 
 def test_sketches_equal_those_from_scratch_only_with_the_same_key(spark: SparkSession, tmp_path: Path) -> None:
-    """After four commits, sketches and hashes of the table and each partition equal those from scratch with the key.
+    """After four commits, distinct counts and hashes equal those of a new root that has the same key.
 
-    Under another key, equal rows have other hashes. A version whose key is lost is not current: files are read again.
+    With another key, all hashes differ. If the key is lost, the version is not current, and the next refresh reads
+    files again.
     """
     uri, loaded_config = str(tmp_path / "lake"), config(tmp_path)
     for seed in range(3):
@@ -177,9 +181,10 @@ def test_sketches_equal_those_from_scratch_only_with_the_same_key(spark: SparkSe
 def test_an_added_hidden_column_is_hidden_in_older_partitions(
     spark: SparkSession, tmp_path: Path, partitions: str
 ) -> None:
-    """In older partitions, the column has only nulls and no value counts, and the reason says that it is hidden.
+    """A hidden column is added.
 
-    Queries are for one or all partitions.
+    In older partitions it has only nulls and no value counts, and a reason says that it is hidden. `partitions` says
+    whether each partition is queried alone or all of them together.
     """
     uri = str(tmp_path / "lake")
     loaded_config = config(tmp_path, columns={"default": {"values": "hidden"}, "day": {"values": "shown"}})
@@ -202,7 +207,10 @@ def test_an_added_hidden_column_is_hidden_in_older_partitions(
 
 
 def test_a_configured_key_is_not_stored(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values hashed with another key are read again. The environment's key has precedence over the configuration's."""
+    """No file contains the key of the configuration or the environment. The environment's key has precedence.
+
+    After the key changes, files are read again. A key that is too short is an error.
+    """
     write_deltalake(str(tmp_path / "lake"), table(1))
     first, second = "a" * 40, "b" * 40
     loaded_config = config(tmp_path).model_copy(update={"hidden_key": SecretStr(first)})

@@ -137,7 +137,10 @@ class Table:
         return tuple(merged), spec_ids
 
     def assert_valid(self, node: NodeEntry, child_specs: set[str]) -> None:
-        """Assert that a reused node has the requested policy, and lacks only what all children below it lack."""
+        """Assert that a reused node has the requested policy.
+
+        It may lack a requested column only if all children below it lack the column, too.
+        """
         wanted, policy = COLUMNS[self.spec.id].split()
         columns, node_policy = COLUMNS[node.spec_id].split()
         assert policy == node_policy
@@ -198,7 +201,7 @@ class Table:
 
 
 def draw_changes(data: st.DataObject, table: Table, most: int) -> dict[str, bool]:
-    """Draw children to add or replace (True) and to remove (False)."""
+    """Draw at most `most` children each to add, to replace (both True) and to remove (False)."""
     present = sorted(table.children)
     removing = st.sets(st.sampled_from(present), max_size=most) if present else st.just(set[str]())
     removed, replaced = data.draw(removing), data.draw(removing)
@@ -213,7 +216,10 @@ def fan_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("damaged", ["no line break", ""])
 def test_damaged_files_in_a_node_are_replaced_by_those_of_the_children(damaged: str) -> None:
-    """Entries that cannot be parsed are damage, and so is a wrong number of entries."""
+    """The list of children's files in each node is damaged: an entry cannot be parsed, or there is one entry too many.
+
+    The merges are still those from scratch.
+    """
     table = Table(next(iter(SPECS.values())))
     plan, *_ = table.plan({str(at): True for at in range(40)})
     table.apply(plan)
@@ -227,7 +233,10 @@ def test_damaged_files_in_a_node_are_replaced_by_those_of_the_children(damaged: 
 
 @given(st.data())
 def test_after_any_history_the_plan_is_that_from_scratch(data: st.DataObject) -> None:
-    """The tree has equal shape, nodes and inputs. A small change reads only the nodes above it and their children."""
+    """After random changes of children and specs, the tree equals one from scratch in shape, nodes and inputs.
+
+    A small change reads only the nodes above it and their children.
+    """
     specs = st.sampled_from(list(SPECS.values()))
     table = Table(data.draw(specs))
     valid_spec = ""
@@ -257,7 +266,10 @@ def test_after_any_history_the_plan_is_that_from_scratch(data: st.DataObject) ->
 
 @given(st.data())
 def test_the_nodes_of_a_reverted_spec_are_compared_once(data: st.DataObject) -> None:
-    """After a new spec, nodes that are still valid are reused, and the next commit reads no other children again."""
+    """The table and one child get a spec with another column. Only the nodes above this child are merged again.
+
+    This plan reads all children to compare their specs with the nodes. The next plan does not.
+    """
     table = Table(SPECS["a all"])
     table.apply(table.plan(dict.fromkeys(map(str, range(100)), True))[0])
     table.spec = SPECS["ab all"]

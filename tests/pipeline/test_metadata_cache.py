@@ -50,7 +50,10 @@ def _memory_file(config: MetastoreConfig) -> Path:
 
 
 def test_a_plan_reads_only_new_metadata(spark: SparkSession, tmp_path: Path) -> None:
-    """The plan reports the bytes to read. A version without new metadata references the previous version's file."""
+    """A plan reports the bytes to read, which are those of new files.
+
+    A version without new metadata references the previous version's file of cached metadata.
+    """
     config = _config(tmp_path)
     table = config.table("t")
     sizes = [_write(tmp_path, number) for number in range(3)]
@@ -81,7 +84,10 @@ def test_a_plan_reads_only_new_metadata(spark: SparkSession, tmp_path: Path) -> 
 
 
 def test_missing_or_damaged_cached_metadata_are_read_again(spark: SparkSession, tmp_path: Path) -> None:
-    """The metadata are read from the table again, no fragment is, and the next version stores the metadata again."""
+    """The file of cached metadata is removed or damaged.
+
+    The next plan reads the metadata from the table, but profiles nothing. The next version stores the metadata again.
+    """
     config = _config(tmp_path)
     table = config.table("t")
     _write(tmp_path, 0)
@@ -129,9 +135,9 @@ def _ends(fatal: str, path: str) -> str:
 
 
 def test_spark_tasks_have_the_outcomes_of_isolated_tasks(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outcomes are in the order of the tasks.
+    """Tasks on Spark and in child processes have equal outcomes, in the order of the tasks.
 
-    Errors take the place of results, and a file that ends its process is named.
+    Errors take the place of results. A file that ends its process is named.
     """
     paths = ["a", "bad", "odd", "deadly"]
     requested: list[int] = []

@@ -465,9 +465,9 @@ def test_a_literal_of_another_type_is_refused_everywhere(
 
 
 def test_templates_give_folder_names_number_types(lakes: Callable[[str], Lake]) -> None:
-    """Names of folders are texts unless a template declares a type.
+    """Values in folder names are texts: comparing them with a number is an error that suggests a template.
 
-    The error of a comparison with a number suggests one.
+    A template that declares the type `int` makes them numbers.
     """
     with pytest.raises(LiteralError, match=r"options\.template"):
         lakes("files").configured("part < 10")

@@ -1,4 +1,8 @@
-"""A plan is a pure function of the published version and the snapshot, and does not read stored profiles."""
+"""Which fragments a plan reads and which partitions it merges.
+
+A plan depends on the published version, the snapshot, the policies, the request, and profiles that earlier attempts
+saved. Making a plan reads no stored file.
+"""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -54,7 +58,7 @@ def published(plan: Plan, *removed: FragmentEntry, unprofiled: tuple[str, ...] =
 
     Args:
         plan: The plan.
-        *removed: Fragments that the version retires.
+        *removed: Removed fragments that the version retains as retired.
         unprofiled: The columns that new profiles lack, because the files do not have them.
     """
     target = plan.target.with_all_partitions()
@@ -177,9 +181,9 @@ def test_added_dropped_and_reordered_columns_recompute_no_partition() -> None:
 
 
 def test_a_partition_that_was_reduced_without_a_column_its_fragments_have_is_recomputed() -> None:
-    """A dropped column returns.
+    """A partition was merged while a column was dropped.
 
-    Profiles of old fragments have it, but partitions that were merged meanwhile lack it.
+    When the column returns, it is merged again, and no file is read.
     """
     first = published(plan(None, snapshot(fragment("a"))))
     without = plan(first, snapshot(fragment("a"), fragment("b"), schema=SCHEMA.remove(1), identity="2"))
@@ -236,7 +240,7 @@ def test_a_changed_policy_reads_only_missing_outputs(
 ) -> None:
     """A policy that needs no more than what is stored reads nothing.
 
-    Else the plan names the column and the missing output.
+    Otherwise, the plan names the column and the missing output.
     """
     resolved = {"id": "enumerated", "name": "enumerated"}
     base = published(plan(None, snapshot(fragment("a")), policy(**before), decided=resolved))
@@ -249,14 +253,17 @@ def test_a_changed_policy_reads_only_missing_outputs(
 
 
 def test_a_new_option_with_a_default_changes_no_stored_spec() -> None:
-    """Defaults are omitted, so a profile spec is the same whether they are written or not."""
+    """A profile spec is the same whether the configuration has the default options or omits them."""
     written = policy(frequencies="auto", histogram=1024, quantiles="sketch", ranks="off")
     assert table_profile_spec(SCHEMA, written) == table_profile_spec(SCHEMA, TABLE)
 
 
 @pytest.mark.parametrize("output", ["STATISTICS_VERSION", "FREQUENCIES_VERSION", "HISTOGRAMS_VERSION"])
 def test_outputs_have_separate_versions(monkeypatch: pytest.MonkeyPatch, output: str) -> None:
-    """If a release changes an output, only the columns that have this output are read again."""
+    """A release changes how statistics, frequencies or histograms are computed.
+
+    Only columns that have them are read again.
+    """
     nothing = {"frequencies": "off", "histogram": "off"}
     only = {"STATISTICS_VERSION": {}, "FREQUENCIES_VERSION": {"frequencies": "all"}, "HISTOGRAMS_VERSION": {}}[output]
     without = TableConfig.model_validate({"name": "t", "uri": "/lake/t", "columns": {"default": nothing}})
@@ -274,7 +281,10 @@ def test_outputs_have_separate_versions(monkeypatch: pytest.MonkeyPatch, output:
 
 
 def test_a_column_to_enumerate_is_read_in_fragments_without_value_counts() -> None:
-    """The plan has the number of these fragments by column. Fragments that have value counts are not read."""
+    """One of two fragments has no value counts of a column that is to be enumerated. Only this fragment is read.
+
+    The plan has the number of such fragments by column.
+    """
     first = plan(None, snapshot(fragment("a"), fragment("b")))
     base = published(first)
     entries = [replace(entry, not_enumerated=("id",)) if entry.id == "a" else entry for entry in base.fragments]
@@ -306,7 +316,7 @@ def test_an_unknown_partition_is_refused_by_name() -> None:
 
 
 def test_another_full_plan_uses_profiles_of_the_last_attempt() -> None:
-    """The second plan of a full refresh that lost a race uses profiles of the first attempt, but no published ones."""
+    """A full refresh is planned again. It uses the profile that its first attempt saved, but no published profiles."""
     now = snapshot(fragment("a", "k=1"), fragment("b", "k=2"))
     base = published(plan(None, now))
     fresh = entry(fragment("a", "k=1"), table_profile_spec(SCHEMA, TABLE))
@@ -342,7 +352,10 @@ def test_a_plan_reports_changed_types_and_reasons() -> None:
 
 
 def test_a_profile_of_an_unknown_spec_lacks_all_outputs() -> None:
-    """The plan counts the profile's fragment for each column, as if a release had changed the statistics."""
+    """The spec of one published profile is unknown.
+
+    Its fragment is read again, and the plan counts it for each column.
+    """
     base = published(plan(None, snapshot(fragment("a"), fragment("b"))))
     entries = [replace(entry, spec_id="unknown") if entry.id == "a" else entry for entry in base.fragments]
     again = plan(replace(base, fragments=entries), snapshot(fragment("a"), fragment("b")))

@@ -1,4 +1,4 @@
-"""Policies that limit value counts only hide stored values, so changing one reads nothing."""
+"""Policies such as `top(2)` limit the listed values, not the stored ones, so changing one reads no file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ def counted(*parts: str) -> list[tuple[str, int]]:
 
 
 def test_policies_limit_stored_values(spark: SparkSession, tmp_path: Path) -> None:
-    """Enumerating fewer values, or all values again, reads no file. All other statistics stay exact."""
+    """The policy changes between `all`, `top`, `repeated` and `auto`, which reads no file.
+
+    All other statistics stay exact.
+    """
     for part, values in VALUES.items():
         (tmp_path / "lake" / f"part={part}").mkdir(parents=True)
         pq.write_table(pa.table({"word": values}), tmp_path / "lake" / f"part={part}" / "1.parquet")

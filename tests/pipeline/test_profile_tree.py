@@ -140,7 +140,7 @@ def test_after_any_history_the_tree_is_that_from_scratch(
 ) -> None:
     """After any added, removed and replaced children, the branches equal those of a tree that is built at once.
 
-    Only branches above a change are new.
+    A stored branch changes only if it is above a changed child.
     """
     shape = TreeShape(fan_in, position)
     numbers = st.integers(0, data.draw(st.sampled_from([60, 400]))).map(str)
@@ -217,7 +217,7 @@ def test_the_cost_of_a_change_is_logarithmic_in_the_children(fan_in: int) -> Non
 
 
 def test_children_with_equal_positions_share_one_branch() -> None:
-    """No bit distinguishes the children, so the branch is as wide as necessary."""
+    """All children have the same position, so they are in one branch, although it is wider than the fan-in."""
     shape = TreeShape(4, lambda key: 7)
     change = shape.build(map(str, range(100)))
     assert sorted(assembled(shape, change.put).children) == sorted(map(str, range(100)))

@@ -47,7 +47,7 @@ def lake(tmp_path: Path) -> Lake:
 
 @pytest.fixture(params=[3, 10_000], autouse=True, ids=["several lots", "one lot"])
 def lots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copy three entries at a time, or all at once."""
+    """Make a purge copy three entries at a time, or all at once."""
     monkeypatch.setattr(purge_module, "_ENTRIES_PER_LOT", request.param)
 
 
@@ -145,9 +145,10 @@ def test_files_of_a_lost_race_are_removed(spark: SparkSession, lake: Lake, monke
 
 
 def test_a_purge_removes_the_values_of_a_dropped_column(spark: SparkSession, tmp_path: Path) -> None:
-    """The first purge reports a partition whose profile still has the column.
+    """A column is dropped. The other rows of one partition stay the same, so its reused profile still has the column.
 
-    After `--full`, no file has its values.
+    The first purge reports this partition. After a refresh with `--full` and another purge, no file has the column's
+    values.
     """
     lake = Lake(tmp_path, random.Random(4))
     both = pa.table({"n": [1, 2, 2], "person": [PERSON, PERSON, "x"]})
@@ -165,7 +166,7 @@ def test_a_purge_removes_the_values_of_a_dropped_column(spark: SparkSession, tmp
 
 
 def test_rewritten_value_counts_without_columns_have_no_files(tmp_path: Path) -> None:
-    """The update that removed the last column contains its removed values, so its files are deleted as well."""
+    """All values of the only column were added and removed again. The rewritten value counts reference no file."""
     store = ObjectStore(str(tmp_path))
     flow = value_count_dataflow(store, {"string"})
     state = FlowState()

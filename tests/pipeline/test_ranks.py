@@ -59,7 +59,7 @@ def assert_answers(table: Table, lake: Lake, draw: random.Random) -> None:
 
 
 def assert_files(table: Table, connection: duckdb.DuckDBPyConnection, column: str, lake: Lake) -> None:
-    """Assert that frequencies summed over the files of value counts equal the column's, as the documentation says."""
+    """Assert that the frequencies in a column's files of value counts, summed by value, equal DuckDB's counts."""
     files = [f"{lake.config().root}/t/{path}" for path in table.value_files(column)]
     (row,) = table.statistics([column])
     summed = connection.execute(
@@ -74,7 +74,7 @@ def assert_files(table: Table, connection: duckdb.DuckDBPyConnection, column: st
 def assert_column(
     table: Table, connection: duckdb.DuckDBPyConnection, column: str, partition: str | None, draw: random.Random
 ) -> None:
-    """Compare quantiles, ranks, frequencies and spread of a column with the answers of DuckDB."""
+    """Assert that quantiles, ranks, frequencies, distinct counts and the entropy of a column equal DuckDB's."""
 
     def ask(what: str, *parameters: Any) -> Any:
         result = connection.execute(f"SELECT {what} FROM t", parameters).fetchone()

@@ -1,4 +1,7 @@
-"""Profiles of fragments share files. After any commits, no referenced profile is lost and little space is wasted."""
+"""Profiles of fragments share files, in which each profile is a section.
+
+After any commits, no referenced profile is lost and little space is wasted.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +55,10 @@ _FRAGMENTS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60 << 20)
 def test_fragments_are_grouped_into_bundles(
     drawn: list[tuple[str, int]], columns: int, tasks: int, draw: random.Random
 ) -> None:
-    """Each fragment is in exactly one bundle, of its partition. Fragments in `alone` are in bundles of their own.
+    """Each fragment is in exactly one bundle, and a bundle has fragments of one partition only.
 
-    The sizes of bundles are bounded.
+    Fragments that must be alone are in bundles of their own. Other bundles are not too large, and no two successive
+    ones fit in one.
     """
     source: Any = None
     fragments = [Fragment(f"{at:x}", key, f"{at}", size, 1, source) for at, (key, size) in enumerate(drawn)]
@@ -117,8 +121,9 @@ def named(version: Version) -> list[ProfileFiles]:
 def assert_consistent(versions: VersionStore) -> None:
     """Assert that referenced files exist and that shared files waste little.
 
-    A sparse file is one with more unused profiles than used ones. Per partition or merge tree, the sparse files have
-    at most one unused profile for every four used ones of the group.
+    A sparse file is one with more unused profiles than used ones. The fragments of a partition are a group, and so are
+    the nodes of a merge tree. The sparse files of a group have at most one unused profile for every four profiles that
+    the group uses.
     """
     for number in versions.numbers():
         for path in versions.read(number).paths():
@@ -141,7 +146,10 @@ def assert_consistent(versions: VersionStore) -> None:
 def test_shared_files_are_consistent_in_random_histories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """The last version equals one from scratch. Expiry leaves no file of merge nodes that no version references."""
+    """After random commits, the last version equals one from scratch.
+
+    Expiry leaves no file of merge nodes that no version references.
+    """
     monkeypatch.setattr(execution, "GRACE", timedelta(0))
     monkeypatch.setattr(profiling, "_MAX_BUNDLE_COST", 5 << 19)
     monkeypatch.setattr(merge_plan, "FAN_IN", 3)
@@ -201,8 +209,8 @@ def test_used_profiles_of_a_sparse_file_are_copied(tmp_path: Path) -> None:
 def test_sparse_files_of_a_group_are_compacted_together(drawn: list[tuple[str, int, int]], purging: bool) -> None:
     """The used sections of all files that are less than half in use are copied together.
 
-    This happens if these files waste more than a quarter of what the group uses: otherwise, each small commit would
-    copy what earlier ones left. A purge copies them in any case.
+    They are copied only if these files waste more than a quarter of what the group uses. A purge copies the used
+    sections of every file with an unused one.
     """
     files = [(group, written, min(written, left)) for group, written, left in drawn]
     entries = [
@@ -253,9 +261,9 @@ def test_groups_with_many_unused_profiles_are_compacted(
     before: dict[tuple[str, int, int], bool],
     after: dict[tuple[str, int, int], bool],
 ) -> None:
-    """A group that has wasted space since these changes is copied, and no group that wastes little.
+    """A group that wastes much space after the changes, but did not before, is copied.
 
-    A plan finds such groups by the changed references alone.
+    A group that wastes little is not copied.
     """
     versions = VersionStore(ObjectStore(str(tmp_path_factory.mktemp("root"))), "orders")
 
@@ -295,7 +303,10 @@ def test_groups_with_many_unused_profiles_are_compacted(
 
 @pytest.mark.parametrize("count", [1, 2_000, 2_001, 10_000, 100_000, 10**9])
 def test_each_node_of_the_table_is_in_one_window(count: int) -> None:
-    """Each version checks the nodes of one window, with about 2,000 children. Successive versions cover all nodes."""
+    """Each version checks the nodes of one window, which are those whose names have its prefix.
+
+    Successive windows cover all nodes, and each has about 2,000 children.
+    """
     draw = random.Random(count)
     names = ["".join(draw.choices("0123", k=draw.randint(0, 14))) for _ in range(3_000)]
     windows = [window for number in range(10_000) if (window := table_node_window("*", count, number))]
@@ -307,7 +318,10 @@ def test_each_node_of_the_table_is_in_one_window(count: int) -> None:
 
 
 def test_only_nodes_of_the_window_are_copied(tmp_path: Path) -> None:
-    """Files that have used profiles in several windows are compacted in parts."""
+    """A file has used profiles in four windows of nodes.
+
+    A plan for one window copies only the profiles in this window.
+    """
     versions = VersionStore(ObjectStore(str(tmp_path)), "orders")
 
     def node(name: str, file: int) -> NodeEntry:
@@ -356,7 +370,10 @@ def lists(config: MetastoreConfig) -> Counter[str]:
 
 
 def test_value_counts_are_dropped_with_the_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a column is near-unique only in the table, no fragment has value counts of it from then on, old or new."""
+    """Only the second commit shows that two columns are near-unique.
+
+    Then no fragment, old or new, has their value counts.
+    """
     monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 2000)
     lake = SmallFiles(tmp_path)
     config = lake.config()
@@ -408,7 +425,7 @@ def test_value_counts_are_dropped_with_the_decision(tmp_path: Path, monkeypatch:
 def test_a_kill_before_rewritten_files_are_deleted_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rewritten profiles are saved before the old ones are deleted, so the next attempt reads nothing again."""
+    """A refresh is killed before it deletes profiles that it has rewritten. The next attempt reads no data file."""
     monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 2000)
     lake = SmallFiles(tmp_path)
     near_unique(lake, 12)
@@ -430,9 +447,10 @@ def test_a_kill_before_rewritten_files_are_deleted_loses_nothing(
 
 
 def test_an_unreadable_fragment_does_not_affect_others(tmp_path: Path) -> None:
-    """The other profiles of the same bundle are saved for the next attempt.
+    """One of six fragments in a bundle is unreadable.
 
-    No entry references the unreadable fragment's section of their shared file.
+    The other five profiles are saved for the next attempt, in one file. No entry references the unreadable fragment's
+    section of this file.
     """
     lake = SmallFiles(tmp_path)
     for _ in range(6):

@@ -26,7 +26,7 @@ def files_of(version: Version) -> list[str]:
 
 
 def rewritten(lake: Lake, partition: int, table: pa.Table, parts: int = 1) -> None:
-    """Replace the partition's files by others that have the rows of `table`."""
+    """Replace the partition's files by `parts` files that have the rows of `table`."""
     folder = lake.uri / f"part={partition}"
     for path in folder.iterdir():
         path.unlink()

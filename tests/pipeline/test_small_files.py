@@ -71,9 +71,10 @@ class Partitions:
 
 @given(st.integers(0, 10**9), st.sampled_from([100, 20_000, 100_000]), st.sampled_from([1, 3, 12]))
 def test_a_partition_has_few_small_files_after_any_history(seed: int, size: int, per_commit: int) -> None:
-    """A commit reads at most `_MAX_BYTES` to copy, or twice what it wrote if that is more.
+    """After random commits, each partition has few small files.
 
-    On average, profiles that are copied at all are copied at most 2.5 times.
+    A commit reads at most `_MAX_BYTES` to copy, or twice what it wrote if that is more. Profiles that are copied at all
+    are copied at most 2.5 times on average.
     """
     draw = random.Random(seed)
     partitions = Partitions()
@@ -105,7 +106,10 @@ def assert_few_files(lake: SmallFiles) -> None:
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 12))])
 def test_commits_of_one_file_leave_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """The last version equals one from scratch. Expiry deletes every file of fragments that no version references."""
+    """Each of 22 commits leaves few files, and the last version equals one from scratch.
+
+    Expiry deletes every file of fragments that no version references.
+    """
     monkeypatch.setattr(small_files, "MIN_FILES", 3)
     monkeypatch.setattr(execution, "GRACE", timedelta(0))
     lake = SmallFiles(tmp_path, random.Random(seed))
@@ -128,10 +132,7 @@ def test_commits_of_one_file_leave_few_files(tmp_path: Path, monkeypatch: pytest
 
 
 def test_profiles_share_a_file_after_a_crash(tmp_path: Path) -> None:
-    """If a fragment crashes its reader, the others of the bundle are read one by one.
-
-    Their profiles still share one file.
-    """
+    """One of five files crashes its reader. The other four are read all the same, and their profiles share one file."""
     import pyarrow as pa
     from pyarrow import orc
 

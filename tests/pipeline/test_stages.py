@@ -77,7 +77,10 @@ def test_a_refresh_executes_the_stages_of_the_dry_run(lake: Lake) -> None:
 def test_auto_policies_are_marked_and_resolved_by_the_marked_stage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The plan names columns that may prove near-unique, and that this stage decides which partitions are merged."""
+    """The dry run lists the columns whose `auto` policies depend on values that the refresh has yet to read.
+
+    It says that resolving them may change which partitions are merged.
+    """
     monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 2000)
     lake = Lake(tmp_path)
     config = config_of(lake)
@@ -99,7 +102,10 @@ def test_auto_policies_are_marked_and_resolved_by_the_marked_stage(
 
 
 def test_a_rewrite_is_marked_and_skipped(lake: Lake) -> None:
-    """The table is compacted. The plan names the partition, and a refresh merges nothing."""
+    """The files of a partition are replaced by one with the same rows.
+
+    The dry run marks the partition as a possible rewrite. The refresh merges nothing.
+    """
     config = config_of(lake)
     refresh_as_planned(config)
     paths = sorted((lake.uri / "part=0").glob("*.parquet"))
@@ -116,7 +122,10 @@ def test_a_rewrite_is_marked_and_skipped(lake: Lake) -> None:
 
 
 def test_a_refresh_succeeds_once_the_version_is_published(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writes and deletions after the publication only save storage. If they fail, the next refresh does them."""
+    """After a version is published, clearing its pending profiles fails.
+
+    The refresh succeeds, and the next one clears them.
+    """
     write, config = ObjectStore.write, config_of(lake)
 
     def refuse_markers(self: ObjectStore, path: str, data: bytes, **options: bool) -> None:

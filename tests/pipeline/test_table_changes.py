@@ -1,4 +1,4 @@
-"""Differences that formats report become changes of a published version."""
+"""Changes that a format reports since the published version become changes of this version."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.robustness.refresh_assertions import versions
 
 
 def test_possibly_removed_files_are_looked_up_in_the_version(tmp_path: Path) -> None:
-    """A published file that was added again and removed counts as removed.
+    """Two files are added and removed again: a published one and one of no version.
 
-    Removing a file of no version is no error.
+    Only the published file counts as removed.
     """
     folder = tmp_path / "t"
     adds = [add_file(folder, pa.table({"a": [number]}), f"{number}.parquet") for number in range(3)]
@@ -43,9 +43,9 @@ def test_possibly_removed_files_are_looked_up_in_the_version(tmp_path: Path) -> 
 
 
 def test_a_file_listed_twice_gives_no_difference(tmp_path: Path) -> None:
-    """An Iceberg commit adds a file that an earlier one added, so its rows count twice.
+    """An Iceberg commit adds a file that the table has already, so its rows count twice.
 
-    All fragments are then compared.
+    The plan compares all fragments.
     """
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     file = writer.data(pa.table({"id": [1, 2]}))
@@ -65,7 +65,10 @@ def test_a_file_listed_twice_gives_no_difference(tmp_path: Path) -> None:
 
 
 def test_files_without_ids_are_read_for_a_column_that_they_may_have(tmp_path: Path) -> None:
-    """A column that no name mapping had gets an id after a file with it was profiled. Only this file is read again."""
+    """A file without field ids has a column that gets an id later, from a name mapping.
+
+    Only this file is read again.
+    """
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     table = TableConfig(name="t", uri=str(writer.folder))
     config = MetastoreConfig(root=str(tmp_path / "root"), tables=[table], engine="auto")

@@ -32,9 +32,9 @@ def _avro(path: Path, type_: Any, values: list[Any]) -> None:
 @pytest.mark.parametrize("damaged", [True, False])
 @pytest.mark.parametrize("unsupported", [True, False])
 def test_unsupported_and_damaged_files_have_different_advice(tmp_path: Path, damaged: bool, unsupported: bool) -> None:
-    """The message names only the files that failed. It advises repair or removal of damaged files only.
+    """The message names only the files that failed.
 
-    An unsupported file has rows that users would miss.
+    It advises repair or removal of damaged files only, because users would miss the rows of unsupported ones.
     """
     lake = tmp_path / "lake"
     _avro(lake / "good.avro", "int", [1, 2])
@@ -63,9 +63,10 @@ def test_unsupported_and_damaged_files_have_different_advice(tmp_path: Path, dam
 def test_value_counts_of_a_column_return_when_its_unsupported_file_is_removed(
     tmp_path: Path, by_partition: Literal["off", "on"]
 ) -> None:
-    """As long as a file has a text that is not UTF-8, the column has no value counts.
+    """While one file has a text that is not UTF-8, its column has no value counts.
 
-    Other files can be added and removed.
+    Other files are added and removed meanwhile. After this file is removed, the value counts are those of the other
+    files.
     """
     table = TableConfig.model_validate(
         {"name": "t", "uri": str(tmp_path / "lake"), "columns": {"s": {"by_partition": by_partition}}}

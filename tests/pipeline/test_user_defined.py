@@ -164,7 +164,7 @@ def not_enumerated(lake: Lake) -> list[str]:
 
 
 def assert_true(lake: Lake, without: Iterable[str] = ()) -> None:
-    """Assert that each statistic of each partition and the table equals that of its rows.
+    """Assert that each statistic of each partition and the table equals the one computed from the rows.
 
     Columns in `without` have no value counts.
     """
@@ -177,9 +177,9 @@ def assert_true(lake: Lake, without: Iterable[str] = ()) -> None:
 
 @pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, *range(3, 60)))])
 def test_incremental_equals_from_scratch_and_the_rows(tmp_path: Path, seed: int) -> None:
-    """Commits and changed policies are random.
+    """After random commits and changes of the policy, statistics equal those from scratch and from the rows.
 
-    Results come from profiles, value counts and rows; `verify` accepts them.
+    `verify` accepts them.
     """
     draw = random.Random(seed)
     lake = Lake(tmp_path, draw)
@@ -205,7 +205,7 @@ def test_incremental_equals_from_scratch_and_the_rows(tmp_path: Path, seed: int)
 
 @pytest.mark.spark
 def test_user_defined_results_are_equal_on_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Tasks import the shipped module from the package. Merges and sums on Spark give equal results."""
+    """The four statistics that the package ships are equal with merges and sums on Spark and without Spark."""
     lake = Lake(tmp_path)
     lake.options = {"statistics": ALL[:4]}
     for partition in (1, 1, 2):
@@ -219,7 +219,7 @@ def test_user_defined_results_are_equal_on_spark(spark: SparkSession, tmp_path: 
 def test_another_statistic_reads_only_columns_without_value_counts(tmp_path: Path) -> None:
     """An added statistic is computed from value counts.
 
-    Of columns without them, all fragments are read, and the plan says so.
+    For a column without them, all fragments are read, and the plan says so.
     """
     lake = Lake(tmp_path)
     for partition in (1, 2, 2):
@@ -252,7 +252,10 @@ def test_another_statistic_reads_only_columns_without_value_counts(tmp_path: Pat
 
 
 def test_a_failing_statistic_is_absent_with_a_reason(tmp_path: Path) -> None:
-    """An exception or an invalid result affects this statistic only."""
+    """A statistic that raises an exception or returns an invalid result is absent.
+
+    The other statistics are computed.
+    """
     lake = Lake(tmp_path)
     for partition in (1, 1, 2):
         lake.append(partition)
@@ -288,9 +291,9 @@ class Distinct(FrequencyStatistic):
 
 
 def test_a_changed_class_needs_a_new_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a new revision, the error says what to do and no version is published.
+    """If the code of a statistic changes without a new revision, no version is published. The error says what to do.
 
-    Changed comments need no revision.
+    Changed comments need no new revision.
     """
     from metastore_assets.statistics.user_defined import loading
 
@@ -353,9 +356,10 @@ def test_classes_that_are_no_statistics_are_refused(tmp_path: Path, reference: s
 
 
 def test_a_column_named_default_has_the_default_policy_without_an_error() -> None:
-    """The entry `default` is for all columns, so a statistic that needs value counts is no error there.
+    """The entry `default` is for all columns, even if one of them has this name.
 
-    In the entry of a single column, it is an error.
+    A statistic that needs value counts is no error there, but is an error in the entry of a single column without value
+    counts.
     """
     statistics = [f"{STATISTICS_MODULE}:MostFrequent"]
     schema = pa.schema([("default", pa.int64()), ("id", pa.int64())])
@@ -370,9 +374,9 @@ def test_a_column_named_default_has_the_default_policy_without_an_error() -> Non
 def test_states_remain_when_value_counts_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: list[str]
 ) -> None:
-    """A column that becomes estimated loses its value counts.
+    """A column becomes estimated and loses its value counts. Its user-defined statistics stay correct.
 
-    Its user-defined statistics stay correct, old and new ones.
+    `before` are the statistics that the first refresh computed.
     """
     lake = Lake(tmp_path)
     lake.options = {"statistics": before}
@@ -392,7 +396,10 @@ def test_states_remain_when_value_counts_are_dropped(
 
 
 def test_an_added_column_has_states_of_no_rows_in_older_fragments(tmp_path: Path) -> None:
-    """Partitions without the column are not read again. Their statistics of it are those of no values."""
+    """One file adds a column.
+
+    Partitions without it are not read again, and their statistics of it are those of no values.
+    """
     lake = Lake(tmp_path)
     lake.options = {"statistics": ALL}
     for partition in (1, 1, 2):

@@ -63,7 +63,7 @@ def written(folder: Path, draw: random.Random, files: int, count: int) -> None:
 
 
 def content_of(config: MetastoreConfig) -> tuple[dict[str, pa.Table], Mapping[str, Built]]:
-    """Return the rows of each stage of the value counts, and by which algorithm each was built."""
+    """Return the rows of each stage of the value counts and, by column, how they were built."""
     store = ObjectStore(config.root).child("t")
     lists = read_value_counts(store, open_table(config.root, "t").version.value_counts)
     view = lists.dataflow(store).view(lists.flow)
@@ -76,7 +76,10 @@ def content_of(config: MetastoreConfig) -> tuple[dict[str, pa.Table], Mapping[st
 def test_all_algorithms_give_equal_value_counts(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Values of every class are counted in this process and on Spark. The algorithm is recorded and stays."""
+    """Columns of every type class are counted in this process, and in ranges of values on Spark. The rows are equal.
+
+    The algorithm is recorded, and a small commit does not change it.
+    """
     monkeypatch.setattr(ranges, "_ROWS_PER_RANGE", 250)
     monkeypatch.setattr(ranges, "_SAMPLES_PER_PROFILE", 10)
     draw = random.Random(seed)

@@ -67,7 +67,7 @@ pickle.dump(({name: one.ranked for name, one in facts.items()}, told, arrays), s
 
 @pytest.mark.parametrize("pandas", ["hidden", "there", "used"])
 def test_statistics_are_equal_bit_for_bit_in_other_processes(pandas: str) -> None:
-    """Statistics arrive unchanged by pickle and by the runner's serialization, with pandas hidden, there or imported.
+    """Statistics arrive unchanged in a process in which pandas is hidden, installed or imported.
 
     Arrow scalars that a task's function refers to are unchanged too.
     """
@@ -95,7 +95,7 @@ def test_statistics_are_equal_bit_for_bit_in_other_processes(pandas: str) -> Non
 @share(20)
 @given(data=st.data())
 def test_percentiles_are_values_of_the_column(name: str, data: st.DataObject) -> None:
-    """Percentiles of columns of any type equal the oracle's, and do not change in a round trip."""
+    """Percentiles of columns of any type are values of the column, equal the oracle's, and survive serialization."""
     values = data.draw(rows_of(KINDS[name], 30))
     profile = profile_one(KINDS[name].array(values))
     assert profile.frequencies is not None

@@ -50,7 +50,7 @@ def verified(spark: SparkSession, lake: Lake, **options: Any) -> Verification:
 
 
 def changed(lake: Lake, path: str, change: Callable[[pa.Table], pa.Table]) -> None:
-    """Replace the content of a stored file; its schema and metadata stay."""
+    """Apply `change` to each row group of a stored file. The file's schema and metadata stay."""
     file_path = Path(lake.config().root) / "t" / path
     file = pq.ParquetFile(file_path)
     groups = [change(file.read_row_group(at)) for at in range(file.num_row_groups)]
@@ -75,9 +75,9 @@ def test_verify_finds_no_difference_in_a_published_version(spark: SparkSession, 
 
 
 def test_verify_finds_no_difference_after_schema_changes(spark: SparkSession, tmp_path: Path) -> None:
-    """Two columns were added, one of them of lists, and one was widened.
+    """Between commits, two columns are added and one is widened. `verify` finds no difference.
 
-    Rounding in merges gives one column a skewness that is not exactly zero.
+    In one column, rounding in merges gives a skewness that is not exactly zero.
     """
     lake = Lake(tmp_path, random.Random(3))
     ends = [0.1, 0.3, 0.7, 1.1]

@@ -128,6 +128,6 @@ class Unnamed(MostFrequent):
 
 
 class OtherCase(MostFrequent):
-    """A statistic whose name differs from that of another one only in case."""
+    """A statistic whose name differs from the built-in `mean` only in case."""
 
     name = "Mean"
