@@ -81,9 +81,9 @@ def test_points_with_values_of_several_types_are_a_table(values: list[Any], expe
 
 @pytest.mark.parametrize("name", ["p50", "row_count"])
 def test_a_user_defined_statistic_has_precedence(name: str) -> None:
-    """If a user-defined statistic has the name of a percentile or of a table's statistic, the former is returned.
+    """A user-defined statistic has the name of a built-in one (a percentile or the row count).
 
-    In a history with both, versions without the user-defined statistic have no value.
+    The history returns the former. Versions without the user-defined statistic then have no value.
     """
     record = {
         "version": 1,
@@ -122,7 +122,7 @@ def expected(count: int) -> list[tuple[int, str]]:
 
 
 def test_a_row_has_the_statistics_of_its_version(store: ObjectStore) -> None:
-    """Rows are read from disk and an object store, by deltalake, this package and DuckDB."""
+    """Three versions are appended, on disk or an object store. Deltalake, this package and DuckDB read the rows."""
     tables = [published(store, 1) for _ in range(3)]
     assert append_versions(VersionStore(store, "orders")) == 3
     assert sorted(keys(written(store))) == expected(3)
@@ -184,7 +184,10 @@ def test_versions_that_are_not_appended_are_read(local_store: ObjectStore) -> No
 
 @pytest.mark.long
 def test_concurrent_processes_append_each_row_once(local_store: ObjectStore) -> None:
-    """The test starts processes, because a lock serializes the threads of one process."""
+    """Two processes append four versions at the same time, and each row is in the history once.
+
+    Threads are no substitute, because a lock serializes the threads of one process.
+    """
     published(local_store, 4)
     program = (
         "import sys; from metastore_assets.history import append_versions; from metastore_assets.store.objects import "
@@ -215,7 +218,7 @@ def test_concurrent_threads_append_each_row_once(local_store: ObjectStore) -> No
 
 
 def test_an_interrupted_append_is_repeated(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that the interrupted append wrote without a commit add no rows."""
+    """An append is interrupted before its commit. The next append succeeds, and files of the first one add no rows."""
     published(local_store, 2)
     versions = VersionStore(local_store, "orders")
     append_versions(versions)
@@ -265,7 +268,7 @@ def test_versions_are_appended_when_due(local_store: ObjectStore, monkeypatch: p
 
 
 def test_hidden_columns_show_no_values(local_store: ObjectStore) -> None:
-    """A hidden column shows no values of any version, also not of versions in which it was not hidden yet."""
+    """A hidden column shows no values of any version, not even of versions in which it was not hidden yet."""
     table = published(local_store, 1)
     append_versions(VersionStore(local_store, "orders"))
     assert "secret-" in str(table.history().to_arrow().to_pydict())
@@ -291,7 +294,10 @@ def files_with_text(folder: Path, text: str) -> list[str]:
 
 
 def test_a_purge_removes_values(local_store: ObjectStore) -> None:
-    """After a purge, files of earlier commits and the log of the Delta table have no values either. Counts stay."""
+    """After a purge, no file of the history has values.
+
+    This includes files of earlier commits and the log of the Delta table. Counts stay.
+    """
     versions = VersionStore(local_store, "orders")
     for _ in range(3):
         published(local_store, 1)
@@ -313,7 +319,7 @@ def test_a_purge_removes_values(local_store: ObjectStore) -> None:
 
 
 def test_concurrent_purges_restore_no_values(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A purge must not write back values that it read before another purge removed them."""
+    """During one purge of the history, another one finishes. No values are restored, and each row is there once."""
     published(local_store, 3)
     versions = VersionStore(local_store, "orders")
     append_versions(versions)
@@ -393,7 +399,10 @@ def test_a_root_may_have_unusual_characters(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a%20b", "a%2fb", "100%25", "[a", "a]", "a\\b", "a|b", "a^b", "a\nb"])
 def test_a_root_whose_path_deltalake_does_not_support_has_no_history(tmp_path: Path, name: str) -> None:
-    """Versions expire as without deltalake, and nothing is written outside of the root."""
+    """Appending to the history raises an error.
+
+    Versions expire as without deltalake, and nothing is written outside of the root.
+    """
     store = ObjectStore(str(tmp_path / name))
     versions, new = VersionStore(store, "orders"), published(store, 1).version
     with pytest.raises(StoreError, match="deltalake"):

@@ -191,7 +191,7 @@ def drawn_condition(draw: random.Random, depth: int = 2) -> Condition:
 
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make files, row groups, zones and windows hold a few fragments, so that small tables have many of them."""
+    """Reduce the sizes of files, row groups and other parts of an index, so that small tables have many of each."""
     sizes = {
         "_SMALL_ROWS": 10,
         "_FILE_ROWS": 30,
@@ -355,7 +355,7 @@ def test_a_directory_of_other_files_is_named(tmp_path: Any) -> None:
 def test_merged_segments_share_the_rows_that_are_in_memory(
     count: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The more segments are merged, the fewer rows of each are in memory at once. Every row is read once."""
+    """The more segments are merged, the fewer rows of each are in memory at once. Every stored row is read once."""
     monkeypatch.setattr(fragment_writer, "_WINDOW_ROWS", 256)
     read_rows: list[int] = []
     read = fragment_segments.LargeSegment.read

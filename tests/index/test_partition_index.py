@@ -148,7 +148,10 @@ def test_the_last_written_statistics_are_read(
 def test_no_commit_rewrites_the_statistics_of_all_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: int
 ) -> None:
-    """A commit writes about two files for any number of partitions, and lookups open few segments."""
+    """Each commit to an index of 1,500 partitions writes at most 900 of them.
+
+    The index never has more than six segments.
+    """
     write_small_files(monkeypatch, 300)
     store, draw = ObjectStore(str(tmp_path)), random.Random(1)
     table = build_statistics_table(list(rows_of(1).values()))
@@ -174,7 +177,10 @@ def test_no_commit_rewrites_the_statistics_of_all_partitions(
 
 
 def test_stacked_statistics_are_in_one_chunk() -> None:
-    """One chunk per small table would take 40 kB of memory in addition to the values."""
+    """The statistics of several partitions are stacked into columns of one chunk.
+
+    Many small chunks would take much memory.
+    """
     tables = [build_statistics_table(list(rows_of(number).values())) for number in (3, 4, 5)]
     stacked = stack_partitions([(f"p={number}", number) for number in range(3)], tables)
     assert {column.num_chunks for column in (*stacked.rows.columns, *stacked.partitions.columns)} == {1}

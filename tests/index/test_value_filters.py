@@ -136,7 +136,10 @@ def test_a_filter_never_excludes_a_fragment_with_the_value(
 
 
 def test_a_lookup_reads_the_files_of_the_requested_fragments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files with other key ranges are not opened. Tombstones and rows of newer files take precedence."""
+    """All files are deleted, except the one with the requested fragment.
+
+    The lookup succeeds, because it opens no other file.
+    """
     store = ObjectStore(str(tmp_path))
     monkeypatch.setattr(value_filters, "_KIND", replace(value_filters._KIND, file_rows=10))
     numbers = {f"f{at:03}": 1 for at in range(100)}
