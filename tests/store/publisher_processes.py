@@ -145,7 +145,7 @@ def read_all_versions(versions: VersionStore) -> list[int]:
 
 
 def kill(store: ObjectStore) -> list[dict[str, Any]]:
-    """Publish versions 1 and 2, killed at step n of publishing 2 and dropping 1, for n from 0 until no kill happens.
+    """Kill a process at step n of publishing version 2 and dropping version 1, for n from 0 until no kill happens.
 
     After each kill, read the root and publish again. Returns a report of each n.
     """

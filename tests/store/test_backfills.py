@@ -1,6 +1,6 @@
 """The record of an unfinished backfill returns the finished partitions that are still current.
 
-Invalid ones are ignored.
+Invalid records are ignored.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ def version(number: int, partitions: dict[str, int]) -> Version:
 
 
 def test_finished_partitions_that_are_still_current(objects: ObjectStore) -> None:
-    """A partition is finished if the newest version has it from the recorded version or a later one. A dropped
-    partition, or one added again from an older version, is not.
+    """A recorded partition is finished if the newest version has it from the recorded version or a later one.
+
+    A partition that was dropped, or added again from an older version, is not finished.
     """
     record = BackfillRecord.of(objects, "request", version(4, {"p=1": 1}))
     record.add(["p=1", "p=2", "p=3"], 5)
@@ -50,7 +51,10 @@ def test_finished_partitions_that_are_still_current(objects: ObjectStore) -> Non
 
 
 def test_a_recreated_root_ignores_older_records(objects: ObjectStore) -> None:
-    """In a recreated root, version numbers start at 1 again, so the record has a greater one."""
+    """A root is recreated, so its version numbers start at 1 again.
+
+    Records with a greater version number are ignored.
+    """
     BackfillRecord.of(objects, "request", version(7, {})).add(["p=1"], 8)
     record = BackfillRecord.of(objects, "request", version(2, {"p=1": 2}))
     assert (record.since, record.done) == (2, {})

@@ -1,4 +1,7 @@
-"""The newest numbered document is located in a few requests, for any number of documents and any hint."""
+"""The newest numbered document is located in a few requests, for any number of documents.
+
+The hint, a file with the number of the newest document, may be wrong or missing.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +102,7 @@ def test_a_hint_may_name_a_damaged_document(versions: VersionStore) -> None:
 
 
 def test_a_copy_of_an_older_document_is_damaged(versions: VersionStore) -> None:
-    """A document with the number of another one is an error.
+    """A document that contains the number of another document is an error.
 
     Otherwise, the next version would have the number of an existing one, and could never be published.
     """
@@ -109,7 +112,10 @@ def test_a_copy_of_an_older_document_is_damaged(versions: VersionStore) -> None:
 
 
 def test_a_publisher_with_an_outdated_hint_replaces_nothing(versions: VersionStore) -> None:
-    """If the hint does not name version 3 yet, only the conditional put detects that it exists."""
+    """The hint does not name version 3 yet.
+
+    Publishing version 3 again is a conflict, and no file is added or replaced.
+    """
     versions.objects.write("versions/newest", b"2")
     before = [info.path for info in versions.objects.list()]
     with pytest.raises(VersionConflictError):
@@ -119,7 +125,10 @@ def test_a_publisher_with_an_outdated_hint_replaces_nothing(versions: VersionSto
 
 
 def test_a_version_can_be_published_after_its_document_was_removed_by_hand(versions: VersionStore) -> None:
-    """The error about a damaged document advises to remove it."""
+    """The newest document is removed by hand, as the error about a damaged document advises.
+
+    Its number is published again.
+    """
     versions.objects.write("moved away", versions.documents.read(3))
     versions.objects.delete(["versions/3.json"])
     assert versions.latest() == version(2)
@@ -170,7 +179,10 @@ def test_the_number_of_requests_does_not_depend_on_the_number_of_versions(
 
 
 def write_documents(root: ObjectStore, newest: int, options: dict[str, str]) -> None:
-    """Write documents for all versions before the newest, with invalid content, because they must not be read."""
+    """Write documents for all versions before the newest.
+
+    Their content is invalid, so reading one would be an error.
+    """
     client = boto3.client(
         "s3",
         endpoint_url=options["aws_endpoint"],
@@ -197,7 +209,10 @@ def test_other_files_are_not_documents() -> None:
 
 
 def test_a_late_writer_of_the_hint_does_not_hide_newer_documents(store: ObjectStore) -> None:
-    """A publisher pauses between writing its document and the hint, while others publish."""
+    """After each of eleven versions, the hint is set to 1, as a late publisher could.
+
+    The newest version is still located.
+    """
     versions = VersionStore(store, "orders")
     for number in range(1, 12):
         versions.publish(version(number))

@@ -160,7 +160,10 @@ def test_differences_of_any_two_versions_equal_those_of_dictionaries(
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_the_difference_of_two_versions_reads_only_changed_files(local_store: ObjectStore) -> None:
-    """If both versions share a file, only its row groups with changed keys are read."""
+    """The files that both versions share are deleted. The differing keys are still determined, from the other files.
+
+    The entries of these keys cannot be read.
+    """
     first = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(100)])
     changes = EntryChanges.changed(NODES, first, [node("005", 2), node("new", 1)], ["007"])
     second = StoredEntries(NODES, local_store, write_entries(local_store, changes))
@@ -178,7 +181,11 @@ def test_the_difference_of_two_versions_reads_only_changed_files(local_store: Ob
 
 
 def test_the_difference_has_a_key_whose_row_and_tombstone_a_merge_has_absorbed(local_store: ObjectStore) -> None:
-    """No file of the newer version has the removed key, except one that the two versions share."""
+    """A merge has absorbed the row of a removed key and its tombstone.
+
+    The difference of the versions still has the key. No file of the newer version has the key, except one that both
+    versions share.
+    """
     kind = NODES.segments
 
     def segment(put: Sequence[str], removed: Sequence[str] = ()) -> SegmentFile:
@@ -218,7 +225,7 @@ def test_an_unchanged_version_writes_no_entries(local_store: ObjectStore) -> Non
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_unchanged_entries_are_not_read(local_store: ObjectStore) -> None:
-    """A commit reads only the row groups of changed keys."""
+    """The files of the base are deleted. A commit of two changed keys succeeds, because it reads no unchanged file."""
     base = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(100)])
     unread = StoredEntries(NODES, local_store, base.files)
     changes = EntryChanges.changed(NODES, unread, [node("0005", 2)], ["007"])
@@ -231,7 +238,7 @@ def test_unchanged_entries_are_not_read(local_store: ObjectStore) -> None:
 
 @pytest.mark.parametrize("change", [1, 7, 40])
 def test_a_thousand_commits_write_each_row_a_few_times(change: int) -> None:
-    """At the same time, the number of files stays small."""
+    """A thousand commits to a set of 20,000 rows write few rows each, and leave at most seven files at any time."""
     rows = 20_000
     result = SegmentFiles(rows, (SegmentFile("base", rows),))
     written = 0
@@ -361,9 +368,10 @@ def test_reads_of_several_segments_count_for_the_caller(s3_store: ObjectStore, t
 def test_a_lookup_in_many_files_retains_no_footers(
     local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    """If there are more files than the limit, no footer is retained, and later lookups read the footers again.
+    """A set of entries has more files than `limit`, or fewer.
 
-    The footers of a few hundred files take a hundred megabytes.
+    With more, a lookup retains no footers, and later ones read them again. The footers of a few hundred files take a
+    hundred megabytes.
     """
     nodes = [node(f"a{at:03}", 1) for at in range(100)]
     stored = write(local_store, NODES, nodes)
@@ -383,7 +391,7 @@ def test_a_lookup_in_many_files_retains_no_footers(
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_files_with_other_key_ranges_are_not_opened(local_store: ObjectStore, opened: list[str]) -> None:
-    """A lookup opens no files of a large base that have other keys, and none of commits to other partitions."""
+    """A lookup of a key or a prefix opens one of more than twenty files. The others have other ranges of keys."""
     base = write(local_store, NODES, [node(f"a{at:03}", 1) for at in range(100)])
     later = write(local_store, NODES, [*base, node("z1", 1), node("z2", 1)], base)
     assert len(later.files.files) > 20
@@ -419,7 +427,7 @@ def test_large_values_of_other_keys_are_not_read(local_store: ObjectStore, monke
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_entries_are_streamed(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At most six rows are in memory at any time, ordered by key across segments.
+    """Entries are streamed in the order of their keys, from all segments, at most six rows at a time.
 
     If the number of rows is not the recorded one, an error is raised at the end.
     """
@@ -492,7 +500,7 @@ def test_errors_name_damaged_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_keys_too_long_for_bounds_are_looked_up(local_store: ObjectStore) -> None:
-    """Parquet stores no bounds longer than a few kilobytes."""
+    """Keys of 10,000 characters, for which Parquet stores no bounds, are found by key and by prefix."""
     keys = [letter * 10_000 for letter in "abc"]
     result = StoredEntries(NODES, local_store, write(local_store, NODES, [node(key, 1) for key in keys]).files)
     assert all(result.find(key) == node(key, 1) for key in keys)

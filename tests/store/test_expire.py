@@ -94,7 +94,7 @@ def test_the_requested_number_of_versions_is_retained(table: Table) -> None:
 
 
 def test_a_version_stays_for_the_grace_after_it_was_replaced(table: Table) -> None:
-    """Readers may still use the version."""
+    """An old version expires only when it was replaced longer than the grace ago, because readers may still use it."""
     table.publish(1)
     table.pass_hour()
     table.publish(2)
@@ -104,7 +104,7 @@ def test_a_version_stays_for_the_grace_after_it_was_replaced(table: Table) -> No
 
 
 def test_young_unreferenced_files_stay(table: Table) -> None:
-    """A running publisher may be about to reference the files."""
+    """Expiry deletes old unreferenced files, but no young ones. A running publisher may be about to reference these."""
     table.publish(1)
     table.save("old")
     table.pass_hour()
@@ -123,7 +123,10 @@ def test_files_of_retired_fragments_stay(table: Table) -> None:
 
 
 def test_files_of_pending_profiles_stay_until_the_grace_after_clearing(table: Table) -> None:
-    """Another attempt may have read the pending profiles before they were cleared."""
+    """The files of pending profiles stay until the profiles were cleared longer than the grace ago.
+
+    Another attempt may have read the profiles before they were cleared.
+    """
     table.publish(1)
     table.save("a")
     table.versions.save_pending([fragment("a")])
@@ -152,7 +155,10 @@ def test_cleared_profiles_that_a_version_took_over_stay(table: Table) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"PAR1"])
 def test_a_damaged_pending_file_stops_no_expiry(table: Table, content: bytes) -> None:
-    """No refresh can read the file, so the profiles that it listed are not needed."""
+    """A damaged pending file stops no expiry.
+
+    Unreferenced files are deleted, and files of another pending profile stay.
+    """
     table.publish(1)
     table.versions.objects.write("pending/x.parquet", content)
     table.save("lost", "a")
@@ -163,7 +169,10 @@ def test_a_damaged_pending_file_stops_no_expiry(table: Table, content: bytes) ->
 
 
 def test_profiles_that_are_saved_during_an_expiry_stay(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """During an expiry, a refresh may save the profiles of staged versions as pending, and remove these versions."""
+    """During an expiry, a refresh saves the profiles of a staged version as pending and removes this version.
+
+    The files of the profiles stay.
+    """
     table.save("a")
     staged = StagedVersions(table.versions)
     staged.publish(replace(version(1), fragments=[fragment("a")]))
@@ -186,10 +195,10 @@ def test_profiles_that_are_saved_during_an_expiry_stay(table: Table, monkeypatch
 def test_a_killed_purge_leaves_no_pending_file_without_its_marker(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pending file without its marker would be read, although its profiles may be deleted.
+    """A purge is killed while it deletes a pending file and the marker that this file is cleared.
 
-    Object stores delete the objects of one request in any order: here the last one is deleted before the purge is
-    killed.
+    The file never remains without its marker: it would be read, although its profiles may be deleted. Object stores
+    delete the objects of one request in any order: here the last one is deleted before the purge is killed.
     """
     table.versions.save_pending([fragment("a")])
     table.versions.clear_pending()
@@ -209,7 +218,7 @@ def test_a_killed_purge_leaves_no_pending_file_without_its_marker(
 
 
 def test_a_marker_without_its_file_is_removed(table: Table) -> None:
-    """The marker remains if an expiring process is killed between two deletions."""
+    """The marker of a cleared pending file remained alone, as after a killed expiry. The next expiry removes it."""
     table.versions.objects.write("pending/x.parquet.cleared", b"")
     table.pass_hour()
     table.expire()
@@ -248,7 +257,10 @@ def test_files_of_a_failed_publish_are_removed(table: Table, monkeypatch: pytest
 
 
 def test_nothing_is_deleted_if_a_retained_version_cannot_be_read(table: Table) -> None:
-    """The files that the damaged version references are unknown."""
+    """A retained version is damaged, so its files are unknown.
+
+    Expiry raises an error and deletes no unreferenced file.
+    """
     table.publish(1)
     table.save("old")
     table.pass_hour()
@@ -272,7 +284,7 @@ def test_files_of_a_killed_verification_are_removed(table: Table) -> None:
 
 
 def test_foreign_files_stay(table: Table) -> None:
-    """The folder of the table may also contain data files and the log of another table."""
+    """The folder of the table also has data files and the log of another table. Expiry does not delete them."""
     foreign = {"a.parquet", "_delta_log/00000000000000000000.json", "p=1/part-0.parquet", "data/0-1.parquet"}
     for path in foreign:
         table.versions.objects.write(path, b"data")
@@ -309,7 +321,7 @@ def test_old_versions_expire_on_s3(s3_store: ObjectStore) -> None:
 
 @given(st.data())
 def test_any_number_of_unreferenced_files_is_removed(data: st.DataObject) -> None:
-    """Files and references are sorted in temporary files. The result equals that of sets in memory."""
+    """Expiry sorts files and references in temporary files. It leaves exactly the files of the newest version."""
     names = st.lists(st.text("abc", min_size=1, max_size=2), max_size=8, unique=True)
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(sorted_runs, "_RUN_BYTES", data.draw(st.sampled_from([1, 200, 1 << 20])))

@@ -80,7 +80,10 @@ def assert_writes_fail(store: ObjectStore, message: str, kinds: range = range(5)
 
 
 def test_a_full_disk_leaves_no_partial_files(small_disk: Path) -> None:
-    """Hidden temporary files are removed, too, so that smaller data can be written afterwards."""
+    """Writes to a full disk fail and leave no files, not even hidden temporary ones.
+
+    Smaller data can be written afterwards.
+    """
     store = ObjectStore(str(small_disk))
     versions = VersionStore(store, "orders")
     versions.publish(version(1))
@@ -93,7 +96,10 @@ def test_a_full_disk_leaves_no_partial_files(small_disk: Path) -> None:
 
 
 def test_a_file_size_limit_leaves_no_partial_files(tmp_path: Path) -> None:
-    """The test also runs where mounting is not allowed."""
+    """Files larger than the process may write are an error and leave nothing.
+
+    This also runs where mounting is not allowed.
+    """
     store = ObjectStore(str(tmp_path))
     VersionStore(store, "orders").publish(version(1))
     previous = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -150,7 +156,7 @@ def test_a_folder_at_the_path_of_an_object(local_store: ObjectStore) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a folder that even root cannot write to")
 def test_writes_to_a_root_without_permission_fail() -> None:
-    """Folders of the kernel refuse writes of all users, with another message if the user is root."""
+    """Writes below /sys and /proc, which the kernel refuses to all users, raise an error with the path."""
     refused = "cannot write /sys/metastore/x: (not permitted|no permission); give this user access, or"
     with pytest.raises(StoreError, match=refused):
         ObjectStore("/sys/metastore").write("x", b"1")
@@ -159,7 +165,7 @@ def test_writes_to_a_root_without_permission_fail() -> None:
 
 
 def test_writes_to_a_root_of_another_user_fail() -> None:
-    """If the tests run as root, to which permissions do not apply, the test switches to the user nobody."""
+    """Writes to a folder without permission fail. If the tests run as root, they switch to the user nobody for this."""
     user = os.geteuid()
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o555)

@@ -31,7 +31,10 @@ def _sort() -> None:
 def test_the_error_for_a_full_disk_names_the_temporary_folder(
     monkeypatch: pytest.MonkeyPatch, write: Callable[[], None]
 ) -> None:
-    """The temporary file is /dev/full, for which the kernel refuses writes as for a full disk."""
+    """The temporary file is /dev/full, to which every write fails as on a full disk.
+
+    The error names the folder of temporary files and the variable TMPDIR.
+    """
 
     def open_full(buffering: int = 0) -> IO[bytes]:
         return Path("/dev/full").open("r+b", buffering=buffering)

@@ -89,7 +89,10 @@ def test_versions_are_listed_once_while_none_expires(table: Published, monkeypat
 
 
 def test_retired_fragments_are_retained(table: Published) -> None:
-    """If the table is restored, the profiles of retired (removed) fragments are reused."""
+    """The files of a retired (removed) fragment stay while a version lists it, so that a restore can reuse its profile.
+
+    They are deleted once no version lists it.
+    """
     table.commit("a", "b")
     for number in (2, 3, 4):
         base = table.versions.latest()
@@ -121,7 +124,7 @@ def test_a_file_referenced_by_another_entry_stays(table: Published) -> None:
 
 @manifests
 def test_many_files_are_deleted_in_batches(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the recorded progress is lost, `expire` deletes the rest."""
+    """Unused files are deleted in batches of at most seven, also if the recorded progress is lost."""
     monkeypatch.setattr(garbage, "GARBAGE_BATCH", 7)
     table.commit(*(f"{i}" for i in range(20)))
     table.commit("x")
@@ -139,7 +142,10 @@ def test_many_files_are_deleted_in_batches(table: Published, monkeypatch: pytest
 
 
 def test_nothing_is_deleted_after_the_folder_was_removed(table: Published) -> None:
-    """A user may remove the table's folder while a refresh publishes."""
+    """The table's folder is removed while a refresh publishes.
+
+    Dropping old versions is then no error and writes nothing.
+    """
     table.versions.drop_outdated(5, 1, AT_ONCE)
     assert not table.paths()
 
@@ -167,7 +173,7 @@ def test_a_damaged_manifest_stops_no_deletion(table: Published, rest: bytes) -> 
 
 @manifests
 def test_an_interrupted_deletion_is_completed(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The deletion is completed even if more versions are retained from then on."""
+    """The deletion of a version is begun. It is completed even if more versions are to be retained from then on."""
     monkeypatch.setattr(garbage, "GARBAGE_BATCH", 7)
     table.commit(keep=99)
     table.commit(*(f"{i}" for i in range(20)), keep=99)
@@ -242,7 +248,10 @@ def test_deletions_continue_after_expire(table: Published) -> None:
 
 
 def test_files_of_pending_profiles_stay(table: Published) -> None:
-    """Another attempt that read the pending profiles may reference them."""
+    """No version references the files of a pending profile any more.
+
+    They stay, because another attempt may reference them.
+    """
     table.commit("a")
     table.versions.save_pending([fragment("a")])
     other = VersionStore(ObjectStore(os.path.dirname(table.versions.objects.uri())), "orders")
@@ -289,7 +298,7 @@ def test_without_a_base_unreferenced_files_are_deleted_by_expire(table: Publishe
 def test_any_commits_retain_exactly_the_referenced_files(
     tmp_path_factory: pytest.TempPathFactory, commits: list[set[int]], keep: int, then: int
 ) -> None:
-    """Fragments are removed, and added again with new files. Entries are written as bases and as changes."""
+    """Fragments are removed, and added again with new files. In the end, exactly the referenced files exist."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(entries_module, "_REWRITE_BELOW", 1)
         patch.setattr(garbage, "GARBAGE_BATCH", 6)

@@ -139,7 +139,10 @@ def test_local_roots_have_several_spellings(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_metadata_of_more_than_100_megabytes_are_read(local_store: ObjectStore) -> None:
-    """The metadata of a file of value counts contain complete values, which may be this long."""
+    """A Parquet file with 100 MB of metadata is read.
+
+    Files of value counts may have as much, because they contain values there.
+    """
     text = "x" * 100_000_001
     with local_store.parquet_writer("x.parquet", NUMBERS.schema) as writer:
         writer.write_table(NUMBERS)
@@ -220,7 +223,10 @@ def test_other_readers_read_written_objects(local_store: ObjectStore) -> None:
 
 @pytest.mark.parametrize("size", [10, 30_000_000], ids=["in one request", "in parts"])
 def test_a_failed_writer_leaves_nothing(store: ObjectStore, size: int) -> None:
-    """If the file is large, a part of it is uploaded already. Readers never see it."""
+    """A writer fails after it has written a table, of which a part may be uploaded already.
+
+    Readers never see an object.
+    """
     noise = pa.table({"blob": pa.array([_random_bytes(size)], pa.binary())})
 
     def write_and_fail() -> None:
@@ -306,7 +312,10 @@ def test_truncated_and_damaged_parquet_files_raise_clear_errors(store: ObjectSto
 
 
 def test_a_flipped_bit_never_changes_a_value(local_store: ObjectStore) -> None:
-    """Checksums detect damaged pages that decompress without an error."""
+    """One bit of a Parquet file is flipped.
+
+    Reading raises an error or returns the original values, as pages have checksums.
+    """
     local_store.write_parquet("x", NUMBERS)
     data = local_store.read("x")
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
@@ -330,7 +339,10 @@ def test_s3_settings_may_come_from_the_environment(
 
 @pytest.mark.s3
 def test_a_forked_process_raises_an_error_that_advises_spawning(s3_store: ObjectStore) -> None:
-    """Without the error, the process would wait forever for threads that were not forked."""
+    """A forked process that uses its parent's store gets an error.
+
+    Otherwise, it would wait forever for threads that were not forked.
+    """
     s3_store.write("x", b"1")
     read_end, write_end = os.pipe()
     child = os.fork()
@@ -367,7 +379,10 @@ def _random_bytes(size: int, seed: int = 0) -> bytes:
 
 
 def test_a_wide_file_is_read_column_by_column_in_linear_time(tmp_path: Path) -> None:
-    """If every read listed the paths of all columns, reading 4,000 columns would take several seconds."""
+    """Reading 4,000 columns one by one takes less than two seconds.
+
+    It would take longer if every read listed all columns.
+    """
     names = [f"column {number}" for number in range(4000)]
     pq.write_table(pa.table({name: [number] for number, name in enumerate(names)}), tmp_path / "wide.parquet")
     with ObjectStore(str(tmp_path)).open_parquet("wide.parquet") as file:
@@ -378,6 +393,6 @@ def test_a_wide_file_is_read_column_by_column_in_linear_time(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("seconds", [-(10**10), 0, 253_402_300_799, 253_402_300_800, 4 * 10**11])
 def test_times_beyond_the_year_9999_become_its_end(seconds: int) -> None:
-    """Some file systems store times after the year 9999, which Python cannot represent."""
+    """Modification times after the year 9999, which Python cannot represent, are returned as the end of this year."""
     modified = local_modified(os.stat_result((0, 0, 0, 0, 0, 0, 0, 0, seconds, 0)))
     assert abs(modified.timestamp() - min(seconds, 253_402_300_799)) <= 1

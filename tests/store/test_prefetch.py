@@ -88,7 +88,10 @@ def readers(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
 @pytest.mark.parametrize("kind", ["local_store", pytest.param("s3_store", marks=pytest.mark.s3)])
 def test_only_the_calling_thread_reads(kind: str, request: pytest.FixtureRequest, readers: set[int]) -> None:
-    """If an Arrow thread releases a Python object while the interpreter exits, the process aborts."""
+    """All ways to read a Parquet file read Python file objects in the calling thread only.
+
+    If an Arrow thread releases a Python object while the interpreter exits, the process aborts.
+    """
     store: ObjectStore = request.getfixturevalue(kind)
     numbers = np.arange(200_000)
     table = pa.table({"a": numbers, "b": numbers % 7, "c": numbers * 3})
@@ -104,9 +107,9 @@ def test_only_the_calling_thread_reads(kind: str, request: pytest.FixtureRequest
 
 
 def test_closed_files_are_freed_without_the_garbage_collector(s3_store: ObjectStore) -> None:
-    """The collector runs rarely.
+    """A reader is closed while the garbage collector is off. Its inputs and footers are freed.
 
-    Until then, streaming the entries of ten million files would hold hundreds of megabytes.
+    Until the collector runs, streaming the entries of ten million files would otherwise hold hundreds of megabytes.
     """
     table = pa.table({"key": [f"{at:06}" for at in range(20_000)]})
     with SectionWriter(s3_store, "a.parquet", table.schema) as writer:

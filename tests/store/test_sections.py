@@ -175,7 +175,10 @@ def test_exactly_a_large_footer_is_read(s3_store: ObjectStore, travelled: list[i
 
 
 def test_a_key_is_found_in_a_large_row_group_that_sections_share(local_store: ObjectStore) -> None:
-    """The keys of a row group that sections share are sorted within each section only."""
+    """Two sections share a row group, so its keys are sorted within each section only.
+
+    Each key is found in its section.
+    """
     schema = pa.schema([("key", pa.string()), ("value", pa.string())])
     with SectionWriter(local_store, "file", schema) as writer:
         writer.write_section("rows", pa.table([["b", "c"], ["", "x" * (5 << 20)]], schema))

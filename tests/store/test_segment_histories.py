@@ -113,7 +113,10 @@ class SegmentHistories(RuleBasedStateMachine):
 
     @rule(draw=st.randoms(use_true_random=False))
     def change_long_keys(self, draw: random.Random) -> None:
-        """Add keys that are too long for the bounds of files, or remove them all. While they exist, no step is made."""
+        """Add keys that are too long for the bounds of files, or remove them all.
+
+        While they exist, no merge step is made.
+        """
         stored = [key for key in LONG_NAMES if key in self._rows]
         self._commit([] if stored else draw.sample(LONG_NAMES, 2), stored)
 

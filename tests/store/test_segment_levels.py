@@ -73,11 +73,10 @@ class KeysOnly:
     ("changed", "bound", "per_key", "segments"), [(15, 2_000, 30, 6), (150, 3_000, 8, 11), (2_000, 15_000, 5, 12)]
 )
 def test_no_commit_rewrites_a_large_set(changed: int, bound: int, per_key: int, segments: int) -> None:
-    """Each commit writes a few files for a set of any size, and lookups open few files.
+    """Commits change `changed` of 50,000 keys each.
 
-    A series of merge steps must end: if it started again and again, segments would never reach the base. A commit of
-    many keys rewrites few rows per key, because several segments are merged at once. Small commits leave fewer
-    segments, which later commits have to read.
+    A commit writes at most `bound` keys, and leaves at most `segments` segments. All commits together write at most
+    `per_key` keys per changed key. In the end, the oldest segment has all keys.
     """
     draw = random.Random(0)
     stored = KeysOnly(50_000)
@@ -95,7 +94,10 @@ def test_no_commit_rewrites_a_large_set(changed: int, bound: int, per_key: int, 
 
 
 def test_a_commit_merges_one_of_several_sets_within_a_budget() -> None:
-    """The set with the most segments merges some of them. The other sets only get the keys of the commit."""
+    """Of three sets, only the one with the most segments merges some of them.
+
+    The others only get the keys of the commit.
+    """
     draw = random.Random(1)
     sets = [KeysOnly(10_000) for _ in range(3)]
     first = [stored.files.files for stored in sets]
@@ -137,7 +139,7 @@ _LAST = chr(sys.maxunicode)
     st.randoms(use_true_random=False),
 )
 def test_shortened_bounds_separate_files(keys: set[str], selected: set[str], draw: random.Random) -> None:
-    """A lookup by shortened bounds finds every file with a selected key."""
+    """Shortened bounds of files do not overlap, and a lookup by these bounds finds every file with a selected key."""
     ordered = sorted(keys)
     start, end = draw.choice([None, ordered.pop(0)]), draw.choice([None, ordered.pop()])
     contents: list[list[str]] = []
@@ -220,7 +222,10 @@ def test_every_state_between_two_merge_steps_is_read_correctly(
 
 
 def test_rows_that_an_older_segment_has_absorbed_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two steps, a segment may have an older row of a key than the segment that has absorbed it."""
+    """Between two merge steps, a newer segment still has rows that an older one has absorbed.
+
+    These rows are not returned.
+    """
     write_small_segments(monkeypatch)
     monkeypatch.setattr(entries, "_FILE_ROWS", 24)
     monkeypatch.setattr(segment_levels, "_MAX_WAITING", 2)

@@ -37,7 +37,10 @@ def local_versions(local_store: ObjectStore) -> VersionStore:
 
 
 def test_the_set_with_the_most_segments_is_in_turn(local_versions: VersionStore) -> None:
-    """Of sets with equally many segments, the one with the most keys outside the base is in turn."""
+    """A commit merges segments of one set: the one with the most segments.
+
+    Of sets with equally many, it is the one with the most keys outside the base.
+    """
     local_versions.publish(version(1))
     published = local_versions.latest()
     assert published is not None
@@ -97,7 +100,7 @@ def test_the_latest_version_is_the_last_published_one(versions: VersionStore) ->
 
 @pytest.mark.parametrize("number", [1, 2, 4, 9])
 def test_only_the_next_number_can_be_published(versions: VersionStore, number: int) -> None:
-    """With an older number, a late version could replace a removed version, and nobody would read it."""
+    """Version 2 is the newest, and version 1 was removed. Publishing 1, 2, 4 or 9 is a conflict and changes nothing."""
     versions.publish(version(1))
     versions.publish(version(2))
     versions.objects.delete(["versions/1.json"])
@@ -108,7 +111,10 @@ def test_only_the_next_number_can_be_published(versions: VersionStore, number: i
 
 
 def test_the_loser_of_a_race_leaves_no_files(versions: VersionStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other publisher's version appears after this publisher has determined the newest version."""
+    """Another publisher's version appears after this publisher looked for the newest one.
+
+    This one fails and leaves no files.
+    """
     versions.publish(version(1, "winner"))
     paths = [info.path for info in versions.objects.list()]
     monkeypatch.setattr(VersionStore, "newest", lambda self: 0)
@@ -121,7 +127,10 @@ def test_the_loser_of_a_race_leaves_no_files(versions: VersionStore, monkeypatch
 def test_a_conflict_is_reported_even_if_nothing_can_be_deleted(
     versions: VersionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A publisher that gets the conflict plans again. `expire` deletes the files later."""
+    """A publisher meets a conflict and cannot delete its files.
+
+    The error is the conflict, so that the publisher plans again.
+    """
     versions.publish(version(1))
     base = versions.latest()
     publish = Documents.publish
@@ -143,7 +152,10 @@ def test_a_conflict_is_reported_even_if_nothing_can_be_deleted(
 def test_a_retried_put_that_finds_its_object_has_succeeded(
     versions: VersionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client repeats a put whose response was lost. The second put fails although the first one succeeded."""
+    """Each put is made twice, as by a client that lost the first response.
+
+    The second one finds its object and is no error.
+    """
     write = ObjectStore.write
 
     def twice(self: ObjectStore, path: str, data: bytes, *, create: bool = False) -> None:
@@ -220,7 +232,10 @@ def test_cached_metadata_are_stored_by_each_version(versions: VersionStore) -> N
 
 
 def test_unused_cached_values_are_retained(versions: VersionStore) -> None:
-    """If a plan from a difference changes some cached values, the others stay and are not read."""
+    """A plan changes a few of 2,000 cached metadata values.
+
+    The next version retains the others without reading them.
+    """
     values = {b"%04d" % number: b"value" for number in range(2000)}
     versions.publish(replace(version(1), metadata_cache=values))
     first = versions.read(1)
@@ -376,7 +391,10 @@ def test_pending_profiles_are_returned_until_cleared(versions: VersionStore) -> 
 
 @pytest.mark.parametrize("value", [1, "x", None])
 def test_a_pending_file_with_other_values_is_ignored(local_versions: VersionStore, value: object) -> None:
-    """Another release may have written the file."""
+    """A pending file has values of other types, as another release may write.
+
+    It is ignored, and others are returned.
+    """
     rows = pa.table({name: [value] for name in FRAGMENTS.schema.names})
     local_versions.objects.write_parquet("pending/x.parquet", rows)
     local_versions.save_pending([fragment("a")])
