@@ -82,7 +82,10 @@ def wait_for(path: str) -> int:
 
 
 def count_to(number: int, then: Any = None) -> Iterator[int]:
-    """Yield numbers, then end with a signal (an int) or an error (anything else)."""
+    """Yield the numbers below `number`.
+
+    Then raise the signal `then` if it is an int, or a ValueError with any other `then`. With None, just end.
+    """
     yield from range(number)
     if isinstance(then, int):
         signal.raise_signal(then)

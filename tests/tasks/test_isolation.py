@@ -82,7 +82,7 @@ def test_every_task_has_its_outcome_and_only_crashing_ones_fail(
 
 
 def test_two_crashing_files_among_thousands(no_idle_children: None) -> None:
-    """All other tasks have results. Each of the two files crashed a child twice, and was then named."""
+    """Two of 5,000 files crash their child processes and are named. All other tasks have results."""
     numbers = list(range(5000))
     numbers[1234], numbers[4321] = tasks.SEGV, tasks.KILL
     outcomes = double_all(numbers, threads=4, chunk_size=100)
@@ -113,7 +113,7 @@ def test_the_error_names_the_file_when_a_library_exits_the_process() -> None:
 
 
 def test_tasks_are_abandoned_after_many_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that always crashes does not run for ever."""
+    """A reader crashes with 50 files. After four crashes, the other tasks are not run, and their errors say so."""
     monkeypatch.setattr(isolation, "_MAX_CRASHES", 4)
     outcomes = double_all([1, *[tasks.KILL] * 50], threads=1, chunk_size=1)
     assert outcomes[0] == 2
@@ -145,7 +145,7 @@ def test_a_child_is_reused(no_idle_children: None) -> None:
 
 
 def test_a_killed_idle_child_is_replaced(no_idle_children: None) -> None:
-    """No file is blamed, because no task was running."""
+    """An idle child is killed. The next task or stream starts another child and succeeds."""
     child = run_isolated(tasks.process_id, "a")
     os.kill(child, signal.SIGKILL)
     wait_until(lambda: not is_running(child))
@@ -155,7 +155,7 @@ def test_a_killed_idle_child_is_replaced(no_idle_children: None) -> None:
 
 
 def test_a_task_whose_child_is_killed_from_outside_runs_again(no_idle_children: None, tmp_path: Path) -> None:
-    """A file is blamed only if a child is killed again, with no other task in it."""
+    """A child is killed while it runs a task. The task runs again in another child and succeeds."""
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(run_isolated, tasks.wait_for, "a", str(tmp_path / "go"))
         wait_until(lambda: any(child._in_flight.entries() for child in list(child_process._running)))
@@ -177,7 +177,7 @@ def test_a_child_that_cannot_start_has_a_message(no_idle_children: None, monkeyp
 
 
 def test_a_child_has_the_current_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Credentials may change while a child is idle."""
+    """A reused child has the caller's current environment variables, which may contain changed credentials."""
     for value in ("one", "two"):
         monkeypatch.setenv("METASTORE_TEST", value)
         assert run_isolated(tasks.variable, "a", "METASTORE_TEST") == value
@@ -225,7 +225,7 @@ def test_a_stream_that_ends_with_an_error_or_a_crash() -> None:
 
 
 def test_an_interrupt_ends_the_child(no_idle_children: None, tmp_path: Path) -> None:
-    """The child's pending answers belong to no caller, so it cannot be reused.
+    """SIGINT ends the child that runs a task, so that no other caller gets the answer of this task.
 
     Importing Polars makes the system restart reads after a signal.
     """
@@ -306,7 +306,7 @@ print(run_isolated(tasks.process_id, "a"))
 
 
 def test_a_child_imports_packages_from_archives_on_the_import_path(tmp_path: Path) -> None:
-    """On a cluster, archives are added to `sys.path` after the process has started."""
+    """The parent adds an archive to `sys.path`, as on a cluster. The child imports the package from this archive."""
     archive = tmp_path / "package.zip"
     with zipfile.ZipFile(archive, "w") as file:
         for path in [*REPOSITORY.glob("metastore_assets/**/*.py"), *REPOSITORY.glob("tests/**/*.py")]:
@@ -333,7 +333,7 @@ print(isolation.run_isolated(tasks.double, "a", 21))
 
 
 def test_a_parent_may_have_no_standard_streams(tmp_path: Path) -> None:
-    """If descriptors 0 to 2 are closed, the pipes to a child get these numbers."""
+    """A process with closed descriptors 0 to 2 runs a task, although the pipes to its child then get these numbers."""
     program = (
         "from metastore_assets.tasks.isolation import run_isolated; from tests.tasks import child_tasks as tasks;"
         f"open({str(tmp_path / 'answer')!r}, 'w').write(str(run_isolated(tasks.double, 'a', 21)))"
