@@ -36,7 +36,7 @@ def commit(table: Path, *actions: dict[str, Any]) -> int:
 
 
 def newest(table: Path, kind: str, path: str | None = None) -> dict[str, Any]:
-    """Return the content of the newest action of a kind, such as `add`, optionally of a path."""
+    """Return the content of the newest action of a kind, such as `add`. With `path`, only those of this file count."""
     for file in reversed(log_files(table)):
         for line in reversed(file.read_text(encoding="utf-8").splitlines()):
             action = json.loads(line).get(kind)
@@ -48,7 +48,7 @@ def newest(table: Path, kind: str, path: str | None = None) -> dict[str, Any]:
 def delete_rows(table: Path, path: str, positions: Sequence[int], storage: str = "u") -> None:
     """Commit a deletion vector for a data file.
 
-    `positions` are all deleted rows, including those deleted before. `storage` is as for `write_vector`.
+    `positions` are all deleted rows, including those of an earlier vector. `storage` is as for `write_vector`.
     """
     add = newest(table, "add", path)
     old = add.get("deletionVector")
@@ -60,9 +60,10 @@ def delete_rows(table: Path, path: str, positions: Sequence[int], storage: str =
 
 
 def write_vector(table: Path, positions: Sequence[int], storage: str, padding: int = 3) -> dict[str, Any]:
-    """Store a deletion vector of kind `storage` (`u`, `p` or `i` in the protocol).
+    """Store a deletion vector, and return its descriptor.
 
-    Return its descriptor. `padding` bytes precede it in its file.
+    `storage` is the letter of the protocol: `u` for a file below the table, `p` for a file with an absolute URI, or `i`
+    for inline. `padding` bytes precede the vector in its file.
     """
     data = encode_array(sorted(positions))
     if storage == "i":
@@ -146,7 +147,7 @@ def _descriptor(storage: str, path: str, offset: int | None, size: int, cardinal
 
 
 def protocol(*features: str) -> dict[str, Any]:
-    """Return the protocol action of a table with these reader features."""
+    """Return the protocol action of a table with these features, which concern readers and writers."""
     action: dict[str, Any] = {"minReaderVersion": 3, "minWriterVersion": 7}
     return {"protocol": action | {"readerFeatures": list(features), "writerFeatures": list(features)}}
 
@@ -154,7 +155,7 @@ def protocol(*features: str) -> dict[str, Any]:
 def metadata(
     fields: Sequence[dict[str, Any]], partition_columns: Sequence[str] = (), **configuration: str
 ) -> dict[str, Any]:
-    """Return the metaData action of a table with these columns. `configuration` are its table properties."""
+    """Return the metaData action of a table with these columns. `configuration` has its table properties."""
     return {
         "metaData": {
             "id": "5fba94ed-9794-4965-ba6e-6ee3c0d22af9",
@@ -188,7 +189,10 @@ def map_of(key: Any, value: Any) -> dict[str, Any]:
 
 
 def mapped(name: str, type_: Any, number: int, physical: str | None = None) -> dict[str, Any]:
-    """Return a column with column mapping. Its id is `number`, and its physical name is `p<number>` by default."""
+    """Return a column with column mapping in Delta's JSON form.
+
+    Its id is `number`, and its physical name is `p<number>` by default.
+    """
     ids = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": physical or f"p{number}"}
     return {"name": name, "type": type_, "nullable": True, "metadata": ids}
 

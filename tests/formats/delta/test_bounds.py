@@ -38,7 +38,10 @@ def _open(folder: Path | str, **how: Any) -> TableFormat:
 
 
 def assert_honest(reported: dict[str, Any], values: Sequence[Any]) -> None:
-    """Check that the bounds of one file agree with the column's live values in it."""
+    """Check the bounds and null count reported for a column of a file against its live values.
+
+    An `exact` bound equals the extreme value, a `bound` may lie beyond it, and an `absent` one is None.
+    """
     present = [value for value in values if value is not None and value == value]
     nulls = sum(value is None for value in values)
     guarantee = reported["null_count_guarantee"]
@@ -88,9 +91,9 @@ _SCHEMA = pa.schema([(name, type_) for name, (type_, _) in _COLUMNS.items()])
 
 @given(st.lists(st.lists(_ROWS, min_size=1, max_size=5), min_size=1, max_size=2), st.booleans())
 def test_bounds_of_files_by_deltalake_are_true(files: list[list[dict[str, Any]]], checkpoint: bool) -> None:
-    """The columns are of many types, a field of a struct, and the partition column.
+    """Bounds of a file agree with its rows. The statistics are in commits or in a checkpoint.
 
-    Statistics are read from commits or from a checkpoint.
+    Checked are columns of many types, a field of a struct, and the partition column.
     """
     with tempfile.TemporaryDirectory() as folder:
         for number, rows in enumerate(files):
@@ -116,7 +119,8 @@ def test_bounds_of_files_by_deltalake_are_true(files: list[list[dict[str, Any]]]
 def _spark_text(value: Any, is_maximum: bool) -> Any:
     """Format a value as Spark does in statistics.
 
-    Long texts and timestamps are truncated; a text that is a maximum ends in a greater character.
+    Texts are cut after 32 characters, and timestamps to milliseconds. A maximum that was cut as a text gets a final
+    character that is greater than the next one of the text.
     """
     if isinstance(value, str) and len(value) > 32:
         rest = value[32:]
@@ -132,9 +136,10 @@ def _spark_text(value: Any, is_maximum: bool) -> Any:
 
 
 def _spark_statistics(rows: list[dict[str, Any]], tight: bool) -> str:
-    """Return statistics as Spark writes them: none for booleans and binaries, and NaN is the greatest number.
+    """Return statistics of rows as Spark writes them.
 
-    Without `tight`, they are marked as bounds that need not occur.
+    Booleans and binaries have no bounds, and NaN is the greatest number. Without `tight`, `tightBounds` is false: the
+    bounds need not be values of the rows.
     """
     least, greatest, nulls = {}, {}, {}
     for name in _COLUMNS:
@@ -164,9 +169,10 @@ _TYPES += ["date", "timestamp", "timestamp_ntz", "binary"]
 def test_bounds_of_files_by_spark_are_true(
     rows: list[dict[str, Any]], tight: bool, deleted: set[int], mapping: bool
 ) -> None:
-    """Long texts and timestamps are truncated.
+    """Bounds of a file with statistics in Spark's form agree with its live rows.
 
-    Rows may have been deleted later, and columns may have physical names.
+    Some rows may be deleted, and columns may have physical names. No bound is exact if rows are deleted or
+    `tightBounds` is false.
     """
     deleted = {position for position in deleted if position < len(rows)}
     with tempfile.TemporaryDirectory() as name:
@@ -227,7 +233,7 @@ def _least_and_greatest(least: Any, greatest: Any) -> dict[str, Any]:
     ],
 )
 def test_uncertain_bounds_are_absent(tmp_path: Path, type_: Any, least: Any, greatest: Any) -> None:
-    """Statistics that are no values of the column's type are neither an error nor decoded to another value."""
+    """Bounds in the log that are invalid or ambiguous for the column's type are ignored without an error."""
     table = _one_file(tmp_path, _least_and_greatest(least, greatest), field("a", type_))
     (reported,) = _bounds_of(table, "a" if isinstance(type_, str) else "a.element").values()
     assert (reported["minimum_guarantee"], reported["maximum_guarantee"]) == ("absent", "absent")
@@ -242,7 +248,10 @@ def test_malformed_statistics_give_no_bounds(tmp_path: Path, statistics: str) ->
 
 
 def test_bounds_of_a_widened_float_are_absent(tmp_path: Path) -> None:
-    """The text 0.1 in the log may stand for the nearest 32-bit float, which is greater than 0.1."""
+    """A column changed from float to double, and its bounds in the log are 0.1 and 0.2.
+
+    Such numbers may be rounded 32-bit floats: the float of 0.1 is greater than 0.1.
+    """
     change = {"delta.typeChanges": [{"fromType": "float", "toType": "double"}]}
     table = _one_file(tmp_path, _least_and_greatest(0.1, 0.2), field("a", "double", **change))
     (reported,) = _bounds_of(table, "a").values()
@@ -250,9 +259,10 @@ def test_bounds_of_a_widened_float_are_absent(tmp_path: Path) -> None:
 
 
 def test_maxima_of_long_texts_by_old_versions_of_spark_are_true(tmp_path: Path) -> None:
-    """These versions compare UTF-16.
+    """Old versions cut a text after 32 UTF-16 units, and append U+FFFD.
 
-    They cut after 32 units, and append U+FFFD. If they cut within a character, the maximum is absent.
+    The reported maximum is greater than the full text, in which U+1F600 follows. If the cut is inside that character,
+    there is no maximum.
     """
     for prefix, recorded in (("x" * 32, "x" * 32 + "\ufffd"), ("x" * 31, "x" * 31 + "?\ufffd")):
         table = _one_file(tmp_path / str(len(prefix)), _least_and_greatest("a", recorded), field("a", "string"))
@@ -262,7 +272,10 @@ def test_maxima_of_long_texts_by_old_versions_of_spark_are_true(tmp_path: Path) 
 
 
 def test_a_date_widened_to_a_timestamp_is_midnight(tmp_path: Path) -> None:
-    """Statistics of older files are days. The bounds are their midnights, the maximum one millisecond later."""
+    """The log has days as bounds of a timestamp column.
+
+    The minimum is midnight of the first day. The maximum is one millisecond after midnight of the last.
+    """
     table = _one_file(tmp_path, _least_and_greatest("2024-01-01", "2024-01-03"), field("a", "timestamp_ntz"))
     (reported,) = _bounds_of(table, "a").values()
     assert (reported["minimum"], reported["minimum_guarantee"]) == (datetime(2024, 1, 1), "bound")
@@ -282,7 +295,10 @@ def test_bounds_of_large_decimals_include_rounding_errors(tmp_path: Path) -> Non
 
 
 def test_partition_values_are_exact(tmp_path: Path) -> None:
-    """They are the bounds of files with a logged row count, which gives the null count. Null and NaN have no bounds."""
+    """The partition value of a file is its exact minimum and maximum. Null and NaN have no bounds.
+
+    The null count is exact, too. A file without a logged row count has no bounds and no null count.
+    """
     fields = [field("a", "long"), field("p", "double"), field("q", "string")]
     table = _one_file(tmp_path, {"numRecords": 2}, *fields, p="1.5", q=None)
     commit(tmp_path, add_file(tmp_path, pa.table({"a": [1, 2, 3]}), "2", p="NaN", q="x"))
@@ -301,7 +317,10 @@ def test_partition_values_are_exact(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_with_typed_statistics_only_is_read(tmp_path: Path) -> None:
-    """The checkpoint is written with `delta.checkpoint.writeStatsAsStruct`, and without JSON statistics."""
+    """Bounds come from `stats_parsed` of a checkpoint that has no JSON statistics.
+
+    Such checkpoints are written with `delta.checkpoint.writeStatsAsStruct`.
+    """
     table = _one_file(
         tmp_path, _least_and_greatest(1, 2), field("a", "long"), field("s", struct_of(field("d", "date")))
     )
@@ -330,7 +349,7 @@ def test_a_checkpoint_with_typed_statistics_only_is_read(tmp_path: Path) -> None
 
 
 def test_bounds_are_of_the_requested_snapshot(tmp_path: Path) -> None:
-    """Later commits and fragments of other snapshots are ignored."""
+    """Before and after an overwrite, a snapshot has the bounds of its rows. An unknown column is an error."""
     write_deltalake(str(tmp_path), pa.table({"a": [1, 2]}))
     table = _open(tmp_path)
     before = table.snapshot()

@@ -1,4 +1,4 @@
-"""Differences from the commits since a version equal a comparison of both snapshots."""
+"""The difference between two versions, computed from the commits between them, equals a comparison of snapshots."""
 
 from __future__ import annotations
 
@@ -46,13 +46,16 @@ def _open(config: TableConfig, cached: Cached) -> tuple[TableFormat, MetadataCac
 
 
 def _changes(config: TableConfig, cached: Cached, since: SnapshotReference) -> tuple[SnapshotDiff | NoDiff, Cached]:
-    """Return the difference computed with a metadata cache, and the new content of the cache."""
+    """Return the difference since a version, computed with cached metadata, and the new content of the cache."""
     table, cache = _open(config, cached)
     return table.changes(since), cache.entries
 
 
 def _difference(config: TableConfig, cached: Cached, before: Snapshot) -> tuple[SnapshotDiff, Cached]:
-    """Return the difference, checked against a comparison of snapshots, and the new content of the cache."""
+    """Return the difference since a snapshot, and the new content of the cache.
+
+    The difference is checked against a comparison of the two snapshots.
+    """
     diff, renewed = _changes(config, cached, before.reference)
     now, scratch = plan(config, {})
     assert isinstance(diff, SnapshotDiff), diff
@@ -88,7 +91,7 @@ _STEPS = st.lists(
 @given(steps=_STEPS)
 @settings(max_examples=max(6, settings().max_examples // 20))
 def test_differences_of_random_histories_equal_comparisons(steps: list[str]) -> None:
-    """deltalake writes the commits.
+    """deltalake writes random commits. Differences between snapshots equal comparisons of them.
 
     There is no difference if the schema changed, commits were removed, or the table was recreated.
     """
@@ -184,10 +187,11 @@ class _Model:
         A change that the state of its file does not permit is left out, and so is a second change of a file.
 
         Args:
-            step: As in `_COMMIT`. `remove`, `vector` and `again` have live files: to remove, to give a deletion
-                vector, and to add again with other tags. `return` has removed files to add again as they were,
-                and `add` has new versions of files that are not live. `values` says whether remove actions have
-                partition values. `metadata` names the column of a new schema, and `upgrade` writes a protocol action.
+            step: The changes, as in `_COMMIT`. The first five keys have numbers of files. `remove`, `vector` and
+                `again` change live files: they remove them, give them a deletion vector, or add them again with other
+                tags. `return` adds removed files again as they were, and `add` adds new versions of files that are not
+                live. `values` says whether remove actions have partition values. `metadata` names the column of a new
+                schema, and `upgrade` says whether to write a protocol action.
         """
         actions = []
         if step["metadata"]:
@@ -212,11 +216,11 @@ class _Model:
         commit(self.folder, *actions)
 
     def _added(self, kind: str, file: int) -> dict[str, Any]:
-        """Return the action that adds a file, by kind of change.
+        """Return the content of the add action for a change of a file.
 
         Args:
-            kind: `add` for a new version, `return` for the last action, `vector` for that with a deletion vector, or
-                `again` for that with other tags.
+            kind: `add` for a new version of the file, `return` for its last add action, `vector` for that action with a
+                deletion vector, or `again` for that action with other tags.
             file: The number of the file.
         """
         number = int(log_files(self.folder)[-1].stem)
@@ -262,10 +266,10 @@ def _remove_action(add: dict[str, Any], with_values: bool) -> dict[str, Any]:
 
 @given(st.lists(_COMMIT, min_size=1, max_size=12))
 def test_differences_of_random_logs_equal_comparisons(steps: list[dict[str, Any]]) -> None:
-    """Commits change files and metadata in all ways of `_Model.commit`, and may be compacted or removed.
+    """Random commits of `_Model` may be compacted or removed. Differences give the files of the model.
 
-    There is no difference only if the schema changed, commits were removed, or only remove actions without partition
-    values name a file.
+    There is no difference only if the schema changed, commits were removed, or a file is named only by remove actions
+    without partition values.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -313,7 +317,7 @@ def test_differences_of_random_logs_equal_comparisons(steps: list[dict[str, Any]
 def _compact(folder: Path, since: int) -> None:
     """Replace the commits after `since` and after the last checkpoint, except the newest, by one compacted file.
 
-    Nothing happens if there are none, or if one of them is missing.
+    Nothing happens if there are none, if one of them is missing, or if they have no actions.
     """
     checkpoints = [int(path.name[:20]) for path in (folder / "_delta_log").glob("*.checkpoint.parquet")]
     replaced = [path for path in log_files(folder)[:-1] if int(path.stem) > max([since, *checkpoints])]
@@ -347,7 +351,10 @@ def _table(folder: Path, count: int = 3) -> TableConfig:
 
 
 def test_only_the_commits_since_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the checkpoint nor older commits are read. The cache does not grow, and then has the current version."""
+    """A difference reads only the commits since the earlier version, and no checkpoint.
+
+    The cache then has the current version in place of the earlier one, so that `current` reads no file.
+    """
     config = _table(tmp_path, 30)
     before, cached = plan(config, {})
     commit(tmp_path, {"add": _add_action(30, 30)})
@@ -377,7 +384,7 @@ def test_only_the_commits_since_are_read(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_an_unchanged_table_has_an_empty_difference(tmp_path: Path) -> None:
-    """There is no commit since the earlier snapshot."""
+    """There is no commit since the earlier version."""
     config = _table(tmp_path)
     before, cached = plan(config, {})
     diff, _ = _difference(config, cached, before)
@@ -385,9 +392,9 @@ def test_an_unchanged_table_has_an_empty_difference(tmp_path: Path) -> None:
 
 
 def test_a_second_attempt_has_the_same_difference(tmp_path: Path) -> None:
-    """The cache that the first attempt changed gives the same difference.
+    """A difference is computed twice with one cache. Results and cache entries are equal.
 
-    The new snapshot can be the start of the next one.
+    The next difference can start at the snapshot of this one.
     """
     config = _table(tmp_path)
     before, cached = plan(config, {})
@@ -405,7 +412,7 @@ def test_a_second_attempt_has_the_same_difference(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_added_again_and_removed_is_possibly_removed(tmp_path: Path) -> None:
-    """The commits do not show whether the earlier version had a file that they add and remove.
+    """Commits add a file and remove it. They do not show whether the earlier version had the file.
 
     They may have added it again to change its statistics.
     """
@@ -421,9 +428,9 @@ def test_a_file_that_was_added_again_and_removed_is_possibly_removed(tmp_path: P
 
 
 def test_what_a_compacted_file_removes_is_possibly_removed(tmp_path: Path) -> None:
-    """The commits in a compacted file may also have added the file that they remove.
+    """A compacted file does not show whether its commits also added the file that they remove.
 
-    Compacted files that begin at the earlier version are not used.
+    A compacted file that begins at the earlier version is not used.
     """
     config = _table(tmp_path, 2)
     before, cached = plan(config, {})
@@ -449,9 +456,9 @@ def test_what_a_compacted_file_removes_is_possibly_removed(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("values", [None, {}, {"other": "1"}, {"day": 1}, ["day"]])
 def test_the_partition_of_a_removed_file_comes_from_its_add_action(tmp_path: Path, values: Any) -> None:
-    """A remove action without partition values suffices if a commit since the earlier version added the file.
+    """A remove action has no partition values. A commit since the earlier version that added the file has them.
 
-    If none did, there is no difference.
+    Without such a commit, there is no difference. This also holds if the values are invalid.
     """
     config = _table(tmp_path, 2)
     before, cached = plan(config, {})
@@ -476,9 +483,9 @@ def test_an_unpartitioned_table_needs_no_partition_values(tmp_path: Path) -> Non
 
 
 def test_only_some_changes_of_metadata_change_fragments(tmp_path: Path) -> None:
-    """Properties, nullability and comments change none.
+    """Changes of properties, nullability and comments leave all fragments unchanged.
 
-    Schema, partition columns and column mapping do, so there is no difference.
+    After a change of the schema, the partition columns or the column mapping, there is no difference.
     """
     fields = [column("day", "string"), column("a", "long"), column("b", "integer")]
     mapped_fields = [mapped("day", "string", 1, "day"), mapped("a", "long", 2, "a"), mapped("b", "integer", 3, "b")]
@@ -511,7 +518,10 @@ def test_only_some_changes_of_metadata_change_fragments(tmp_path: Path) -> None:
 
 
 def test_an_upgrade_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    """The error has the unknown feature, also after further commits. A supported upgrade is an ordinary commit."""
+    """A commit requires an unknown feature. The error names it, also after further commits.
+
+    A commit that requires supported features is an ordinary one.
+    """
     config = _table(tmp_path)
     before, cached = plan(config, {})
     commit(tmp_path, protocol("deletionVectors", "v2Checkpoint"))
@@ -525,7 +535,10 @@ def test_an_upgrade_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_recreated_table_has_no_difference(tmp_path: Path) -> None:
-    """A recreated table may have equally many versions, and an identical newest commit."""
+    """A table is deleted and written again with the same, more or fewer commits. There is no difference.
+
+    Without any table, there is an error.
+    """
     folder = tmp_path / "t"
     config = _table(folder)
     before, cached = plan(config, {})
@@ -543,7 +556,7 @@ def test_a_recreated_table_has_no_difference(tmp_path: Path) -> None:
 
 
 def test_a_replaced_commit_of_the_same_version_has_no_difference(tmp_path: Path) -> None:
-    """If the version number is equal and the commit time differs, the table was recreated.
+    """The version is the same, and its commit time differs, so the table was recreated.
 
     Ids that are no version numbers have no difference either.
     """
@@ -559,7 +572,7 @@ def test_a_replaced_commit_of_the_same_version_has_no_difference(tmp_path: Path)
 def test_removed_commits_prevent_a_difference(tmp_path: Path) -> None:
     """There is no difference if the commit of the earlier version or a later commit was removed.
 
-    Without cached metadata, there is none either.
+    Without cached metadata of the earlier version, there is none either.
     """
     config = _table(tmp_path)
     before, cached = plan(config, {})
@@ -578,7 +591,7 @@ def test_removed_commits_prevent_a_difference(tmp_path: Path) -> None:
 
 
 def test_differences_have_only_selected_partitions(tmp_path: Path) -> None:
-    """Partitions are selected by pattern or by condition. If the selection changes, all fragments are compared."""
+    """Partitions are selected by pattern or by condition. If the selection changes, there is no difference."""
     _table(tmp_path, 4)
     selections: Sequence[Any] = ({"day": "1"}, "day in ('1', 'x')", {})
     plans = [plan(_config(tmp_path, partitions=selection), {}) for selection in selections]
@@ -594,7 +607,7 @@ def test_differences_have_only_selected_partitions(tmp_path: Path) -> None:
 
 
 def test_removed_files_have_mapped_paths(tmp_path: Path) -> None:
-    """Paths equal those in the snapshot. If the path mapping changes, all fragments are compared."""
+    """The difference has the paths of the snapshot, after path mapping. If the mapping changes, there is none."""
     config = _config(tmp_path / "t", path_mapping={"/old": str(tmp_path / "new")})
     adds = [_add_action(number, number) | {"path": f"/old/f%20{number}"} for number in range(2)]
     commit(tmp_path / "t", protocol(), _schema("a"), *({"add": add} for add in adds))
@@ -606,7 +619,7 @@ def test_removed_files_have_mapped_paths(tmp_path: Path) -> None:
 
 
 def test_only_later_versions_have_a_difference(tmp_path: Path) -> None:
-    """If `at` moves to an earlier version, there is no difference."""
+    """If the option `at` moves to an earlier version, there is no difference."""
     _table(tmp_path, 4)
     at = {version: _config(tmp_path, at=str(version)) for version in range(5)}
     newest = _config(tmp_path)
@@ -646,7 +659,10 @@ def test_the_error_names_a_broken_commit(tmp_path: Path) -> None:
 
 
 def test_a_deletion_vector_replaces_the_fragment(tmp_path: Path) -> None:
-    """A second vector replaces it again."""
+    """A file gets a deletion vector, then another one. The difference has its new fragment as added.
+
+    The new fragment replaces the one of the same path, so the file is not removed.
+    """
     commit(tmp_path, protocol("deletionVectors"), metadata([column("a", "long")]))
     add = add_file(tmp_path, pa.table({"a": range(9)}))
     commit(tmp_path, add)
@@ -663,7 +679,10 @@ def test_a_deletion_vector_replaces_the_fragment(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("table", _REALTABLES or [None], ids=lambda table: table.name if table else "none")
 def test_differences_of_real_tables_equal_comparisons(table: Path, realtables: Path) -> None:
-    """Each version is compared with the next and with the newest. Many engines wrote the tables."""
+    """Each version of tables by many engines is compared with the next and with the newest version.
+
+    There is no difference only if the schema or the partition columns changed.
+    """
     assert table.parent == realtables / "delta"
     versions = [int(path.stem) for path in log_files(table)]
     snapshots: dict[int, tuple[Snapshot, Cached]] = {}

@@ -35,7 +35,7 @@ def _snapshot(table: Path, **how: Any) -> Snapshot:
 
 
 def test_a_folder_without_a_log_is_no_table(tmp_path: Path) -> None:
-    """Reading a snapshot and looking for a new version fail equally."""
+    """`snapshot` and `snapshot_id` raise the same error, which names the folder."""
     table = open_table_format(TableConfig(name="t", uri=str(tmp_path), format="delta"))
     with pytest.raises(TableNotFoundError, match=str(tmp_path)):
         table.snapshot()
@@ -51,9 +51,9 @@ def test_the_error_for_a_broken_log_names_the_table(tmp_path: Path) -> None:
 
 
 def test_the_version_id_needs_no_replay_of_the_log(tmp_path: Path) -> None:
-    """The version is read from the names of log files.
+    """`snapshot_id` is the newest version among the names of log files.
 
-    This holds with a checkpoint, without earlier commits, and if `_last_checkpoint` is outdated or broken.
+    It is right with a checkpoint, without earlier commits, and if `_last_checkpoint` is outdated or broken.
     """
     for number in range(4):
         write_deltalake(str(tmp_path), pa.table({"a": [number]}), mode="append")
@@ -76,14 +76,17 @@ def test_the_version_id_needs_no_replay_of_the_log(tmp_path: Path) -> None:
 
 
 def test_the_commit_time_is_reported(tmp_path: Path) -> None:
-    """The commit time of a snapshot is that in the commit's information, in UTC."""
+    """The commit time of a snapshot is the timestamp in `commitInfo`, in UTC."""
     commit(tmp_path, protocol(), metadata([field("a", "long")]))
     assert _snapshot(tmp_path).committed_at == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("lines", [0, 2000])
 def test_the_commit_time_distinguishes_tables_of_one_version(tmp_path: Path, lines: int) -> None:
-    """References of two tables differ in the commit time, which is at the end of a short or a long commit file."""
+    """Two tables of version 0 have different references, because their commit times differ.
+
+    The time is at the end of a short or a long commit file.
+    """
     references = []
     for time in (1700000000000, 1700000000001):
         folder = tmp_path / str(time)
@@ -135,14 +138,17 @@ def _seven_versions(table: Path) -> list[list[str]]:
 
 
 def test_actions_are_reconciled_version_by_version(tmp_path: Path) -> None:
-    """A removed file may be added again."""
+    """A version has the files that its commits added and did not remove. A removed file may return."""
     seven = _seven_versions(tmp_path)
     assert seven[:5] == [["0"], ["0", "1", "2"], ["1", "2", "3"], ["1", "2", "3", "4"], ["0", "1", "2", "4"]]
     assert seven[5:] == [["0", "2", "4"], ["0", "2", "4", "5"]]
 
 
 def test_compactions_replace_deleted_commits(tmp_path: Path) -> None:
-    """A compacted file may begin before the first missing commit. Versions within it can no longer be opened."""
+    """A version can be opened if its commit exists, or if a compacted file ends with it.
+
+    The compacted file may begin before the first deleted commit.
+    """
     seven = _seven_versions(tmp_path)
     schema = metadata([field("b", "long")])
     _write(tmp_path, f"{1:020}.{3:020}.compacted.json", _remove(0), _add(1), _add(2), _add(3), _add(4), schema)
@@ -164,13 +170,19 @@ def test_compactions_replace_deleted_commits(tmp_path: Path) -> None:
 
 
 def test_a_compaction_may_begin_before_a_checkpoint() -> None:
-    """Then the compacted file and the checkpoint are read, because older data files are only in the checkpoint."""
+    """A compacted file includes commits that a checkpoint includes as well. Both are read.
+
+    Older data files are only in the checkpoint.
+    """
     names = [f"{2:020}.{5:020}.compacted.json", f"{2:020}.checkpoint.parquet", f"{6:020}.json"]
     assert Log.of(names).files("t", 6) == ([names[2], names[0]], (names[1],))
 
 
 def test_commits_between_two_versions_may_be_compacted() -> None:
-    """A compacted file replaces missing commits if it begins after the earlier version."""
+    """A compacted file replaces missing commits if it begins after the earlier version.
+
+    If no such file has them, the result is None.
+    """
     names = [f"{2:020}.{4:020}.compacted.json", f"{3:020}.{4:020}.compacted.json", *(f"{n:020}.json" for n in (2, 5))]
     log = Log.of(names)
     assert log.commits_between(2, 5) == [names[3], names[1]]
@@ -201,7 +213,10 @@ def test_a_compacted_file_of_zero_bytes_replaces_no_commits(tmp_path: Path) -> N
 
 @pytest.fixture
 def cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaFormat:
-    """A table with a checkpoint, which a writer replaces after the first listing of the log."""
+    """A table whose log is cleaned up after its first listing.
+
+    A writer then adds a commit and a checkpoint, and removes all older files of the log.
+    """
 
     def checkpoint() -> None:
         write_deltalake(str(tmp_path), pa.table({"a": [1]}), mode="append")
@@ -263,7 +278,7 @@ def test_commits_that_are_removed_while_they_are_read_prevent_a_difference(
 
 
 def test_a_gap_in_the_log_is_refused(tmp_path: Path) -> None:
-    """The error has the missing commit."""
+    """The error names the missing commit. Versions before it are read."""
     _seven_versions(tmp_path)
     _forget(tmp_path, 3)
     with pytest.raises(TableFormatError, match=r"commit 3\b"):
@@ -280,7 +295,7 @@ def test_a_log_without_protocol_or_metadata_is_refused(tmp_path: Path, missing: 
 
 
 def test_a_file_that_is_added_again_exists_once(tmp_path: Path) -> None:
-    """Writers add a file again to correct its statistics."""
+    """Writers add a file again to correct its statistics. The newest ones apply."""
     commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1), _add(2, stats='{"numRecords":1}'))
     commit(tmp_path, _add(2, stats='{"tightBounds":true,"numRecords":2}'))
     assert [fragment.row_count for fragment in _snapshot(tmp_path).fragments if fragment.path[-1] == "2"] == [2]
@@ -288,7 +303,7 @@ def test_a_file_that_is_added_again_exists_once(tmp_path: Path) -> None:
 
 
 def test_a_file_twice_in_one_commit_is_refused(tmp_path: Path) -> None:
-    """Which of its two deletion vectors applies is unknown."""
+    """A commit adds a file without and with a deletion vector. Which action applies is unknown."""
     vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
     commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1), _add(1, deletionVector=vector))
     with pytest.raises(TableFormatError, match="twice"):
@@ -297,10 +312,7 @@ def test_a_file_twice_in_one_commit_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_removed_first", [False, True])
 def test_a_file_added_and_removed_in_one_commit_is_refused(tmp_path: Path, is_removed_first: bool) -> None:
-    """Spark applies the last of the two actions, and deltalake the first.
-
-    Only a file with another deletion vector may be removed and added in one commit.
-    """
+    """The two actions may have either order. Spark applies the last one, and deltalake the first."""
     commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1))
     actions = [_add(1), _remove(1)]
     commit(tmp_path, *(reversed(actions) if is_removed_first else actions))
@@ -317,7 +329,7 @@ def test_names_that_are_not_utf_8_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_by_two_names_is_refused(tmp_path: Path) -> None:
-    """Otherwise, the rows of a file that is added by a relative and an absolute path would count twice."""
+    """Commits add one file by a relative and by an absolute path. Otherwise, its rows would count twice."""
     commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1))
     absolute = _add(1)
     absolute["add"]["path"] = str(tmp_path / "1")
@@ -328,7 +340,7 @@ def test_a_file_by_two_names_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["/a b/%41#h", "/x"])
 def test_a_file_is_removed_under_any_spelling_of_its_name(tmp_path: Path, name: str) -> None:
-    """The spellings are a path, and URIs that begin with `file:/` or `file:///`."""
+    """The add action and the remove action name the file by path, or by a URI with `file:/` or `file:///`."""
     encoded = quote(name)
     for number, added in enumerate((encoded, f"file:{encoded}", f"file://{encoded}")):
         for removed in (encoded, f"file:{encoded}", f"file://{encoded}"):
@@ -341,9 +353,9 @@ def test_a_file_is_removed_under_any_spelling_of_its_name(tmp_path: Path, name: 
 
 
 def test_row_counts_come_from_any_form_of_statistics(tmp_path: Path) -> None:
-    """In JSON, `numRecords` comes first, after a column of this name, or not at all.
+    """A row count is `numRecords` in JSON, at the beginning or after a column of this name.
 
-    Checkpoints may have it as a typed field.
+    A checkpoint may have `numRecords` as a typed field. Without `numRecords`, there is no row count.
     """
     texts = ['{"numRecords":3,"x":1}', '{"minValues":{"numRecords":7},"numRecords":4}', '{"maxValues":{}}', None]
     adds = [_add(number, stats=text) for number, text in enumerate(texts)]
@@ -394,7 +406,7 @@ def _checkpoint(table: Path, *adds: dict[str, Any]) -> None:
 
 
 def test_json_statistics_in_checkpoints_take_precedence_over_typed_ones(tmp_path: Path) -> None:
-    """The row count may be anywhere in the JSON text. Invalid JSON is replaced by the typed statistics."""
+    """The row count may be anywhere in the JSON text. If the JSON is invalid, the typed row count is used."""
     texts = {
         '{"numRecords":3,"x":1}': 3,
         '\n{ "numRecords" : 12 }': 12,
@@ -409,7 +421,7 @@ def test_json_statistics_in_checkpoints_take_precedence_over_typed_ones(tmp_path
 
 
 def test_different_duplicates_in_a_checkpoint_are_refused(tmp_path: Path) -> None:
-    """Identical duplicates count once."""
+    """A checkpoint has a file twice. Identical entries count once, and different ones are an error."""
     _checkpoint(tmp_path / "same", _add(1), _add(2), _add(1))
     assert _paths(tmp_path / "same") == ["1", "2"]
     _checkpoint(tmp_path / "other", _add(1), _add(1, modificationTime=2))
@@ -418,7 +430,7 @@ def test_different_duplicates_in_a_checkpoint_are_refused(tmp_path: Path) -> Non
 
 
 def test_partition_columns_need_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the metadata of a checkpoint are read."""
+    """Partition columns need only the protocol and the metadata of a checkpoint, not its list of files."""
     _checkpoint(tmp_path / "t", _add(1))
     table = open_table_format(TableConfig(name="t", uri=str(tmp_path / "t")))
     read: list[Any] = []
@@ -462,7 +474,7 @@ def test_folders_in_the_log_are_ignored(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stats", ["null", "", "{", "none", "[]", "7", "NaN", "[" * 100_000, {"numRecords": 1}])
 def test_rows_are_counted_in_the_file_without_statistics(tmp_path: Path, stats: Any) -> None:
-    """If the statistics are missing or invalid, the plan has no row count and no bounds, and the rows can be read."""
+    """If statistics are missing or invalid, the fragment has no row count and no bounds. Its rows are read."""
     add = add_file(tmp_path, pa.table({"a": [1, None, 3]}), "f.parquet")
     add["add"]["stats"] = stats
     commit(tmp_path, protocol(), metadata([field("a", "long")]), add)
@@ -474,7 +486,7 @@ def test_rows_are_counted_in_the_file_without_statistics(tmp_path: Path, stats: 
 
 
 def test_truncated_statistics_give_only_a_leading_row_count(tmp_path: Path) -> None:
-    """The plan uses the row count at the beginning of the truncated JSON text. There are no bounds."""
+    """The JSON text ends within the statistics. Its leading row count is used, and there are no bounds."""
     add = add_file(tmp_path, pa.table({"a": [1, 3]}), "f.parquet")
     add["add"]["stats"] = '{"numRecords":2,"minValues":{"a":'
     commit(tmp_path, protocol(), metadata([field("a", "long")]), add)
@@ -485,7 +497,10 @@ def test_truncated_statistics_give_only_a_leading_row_count(tmp_path: Path) -> N
 
 
 def test_checkpoints_of_old_java_libraries_are_read(tmp_path: Path) -> None:
-    """Their maps have a logical type that Arrow refuses, like those in data files of Hive."""
+    """A checkpoint has maps in the form of old Java libraries, which pyarrow refuses.
+
+    Without the commits, files and rows come from the checkpoint alone.
+    """
     for number in range(2):
         write_deltalake(str(tmp_path), pa.table({"a": [number]}), mode="append")
     DeltaTable(str(tmp_path)).create_checkpoint()

@@ -64,7 +64,7 @@ _PARTITION_VALUES = [
 def test_partition_values_are_typed(
     tmp_path: Path, type_: str, logged: str | None, value: Any, text: str | None
 ) -> None:
-    """The log has texts, and rows have values of the column's type."""
+    """The log has a text. Rows have the value in the column's type, and the partition key has a text of it."""
     fields = [field("p", type_), field("a", "long")]
     add = add_file(tmp_path, pa.table({"a": [1, 2]}), p=logged)
     commit(tmp_path, protocol("timestampNtz"), metadata(fields, ["p"]), add)
@@ -74,7 +74,7 @@ def test_partition_values_are_typed(
 
 
 def test_a_binary_partition_value_is_read(tmp_path: Path) -> None:
-    """The log has text with escapes for some bytes."""
+    """The log has control characters for two of the bytes. The partition key has hexadecimal digits."""
     add = add_file(tmp_path, pa.table({"a": [1]}), p="\u0001ab\u0002")
     commit(tmp_path, protocol(), metadata([field("p", "binary"), field("a", "long")], ["p"]), add)
     snapshot = _snapshot(tmp_path)
@@ -90,7 +90,7 @@ def test_a_partition_value_that_is_invalid_for_its_type_is_refused(tmp_path: Pat
 
 
 def test_a_file_with_another_partition_value_is_another_fragment(tmp_path: Path) -> None:
-    """If the partition value of a file changes, its rows change, too."""
+    """A file is removed, and added again with another partition value. Its rows change, and so does its id."""
     add = add_file(tmp_path, pa.table({"a": [1]}), p="1")
     commit(tmp_path, protocol(), metadata([field("p", "long"), field("a", "long")], ["p"]), add)
     before = _snapshot(tmp_path).fragments
@@ -104,8 +104,8 @@ def test_a_file_with_another_partition_value_is_another_fragment(tmp_path: Path)
 def test_a_filter_excludes_other_partitions(tmp_path: Path) -> None:
     """A filter has patterns for some columns, or a condition.
 
-    Patterns match null only by the name that Hive gives it. A condition with an unknown column or a syntax error is
-    refused.
+    The pattern `*` does not match null, and Hive's name for null does. A condition with an unknown column or a syntax
+    error is refused.
     """
     fields = [field("a", "long"), field("day", "date"), field("p", "integer")]
     commit(tmp_path, protocol(), metadata(fields, ["day", "p"]))
@@ -144,7 +144,7 @@ def test_a_filter_on_an_unpartitioned_column_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_filter_uses_the_logical_column_name(tmp_path: Path) -> None:
-    """The log has values of a mapped column under its physical name."""
+    """The filter names the column `p`, and the log has its values under the physical name `p2`."""
     configuration = {"delta.columnMapping.mode": "name"}
     fields = [mapped("a", "long", 1), mapped("p", "timestamp_ntz", 2)]
     commit(tmp_path, protocol("columnMapping", "timestampNtz"), metadata(fields, ["p"], **configuration))
@@ -157,7 +157,10 @@ def test_a_filter_uses_the_logical_column_name(tmp_path: Path) -> None:
 
 
 def test_a_file_without_a_partition_value_is_refused(tmp_path: Path) -> None:
-    """A missing value is not null, because the file may have the column under any name."""
+    """The action lacks a value for the partition column `p`, and has one for the unknown `q`.
+
+    The missing value is not taken for null.
+    """
     add = add_file(tmp_path, pa.table({"a": [1]}), q="1")
     commit(tmp_path, protocol(), metadata([field("p", "long"), field("a", "long")], ["p"]), add)
     with pytest.raises(TableFormatError, match="'p'"):
@@ -195,7 +198,10 @@ _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
 
 @given(st.lists(st.tuples(st.none() | _TEXTS, st.none() | st.datetimes(), st.none() | _FLOATS), max_size=5))
 def test_values_written_by_deltalake_are_read_unchanged(rows: list[tuple[Any, Any, Any]]) -> None:
-    """They include arbitrary texts, timestamps and floats. By the protocol, the empty text is null."""
+    """deltalake writes random partition values: texts, timestamps and floats.
+
+    An empty text is read as null, as in the protocol.
+    """
     numbers = pa.array(range(len(rows)), pa.int64())
     texts, times, floats = (pa.array([row[index] for row in rows], type_) for index, type_ in enumerate(_TYPES))
     with tempfile.TemporaryDirectory() as folder:

@@ -41,13 +41,16 @@ def test_tables_with_supported_features_are_read(tmp_path: Path, feature: str) -
 
 
 def test_a_newer_protocol_is_refused(tmp_path: Path) -> None:
-    """The error has its version."""
+    """The error has the unsupported reader version."""
     with pytest.raises(TableFormatError, match=r"\bversion 4\b"):
         _snapshot(_table(tmp_path, {"protocol": {"minReaderVersion": 4, "minWriterVersion": 7}}))
 
 
 def test_features_for_writers_are_ignored(tmp_path: Path) -> None:
-    """The features are generated, identity and default columns, constraints, row tracking, and an unknown feature."""
+    """A table is read although writers need special features.
+
+    Examples are generated, identity and default columns, constraints, row tracking, and an unknown feature.
+    """
     features = ["generatedColumns", "identityColumns", "allowColumnDefaults", "checkConstraints", "rowTracking", "new"]
     needs = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}}
     fields = [
@@ -77,7 +80,10 @@ def test_features_for_writers_are_ignored(tmp_path: Path) -> None:
     ],
 )
 def test_column_mapping_needs_the_protocol_feature(tmp_path: Path, needs: dict[str, Any], is_mapped: bool) -> None:
-    """The table property alone has no effect, as in delta-kernel."""
+    """The property for column mapping applies with reader version 2, or with the feature in version 3.
+
+    Otherwise it has no effect, as in delta-kernel.
+    """
     settings = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "1"}
     needs = needs | ({"writerFeatures": needs["readerFeatures"]} if "readerFeatures" in needs else {})
     data = pa.table({"p1": [1], "a": [2]})
@@ -86,13 +92,13 @@ def test_column_mapping_needs_the_protocol_feature(tmp_path: Path, needs: dict[s
 
 
 def test_an_unknown_mapping_mode_is_refused(tmp_path: Path) -> None:
-    """The error has its name."""
+    """The error names the unknown mode."""
     with pytest.raises(TableFormatError, match="'position'"):
         _snapshot(_table(tmp_path, protocol("columnMapping"), **{"delta.columnMapping.mode": "position"}))
 
 
 def test_a_mapping_mode_of_null_is_none(tmp_path: Path) -> None:
-    """The table property for the mode may be null in JSON. Then there is no column mapping."""
+    """The table property for the mode is null in JSON. Then there is no column mapping."""
     metadata_action = metadata([field("a", "long")])
     metadata_action["metaData"]["configuration"] = {"delta.columnMapping.mode": None}
     commit(tmp_path, protocol("columnMapping"), metadata_action, add_file(tmp_path, pa.table({"a": [1]})))
@@ -116,14 +122,14 @@ def test_coordinated_commits_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_error_names_an_unknown_column_type(tmp_path: Path) -> None:
-    """The error also has the table and the column."""
+    """The error also names the column."""
     commit(tmp_path, protocol(), metadata([field("a", "interval year")]))
     with pytest.raises(TableFormatError, match=r"'a'.*'interval year'"):
         _snapshot(tmp_path)
 
 
 def test_the_newest_protocol_and_metadata_apply(tmp_path: Path) -> None:
-    """An earlier version of a table has the protocol and metadata of its time."""
+    """The newest version has the last protocol and schema. Version 0 has those of its time."""
     _table(tmp_path, protocol())
     commit(tmp_path, {"protocol": {"minReaderVersion": 9, "minWriterVersion": 9}}, metadata([field("b", "long")]))
     with pytest.raises(TableFormatError, match=r"\bversion 9\b"):
@@ -135,7 +141,7 @@ def test_the_newest_protocol_and_metadata_apply(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_has_the_state_of_the_removed_commits(tmp_path: Path) -> None:
-    """Protocol, metadata and files are the same if they are read from the checkpoint alone."""
+    """Schema and fragments are the same when only the checkpoint is left."""
     _table(tmp_path, {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, **{"delta.appendOnly": "false"})
     before = _snapshot(tmp_path)
     DeltaTable(str(tmp_path)).create_checkpoint()

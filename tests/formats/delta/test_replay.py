@@ -27,7 +27,7 @@ def _replayed(table: Path, at: int | None) -> dict[str, tuple[int, int | None]]:
 
 
 def _deltalake(table: Path) -> dict[str, int]:
-    """Return the size of each file according to deltalake."""
+    """Return the size of each live file according to deltalake, by its name."""
     actions = pa.table(DeltaTable(str(table)).get_add_actions()).select(["path", "size_bytes"]).to_pylist()
     return {unquote(row["path"]).rpartition("/")[2]: row["size_bytes"] for row in actions}
 
@@ -38,7 +38,7 @@ def _sizes(files_: dict[str, tuple[int, int | None]]) -> dict[str, int]:
 
 @pytest.mark.parametrize("table", _TABLES or [None], ids=lambda table: table.name if table else "none")
 def test_files_of_real_tables_are_those_of_deltalake(table: Path, realtables: Path) -> None:
-    """The newest versions are compared."""
+    """The newest version of each table has equal files, with equal sizes."""
     assert table.parent == realtables / "delta"
     assert _sizes(_replayed(table, None)) == _deltalake(table)
 
@@ -57,7 +57,10 @@ _STEP = st.fixed_dictionaries(
 
 @given(st.lists(_STEP, min_size=1, max_size=8))
 def test_any_log_is_replayed_as_deltalake_replays_it(steps: list[dict[str, Any]]) -> None:
-    """Files are added, removed and added again, with and without vectors. Commits before a checkpoint are removed."""
+    """Random commits add and remove files, and give them deletion vectors.
+
+    Live files equal the expected ones and those of deltalake, also if the commits before a checkpoint are removed.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         features = protocol("deletionVectors")

@@ -40,7 +40,7 @@ def _numbered(name: str, type_: pa.DataType, number: int) -> pa.Field:
 
 
 def _inner(number: int) -> pa.DataType:
-    """Return a struct whose fields have the ids `number` and `number + 1`, and the physical names p3 and p4."""
+    """Return a struct type whose fields have the ids `number` and `number + 1`, and the physical names p3 and p4."""
     return pa.struct([_numbered("p3", pa.int32(), number), _numbered("p4", pa.string(), number + 1)])
 
 
@@ -77,7 +77,10 @@ def _logical(one: str, two: str, three: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_columns_are_matched_by_identity_at_every_depth(tmp_path: Path, mode: str) -> None:
-    """A rename, also of a nested field, changes only names, not ids, rows or identities."""
+    """Columns and nested fields are renamed. Fragment ids, values and field ids do not change.
+
+    In mode `id`, the file has other column names than the log.
+    """
     settings = {"delta.columnMapping.mode": mode}
     data = pa.Table.from_pylist(_ROWS, schema=_PHYSICAL)
     if mode == "id":
@@ -124,7 +127,10 @@ def test_a_file_without_ids_in_a_table_mapped_by_id_is_refused(tmp_path: Path) -
 
 
 def test_enabling_column_mapping_keeps_identities(tmp_path: Path) -> None:
-    """The columns that a table has when column mapping is enabled get their names as physical names."""
+    """Column mapping is enabled, and the columns `a` and `b` are renamed. Their old names become physical.
+
+    Fragment ids and rows do not change.
+    """
     commit(tmp_path, protocol("columnMapping"), metadata([field("a", "long"), field("b", "long")], ["b"]))
     commit(tmp_path, add_file(tmp_path, pa.table({"a": [1, 2]}), b="5"))
     before = _snapshot(tmp_path)
@@ -137,7 +143,11 @@ def test_enabling_column_mapping_keeps_identities(tmp_path: Path) -> None:
 
 
 def test_physical_names_without_column_mapping_are_ignored(tmp_path: Path) -> None:
-    """A copy of a schema keeps the metadata of its fields. deltalake reads such a table by logical names, too."""
+    """Without column mapping, columns, statistics and partition values have logical names.
+
+    The fields may still have physical names in their metadata, for example in a copied schema. deltalake ignores them,
+    too.
+    """
     fields = [mapped("a", "long", 1, "col-1"), mapped("b", "long", 2, "col-2")]
     add = add_file(tmp_path, pa.table({"a": [1, 2]}), b="5")
     add["add"]["stats"] = json.dumps({"numRecords": 2, "minValues": {"a": 1}, "maxValues": {"a": 2}})
@@ -149,7 +159,7 @@ def test_physical_names_without_column_mapping_are_ignored(tmp_path: Path) -> No
 
 
 def test_a_variant_in_a_table_mapped_by_id_is_read(tmp_path: Path) -> None:
-    """Its two fields have no ids and are matched by name."""
+    """The variant has an id. Its two fields have none, and are matched by name."""
     variant = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
     data = pa.table({"a": pa.array([{"metadata": b"m", "value": b"v"}, None], variant)})
     data = data.cast(pa.schema([_numbered("a", variant, 1)]))
@@ -163,7 +173,7 @@ def test_a_variant_in_a_table_mapped_by_id_is_read(tmp_path: Path) -> None:
     "name", ["a b.parquet", "é😀.parquet", "100%.parquet", "a%20b.parquet", "x#y?z.parquet", "a+b.parquet"]
 )
 def test_paths_in_the_log_are_decoded_once(tmp_path: Path, name: str) -> None:
-    """Paths have spaces, percent signs, and text that looks encoded."""
+    """File names have spaces, percent signs, and text that looks encoded. The log has them URL-encoded."""
     encoded = "".join(
         c if (c.isalnum() and c.isascii()) or c in "./" else "".join(f"%{b:02X}" for b in c.encode()) for c in name
     )
@@ -175,7 +185,7 @@ def test_paths_in_the_log_are_decoded_once(tmp_path: Path, name: str) -> None:
 
 
 def test_absolute_paths_are_read(tmp_path: Path) -> None:
-    """A shallow clone references the files of another table."""
+    """As in a shallow clone, the log names a file of another table, by absolute path or URI."""
     source = tmp_path / "so urce%20"
     uri = (source / "f.parquet").as_uri()
     for number, path in enumerate((uri, uri.removeprefix("file://"), uri.replace("file://", "file:"))):
@@ -188,7 +198,10 @@ def test_absolute_paths_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["", "file:", "file://"])
 def test_moved_files_are_read_by_path_mapping(tmp_path: Path, form: str) -> None:
-    """Data files and deletion vectors have absolute paths, as in a shallow clone. Fragment ids do not change."""
+    """The log has absolute paths of a data file and its deletion vector, as in a shallow clone.
+
+    Both files are moved. With a path mapping, they are read, and fragment ids do not change.
+    """
     source, clone, now = tmp_path / "sou rce", tmp_path / "clone", tmp_path / "n%20w"
     add = add_file(source, pa.table({"a": [1, 2, 3]}))["add"]
     vector = write_vector(source, [1], "p")
@@ -209,7 +222,7 @@ def test_moved_files_are_read_by_path_mapping(tmp_path: Path, form: str) -> None
 
 
 def test_names_are_matched_without_regard_to_case(tmp_path: Path) -> None:
-    """Spark writes columns with the case of the statement and reads them with that of the table."""
+    """The file has `ID`, and the schema has `id`. Spark may write such files."""
     data = pa.table({"ID": [1], "s": pa.array([{"X": 2}])})
     fields = [field("id", "long"), field("S", struct_of(field("x", "long")))]
     commit(tmp_path, protocol(), metadata(fields), add_file(tmp_path, data))
@@ -225,7 +238,10 @@ def test_names_with_dots_and_backticks_are_separate_columns(tmp_path: Path) -> N
 
 
 def test_missing_columns_are_null_and_dropped_ones_are_reported(tmp_path: Path) -> None:
-    """Columns and fields that were added later are null. Dropped columns can still be read from the file."""
+    """Columns and fields that the file lacks are null.
+
+    A column of the file that the schema lacks is in `stored_columns`, and can be read.
+    """
     data = pa.table({"a": [1], "gone": ["x"], "s": pa.array([{"b": 1}])})
     fields = [field("a", "long"), field("new", "string"), field("s", struct_of(field("b", "long"), field("c", "void")))]
     commit(tmp_path, protocol(), metadata(fields), add_file(tmp_path, data))
@@ -237,7 +253,7 @@ def test_missing_columns_are_null_and_dropped_ones_are_reported(tmp_path: Path) 
 
 
 def test_files_of_one_name_in_rewritten_tables_have_different_ids(tmp_path: Path) -> None:
-    """Path and size are equal, and only the modification time differs."""
+    """Two tables have a file of equal path and size. Only the modification time differs."""
     ids = set()
     for number in (1, 2):
         folder = tmp_path / str(number)

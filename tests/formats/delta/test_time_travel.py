@@ -37,9 +37,9 @@ def _time(milliseconds: int) -> datetime:
 
 
 def _log_commit(folder: Path, version: int, **info: int) -> Path:
-    """Write a commit of this version, which adds a file of one row, with these times in its commit information.
+    """Write a commit of a version, which adds a file of one row. Return its path.
 
-    Return its path.
+    `info` has the times in its commit information. If there are none, the commit has no such information.
     """
     path = folder / "_delta_log" / f"{version:020}.json"
     path.parent.mkdir(exist_ok=True)
@@ -52,14 +52,20 @@ def _log_commit(folder: Path, version: int, **info: int) -> Path:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """Versions 0 to 3 with one more row each, committed 10, 20, 30 and 40 seconds after 1970-01-01."""
+    """A table with the versions 0 to 3, committed 10, 20, 30 and 40 seconds after 1970-01-01.
+
+    Each version has one more row.
+    """
     for version in range(4):
         _log_commit(tmp_path, version, timestamp=10_000 * (version + 1))
     return tmp_path
 
 
 def test_an_earlier_version_is_read_unchanged(table: Path) -> None:
-    """Rows, schema, id and time do not depend on later commits. Deletion vectors are applied."""
+    """Later commits delete a row by deletion vector and change the schema.
+
+    Earlier versions keep their rows, ids and commit times.
+    """
     delete_rows(table, "1.parquet", [0])
     commit(table, metadata([field("b", "long")]))
     for version in range(4):
@@ -84,7 +90,10 @@ def test_an_earlier_version_is_read_unchanged(table: Path) -> None:
     ],
 )
 def test_a_time_means_the_newest_version_committed_up_to_it(table: Path, at: str, version: str) -> None:
-    """The time is inclusive, and in UTC without a zone. A later time than all commits selects the newest version."""
+    """A commit at exactly this time counts. A time without a zone is in UTC.
+
+    A time after all commits selects the newest version.
+    """
     assert (
         _table(table, at).snapshot_id() == _table(table, at).snapshot().id == _table(table, at).current().id == version
     )
@@ -94,7 +103,7 @@ def test_a_time_means_the_newest_version_committed_up_to_it(table: Path, at: str
     "at", ["4", "-1", "main", "1.5", "1970-01-01T00:00:09.999999", "²", "", "9999-12-31T23:30-01:00"]
 )
 def test_the_error_for_an_unknown_version_lists_the_existing_ones(table: Path, at: str) -> None:
-    """If `at` is a time before all commits, the error has the earliest time in the log."""
+    """If `at` is a time before all commits, the error has the earliest commit time instead."""
     available = "1970-01-01T00:00:10" if at.startswith("1970") else "0, 1, 2, 3"
     for ask in (_table(table, at).snapshot_id, _table(table, at).current, _table(table, at).snapshot):
         with pytest.raises(SnapshotNotFoundError, match=available):
@@ -102,7 +111,10 @@ def test_the_error_for_an_unknown_version_lists_the_existing_ones(table: Path, a
 
 
 def test_versions_that_were_cleaned_up_are_reported(table: Path) -> None:
-    """Versions from the checkpoint on exist. The checkpoint's version has no time once its commit is removed."""
+    """The log has a checkpoint of version 2, and earlier commits are removed. Versions 2 and 3 exist.
+
+    Once commit 2 is removed as well, version 2 has no commit time and is not selected by time.
+    """
     DeltaTable(str(table), version=2).create_checkpoint()
     for version in (0, 1):
         (table / "_delta_log" / f"{version:020}.json").unlink()
@@ -117,7 +129,7 @@ def test_versions_that_were_cleaned_up_are_reported(table: Path) -> None:
 
 
 def test_a_version_whose_files_were_vacuumed_cannot_be_read(tmp_path: Path) -> None:
-    """The error has the file."""
+    """The error names the missing file."""
     write_deltalake(str(tmp_path), pa.table({"a": [1]}))
     write_deltalake(str(tmp_path), pa.table({"a": [2]}), mode="overwrite")
     DeltaTable(str(tmp_path)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
@@ -128,7 +140,10 @@ def test_a_version_whose_files_were_vacuumed_cannot_be_read(tmp_path: Path) -> N
 
 
 def test_in_commit_timestamps_are_used_from_their_enablement_on(tmp_path: Path) -> None:
-    """Earlier commits have the recorded times, adjusted to be ascending."""
+    """Commits with an `inCommitTimestamp` have this time.
+
+    Earlier commits have their `timestamp`, adjusted so that the times ascend.
+    """
     times: list[dict[str, int]] = [
         {"timestamp": 50_000},
         {"timestamp": 20_000},
@@ -149,9 +164,9 @@ def test_in_commit_timestamps_are_used_from_their_enablement_on(tmp_path: Path) 
 
 
 def test_a_commit_without_a_time_has_that_of_its_file(tmp_path: Path) -> None:
-    """A time selects a commit without commit information by the last modification of its file, as in Delta.
+    """A time selects a commit without commit information by the modification time of its file, as in Delta.
 
-    The snapshot has no commit time.
+    The commit time of the snapshot is None.
     """
     for version in range(3):
         os.utime(_log_commit(tmp_path, version), (100 * version, 100 * version))
@@ -164,7 +179,10 @@ def test_a_commit_without_a_time_has_that_of_its_file(tmp_path: Path) -> None:
 def test_times_are_read_as_delta_reads_them(
     tmp_path_factory: pytest.TempPathFactory, times: list[int], moment: int
 ) -> None:
-    """Delta adjusts the times of commits so that they ascend. A time selects the version that Delta's rule selects."""
+    """Random commit times need not ascend. Delta adjusts each to be later than the one before.
+
+    A time selects the newest version whose adjusted time is not later.
+    """
     folder = tmp_path_factory.mktemp("t")
     (folder / "_delta_log").mkdir()
     for version, time in enumerate(times):
@@ -191,7 +209,7 @@ def _versions() -> list[Any]:
 def test_versions_of_a_real_table_have_their_recorded_rows(
     path: str, counts: dict[str, int | None], realtables: Path
 ) -> None:
-    """`null` marks versions whose files were vacuumed."""
+    """Each version has its recorded row count. A count of null marks a version with missing files."""
     for version, rows in counts.items():
         fragments = _table(realtables / path, version).snapshot().fragments
         if rows is None:

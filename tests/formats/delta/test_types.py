@@ -42,7 +42,10 @@ _WIDENED = [
 
 @pytest.mark.parametrize(("_old", "stored", "new"), _WIDENED, ids=[f"{old}-{new}" for old, _, new in _WIDENED])
 def test_types_widen_without_loss(tmp_path: Path, _old: str, stored: pa.DataType, new: str) -> None:
-    """The greatest, the least, zero and null of the old type have the same values in the new type."""
+    """Extreme values and null of the old type in a file are read as equal values of the new type.
+
+    Dates become timestamps at midnight.
+    """
     values: list[Any] = {
         "int8": [-128, 0, 127],
         "int16": [-(2**15), 0, 2**15 - 1],
@@ -97,7 +100,7 @@ def test_values_that_do_not_fit_the_declared_type_are_refused(tmp_path: Path, st
     ],
 )
 def test_other_names_of_types_are_read(tmp_path: Path, name: str, stored: pa.Array) -> None:
-    """Spark reads these names, some of which only its old versions write."""
+    """The schema has `char`, `varchar` or another spelling of a decimal type. Spark reads them, too."""
     commit(tmp_path, protocol(), metadata([field("a", name)]), add_file(tmp_path, pa.table({"a": stored})))
     snapshot = _snapshot(tmp_path)
     assert snapshot.schema.field("a").type == stored.type
@@ -111,7 +114,7 @@ def test_the_old_name_of_void_is_read(tmp_path: Path) -> None:
 
 
 def test_user_defined_types_of_spark_are_read_as_stored(tmp_path: Path) -> None:
-    """A vector of MLlib has a class of Spark as its type, and the stored type inside of that."""
+    """The schema has the user-defined type of MLlib's vectors. Rows are structs of its `sqlType`."""
     stored = {"type": "struct", "fields": [field("type", "byte"), field("values", list_of("double"))]}
     vector = {
         "type": "udt",
@@ -130,7 +133,7 @@ def test_user_defined_types_of_spark_are_read_as_stored(tmp_path: Path) -> None:
 
 @pytest.fixture
 def nanoseconds() -> Iterator[None]:
-    """Let deltalake write nanoseconds, which it enables for a whole process."""
+    """Enable timestamps with nanoseconds in deltalake for the whole process, until the test ends."""
     deltalake.enable_nanosecond_timestamps()
     yield
     deltalake._disable_nanosecond_timestamps()
@@ -140,7 +143,7 @@ def nanoseconds() -> Iterator[None]:
 @pytest.mark.parametrize("zone", ["UTC", None])
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_nanoseconds_written_by_deltalake_are_read_exactly(tmp_path: Path, zone: str | None, partitioned: bool) -> None:
-    """Partition values have nanoseconds, too."""
+    """Rows and partition values have all nanoseconds. The maximum is not below the greatest time."""
     times = pa.array([1_000_000_001, -7, 1_700_000_000_123_456_700, None], pa.timestamp("ns", zone))
     rows = pa.table({"n": [0, 1, 2, 3], "at": times})
     deltalake.write_deltalake(str(tmp_path), rows, partition_by=["at"] if partitioned else None)
