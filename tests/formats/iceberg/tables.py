@@ -1,4 +1,4 @@
-"""Iceberg tables with the operations of the contract suite."""
+"""Iceberg tables to which tests append rows, delete rows, and compact. The classes differ in their kind of deletes."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class IcebergDeletionVectors(IcebergPositionDeletes):
 
 
 class IcebergEqualityDeletes(IcebergPositionDeletes):
-    """An Iceberg table whose deletes are ids, which apply to all older files of a partition."""
+    """An Iceberg table with equality deletes by id, which apply to all older files of a partition."""
 
     def _delete(self, ids: Collection[int]) -> None:
         """Delete rows by id, with one file of equality deletes for each day that has one of them."""

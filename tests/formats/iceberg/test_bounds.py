@@ -1,4 +1,4 @@
-"""Bounds from Iceberg manifests are never wrong, and are exact where they are reported as exact."""
+"""Bounds from Iceberg manifests contain all values of a file, and null counts are right."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _open(folder: str) -> TableFormat:
 )
 @settings(max_examples=max(5, settings().max_examples // 5))
 def test_bounds_contain_all_values(catalog: InMemoryCatalog, files: list[list[dict[str, Any]]]) -> None:
-    """pyiceberg writes arbitrary values. Counts are exact, and all values are within the bounds."""
+    """pyiceberg writes random values. Null counts are exact, and all values are within the bounds."""
     schema = pa.schema([(name, type_) for name, (type_, _) in _TYPES.items()])
     if catalog.table_exists("db.t"):
         catalog.drop_table("db.t")
@@ -112,7 +112,7 @@ def test_bounds_of_short_values_are_exact(catalog: InMemoryCatalog) -> None:
 
 
 def test_live_rows_are_within_the_bounds(tmp_path: Path) -> None:
-    """Counts are only upper bounds if rows are deleted."""
+    """If rows of a file are deleted, its null count is only an upper bound."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     counts = {"value_counts": [{"key": 1, "value": 3}], "null_value_counts": [{"key": 1, "value": 1}]}
     data = writer.data(pa.table({"id": pa.array([1, None, 3], pa.int64())})) | counts
@@ -139,7 +139,10 @@ def test_live_rows_are_within_the_bounds(tmp_path: Path) -> None:
     ],
 )
 def test_bounds_that_are_not_of_the_type_are_absent(tmp_path: Path, type_: str, lower: bytes, expected: Any) -> None:
-    """Shorter encodings of narrower numbers are decoded, other lengths are not. Impossible counts are absent."""
+    """A lower bound with the length of a narrower number is decoded. Other invalid bounds are absent.
+
+    The null count is absent, because the manifest counts more values than the file has rows.
+    """
     writer = IcebergWriter(tmp_path / "t", [column(1, "x", type_)])
     statistics = {
         "lower_bounds": [{"key": 1, "value": lower}],
@@ -155,7 +158,7 @@ def test_bounds_that_are_not_of_the_type_are_absent(tmp_path: Path, type_: str, 
 
 @pytest.mark.parametrize("type_", ["geometry", "geography(srid:4326, spherical)"])
 def test_corners_of_bounding_boxes_are_no_bounds(tmp_path: Path, type_: str) -> None:
-    """The column has well-known binary, and its bounds are coordinates of points."""
+    """The file has well-known binary, and the manifest has coordinates. There is no minimum or maximum."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "place", type_)], version=3)
     point = struct.pack("<dd", 1, 2)
     statistics = {

@@ -48,7 +48,10 @@ def _fill(catalog: Catalog, location: str | None = None) -> str:
 
 
 def test_the_embedded_catalog_is_a_file_below_the_root(tmp_path: Path) -> None:
-    """The configuration has only the table's name. An open table sees later commits."""
+    """The catalog `default` needs no configuration: it is the file `catalog.db` below `root`.
+
+    An open table sees later commits. A missing table is an error.
+    """
     table = _configured(tmp_path, "{root: meta, tables: [{name: t, catalog: default, table: db.sales}]}")
     assert table.uri == "catalog://default/db.sales"
     table_format = open_table_format(table)
@@ -69,7 +72,7 @@ def test_the_embedded_catalog_is_a_file_below_the_root(tmp_path: Path) -> None:
 
 
 def test_a_named_catalog_has_the_properties_of_pyiceberg(tmp_path: Path) -> None:
-    """A relative database path is relative to the configuration."""
+    """The catalog has pyiceberg's properties. Its database path is relative to the configuration file."""
     with _sql(tmp_path / "lake.db", "lake") as catalog:
         _fill(catalog)
         catalog.load_table("db.sales").append(_ROWS)
@@ -84,7 +87,10 @@ def test_a_named_catalog_has_the_properties_of_pyiceberg(tmp_path: Path) -> None
 
 
 def test_a_table_relocated_after_registration_is_read(tmp_path: Path) -> None:
-    """The path mapping applies to the registered metadata file. pyiceberg cannot open the table."""
+    """The catalog has the old path of the metadata file.
+
+    With a path mapping, the table is read from its new folder. Otherwise, it is not found.
+    """
     with _sql(tmp_path / "lake.db", "lake") as catalog:
         _fill(catalog, location=str(tmp_path / "old" / "sales"))
     (tmp_path / "old").rename(tmp_path / "new")
@@ -116,7 +122,7 @@ def test_a_table_has_exactly_one_location(tmp_path: Path, text: str, message: st
 
 
 def test_invalid_catalogs_are_reported(tmp_path: Path) -> None:
-    """The type is unknown, or the catalog is embedded in a root that is not a folder."""
+    """The type is unknown, or the catalog `default` would be in a root that is no local folder."""
     with pytest.raises(ConfigError, match=r"catalogs\.lake\.type.*'jdbc'.*'sql'.*'rest'.*'glue'.*'hive'"):
         _configured(tmp_path, "{root: r, catalogs: {lake: {type: jdbc}}}")
     with pytest.raises(ConfigError, match=r"'default'.*`catalogs`"):
@@ -166,7 +172,10 @@ def rest(tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_rest_catalog_provides_credentials(tmp_path: Path, rest: str) -> None:
-    """The table's options take precedence over the credentials."""
+    """The table is read with the credentials of the catalog. Storage options of the table take precedence.
+
+    Tables of the catalog can be listed.
+    """
     text = (
         f"{{root: r, catalogs: {{lake: {{type: rest, uri: '{rest}'}}}}, "
         "tables: [{name: t, catalog: lake, table: db.NAME, storage_options: {aws_endpoint: http://mine}}]}"
@@ -198,7 +207,10 @@ def test_the_error_names_a_catalog_that_does_not_respond(tmp_path: Path, propert
     ],
 )
 def test_secrets_of_a_catalog_are_redacted(properties: dict[str, str]) -> None:
-    """The secrets are literal values in the configuration."""
+    """A secret in the configuration of a catalog is in no error message and in no repr.
+
+    `remove_secrets` removes it from a traceback.
+    """
     catalog = CatalogConfig.model_validate({**properties, "name": "lake"})
     table = TableConfig(name="t", catalog=catalog, table="db.t")
     with pytest.raises(TableFormatError, match="'lake'") as raised:
@@ -229,7 +241,7 @@ def test_a_table_in_a_glue_catalog_is_read(tmp_path: Path, s3_endpoint: str) -> 
 
 @pytest.mark.s3
 def test_a_table_in_a_bucket_is_read(tmp_path: Path, s3_options: dict[str, str]) -> None:
-    """The table has deletes, is opened by folder and by metadata file, and is copied to another bucket."""
+    """A table with deletes is read by folder and by metadata file, also from a copy in another bucket."""
     prefix = f"tables/{uuid.uuid4().hex}"
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")], version=3, location=f"s3a://metastore/{prefix}/t")
     data = writer.data(_ROWS)

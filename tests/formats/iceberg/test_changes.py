@@ -1,4 +1,4 @@
-"""Differences of Iceberg snapshots equal a comparison of both, and open only manifests that may have changed."""
+"""Differences of Iceberg snapshots equal a comparison of both, and open only manifests that may matter."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _config(folder: Path, **more: Any) -> TableConfig:
 
 
 def _snapshot(config: TableConfig) -> tuple[Snapshot, Mapping[bytes, bytes]]:
-    """Return a snapshot and the metadata cached by its plan."""
+    """Return the snapshot of a table, and the metadata cached while it was planned."""
     cache = MetadataCache(ignore_process=True)
     return open_table_format(config, cache).snapshot(), cache.entries
 
@@ -87,7 +87,10 @@ def _with_texts(snapshot: Snapshot) -> Snapshot:
 
 
 def _comparable(fragments: tuple[Fragment, ...]) -> tuple[Fragment, ...]:
-    """Convert sources to texts without object addresses, because constants may be NaN."""
+    """Return fragments whose sources are texts without object addresses.
+
+    Sources themselves may be unequal to their copies, because they may contain NaN.
+    """
     texts = (re.sub(r" object at 0x\w+", "", repr(fragment.source)) for fragment in fragments)
     return tuple(replace(fragment, source=text) for fragment, text in zip(fragments, texts, strict=True))  # type: ignore[arg-type]
 
@@ -138,7 +141,10 @@ class _History:
         self._removed += [entry for entry in named if entry["file_format"] == "PUFFIN" or self.random.random() < 0.5]
 
     def _compact(self) -> None:
-        """Replace the files of a partition by one, with the sequence number of the oldest file or of the commit."""
+        """Replace the files of a partition by one, and remove their deletion vectors.
+
+        The new file has the sequence number of the oldest file or of the commit.
+        """
         live = self._live(0)
         if live:
             one = self.random.choice(live)
@@ -176,7 +182,7 @@ class _History:
             self._added.append(self._file("positions", 1, partition, **more))
 
     def _vectors(self) -> None:
-        """Add deletion vectors for some data files, which replace earlier ones."""
+        """In format version 3, add deletion vectors for some data files, in place of earlier delete files for them."""
         if self.writer.version < 3:
             return
         live = self._live(0, can_be_new=True)
@@ -228,7 +234,7 @@ _COMMITS = st.lists(
 def test_changes_are_the_difference_of_snapshots(
     version: int, commits: list[Any], seed: int, pairs: set[tuple[int, int]]
 ) -> None:
-    """Any two snapshots are compared in both directions, over one commit and over several.
+    """Differences of random snapshots in both directions equal comparisons of them.
 
     There is no difference only if an added delete file names a file that is not in its partition.
     """
@@ -307,7 +313,7 @@ def _opened(writer: IcebergWriter, change: Callable[[], object]) -> tuple[Snapsh
 
 
 def test_an_append_opens_no_earlier_manifest(writer: IcebergWriter) -> None:
-    """The table has delete files, and the new file may be in a new partition."""
+    """Three files are appended to a table with delete files. One of them is in a new partition."""
     writer.commit(_file(writer, 2, "a", equality_ids=[1]), _file(writer, 1, "b"), retain_manifests=True)
     diff, opened = _opened(writer, lambda: [_append(writer, day) for day in ("a", "b", "new")])
     assert (len(diff.added), len(diff.removed), opened) == (3, 0, 0)
@@ -320,7 +326,7 @@ def test_a_removed_file_opens_its_manifest(writer: IcebergWriter) -> None:
 
 
 def test_merged_manifests_change_no_fragment(writer: IcebergWriter) -> None:
-    """All manifests are opened, because all were replaced."""
+    """A commit only rewrites the manifests. All six are opened, and the difference is empty."""
     diff, opened = _opened(writer, lambda: writer.commit(retain_manifests=False))
     assert (diff.added, diff.removed, opened) == ((), frozenset(), 6)
 
@@ -332,7 +338,10 @@ def test_merged_manifests_change_no_fragment(writer: IcebergWriter) -> None:
 def test_deletes_open_the_manifests_of_their_partition(
     writer: IcebergWriter, content: int, day: str | None, touched: int
 ) -> None:
-    """The manifest list has partition bounds. Equality deletes of an unpartitioned spec apply to all files."""
+    """A delete file is added, then removed. Manifests of other partitions are excluded by partition bounds.
+
+    Equality deletes of an unpartitioned spec apply to all files.
+    """
     deletes = _file(writer, content, day, equality_ids=[1] if content == 2 else None)
     diff, opened = _opened(writer, lambda: writer.commit(deletes, retain_manifests=True))
     assert (len(diff.added), opened) == (touched, touched)
@@ -344,7 +353,10 @@ def test_deletes_open_the_manifests_of_their_partition(
 
 @pytest.mark.parametrize("kind", ["vector", "reference", "bounds"])
 def test_a_delete_file_of_one_data_file_touches_no_other(writer: IcebergWriter, kind: str) -> None:
-    """The manifests of its partition are opened to find the data file."""
+    """A delete file names a data file, and only this one changes.
+
+    The manifests of its partition are opened to find it.
+    """
     file = _live(writer, "b")[0]
     path = file["file_path"]
     bounds = [{"key": _PATH, "value": path.encode()}]
@@ -360,7 +372,7 @@ def test_a_delete_file_of_one_data_file_touches_no_other(writer: IcebergWriter, 
 
 
 def test_manifests_with_only_newer_files_are_not_opened(writer: IcebergWriter) -> None:
-    """A delete file applies only to older files."""
+    """Equality deletes are removed. They applied only to older files of their partition."""
     deletes = _file(writer, 2, "b", equality_ids=[1])
     writer.commit(deletes, retain_manifests=True)
     for _ in range(3):
@@ -370,7 +382,10 @@ def test_manifests_with_only_newer_files_are_not_opened(writer: IcebergWriter) -
 
 
 def test_deletes_that_apply_to_an_added_file_are_resolved(writer: IcebergWriter) -> None:
-    """A compaction started before the delete, so its file has the earlier sequence number."""
+    """A compaction adds a file with a lower sequence number than equality deletes of its partition.
+
+    The deletes apply to the new file.
+    """
     for day in ("a", "b"):
         writer.commit(_file(writer, 2, day, equality_ids=[1]), retain_manifests=True)
     old = _live(writer, "b")
@@ -382,7 +397,10 @@ def test_deletes_that_apply_to_an_added_file_are_resolved(writer: IcebergWriter)
 
 @pytest.mark.parametrize("names_file", [False, True])
 def test_the_order_of_manifests_does_not_matter(writer: IcebergWriter, names_file: bool) -> None:
-    """Deletes in a rewritten manifest come last in the list, and those in unchanged manifests are read last."""
+    """A commit removes one of three delete files, and rewrites its manifest. The other two still apply.
+
+    The rewritten manifest comes last in the manifest list.
+    """
     path = _live(writer, "b")[0]["file_path"]
     first, second, third = (_file(writer, 1, "b", referenced_data_file=path if names_file else None) for _ in range(3))
     writer.commit(first, retain_manifests=True)
@@ -392,7 +410,7 @@ def test_the_order_of_manifests_does_not_matter(writer: IcebergWriter, names_fil
 
 
 def test_changes_of_properties_have_an_empty_difference(writer: IcebergWriter) -> None:
-    """The schema is equal, and no manifest is opened."""
+    """A table property changes. No manifest is opened."""
     writer.properties["owner"] = "x"
     diff, opened = _opened(writer, writer.write_metadata)
     assert (diff.added, diff.removed, opened) == ((), frozenset(), 0)
@@ -409,7 +427,7 @@ def test_rollbacks_and_branches_have_differences(writer: IcebergWriter) -> None:
 
 
 def test_differences_have_only_selected_partitions(writer: IcebergWriter) -> None:
-    """Files and deletes of other partitions are not in them."""
+    """Partitions are selected by pattern. Files and deletes of other partitions are ignored."""
     config = _config(writer.folder, partitions={"day": ["b", "x*"]})
     before, cached = _snapshot(config)
     for day in ("a", "b", "x1"):
@@ -480,7 +498,7 @@ def _recreate(writer: IcebergWriter) -> None:
 def test_some_changes_have_a_reason_instead_of_a_difference(
     writer: IcebergWriter, change: Callable[[IcebergWriter], None], reason: str
 ) -> None:
-    """The snapshot itself can be read."""
+    """There is no difference, and the result names the reason. The new snapshot can be read."""
     config = _config(writer.folder)
     before, cached = _snapshot(config)
     change(writer)
@@ -506,7 +524,10 @@ def test_changed_configurations_have_no_difference(writer: IcebergWriter, tmp_pa
 
 
 def test_deletes_across_partitions_have_no_difference(writer: IcebergWriter) -> None:
-    """A delete file may name a data file of another partition. It applies, but a difference does not search there."""
+    """A delete file names a data file of another partition, and applies to it.
+
+    A difference would not search other partitions, so there is none.
+    """
     _cross_partitions(writer)
     config = _config(writer.folder)
     before, cached = _snapshot(config)
@@ -518,7 +539,10 @@ def test_deletes_across_partitions_have_no_difference(writer: IcebergWriter) -> 
 
 
 def test_a_file_that_is_listed_twice_has_its_rows_twice(tmp_path: Path) -> None:
-    """Its two entries are one fragment. A delete file that is older than one of them applies only to the other."""
+    """A data file has two entries, which are one fragment.
+
+    A delete file that was committed between them applies only to the older entry.
+    """
     writer = IcebergWriter(tmp_path / "t", _COLUMNS[:1])
     data = writer.data(pa.table({"id": [1, 2, 3]}))
     writer.commit(data, retain_manifests=True)
@@ -541,9 +565,9 @@ _ROW_STEPS = st.one_of(
 @given(steps=st.lists(_ROW_STEPS, min_size=1, max_size=5))
 @settings(max_examples=max(5, settings().max_examples // 15))
 def test_differences_of_written_tables_equal_comparisons(kind: type[Table], steps: list[tuple[str, Any]]) -> None:
-    """pyiceberg and the contract suite's writers change the tables.
+    """Rows are appended, deleted and compacted at random, with each kind of deletes.
 
-    Differences start at the first state and at the previous one.
+    Differences from the first and from the previous snapshot equal comparisons.
     """
     with tempfile.TemporaryDirectory() as folder:
         table = kind(Path(folder) / "t")
@@ -570,7 +594,10 @@ _REAL = Path(__file__).parents[4] / "shared" / "realtables" / "iceberg"
     or [pytest.param("", marks=pytest.mark.skip(reason="the real tables are not there: ../shared/realtables"))],
 )
 def test_differences_of_real_tables_equal_comparisons(name: str, realtables: Path) -> None:
-    """Consecutive snapshots are compared in both directions, unless the schema changed."""
+    """Differences of consecutive snapshots in both directions equal comparisons.
+
+    There is no difference only if the schema changed.
+    """
     snapshots: dict[int, int] = {}
     for path in (realtables / "iceberg" / name / "metadata").glob("*.metadata.json"):
         for snapshot in json.loads(path.read_text()).get("snapshots") or []:
@@ -590,7 +617,10 @@ def test_differences_of_real_tables_equal_comparisons(name: str, realtables: Pat
 
 
 def test_a_later_current_date_gives_no_difference(tmp_path: Path) -> None:
-    """The condition has the same text, and selects other partitions."""
+    """A condition with `current_date` selects other partitions a day later, although its text is the same.
+
+    If the cache has the metadata of the later day, there is no difference.
+    """
     spec = [{"name": "day", "field-id": 1000, "source-id": 2, "transform": "identity"}]
     columns = [column(1, "id", "long"), column(2, "day", "date")]
     writer = IcebergWriter(tmp_path / "t", columns, specs={0: spec}, partition_types={1000: "int"})

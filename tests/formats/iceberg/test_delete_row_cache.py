@@ -60,7 +60,10 @@ def test_upserts_read_each_file_of_deletes_once(tmp_path: Path, s3_options: dict
 
 
 def test_recently_used_rows_stay_cached() -> None:
-    """The cache has a limit in bytes. A file larger than the limit is read each time."""
+    """The cache stores 80 bytes, and drops the rows that were not used for the longest time.
+
+    A file with more rows is read each time.
+    """
     read: list[str] = []
 
     def reader(name: str, rows: int) -> pa.Array:

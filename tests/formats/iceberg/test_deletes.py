@@ -1,4 +1,4 @@
-"""Delete files of Iceberg tables apply as in a model of random histories, and each rule as in an example."""
+"""Delete files of Iceberg tables apply as in a model of random commits, and as in an example of each rule."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class _Model:
         self.vectors: dict[str, tuple[Entry, set[int]]] = {}
 
     def commit(self, steps: list[Any]) -> None:
-        """Commit new files, as described in `_STEP`.
+        """Commit new files. `steps` are drawn from `_STEP`.
 
         Position deletes apply to files of the same commit, equality deletes do not.
         """
@@ -106,10 +106,9 @@ class _Model:
     def _equality(
         self, sequence: int, added: list[Entry], _: list[Entry], spec: int, part: str | None, names: Any, values: Any
     ) -> None:
-        """Add a file of equality deletes.
+        """Add a file of equality deletes for older rows.
 
-        Older rows that match it are no longer live: those of its partition, or of all partitions if its spec has no
-        partition field.
+        It deletes matching rows of its partition, or of all partitions if its spec has no partition field.
         """
         keys = sorted(names)
         rows = [dict(zip("ab", pair, strict=True)) for pair in values]
@@ -126,9 +125,9 @@ class _Model:
         ]
 
     def _positions(self, _: int, added: list[Entry], removed: list[Entry], picked: set[int], is_moved: bool) -> None:
-        """Delete some written rows by position: with deletion vectors in version 3, otherwise with delete files.
+        """Delete some rows by position: with deletion vectors in version 3, otherwise with delete files.
 
-        With `is_moved`, delete files name the data files with the authority of another server.
+        With `is_moved`, delete files name the data files with another server in their URIs.
         """
         rows = [self.written[number % len(self.written)] for number in sorted(picked)] if self.written else []
         by_partition: dict[Any, list[_Row]] = {}
@@ -177,7 +176,10 @@ _STEP = st.one_of(
 @given(commits=st.lists(st.lists(_STEP, min_size=1, max_size=3), min_size=1, max_size=5))
 @settings(max_examples=max(12, settings().max_examples // 2))
 def test_random_histories_have_the_rows_of_the_model(version: int, commits: list[Any]) -> None:
-    """Delete files of any kind, in all partitions and specs, are combined. Each commit is checked."""
+    """Random commits add data files and delete files of all kinds, in all partitions and specs.
+
+    Each snapshot has the live rows of the model.
+    """
     with tempfile.TemporaryDirectory() as folder:
         model = _Model(Path(folder) / "t", version)
         states: dict[str, list[int]] = {}
@@ -191,7 +193,7 @@ def test_random_histories_have_the_rows_of_the_model(version: int, commits: list
 
 @pytest.mark.parametrize("kind", [IcebergPositionDeletes, IcebergDeletionVectors])
 def test_tables_of_the_writer_are_read_by_pyiceberg(kind: type[IcebergPositionDeletes], tmp_path: Path) -> None:
-    """Another reader finds the writer's tables valid, and the same rows in each snapshot."""
+    """pyiceberg reads the same rows from each snapshot that the test's writer has committed."""
     table = kind(tmp_path / "t")
     table.append([(number, str(number), DAYS[number % 3]) for number in range(9)])
     table.append([(number, None, DAYS[0]) for number in range(9, 12)])
@@ -214,7 +216,10 @@ def writer(tmp_path: Path) -> IcebergWriter:
 
 
 def test_a_delete_file_of_one_data_file_is_recognised_by_its_bounds(writer: IcebergWriter) -> None:
-    """Ids and row counts of other data files do not change. Truncated bounds are not used."""
+    """Position deletes with a data file's path as bounds leave the fragments of other data files unchanged.
+
+    Deletes with truncated bounds apply, too.
+    """
     first, second = (writer.data(_table(id=[key, key + 1])) for key in (1, 3))
     writer.commit(first, second)
     before = {fragment.path: fragment for fragment in _snapshot(writer.folder).fragments}
@@ -230,7 +235,10 @@ def test_a_delete_file_of_one_data_file_is_recognised_by_its_bounds(writer: Iceb
 
 
 def test_a_vector_replaces_positions(writer: IcebergWriter) -> None:
-    """A writer of a deletion vector includes the positions of earlier delete files, which are ignored from then on."""
+    """Once a data file has a deletion vector, its earlier position deletes are ignored.
+
+    Writers include their positions in the vector.
+    """
     data = writer.data(_table(id=[1, 2, 3]))
     writer.commit(data, writer.position_deletes([(data["file_path"], 0)]))
     assert _ids(writer.folder) == [2, 3]
@@ -241,7 +249,7 @@ def test_a_vector_replaces_positions(writer: IcebergWriter) -> None:
 
 @pytest.mark.parametrize("padding", [b"", b"PFA1", b"PFA1" + b"\x00" * 70_000])
 def test_vectors_are_read_with_and_without_a_puffin_frame(writer: IcebergWriter, padding: bytes) -> None:
-    """The manifest has the offset of the blob."""
+    """The vector is at the offset in the manifest, with or without other bytes before it."""
     data = writer.data(_table(id=list(range(70_000))))
     deleted = [0, 5, *range(65_000, 66_000), 69_999]
     writer.commit(data)
@@ -288,7 +296,7 @@ def test_two_vectors_of_one_file_are_an_error(writer: IcebergWriter) -> None:
 
 
 def test_a_vector_without_a_data_file_is_an_error(writer: IcebergWriter) -> None:
-    """Otherwise, the vector would be applied to all data files of its partition."""
+    """A deletion vector does not name its data file. It must not apply to all files of its partition."""
     first, second = (writer.data(_table(id=[key, key + 1])) for key in (1, 3))
     writer.commit(first, second)
     vector = writer.deletion_vector(first["file_path"], [0], referenced_data_file=None)
@@ -309,7 +317,7 @@ def test_the_error_names_a_missing_delete_file(writer: IcebergWriter) -> None:
 
 
 def test_paths_with_different_buckets_are_different_files(tmp_path: Path) -> None:
-    """Schemes are ignored, and authorities are compared."""
+    """Position deletes apply to the file in the same bucket. The schemes `s3` and `s3a` are equal."""
     writer = IcebergWriter(tmp_path / "t", _COLUMNS)
     first, second = (writer.data(_table(id=[key, key + 1])) for key in (1, 3))
     recorded_paths = {first["file_path"]: "s3://one/t/f.parquet", second["file_path"]: "s3://two/t/f.parquet"}

@@ -62,7 +62,7 @@ def test_equality_deletes_of_every_type_apply(
 
 
 def test_deletes_by_dropped_or_renamed_columns_apply(tmp_path: Path) -> None:
-    """Field ids identify the columns."""
+    """Columns are dropped and renamed after the deletes, and names are used again. Field ids identify them."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "a", "long"), column(3, "b", "string")])
     writer.commit(writer.data(pa.table({"id": [1, 2, 3, 4], "a": [1, 2, 3, 4], "b": ["w", "x", "y", "z"]})))
     writer.commit(
@@ -75,7 +75,10 @@ def test_deletes_by_dropped_or_renamed_columns_apply(tmp_path: Path) -> None:
 
 
 def test_deletes_by_columns_of_the_same_name_are_distinguished(tmp_path: Path) -> None:
-    """A column was dropped, and another one with its name and type was added. A data file has both kinds of deletes."""
+    """The column `key` is dropped, and another `key` is added. Each has deletes, which compare its values.
+
+    The new column has a default value in older files.
+    """
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "key", "long")], version=3)
     writer.commit(writer.data(pa.table({"id": [0, 1], "key": [10, 20]})))
     writer.commit(writer.equality_deletes(pa.table({"key": [10]}), "key"))
@@ -86,7 +89,7 @@ def test_deletes_by_columns_of_the_same_name_are_distinguished(tmp_path: Path) -
 
 
 def test_deletes_by_a_widened_column_apply(tmp_path: Path) -> None:
-    """Either file may be older. Values are compared in the current type."""
+    """Columns of a data file are widened before or after the deletes. Values are compared in the new type."""
     writer = IcebergWriter(
         tmp_path / "t",
         [column(1, "id", "long"), column(2, "n", "int"), column(3, "f", "float"), column(4, "d", "decimal(5,2)")],
@@ -118,7 +121,10 @@ def test_other_columns_of_a_delete_file_are_ignored(tmp_path: Path) -> None:
 
 
 def test_a_column_missing_in_the_data_file_has_its_default(tmp_path: Path) -> None:
-    """Without a default it is null, or the partition value if the transform is identity."""
+    """Deletes compare columns that the data file lacks. A column without a default is null.
+
+    The source column of an identity partition field has the partition value.
+    """
     spec = {"name": "p", "field-id": 1000, "source-id": 4, "transform": "identity"}
     writer = IcebergWriter(
         tmp_path / "t", [column(1, "id", "long")], version=3, specs={0: [spec]}, partition_types={1000: "int"}
@@ -156,7 +162,7 @@ def test_a_field_below_a_null_struct_is_null(tmp_path: Path) -> None:
 
 
 def test_columns_with_different_chunks_are_aligned(tmp_path: Path) -> None:
-    """Columns of one file are read in chunks of different lengths."""
+    """Deletes compare two columns of a data file. They are read in chunks of different lengths."""
     count = 300_000
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "a", "string"), column(3, "b", "long")])
     table = pa.table(
@@ -207,7 +213,10 @@ def test_delete_files_without_field_ids_use_the_name_mapping(tmp_path: Path) -> 
 
 
 def test_equal_partition_values_may_have_different_encodings(tmp_path: Path) -> None:
-    """NaN equals NaN, and a decimal equals itself after its column got more digits."""
+    """Deletes and data are in one partition, with different bits of NaN and different bytes of a decimal.
+
+    The deletes apply.
+    """
     fields = [
         {"name": name, "field-id": 1000 + source, "source-id": source, "transform": "identity"}
         for name, source in (("f", 2), ("d", 3))
@@ -228,7 +237,10 @@ def test_equal_partition_values_may_have_different_encodings(tmp_path: Path) -> 
 
 
 def test_zero_and_minus_zero_are_different_partitions(tmp_path: Path) -> None:
-    """Deletes of one do not apply to the other. Files without the column have the zero of their manifest."""
+    """Deletes in the partition 0.0 do not apply to the file in -0.0. Both have the same partition key.
+
+    The files lack the column, and rows have the zero of the manifest.
+    """
     spec = [{"name": "f", "field-id": 1000, "source-id": 2, "transform": "identity"}]
     schema = [column(1, "id", "long"), column(2, "f", "double")]
     writer = IcebergWriter(tmp_path / "t", schema, specs={0: spec}, partition_types={1000: "double"})
@@ -244,7 +256,7 @@ def test_zero_and_minus_zero_are_different_partitions(tmp_path: Path) -> None:
 
 
 def test_the_error_names_a_missing_or_corrupt_delete_file(tmp_path: Path) -> None:
-    """The error also has the data file."""
+    """The error also names the data file."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     data = writer.data(pa.table({"id": [1, 2]}))
     writer.commit(data)

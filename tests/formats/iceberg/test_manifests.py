@@ -42,14 +42,14 @@ def writer(tmp_path: Path) -> IcebergWriter:
 
 @pytest.mark.parametrize("codec", [None, *CODECS, *OTHER_NAMES])
 def test_manifests_in_every_codec_are_read(writer: IcebergWriter, codec: str | None) -> None:
-    """Codecs are those of Avro and fastavro, with the names in Iceberg's properties, and none."""
+    """Codecs are those of Avro, also by other names that writers use. A file may also name no codec."""
     for path in (writer.folder / "metadata").glob("*.avro"):
         recode(path, codec)
     assert _ids(writer.folder) == [1, 3, 4]
 
 
 def test_an_unknown_codec_is_reported(writer: IcebergWriter) -> None:
-    """The error has the table, the file, the codec and the supported codecs."""
+    """The error names the file and the codec."""
     (path,) = (writer.folder / "metadata").glob("snap-*2.avro")
     path.write_bytes(path.read_bytes().replace(b"\x0edeflate", b"\x0ebrotli!"))
     with pytest.raises(TableFormatError, match=f"{path.name}.*'brotli!'"):
@@ -93,7 +93,7 @@ def test_the_error_names_a_broken_manifest_or_manifest_list(
 
 @pytest.mark.parametrize("content", [None, 3])
 def test_a_manifest_of_deletes_without_recorded_content_is_an_error(writer: IcebergWriter, content: int | None) -> None:
-    """Its files must not be read as data files."""
+    """The content of a delete file is missing or unknown. Its rows must not be read as data."""
     deletes = writer.live[-1]
     writer.commit(deletes | {"content": 3, "sequence_number": None}, removed=[deletes])
     if content is None:
@@ -105,7 +105,7 @@ def test_a_manifest_of_deletes_without_recorded_content_is_an_error(writer: Iceb
 
 
 def _without(path: Path, name: str) -> None:
-    """Rewrite a manifest without one of its fields."""
+    """Rewrite a manifest without one of the fields of its files."""
     with path.open("rb") as file:
         reader: Any = fastavro.reader(file)
         records, schema = list(reader), json.loads(reader.metadata["avro.schema"])
@@ -209,7 +209,7 @@ class _Other:
 @given(st.integers(0, 10**9))
 @settings(max_examples=max(10, settings().max_examples // 3))
 def test_manifests_of_other_writers_are_read_by_field_ids(seed: int) -> None:
-    """Fields in such manifests have other names and orders. Unions have null last. Fields are added or missing."""
+    """Fields have other names and orders, and some are added or missing. Unions may have null last."""
     with tempfile.TemporaryDirectory() as folder:
         schema = [column(1, "id", "long"), column(2, "part", "string")]
         spec = [{"name": "part", "field-id": 1000, "source-id": 2, "transform": "identity"}]
@@ -229,7 +229,7 @@ def test_manifests_of_other_writers_are_read_by_field_ids(seed: int) -> None:
 
 
 def test_a_type_that_an_ignored_field_defines_is_resolved(tmp_path: Path) -> None:
-    """Avro defines a named type once, and refers to it by name."""
+    """Avro defines a named type once, here in an unknown field. The partition field refers to it by name."""
     fixed = {"type": "fixed", "size": 16, "name": "uuid_fixed"}
     spec = [{"name": "key", "field-id": 1000, "source-id": 2, "transform": "identity"}]
     columns = [column(1, "id", "long"), column(2, "key", "uuid")]
@@ -263,9 +263,9 @@ def test_the_error_names_a_manifest_of_an_unknown_spec(writer: IcebergWriter, is
 def test_a_stream_has_few_entries_and_partitions_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    """A batch has manifests with at most `limit` files, or one larger manifest.
+    """A stream reads manifests with at most `limit` files together, and a larger one alone.
 
-    At most `limit` partitions are in memory.
+    At most `limit` partitions are in memory. The fragments are those of the snapshot.
     """
     monkeypatch.setattr(fragment_planner, "_FILES_AT_ONCE", limit)
     monkeypatch.setattr(fragment_planner, "_STREAMED_PARTITIONS", limit)

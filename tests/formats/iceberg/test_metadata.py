@@ -29,7 +29,7 @@ def _ids(folder: Path | str, **more: Any) -> list[int]:
 
 @pytest.fixture
 def writer(tmp_path: Path) -> IcebergWriter:
-    """A table of three snapshots: rows 1, then 2, then 3."""
+    """A table of three snapshots. Each adds a file with one row: 1, 2 and 3."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     for number in (1, 2, 3):
         writer.commit(writer.data(pa.table({"id": [number]})))
@@ -37,7 +37,7 @@ def writer(tmp_path: Path) -> IcebergWriter:
 
 
 def test_a_table_is_opened_by_folder_or_by_metadata_file(writer: IcebergWriter) -> None:
-    """Opened by a metadata file, the table is that of the time when the file was written.
+    """A metadata file shows the table as of the time when it was written.
 
     A compressed file may have either of two names.
     """
@@ -51,7 +51,7 @@ def test_a_table_is_opened_by_folder_or_by_metadata_file(writer: IcebergWriter) 
 
 @pytest.mark.parametrize("name", ["{}.gz.metadata.json", "{}.metadata.json.gz", "{}.metadata.json"])
 def test_compressed_metadata_are_read(writer: IcebergWriter, name: str) -> None:
-    """The table property `write.metadata.compression-codec` compresses metadata. It is detected by their content."""
+    """Metadata files are compressed by gzip. This is detected by their content, and not by their name."""
     for path in (writer.folder / "metadata").glob("*.metadata.json"):
         content = gzip.compress(path.read_bytes()) + gzip.compress(b"\n")
         path.unlink()
@@ -93,7 +93,7 @@ def test_the_metadata_file_with_the_greatest_number_is_read(
 
 
 def test_snapshots_are_selected_by_id_branch_tag_and_time(writer: IcebergWriter) -> None:
-    """Times are those in the history of the main branch."""
+    """Times are those in `snapshot-log`. An id takes precedence over a branch of the same name."""
     ids = [one["snapshot-id"] for one in writer.snapshots]
     writer.refs["old"] = {"snapshot-id": ids[0], "type": "tag"}
     writer.commit(writer.data(pa.table({"id": [4]})), branch="side")
@@ -120,7 +120,10 @@ def test_snapshots_are_selected_by_id_branch_tag_and_time(writer: IcebergWriter)
 
 @pytest.mark.parametrize("offsets", [(0, 0, 0), (0, 2, 1)])
 def test_of_changes_at_one_time_the_last_is_selected(writer: IcebergWriter, offsets: tuple[int, ...]) -> None:
-    """Two commits within a millisecond have one time. The clock of a writer may be behind that of the previous one."""
+    """Times in `snapshot-log` are equal, or do not ascend because clocks differ.
+
+    A time after all of them selects the last entry.
+    """
     log = [
         {"snapshot-id": one["snapshot-id"], "timestamp-ms": 1_700_000_000_000 + offset}
         for one, offset in zip(writer.snapshots, offsets, strict=True)
@@ -130,7 +133,7 @@ def test_of_changes_at_one_time_the_last_is_selected(writer: IcebergWriter, offs
 
 
 def test_times_need_no_snapshot_log(writer: IcebergWriter) -> None:
-    """The log is optional. Ancestors of the current snapshot have times, too."""
+    """If `snapshot-log` is empty, a time selects an ancestor of the current snapshot."""
     for older, newer in zip(writer.snapshots, writer.snapshots[1:], strict=False):
         newer["parent-snapshot-id"] = older["snapshot-id"]
     writer.write_metadata(**{"snapshot-log": []})
@@ -151,9 +154,9 @@ def test_a_table_without_snapshots_is_empty(tmp_path: Path) -> None:
 
 
 def test_a_schema_change_is_a_new_state(writer: IcebergWriter) -> None:
-    """A schema change makes another state, although Iceberg has no new snapshot.
+    """After a schema change, the table has another reference and the same snapshot id.
 
-    Earlier snapshots have the schema of their time.
+    A snapshot selected by id has the schema of its time.
     """
     before = _open(writer.folder).snapshot()
     writer.schemas.append([column(1, "number", "long"), column(2, "more", "string")])
@@ -180,7 +183,7 @@ def test_a_schema_change_is_a_new_state(writer: IcebergWriter) -> None:
 def test_unsupported_metadata_are_refused(
     writer: IcebergWriter, change: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    """The error has the folder of the table and the fault."""
+    """The error names the folder of the table and the fault."""
     path = writer.write_metadata(**change)
     with pytest.raises(error, match=message) as caught:
         _open(writer.folder).snapshot()
@@ -188,7 +191,10 @@ def test_unsupported_metadata_are_refused(
 
 
 def test_errors_name_damaged_and_missing_files(writer: IcebergWriter) -> None:
-    """Cases are an invalid metadata file, a missing or truncated manifest, and an encrypted or unknown data file."""
+    """Cases are a missing or invalid metadata file, and a missing or truncated manifest.
+
+    A data file that is encrypted or of an unknown format is an error, too.
+    """
     with pytest.raises(TableNotFoundError, match=r"v9\.metadata\.json"):
         _open(writer.folder / "metadata" / "v9.metadata.json").snapshot()
     entry = writer.data(pa.table({"id": [4]}))
@@ -226,7 +232,7 @@ def test_a_relocated_table_is_read_in_its_new_folder(tmp_path: Path, location: s
 
 
 def test_a_copy_is_read_and_not_its_original(writer: IcebergWriter, tmp_path: Path) -> None:
-    """Fragments have the same ids, and the original may be removed."""
+    """The copy of a table has equal fragment ids. It is read without the original."""
     shutil.copytree(writer.folder, tmp_path / "copy")
     original, copy = _open(writer.folder).snapshot(), _open(tmp_path / "copy").snapshot()
     assert [fragment.id for fragment in copy.fragments] == [fragment.id for fragment in original.fragments]
@@ -236,7 +242,7 @@ def test_a_copy_is_read_and_not_its_original(writer: IcebergWriter, tmp_path: Pa
 
 
 def test_copied_metadata_files_read_the_files_of_the_original(writer: IcebergWriter, tmp_path: Path) -> None:
-    """A metadata file elsewhere, without the table's files, is not a relocated table.
+    """A metadata file is copied elsewhere without the other files of the table.
 
     The files at the recorded locations are read.
     """
@@ -248,7 +254,10 @@ def test_copied_metadata_files_read_the_files_of_the_original(writer: IcebergWri
 
 
 def test_files_outside_of_the_folder_are_relocated_by_path_mapping(writer: IcebergWriter, tmp_path: Path) -> None:
-    """Without a path mapping, a data file with a relative location is an error."""
+    """A data file outside of the table's folder is read at its mapped path.
+
+    Without a path mapping, a relative location is an error.
+    """
     outside = writer.data(pa.table({"id": [9]}))
     outside_path = tmp_path / "outside" / "x.parquet"
     outside_path.parent.mkdir()
@@ -271,7 +280,7 @@ def test_path_mapping_takes_precedence_over_the_folder(writer: IcebergWriter, tm
 
 
 def test_manifests_listed_in_the_metadata_file_are_read(writer: IcebergWriter) -> None:
-    """Format version 1 allows this instead of a manifest list. Then only manifests may record a partition spec."""
+    """In format version 1, a snapshot may name its manifests in the metadata file, without a manifest list."""
     newest = writer.manifests[-1][0]["manifest_path"]
     snapshot = {"snapshot-id": 5, "timestamp-ms": 1, "manifests": [newest]}
     path = writer.write_metadata()
@@ -291,7 +300,7 @@ def test_the_current_snapshot_may_be_recorded_only_as_the_main_branch(writer: Ic
 
 
 def test_unsigned_snapshot_ids_are_accepted(writer: IcebergWriter) -> None:
-    """Some writers draw ids of 64 bits without a sign."""
+    """An id may be any unsigned number of 64 bits. A larger one is an error."""
     number = 2**64 - 5
     last = writer.snapshots[-1] | {"snapshot-id": number}
     snapshots = [*writer.snapshots[:-1], last]
@@ -305,7 +314,7 @@ def test_unsigned_snapshot_ids_are_accepted(writer: IcebergWriter) -> None:
 
 
 def test_a_snapshot_without_manifests_is_an_error(writer: IcebergWriter) -> None:
-    """A snapshot with an empty list of manifests is an empty table."""
+    """The snapshot has no manifest list. With an empty list of manifests instead, the table is empty."""
     snapshots = [{key: value for key, value in one.items() if key != "manifest-list"} for one in writer.snapshots]
     writer.write_metadata(snapshots=snapshots)
     with pytest.raises(TableFormatError, match=r"v4\.metadata\.json.*\d{19}"):
@@ -327,7 +336,7 @@ def test_the_error_names_a_metadata_file_with_values_of_wrong_types(
 
 
 def test_views_are_refused(tmp_path: Path) -> None:
-    """Their metadata resemble those of tables."""
+    """The metadata file of a view resembles that of a table. The error says that it is a view."""
     schema = {"schema-id": 1, "type": "struct", "fields": [{"id": 1, "name": "n", "required": False, "type": "int"}]}
     view = {
         "view-uuid": "fa6506c3-7681-40c8-86dc-e36561f83385",

@@ -119,7 +119,7 @@ def test_changed_columns_are_read_as_by_pyiceberg(catalog: InMemoryCatalog, tmp_
 def test_columns_missing_in_older_files_have_their_initial_default(
     tmp_path: Path, type_: str, default: Any, expected: Any
 ) -> None:
-    """Fields of structs have it, too. Fields of a null struct are null."""
+    """A new column and a new field of a struct have their default. A field of a null struct is null."""
     inner = [column(3, "x", "long")]
     writer = IcebergWriter(
         tmp_path / "t",
@@ -148,7 +148,7 @@ def test_the_error_names_a_default_of_another_type(tmp_path: Path) -> None:
 
 
 def test_unusual_iceberg_types_are_read(tmp_path: Path) -> None:
-    """Unknown is null, geometries are bytes, and a variant has its two stored parts."""
+    """An unknown column is null, a geometry is bytes, and a variant is a struct of its two stored parts."""
     schema = [
         column(1, "id", "long"),
         column(2, "u", "unknown"),
@@ -200,7 +200,7 @@ def test_files_without_ids_are_read_by_the_name_mapping(tmp_path: Path, format_:
 
 
 def test_files_without_ids_and_mapping_are_read_by_position(tmp_path: Path) -> None:
-    """Positions are those of the oldest schema.
+    """Columns have the positions of the oldest schema.
 
     A name mapping with a field at another path than in the schemas counts as none.
     """
@@ -220,7 +220,10 @@ def test_files_without_ids_and_mapping_are_read_by_position(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("format_", ["orc", "avro"])
 def test_orc_and_avro_files_without_ids_and_mapping_are_read_by_name(tmp_path: Path, format_: str) -> None:
-    """Iceberg's Java library reads them by the names of the planned schema. Positions are only for Parquet."""
+    """As in Iceberg's Java library, names are those of the snapshot's schema.
+
+    If the name of a column later belongs to another field or to none, the fragment has another id.
+    """
     writer = IcebergWriter(tmp_path / "t", [column(1, "a", "long"), column(2, "b", "string"), column(3, "c", "long")])
     data = pa.table({"b": ["p", "q"], "d": [7, 8], "a": [1, 2], "c": [5, 6]})
     writer.commit(writer.data(data, format_=format_, ids=False))
@@ -249,7 +252,7 @@ def test_orc_and_avro_files_without_ids_and_mapping_are_read_by_name(tmp_path: P
     [("{}", "not a list"), ('[{"field-id": 1, "names": "id"}]', "names.*'id'"), ("[", "Expecting value")],
 )
 def test_an_invalid_name_mapping_is_an_error(tmp_path: Path, mapping: str, message: str) -> None:
-    """Otherwise, the letters of a text could be taken for names, and the columns would be null."""
+    """The mapping is no JSON, is no list, or has a text in place of a list of names."""
     writer = IcebergWriter(
         tmp_path / "t", [column(1, "id", "long")], properties={"schema.name-mapping.default": mapping}
     )
@@ -259,7 +262,10 @@ def test_an_invalid_name_mapping_is_an_error(tmp_path: Path, mapping: str, messa
 
 
 def test_ids_change_if_a_mapping_gives_columns_other_names(tmp_path: Path) -> None:
-    """If a mapping only gets the names of renamed and added columns, as engines write it, ids do not change."""
+    """A fragment without field ids gets another id if the mapping gives its columns other names.
+
+    It keeps its id if the mapping only gets the new names of renamed and added columns.
+    """
     writer = IcebergWriter(tmp_path / "t", [column(1, "a", "long"), column(2, "b", "long")])
     writer.commit(writer.data(pa.table({"a": [1], "b": [2]}), ids=False))
     cache = MetadataCache(ignore_process=True)
@@ -293,7 +299,10 @@ def test_ids_change_if_a_mapping_gives_columns_other_names(tmp_path: Path) -> No
 
 
 def test_a_column_that_returns_with_its_entry_in_the_mapping_is_read(tmp_path: Path) -> None:
-    """A file without ids has values of the new column, as in Iceberg's Java library, also in a struct."""
+    """A column or a field of a struct gets another id, and the mapping gives its old name to this id.
+
+    A file without ids has its values, as in Iceberg's Java library.
+    """
     struct = {"type": "struct", "fields": [column(2, "x", "long"), column(3, "y", "long")]}
     returned = {"type": "struct", "fields": [column(5, "x", "long"), column(3, "y", "long")]}
     fields = [{"field-id": 2, "names": ["x"]}, {"field-id": 3, "names": ["y"]}]
@@ -315,7 +324,7 @@ def test_a_column_that_returns_with_its_entry_in_the_mapping_is_read(tmp_path: P
 
 
 def test_large_field_ids_take_no_time(tmp_path: Path) -> None:
-    """Fragment sources have no entry for each number up to the largest id."""
+    """A table has the largest possible field id. Its pickled fragments are small."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "a", "long"), column(2**31 - 1, "b", "long")])
     for ids in (True, False):
         writer.commit(writer.data(pa.table({"a": [1], "b": [2]}), ids=ids))
@@ -325,7 +334,10 @@ def test_large_field_ids_take_no_time(tmp_path: Path) -> None:
 
 
 def test_migrated_partition_columns_have_the_values_of_the_manifest(tmp_path: Path) -> None:
-    """Hive stored these columns only in folder names. The partition field may have any name."""
+    """Data files lack the partition column, as in Hive. Rows have the partition value in the manifest.
+
+    The partition field has another name than the column.
+    """
     spec = [{"name": "day_of", "field-id": 1000, "source-id": 2, "transform": "identity"}]
     schema = [column(1, "id", "long"), column(2, "day", "date"), column(3, "x", "string")]
     writer = IcebergWriter(
@@ -355,7 +367,7 @@ def _field(field_id: int, source_id: int, transform: str, name: str) -> dict[str
 
 @pytest.mark.parametrize("transform", ["identity", "truncate[2]"])
 def test_partition_fields_of_texts_are_ordered_as_texts(tmp_path: Path, transform: str) -> None:
-    """Texts of digits are not ordered as integers, although the field has another name than its source column."""
+    """Partition values of a text column are "9", "10" and "2". They are not ordered as integers."""
     spec = {0: [_field(1000, 1, transform, "part")]}
     writer = IcebergWriter(tmp_path / "t", [column(1, "s", "string")], specs=spec, partition_types={1000: "string"})
     writer.commit(*(writer.data(pa.table({"s": [text]}), partition=(text,)) for text in ("9", "10", "2")))
@@ -366,7 +378,10 @@ def test_partition_fields_of_texts_are_ordered_as_texts(tmp_path: Path, transfor
 
 
 def test_files_are_in_partitions_of_their_own_spec(tmp_path: Path) -> None:
-    """Partition values are readable texts. Filters may use the fields of any spec."""
+    """Partition keys have the fields of the file's spec, with readable values.
+
+    A filter may use the fields of any spec.
+    """
     written: list[tuple[list[dict[str, Any]], tuple[Any, ...], str]] = [
         ([], (), "all"),
         ([_field(1000, 1, "year", "year")], (-1,), "year=1969"),
@@ -435,7 +450,7 @@ def test_files_are_in_partitions_of_their_own_spec(tmp_path: Path) -> None:
 
 
 def test_manifests_of_other_partitions_are_not_read(catalog: InMemoryCatalog, tmp_path: Path) -> None:
-    """The manifest list has partition bounds. Excluded manifests may be missing."""
+    """A filter excludes manifests by partition bounds in the manifest list. The excluded ones are missing."""
     rows = pa.table({"n": [1], "s": ["x"]})
     table = catalog.create_table("db.t", rows.schema, str(tmp_path / "t"))
     with table.update_spec() as update:
@@ -452,7 +467,7 @@ def test_manifests_of_other_partitions_are_not_read(catalog: InMemoryCatalog, tm
 
 
 def test_names_that_avro_cannot_represent_are_read(catalog: InMemoryCatalog, tmp_path: Path) -> None:
-    """Writers change them in manifests. Field ids identify them."""
+    """In manifests, writers change names with special characters. Fields are matched by their ids."""
     rows = pa.table({"a b/c": ["x"], "é": pa.array([1], pa.int32())})
     table = catalog.create_table("db.t", rows.schema, str(tmp_path / "t"))
     with table.update_spec() as update:

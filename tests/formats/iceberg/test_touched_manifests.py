@@ -63,7 +63,7 @@ def _encoded(type_: PrimitiveType, value: Any) -> bytes:
 @pytest.mark.parametrize("name", _TYPES)
 @given(data=st.data())
 def test_every_value_is_within_the_bounds(name: str, data: st.DataObject) -> None:
-    """pyiceberg writes the bounds. Values outside of them are excluded, unless their order is uncertain."""
+    """Bounds of random values are encoded by pyiceberg. Values that are certainly outside are excluded."""
     type_, values_of_type = _TYPES[name]
     values = data.draw(st.lists(st.none() | values_of_type, min_size=1))
     numbers = sorted(value for value in values if value is not None and value == value)
@@ -85,7 +85,10 @@ def test_every_value_is_within_the_bounds(name: str, data: st.DataObject) -> Non
 
 
 def test_missing_and_corrupt_bounds_exclude_nothing() -> None:
-    """Bounds are missing, have other lengths, or have other fields than the spec."""
+    """Bounds are missing, have an invalid length, or have fewer fields than the spec.
+
+    Valid bounds exclude other numbers and null.
+    """
     partitions = _partitions("long")
     for summaries in (None, (), ((b"abc", b"abc", False),), ((None, None, False),), ((b"\0" * 8, b"\0" * 9, False),)):
         manifest = Manifest("m", 0, 0, 1, summaries)

@@ -92,7 +92,10 @@ def _snapshot(folder: Path | str, **more: Any) -> Snapshot:
 def test_every_transform_gives_the_partitions_of_pyiceberg(
     tmp_path: Path, transform: Transform[Any, Any], type_: PrimitiveType
 ) -> None:
-    """Numbers and dates have pyiceberg's text."""
+    """A table that pyiceberg wrote has the partitions and rows that pyiceberg gives.
+
+    In partition keys, integers, texts and dates have pyiceberg's text.
+    """
     catalog = InMemoryCatalog("test", warehouse=str(tmp_path))
     catalog.create_namespace("db")
     schema = Schema(NestedField(1, "n", IntegerType()), NestedField(2, "x", type_))
@@ -150,7 +153,10 @@ _UNKNOWN: list[tuple[dict[str, Any], Any, list[Any], list[str]]] = [
 def test_unknown_transforms_are_accepted(
     tmp_path: Path, field: dict[str, Any], avro: Any, raw: list[Any], texts: list[str]
 ) -> None:
-    """A partition has the value in the manifest, and no column has it."""
+    """Partition keys have the values in the manifest. No column gets its values from there.
+
+    Equality deletes and filters apply to the partition.
+    """
     schema = [column(1, "n", "long"), column(2, "s", "string"), column(3, "d", "decimal(9,2)"), column(4, "t", "date")]
     writer = IcebergWriter(tmp_path / "t", schema, specs={0: [field]}, partition_types={1000: avro}, version=3)
     files = [writer.data(pa.table({"n": [index]}), partition=(value,)) for index, value in enumerate(raw)]
@@ -168,7 +174,7 @@ def test_unknown_transforms_are_accepted(
 
 
 def test_names_of_transforms_ignore_case(tmp_path: Path) -> None:
-    """Java's reader accepts them, too."""
+    """Names such as `Identity` and `VOID` are accepted, as by Iceberg's Java library."""
     spec = [_field("Identity", 1), {**_field("BUCKET[ 4 ]", 1), "field-id": 1001, "name": "b"}]
     spec += [{**_field("Day", 1), "field-id": 1002, "name": "d"}, {**_field("VOID", 1), "field-id": 1003, "name": "v"}]
     types: dict[int, Any] = {1000: {"type": "int", "logicalType": "date"}, 1001: "int", 1002: "int", 1003: "int"}
@@ -180,7 +186,7 @@ def test_names_of_transforms_ignore_case(tmp_path: Path) -> None:
 
 
 def test_a_partition_value_missing_in_a_manifest_is_an_error(tmp_path: Path) -> None:
-    """It is not assumed to be null."""
+    """The spec has a field that the manifest lacks. Its value is not assumed to be null."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "n", "long")])
     writer.commit(writer.data(pa.table({"n": [1]})))
     writer.specs = {0: [_field("identity", 1)]}

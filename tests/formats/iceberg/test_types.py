@@ -1,4 +1,4 @@
-"""Every Iceberg type in Parquet, ORC and Avro files, as a column and in a struct, a list and a map."""
+"""Every Iceberg type is read from Parquet, ORC and Avro files, as a column and in a struct, a list and a map."""
 
 from __future__ import annotations
 
@@ -218,7 +218,10 @@ def _avro_schema(type_: Any) -> dict[str, Any]:
 
 
 def _write(path: Path, type_: _Type, format_: str, java: JavaOrc | None) -> None:
-    """Write a file of two rows: the value at every place, and nulls. With `java`, the Java library writes it."""
+    """Write a file of two rows: the value in all columns and nested fields, and nulls.
+
+    With `java`, the Java ORC library writes it.
+    """
     if format_ == "avro":
         rows = _rows(type_.stored) | {"m": [[{"key": type_.stored, "value": type_.stored}], None]}
         schema = _avro_schema(type_.avro)
@@ -285,7 +288,7 @@ def java_orc() -> Iterator[JavaOrc]:
 @pytest.mark.long
 @pytest.mark.parametrize("type_", _TYPES, ids=repr)
 def test_every_type_in_orc_files_of_the_java_library_is_read(tmp_path: Path, java_orc: JavaOrc, type_: _Type) -> None:
-    """Iceberg's Java library, and so Spark and Flink, use this library."""
+    """The Java ORC library writes the files, as for Iceberg's Java library, Spark and Flink."""
     writer = _written(tmp_path / "t", type_, "orc", java_orc)
     snapshot = open_table_format(TableConfig(name="t", uri=str(writer.folder))).snapshot()
     assert read_columns(snapshot) == _rows(type_.value)
@@ -302,7 +305,7 @@ def test_a_long_out_of_the_range_of_times_is_an_error(tmp_path: Path, value: int
 
 @pytest.mark.parametrize("mapped", [True, False])
 def test_longs_are_times_if_the_table_declares_it(tmp_path: Path, mapped: bool) -> None:
-    """Files have no ids or attributes. Equality deletes apply to them."""
+    """ORC files have times as longs, without field ids or attributes. Equality deletes of times apply."""
     mapping = {"schema.name-mapping.default": '[{"field-id": 1, "names": ["at"]}]'} if mapped else {}
     writer = IcebergWriter(tmp_path / "t", [column(1, "at", "time")], properties=mapping)
     times = pa.table({"at": [_TIME_MICROS, 0, None]})
@@ -326,7 +329,7 @@ def test_longs_are_times_if_the_table_declares_it(tmp_path: Path, mapped: bool) 
 def test_widened_types_are_read_at_every_depth(
     tmp_path: Path, narrow: str, wide: str, arrow: pa.DataType, format_: str
 ) -> None:
-    """This includes keys of maps."""
+    """Files have the narrower type, also in keys of maps."""
     type_ = next(one for one in _TYPES if one.name == narrow)
     writer = _written(tmp_path / "t", type_, format_)
     writer.schemas.append(_columns(wide))

@@ -124,8 +124,8 @@ class IcebergWriter:
     ) -> int:
         """Commit a new snapshot with these files added and removed, and return its id.
 
-        All files are listed in new manifests. With `retain_manifests`, unchanged manifests are used again. New ones
-        list the added files and the other files of manifests that had a removed file.
+        By default, new manifests list all files. With `retain_manifests`, unchanged manifests are used again. New ones
+        list the added files and the remaining files of manifests that had a removed file.
         """
         self.sequence += 1
         snapshot_id = 1_000_000_000_000_000_000 + self.sequence
@@ -229,9 +229,9 @@ class IcebergWriter:
     def _manifest(
         self, key: tuple[int, int], entries: Sequence[Entry], snapshot_id: int, deleted: Sequence[Entry] = ()
     ) -> dict[str, Any]:
-        """Write a manifest of a spec and a content, which are its `key`, with live and deleted files.
+        """Write a manifest of live and deleted files. Return its entry in the manifest list.
 
-        Return its entry in the manifest list.
+        `key` is the spec id and the content: 0 for data files, 1 for delete files.
         """
         spec_id, content = key
         fields = self.specs[spec_id]
