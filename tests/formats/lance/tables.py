@@ -1,4 +1,4 @@
-"""Lance tables with the operations of the contract suite."""
+"""Lance tables to which tests append rows, delete rows, and compact."""
 
 from __future__ import annotations
 

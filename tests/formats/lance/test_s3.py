@@ -34,7 +34,10 @@ for source in sources:
 
 
 def test_a_table_in_a_bucket_is_read(s3_options: dict[str, str]) -> None:
-    """The table has versions, a tag, a branch that references files by URI, and a removed file."""
+    """The newest version, a tag and a branch of a table in a bucket have the rows of pylance.
+
+    Another process reads the fragments. A removed data file is reported as missing.
+    """
     prefix = f"lance/{uuid.uuid4().hex}/ta ble é"
     uri = f"s3://metastore/{prefix}"
     cache = MetadataCache(ignore_process=True)
@@ -83,7 +86,7 @@ def test_a_table_in_a_bucket_is_read(s3_options: dict[str, str]) -> None:
 
 
 def test_looking_for_changes_lists_once(s3_options: dict[str, str]) -> None:
-    """If the newest version is the same, its cached commit time is used, so that one listing suffices."""
+    """If the table is unchanged, `current` lists its versions once. The commit time is cached."""
     uri = f"s3://metastore/lance/{uuid.uuid4().hex}"
     lance.write_dataset(_ROWS, uri, storage_options=s3_options)
     with counted(s3_options["aws_endpoint"]) as requests:

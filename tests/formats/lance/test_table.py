@@ -62,9 +62,9 @@ def _frozen(value: Any) -> Any:
 
 
 def _assert_equals_lance(folder: Path, dataset: Any, **options: Any) -> Snapshot:
-    """Check that a snapshot, which `options` may select, has the rows and columns of a dataset in pylance.
+    """Check that a snapshot has the rows and columns that pylance reads from `dataset`. Return the snapshot.
 
-    Return it.
+    `options` are settings of the table, such as `at`.
     """
     snapshot = _open(folder, **options).snapshot()
     expected = dataset.to_table()
@@ -115,9 +115,9 @@ _COMMITS: dict[str, Callable[[Any, Path], object]] = {
 def test_every_commit_shows_the_rows_of_pylance_and_their_difference(
     tmp_path: Path, file_version: str, stable_row_ids: bool
 ) -> None:
-    """Each kind of commit is made twice, in a random order.
+    """Each kind of commit is made twice, in a random order. Rows and columns are those of pylance.
 
-    Equal fragment ids mean equal rows. Differences start at the previous and at the first snapshot.
+    Equal fragment ids mean equal rows. Differences from the previous and the first snapshot equal comparisons.
     """
     folder = tmp_path / "t"
     lance.write_dataset(
@@ -177,7 +177,7 @@ def test_columns_are_added_renamed_cast_and_dropped(tmp_path: Path) -> None:
 
 
 def test_a_column_without_stored_values_is_null(tmp_path: Path) -> None:
-    """It is not listed as stored, so that nothing is read for it. Fragment ids do not change."""
+    """A column is added without values. It is not in `stored_columns`, and fragment ids do not change."""
     folder = tmp_path / "t"
     dataset = lance.write_dataset(_ROWS, folder)
     before = _open(folder).snapshot()
@@ -189,7 +189,7 @@ def test_a_column_without_stored_values_is_null(tmp_path: Path) -> None:
 
 
 def test_a_dropped_struct_counts_as_stored(tmp_path: Path) -> None:
-    """Data files have only ids of leaf fields. If a struct counted as missing, a restore would read it as null."""
+    """A dropped struct is in `stored_columns`, although data files have only the ids of its fields."""
     folder = tmp_path / "t"
     dataset = lance.write_dataset(_ROWS, folder)
     struct = identity(_open(folder).snapshot().schema.field("point"))
@@ -246,7 +246,7 @@ def test_columns_of_every_type(tmp_path: Path, name: str) -> None:
 
 
 def test_columns_that_pylance_cannot_select_are_refused(tmp_path: Path) -> None:
-    """Other columns are read."""
+    """Columns named `*` or with a backtick are refused. Other columns of the table are read."""
     folder = tmp_path / "t"
     lance.write_dataset(pa.table({"back`tick": [1], "*": [2], "n": [3]}), folder, data_storage_version="2.0")
     snapshot = _open(folder).snapshot()
@@ -275,7 +275,7 @@ def test_blobs_are_read_as_bytes(tmp_path: Path, file_version: str) -> None:
 
 
 def test_external_blobs_are_refused(tmp_path: Path) -> None:
-    """The table has only the address of a blob's content. It may be any address, such as a file on this machine."""
+    """The table has the URI of a blob's content, which may be any file on this machine."""
     (tmp_path / "secret").write_bytes(b"password")
     array = blob_array([Blob(uri=f"file://{tmp_path / 'secret'}")])
     lance.write_dataset(
@@ -393,7 +393,7 @@ def test_a_version_that_is_removed_while_it_is_opened_is_missing(
 
 @pytest.mark.parametrize("folder", ["data", "_deletions"])
 def test_a_file_that_is_removed_while_its_fragment_is_read_is_missing(tmp_path: Path, folder: str) -> None:
-    """The error is that of a missing file, so a refresh plans again. After that of a corrupt file, it would fail."""
+    """The error is marked as that of a missing file, and not of a corrupt one."""
     lance.write_dataset(_ROWS, tmp_path / "t")
     lance.dataset(tmp_path / "t").delete("id = 1")
     snapshot = _open(tmp_path / "t").snapshot()
@@ -446,7 +446,7 @@ def test_a_branch_has_differences(tmp_path: Path) -> None:
 
 
 def test_branches_whose_changes_have_equal_numbers_are_not_confused(tmp_path: Path) -> None:
-    """Fragment ids do not have the name of the branch. They have names of files, which Lance chooses at random."""
+    """Two branches have different commits with equal version numbers. They have no common fragment id."""
     folder = tmp_path / "t"
     dataset = lance.write_dataset(_ROWS, folder)
     ids: list[set[str]] = []
@@ -473,7 +473,10 @@ def test_there_is_no_difference_without_the_earlier_version(tmp_path: Path) -> N
 
 
 def test_a_recreated_table_is_detected(tmp_path: Path) -> None:
-    """Its versions have the same numbers. A file of the dropped table is reported as missing."""
+    """A table is dropped, and written again with as many versions. There is no difference.
+
+    A file of the dropped table is reported as missing.
+    """
     folder = tmp_path / "t"
     lance.write_dataset(_ROWS, folder)
     lance.dataset(folder).delete("id = 1")
@@ -510,7 +513,10 @@ def test_history_changes(tmp_path: Path) -> None:
 
 
 def test_a_shallow_clone_reads_the_files_of_its_source(tmp_path: Path) -> None:
-    """They are refused if `restrict_to_table_root` is set, or if a path mapping has their location."""
+    """The clone is refused if `restrict_to_table_root` is set.
+
+    It is also refused if a path mapping has the location of its source.
+    """
     source = lance.write_dataset(_ROWS, tmp_path / "source")
     source.delete("id = 1")
     clone = source.shallow_clone(tmp_path / "clone", 2)
@@ -542,7 +548,7 @@ def test_empty_tables(tmp_path: Path) -> None:
 
 
 def test_a_call_that_does_not_return_ends_the_process() -> None:
-    """pylance never returns for some corrupt data files. The error names the file as for a crash."""
+    """pylance never returns for some corrupt files. Then the child process ends, and the error names the file."""
     with pytest.raises(TableFormatError, match=r"x\.lance"):
         run_isolated(wait_without_end, "x.lance")
     assert native.call_or_end(lambda: 7) == 7
@@ -571,7 +577,7 @@ def test_files_of_a_table_are_not_read_as_plain_files(tmp_path: Path) -> None:
 
 
 def test_a_cached_commit_time_needs_no_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Repeated calls of a sensor start no child process."""
+    """A second call of `current` on an unchanged table starts no child process."""
     folder = tmp_path / "t"
     lance.write_dataset(_ROWS, folder)
     table = _open(folder)
@@ -581,7 +587,7 @@ def test_a_cached_commit_time_needs_no_manifest(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_high_id_of_a_dropped_field_is_refused() -> None:
-    """Otherwise, placeholders for all lower ids would fill the memory."""
+    """A dropped field needs placeholders for unused ids up to its own. Too many would fill the memory."""
     assert [field.metadata for field in _dropped_fields({0, 3}, {0, 1})] == [
         {PARQUET_FIELD_ID: b"2"},
         {PARQUET_FIELD_ID: b"3"},
