@@ -9,7 +9,7 @@ from tests.formats.hudi.writer import HudiWriter, Row, Slice, rollback
 
 
 class History:
-    """Takes steps on a table, and computes its expected rows from the steps by Hudi's rules."""
+    """A table that tests change by the methods of this class, and its expected rows by Hudi's rules."""
 
     def __init__(self, writer: HudiWriter) -> None:
         self.writer = writer
@@ -40,7 +40,7 @@ class History:
         self._complete(instant, "deltacommit", stat)
 
     def upsert(self, one: Slice, rows: list[Row], deletes: Mapping[str, int], kind: int) -> None:
-        """Write a log file with a block of rows, then a block of deletes.
+        """Write a log file with a block of rows, then blocks of deletes.
 
         Args:
             one: The slice that gets the log file.
@@ -92,7 +92,7 @@ class History:
     def plan_compaction(self, one: Slice) -> None:
         """Plan a compaction, unless one is planned.
 
-        Later log files belong to the slice of the base file that the compaction will write.
+        Before table version 8, later log files belong to the base file that the compaction will write.
         """
         if one.planned is None:
             one.planned = (self.writer.tick(), len(one.changes))

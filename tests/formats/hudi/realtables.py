@@ -148,7 +148,7 @@ def _records(kind: int, headers: dict[int, str], content: bytes) -> Iterator[dic
 
 
 def _deletes(content: bytes) -> Iterator[tuple[str, int]]:
-    """Decode (key, ordering value) pairs: an array of records of two nullable strings and a union of wrapped values."""
+    """Yield the key and the ordering value of each delete in a block. Without a value, it is zero."""
     stream = io.BytesIO(content[8:])
     while count := _varint(stream):
         if count < 0:

@@ -1,4 +1,4 @@
-"""Hudi tables with the operations of the contract suite."""
+"""Hudi tables to which tests append rows, delete rows, and compact."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class HudiCopyOnWrite(Table):
         self.writer.set_properties(**{"hoodie.datasource.write.partitionpath.urlencode": "true"})
 
     def column_range(self, path: Path, index: int) -> tuple[int, int]:
-        """Return the start and size of a column's values. Hudi's own columns come before it."""
+        """Return the start and size of a column's values in a file. `index` does not count Hudi's own columns."""
         return super().column_range(path, len(META) + index)
 
     def _append(self, rows: Sequence[Row], day: str) -> None:

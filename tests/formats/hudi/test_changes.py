@@ -34,7 +34,7 @@ _B = {"key": "b", "ts": 1, "value": 2.0}
 
 @dataclass(frozen=True)
 class Planned:
-    """A snapshot, and the metadata that its plan cached."""
+    """A snapshot, and the metadata that were cached while it was planned."""
 
     snapshot: Snapshot
     cached: Mapping[bytes, bytes]
@@ -45,7 +45,7 @@ class Planned:
         return cls(open_table_format(config, cache).snapshot(), cache.entries)
 
     def changes(self, config: TableConfig) -> tuple[SnapshotDiff | NoDiff, Mapping[bytes, bytes]]:
-        """Return the difference to the current snapshot, and the metadata cached by it."""
+        """Return the difference to the current snapshot, and the metadata that were cached with it."""
         cache = MetadataCache(lambda: self.cached, ignore_process=True)
         return open_table_format(config, cache).changes(self.snapshot.reference), cache.entries
 
@@ -74,12 +74,12 @@ def assert_difference(previous: Planned, config: TableConfig) -> Planned:
 
 
 class CleanedHistory(History):
-    """A history with table services that remove data files and timeline files."""
+    """A history with cleans, which remove old data files."""
 
     def clean(self) -> None:
-        """Remove the files that no current slice has, by a clean.
+        """Remove the files that the newest slices do not need, and write the metadata of a clean.
 
-        File groups with a planned compaction are left out.
+        File groups with a planned compaction keep all files.
         """
         writer = self.writer
         newest = {(one.partition, one.file_id): one.base_name for one in self.slices()}
@@ -97,7 +97,7 @@ class CleanedHistory(History):
         writer.clean(removed)
 
     def _is_older(self, log: str, base: str) -> bool:
-        """Return whether a log file was compacted into the base file."""
+        """Return whether a log file is older than the base file."""
         instant = log.partition(".log.")[0].rpartition("_")[2]
         return instant < base.rpartition("_")[2].removesuffix(".parquet")
 
@@ -123,10 +123,9 @@ def _take(history: History, name: str, arguments: list[Any]) -> None:
 def test_differences_of_random_histories_equal_comparisons(
     version: int, by_commit: bool, part: str, rows: list[Any], steps: list[tuple[tuple[Any, ...], bool]]
 ) -> None:
-    """Differences are computed since the previous state, since one some steps ago, and since the first.
+    """Random steps change a table. Differences from earlier snapshots and from the first equal comparisons.
 
-    A clean may remove log files of the earlier state. Which of their blocks applied is then unknown, so there is no
-    difference.
+    There is no difference only if log files of the earlier snapshot were removed or rolled back.
     """
     with tempfile.TemporaryDirectory() as folder:
         history = CleanedHistory(HudiWriter(Path(folder) / "t", version, by_commit=by_commit))
@@ -153,7 +152,10 @@ def _assert_difference_unless_cleaned(previous: Planned, config: TableConfig) ->
 def test_differences_between_any_two_instants_equal_comparisons(
     version: int, by_commit: bool, part: str, rows: list[Any], steps: list[tuple[Any, ...]], data: st.DataObject
 ) -> None:
-    """`at` may be moved in both directions. An instant that can no longer be read has no difference."""
+    """Differences between two instants of a random history equal comparisons, forwards and backwards.
+
+    Instants that can no longer be read are skipped.
+    """
     with tempfile.TemporaryDirectory() as folder:
         history = History(HudiWriter(Path(folder) / "t", version, by_commit=by_commit))
         history.insert(part, rows)
@@ -169,7 +171,10 @@ def test_differences_between_any_two_instants_equal_comparisons(
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_differences_of_real_tables_equal_comparisons(name: str, realtables: Path) -> None:
-    """Differences lead from each instant to the next, from the first to the last, and back."""
+    """Differences from each instant to the next, from the first to the last, and back equal comparisons.
+
+    There is no difference only if the schema changed.
+    """
     table = unpacked(realtables, name)
     instants = list(completed(table))
     planned = [Planned.of(_config(table, instant)) for instant in instants]
@@ -190,10 +195,7 @@ def assert_no_diff(previous: Planned, config: TableConfig, reason: str) -> None:
 
 @pytest.fixture(params=[6, 9], ids=["v6", "v9"])
 def history(request: pytest.FixtureRequest, tmp_path: Path) -> CleanedHistory:
-    """A table of three partitions. `x` has a base file with a log file, and `y` has two base files.
-
-    Tests do not change `z`.
-    """
+    """A table of three partitions: `x` has a base file with a log file, `y` two base files, and `z` one."""
     result = CleanedHistory(HudiWriter(tmp_path / "t", request.param))
     for part in "xyyz":
         result.insert(part, [_A, _B])
@@ -206,7 +208,10 @@ def _of_partition(history: History, part: str) -> Any:
 
 
 def test_a_difference_reads_what_changed(history: CleanedHistory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Properties, timeline and new commits are read, and the partitions that these commits name are listed."""
+    """A difference reads the properties and the new commits.
+
+    It lists the timeline and the partitions that these commits name.
+    """
     config = _config(history.writer.folder)
     previous = Planned.of(config)
     second = _of_partition(history, "y")
@@ -245,9 +250,9 @@ def test_a_difference_reads_what_changed(history: CleanedHistory, monkeypatch: p
 
 @pytest.mark.parametrize("cleaned", [False, True])
 def test_a_restored_table_has_a_difference(history: CleanedHistory, cleaned: bool) -> None:
-    """Files and instants after the restored state are removed.
+    """A restore removes the files and instants after a state.
 
-    Cached commits show what they wrote. Without them, there is no difference.
+    Cached commits show what was removed. Without them, there is no difference.
     """
     writer = history.writer
     config = _config(writer.folder)
@@ -281,7 +286,7 @@ def _new_files(writer: HudiWriter, files: set[Path]) -> list[Path]:
 
 
 def _state(previous: Planned, base: Planned) -> dict[bytes, bytes]:
-    """Return what the plan cached about the snapshot itself."""
+    """Return the cached metadata of the snapshot itself, without those of commits."""
     reference = previous.snapshot.reference
     key = cache_key("hudi state", former_uri(previous), reference.id, str(reference.committed_at))
     return {key: previous.cached[key]}
@@ -292,7 +297,10 @@ def former_uri(previous: Planned) -> str:
 
 
 def test_differences_with_archived_writes_are_correct_or_unknown(history: CleanedHistory) -> None:
-    """Archived writes belong to both states. If later writes may be archived, the difference is unknown."""
+    """Writes of the earlier snapshot are archived. At least one of them must be left on the timeline.
+
+    Otherwise, later writes may be archived as well, and there is no difference.
+    """
     config = _config(history.writer.folder)
     first = Planned.of(config)
     history.rewrite(_of_partition(history, "y"), [_A | {"ts": 3}])
@@ -305,7 +313,7 @@ def test_differences_with_archived_writes_are_correct_or_unknown(history: Cleane
 
 
 def test_a_difference_uses_cleans_on_the_timeline(history: CleanedHistory) -> None:
-    """A clean's metadata have the files that it removed. If they are missing or empty, there is no difference."""
+    """The metadata of a clean name the removed files. If they are missing or empty, there is no difference."""
     config = _config(history.writer.folder)
     history.rewrite(_of_partition(history, "y"), [_A | {"ts": 3}])
     history.clean()
@@ -323,7 +331,10 @@ def test_a_difference_uses_cleans_on_the_timeline(history: CleanedHistory) -> No
 
 
 def test_a_difference_is_uncertain_without_the_clean_of_replaced_files(history: CleanedHistory) -> None:
-    """No metadata name the files of the replaced group."""
+    """A file group was replaced, and a clean removed its files.
+
+    If its commit is archived and the metadata of the clean are removed, there is no difference.
+    """
     config = _config(history.writer.folder)
     history.insert("w", [_A])
     previous = Planned.of(config)
@@ -337,7 +348,7 @@ def test_a_difference_is_uncertain_without_the_clean_of_replaced_files(history: 
 
 
 def test_a_difference_is_uncertain_after_an_incomplete_clean(history: CleanedHistory) -> None:
-    """No metadata name the files that the clean removed."""
+    """A clean has removed files. Without its metadata, there is no difference."""
     config = _config(history.writer.folder)
     previous = Planned.of(config)
     history.rewrite(_of_partition(history, "y"), [_A | {"ts": 4}])
@@ -359,7 +370,10 @@ def test_files_of_failed_attempts_are_not_in_the_difference(history: CleanedHist
 
 
 def test_a_pending_write_is_in_the_difference_once_completed(history: CleanedHistory) -> None:
-    """If it was archived since, the difference is unknown."""
+    """A write is pending in the earlier snapshot, and completed in the later one.
+
+    If it was archived since, there is no difference.
+    """
     writer = history.writer
     config = _config(writer.folder)
     late = writer.tick()
@@ -416,7 +430,10 @@ def test_differences_have_only_selected_partitions(history: CleanedHistory) -> N
 
 
 def test_types_of_partition_columns_follow_the_folders(tmp_path: Path) -> None:
-    """If one value is not a number, all values are texts. They are numbers again once it is removed."""
+    """Values of a partition column are numbers unless a folder has another text. Then all are texts.
+
+    If the type changes, there is no difference.
+    """
     part = {"name": "part", "type": ["null", "long"], "default": None}
     writer = HudiWriter(tmp_path / "t", 9, fields=[FIELDS[0], part, *FIELDS[2:]])
     config = _config(writer.folder)
@@ -446,7 +463,7 @@ def test_types_of_partition_columns_follow_the_folders(tmp_path: Path) -> None:
 
 
 def test_unrecorded_partition_columns_follow_the_folders(tmp_path: Path) -> None:
-    """If folder names give the partition columns, there is no difference.
+    """The table does not record partition columns. If folder names give them, there is no difference.
 
     A table without partition folders has no partition columns, and has a difference.
     """
@@ -466,9 +483,9 @@ def test_unrecorded_partition_columns_follow_the_folders(tmp_path: Path) -> None
 
 
 def test_file_groups_of_two_partitions_may_have_the_same_names(tmp_path: Path) -> None:
-    """Flink names the file groups of a bucket index by the bucket.
+    """File groups of several partitions have the same id, as in Flink's bucket index.
 
-    So row counts must be stored by partition and name.
+    Each fragment has its own row count.
     """
     writer = HudiWriter(tmp_path / "t", 9)
     instant = writer.tick()
@@ -490,7 +507,7 @@ def test_file_groups_of_two_partitions_may_have_the_same_names(tmp_path: Path) -
 
 
 def test_writes_without_rows_change_no_fragment(history: CleanedHistory) -> None:
-    """Examples are an empty log file, and a failed write that appended to an existing log file."""
+    """A write adds an empty log file. In version 6, a failed write also appends to an existing log file."""
     writer = history.writer
     config = _config(writer.folder)
     previous = Planned.of(config)

@@ -52,9 +52,9 @@ def _sorted_rows(snapshot: Snapshot) -> list[tuple[Any, ...]]:
 def test_every_state_has_the_rows_of_its_steps(
     version: int, by_commit: bool, part: str, rows: list[Any], steps: list[tuple[Any, ...]]
 ) -> None:
-    """The newest state is read after each step, and every earlier state at the end. Equal fragment ids mean equal rows.
+    """After each random step, the newest state has the expected rows. At the end, every earlier state has.
 
-    Cached metadata of earlier states do not change any plan.
+    Equal fragment ids mean equal rows. Snapshots are equal with and without cached metadata of earlier states.
     """
     with tempfile.TemporaryDirectory() as folder:
         writer = HudiWriter(Path(folder) / "t", version, by_commit=by_commit)

@@ -1,4 +1,4 @@
-"""Hudi tables that do not record partition columns, as early versions write them, take them from folder names."""
+"""Hudi tables of early versions do not record partition columns. They are taken from folder names."""
 
 from __future__ import annotations
 
@@ -62,7 +62,10 @@ def _rows(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("version", ["", "0", "1", "6"])
 def test_columns_named_by_folders_are_partition_columns(tmp_path: Path, version: str) -> None:
-    """Their values are texts. Filters and partition keys use them."""
+    """Folders such as `year=2015` name partition columns, whose values are texts.
+
+    Filters and partition keys use them.
+    """
     paths = {"a": "year=2015/month=03/day=17", "b": "year=2016/month=03/day=15"}
     writer = _table(tmp_path / "t", paths, **{"hoodie.table.version": version or "0"})
     if not version:
@@ -121,7 +124,7 @@ def test_values_in_folder_names_are_decoded(
     ],
 )
 def test_folders_with_different_columns_name_no_columns(tmp_path: Path, paths: dict[str, str]) -> None:
-    """Partition keys are the paths, and the table has no additional columns."""
+    """Folder names give no common columns. Partition keys are the paths, and no columns are added."""
     snapshot = _snapshot(_table(tmp_path / "t", paths).folder)
     assert snapshot.partition_columns == ("_hoodie_partition_path",)
     assert _rows(snapshot) == {key: {"key": key, "value": 1.0} for key in paths}
@@ -129,7 +132,7 @@ def test_folders_with_different_columns_name_no_columns(tmp_path: Path, paths: d
 
 
 def test_folders_without_hive_style_name_no_columns(tmp_path: Path) -> None:
-    """A value may contain `=`."""
+    """The properties say that folder names have no column names. So `d=1` is a value."""
     style = {"hoodie.datasource.write.hive_style_partitioning": "false"}
     snapshot = _snapshot(_table(tmp_path / "t", {"a": "d=1"}, **style).folder)
     assert snapshot.partition_columns == ("_hoodie_partition_path",)
@@ -150,7 +153,10 @@ def test_partition_columns_stored_in_files_have_the_values_of_the_files(tmp_path
 @pytest.mark.parametrize("key", ["hoodie.table.partition.fields", "hoodie.table.partition.columns"])
 @pytest.mark.parametrize("path", ["d=1/e=x%20y", "1/x%20y"])
 def test_recorded_columns_that_no_file_stores_are_columns(tmp_path: Path, key: str, path: str) -> None:
-    """Hudi 0.8 has another name for the property."""
+    """A property names the partition columns; it has another name in Hudi 0.8.
+
+    Their values are those of the folders.
+    """
     properties = {key: "d,e", "hoodie.datasource.write.partitionpath.urlencode": "true"}
     snapshot = _snapshot(_table(tmp_path / "t", {"a": path}, **properties).folder)
     assert snapshot.partition_columns == ("d", "e")
@@ -168,7 +174,7 @@ def test_a_partition_column_inside_of_a_struct_is_not_added(tmp_path: Path) -> N
 
 
 def test_earlier_states_have_the_partition_columns(tmp_path: Path) -> None:
-    """Deletes and updates in log files do not change their values."""
+    """The newest and an earlier state have the values in folder names, also after updates in log files."""
     writer = _table(tmp_path / "t", {"a": "d=1", "b": "d=2"}, **{"hoodie.table.version": "6"})
     first = _snapshot(writer.folder)
     instant = writer.tick()
@@ -207,7 +213,7 @@ def test_commits_of_early_versions_are_read(tmp_path: Path) -> None:
 
 
 def test_the_schema_comes_from_files_if_commits_lack_it(tmp_path: Path) -> None:
-    """The Parquet schema suffices, except for log files."""
+    """The table has the schema of its Parquet files. With log files, it is refused."""
     writer = _table(tmp_path / "t", {"a": "d=1"}, **{"hoodie.table.version": "6"})
     _without_schema(writer)
     snapshot = _snapshot(writer.folder)
@@ -236,7 +242,7 @@ def _log_file(writer: HudiWriter, one: Slice, content: bytes, version: int, kind
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_log_blocks_of_old_versions_are_read(tmp_path: Path, version: int) -> None:
-    """Avro blocks of rows differ only in the version number."""
+    """Avro blocks of rows in the versions 1 to 3 have the same content."""
     history = History(HudiWriter(tmp_path / "t", 6))
     history.insert("x", [{"key": "a", "ts": 1, "value": 1.0}, {"key": "b", "ts": 1, "value": 2.0}])
     (one,) = history.slices()
@@ -259,7 +265,7 @@ def test_log_blocks_of_old_versions_are_read(tmp_path: Path, version: int) -> No
 def test_the_error_names_a_log_file_with_unsupported_blocks(
     tmp_path: Path, version: int, kind: int, explanation: str, table_version: int
 ) -> None:
-    """The message does not advise removing the file."""
+    """The error names the version of the block, and gives no advice for damaged files."""
     history = History(HudiWriter(tmp_path / "t", table_version))
     history.insert("x", [{"key": "a", "ts": 1, "value": 1.0}])
     (one,) = history.slices()

@@ -60,7 +60,7 @@ def _write(folder: Path, version: int, kind: int, versions: list[Version], **pro
 
 
 def _read(folder: Path) -> list[float]:
-    """Return the values that a reader sees; the value of a record of `_write` is the number of its version."""
+    """Return the column `value`. In tables of `_write`, it is the number of the version that was read."""
     return read_columns(open_table_format(TableConfig(name="t", uri=str(folder))).snapshot())["value"]
 
 
@@ -89,7 +89,7 @@ def _read(folder: Path) -> list[float]:
 def test_the_record_with_the_highest_ordering_value_is_read(
     tmp_path: Path, version: int, kind: int, avro: Any, arrow: pa.DataType, low: Any, high: Any
 ) -> None:
-    """The values are of every type that Hudi's writers commonly order by."""
+    """Ordering values have the types that Hudi's writers commonly use."""
     for name, orderings, expected in (("a", [low, high, low], 1.0), ("b", [high, low, low], 0.0)):
         _write(tmp_path / name, version, kind, [(avro, arrow, ordering) for ordering in orderings])
         assert _read(tmp_path / name) == [expected]
@@ -118,7 +118,10 @@ def test_the_record_with_the_highest_ordering_value_is_read(
 def test_ordering_values_that_are_not_compared_are_refused(
     tmp_path: Path, version: int, avro: Any, arrow: pa.DataType, high: Any, low: Any, ordering: str, message: str
 ) -> None:
-    """Otherwise, the lower value would win, because it is newer. The base file alone is read."""
+    """Ordering values of some types, nested fields and several fields are not compared.
+
+    A log file is refused, because its lower value would win. A base file alone is read.
+    """
     properties = {"hoodie.table.precombine.field" if version < 9 else "hoodie.table.ordering.fields": ordering}
     _write(tmp_path / "base", version, 3, [(avro, arrow, high)], **properties)
     assert _read(tmp_path / "base") == [0.0]
@@ -139,7 +142,7 @@ def test_several_ordering_fields_do_not_matter_by_commit_time(tmp_path: Path) ->
 def test_log_records_without_an_ordering_value_are_refused(
     tmp_path: Path, version: int, kind: int, orderings: list[Any]
 ) -> None:
-    """hudi-rs takes the null for zero. Versions of Hudi fail, or take the newer record."""
+    """A log record has null as ordering value. hudi-rs takes it for zero, and versions of Hudi differ."""
     _write(tmp_path / "t", version, kind, [(*_LONG, ordering) for ordering in orderings])
     with pytest.raises(FragmentError, match=r"null.*'ts'"):
         _read(tmp_path / "t")
@@ -149,7 +152,10 @@ def test_log_records_without_an_ordering_value_are_refused(
 def test_any_log_record_replaces_a_base_record_without_an_ordering_value(
     tmp_path: Path, version: int, kind: int
 ) -> None:
-    """Bulk inserts may write nulls. Only a negative value would be taken for a lower one, and is refused."""
+    """A base record has null as ordering value, which bulk inserts may write.
+
+    A log record replaces it. A log record with a negative ordering value is refused.
+    """
     _write(tmp_path / "t", version, kind, [(*_LONG, None), (*_LONG, 0)])
     assert _read(tmp_path / "t") == [1.0]
     _write(tmp_path / "negative", version, kind, [(*_LONG, None), (*_LONG, -1)])
@@ -159,7 +165,10 @@ def test_any_log_record_replaces_a_base_record_without_an_ordering_value(
 
 @_KINDS
 def test_log_records_with_ordering_values_of_several_types_are_refused(tmp_path: Path, version: int, kind: int) -> None:
-    """Otherwise, the third record would win, because it is newer. Types of one kind can be compared."""
+    """Log records have integers and floats, or milliseconds and microseconds.
+
+    Integers of two widths are compared, and so are a base record and log records of another type.
+    """
     for name, versions, expected in (
         ("widened", [(*_INT, 1), (*_INT, 5), (*_LONG, 3)], 1.0),
         ("base", [(*_LONG, 5), (*_DOUBLE, 3.0)], 0.0),
@@ -178,7 +187,7 @@ def test_log_records_with_ordering_values_of_several_types_are_refused(tmp_path:
 
 
 def test_a_log_block_older_than_the_ordering_field_is_refused(tmp_path: Path) -> None:
-    """Its records have no ordering value."""
+    """A log block was written before the ordering field was added, and has no ordering values."""
     writer = HudiWriter(tmp_path / "t", 9, fields=[FIELDS[0], FIELDS[3]])
     instant = writer.tick()
     one = writer.new_slice("x", instant)
@@ -192,7 +201,10 @@ def test_a_log_block_older_than_the_ordering_field_is_refused(tmp_path: Path) ->
 
 
 def test_concurrent_log_files_without_ordering_values_are_refused(tmp_path: Path) -> None:
-    """A table that merges by event time may have no ordering field, or one that is no column."""
+    """A table merges by event time, and has no ordering field or one that is no column.
+
+    Two concurrent writes add log files to one slice.
+    """
     for name, properties in (
         ("none", {"hoodie.table.ordering.fields": ""}),
         ("absent", {"hoodie.table.ordering.fields": "no_precombine"}),
@@ -228,7 +240,10 @@ def test_concurrent_log_files_without_ordering_values_are_refused(tmp_path: Path
 def test_deletes_apply_by_their_ordering_values(
     tmp_path: Path, version: int, ordering: Version, older: Any, newer: Any
 ) -> None:
-    """Zero, as an integer, stands for a delete without an ordering value."""
+    """A delete with a lower ordering value than the record has no effect, and one with a higher value applies.
+
+    An integer zero stands for no ordering value. Such a delete applies, too.
+    """
     for name, value, expected in (("older", older, [0.0]), ("newer", newer, []), ("zero", ("Int", 0), [])):
         _write_delete(tmp_path / name, version, ordering, value)
         assert _read(tmp_path / name) == expected
@@ -248,7 +263,10 @@ def test_deletes_apply_by_their_ordering_values(
 def test_deletes_with_ordering_values_of_another_type_are_refused(
     tmp_path: Path, version: int, ordering: Version, value: Any
 ) -> None:
-    """Otherwise, the older delete would win: hudi-rs compares its number with one in another unit, or not at all."""
+    """The ordering value of a delete has another type or unit than that of the record.
+
+    In hudi-rs, the delete would always win.
+    """
     _write_delete(tmp_path / "t", version, ordering, value)
     with pytest.raises(FragmentError, match=rf"delete.*{value[0]}.*'ts'"):
         _read(tmp_path / "t")
@@ -289,7 +307,10 @@ def _write_delete(folder: Path, version: int, ordering: Version, value: Any) -> 
 def test_concurrent_changes_with_equal_ordering_values_are_refused(
     tmp_path: Path, earlier: Any, later: Any, is_refused: bool, kind: int
 ) -> None:
-    """Otherwise, the write that began last would win, although the order of concurrent writes is not defined."""
+    """Two concurrent writes change one record, with equal ordering values or without one in a delete.
+
+    Which change applies is not defined. Changes with different values or keys are merged.
+    """
     writer = HudiWriter(tmp_path / "t", 9, fields=[FIELDS[0], FIELDS[2], FIELDS[3]])
     instant = writer.tick()
     one = writer.new_slice("x", instant)
@@ -309,7 +330,7 @@ def test_concurrent_changes_with_equal_ordering_values_are_refused(
 
 @pytest.mark.parametrize("kind", [3, 5])
 def test_concurrent_log_files_without_keys_are_refused(tmp_path: Path, kind: int) -> None:
-    """Which of their records have equal keys is unknown."""
+    """Log files of concurrent writes lack `_hoodie_record_key`. Whether they change one record is unknown."""
     writer = HudiWriter(tmp_path / "t", 9, fields=[FIELDS[0], FIELDS[2], FIELDS[3]])
     one = writer.new_slice("x", writer.tick())
     writer.meta_columns = []

@@ -48,7 +48,7 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 def test_a_path_is_decoded_to_values(
     properties: dict[str, str], path: str, items: tuple[tuple[str, str | None], ...]
 ) -> None:
-    """Decoding depends on the columns, the style, and the folders of a formatted date."""
+    """Properties give the partition columns, the style of folder names, their encoding, and formats of dates."""
     assert PartitionPaths.of("t", properties).items(path) == items
 
 
@@ -63,7 +63,10 @@ _TEXT = st.text(st.characters(exclude_characters="/\0", exclude_categories=("Cs"
 
 @given(st.lists(_TEXT, min_size=2, max_size=2, unique=True), st.booleans(), st.booleans())
 def test_different_partitions_have_different_keys(texts: list[str], hive_style: bool, encoded: bool) -> None:
-    """Texts may look encoded or like other columns. Encoded values are decoded again."""
+    """Folder names of two random texts are decoded to these texts, and give two partition keys.
+
+    Folder names may have Hive's style, and may be URL-encoded.
+    """
     properties = {_FIELDS: "a", _HIVE: str(hive_style), _ENCODED: str(encoded)}
     paths = PartitionPaths.of("t", properties)
     if encoded:

@@ -22,7 +22,7 @@ _ROWS: list[dict[str, Any]] = [{"key": "a", "number": 1}, {"key": "b", "number":
 def _write(folder: Path, key: str, deleted: Iterable[str], **properties: str) -> HudiWriter:
     """Write a base file with `_ROWS`, and a log file with an unchanged row and with deletes by record key.
 
-    If the key is one field, the base file has only the first two rows.
+    `key` names the key fields. If it is one field, the base file has only the first two rows.
     """
     writer = HudiWriter(folder, 9, by_commit=True, fields=[FIELDS[0], _NUMBER])
     writer.meta_columns = []
@@ -70,9 +70,9 @@ def test_records_are_deleted_by_keys_that_are_built_from_fields(
 )
 @pytest.mark.parametrize("deleted", ["a", "key:a"])
 def test_deletes_by_ambiguous_keys_are_refused(tmp_path: Path, generator: dict[str, str], deleted: str) -> None:
-    """Some versions of Hudi write the field before the only value.
+    """The generator is for keys of several fields, and the key has one. Hudi writes `a` or `key:a`.
 
-    Without the refusal, such deletes would have no effect.
+    Updates without deletes are read.
     """
     _write(tmp_path / "t", "key", [deleted], **generator)
     with pytest.raises(FragmentError, match="key generator"):

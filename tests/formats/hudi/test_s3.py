@@ -40,7 +40,10 @@ for source in sources:
 def test_a_table_in_a_bucket_has_the_states_of_the_folder(
     tmp_path: Path, s3_options: dict[str, str], version: int
 ) -> None:
-    """Ids are equal, another process merges the log files, and pending writes are detected."""
+    """A table with a log file and a pending write is copied to a bucket. Ids and states do not change.
+
+    Another process reads the fragments. A missing log file is reported.
+    """
     history = History(HudiWriter(tmp_path / "t", version))
     history.insert("x", [{"key": "a", "ts": 1, "value": 1.0}, {"key": "b", "ts": 1, "value": 2.0}])
     history.upsert(history.slices()[0], [{"key": "a", "ts": 2, "value": 7.0}], {"b": 3}, 3)
@@ -88,9 +91,9 @@ def test_a_table_in_a_bucket_has_the_states_of_the_folder(
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_a_difference_lists_only_changed_file_groups(tmp_path: Path, s3_options: dict[str, str], version: int) -> None:
-    """If commits changed few file groups of a partition, only the timeline and these groups are listed.
+    """Commits change two of six file groups. Only the timeline and these groups are listed.
 
-    After a commit that replaces all groups of a partition, the difference is correct, too.
+    A difference after a commit that replaces all groups of a partition equals a comparison.
     """
     history = History(HudiWriter(tmp_path / "t", version))
     for part in "xxxxyz":

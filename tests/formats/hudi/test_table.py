@@ -36,7 +36,7 @@ def _rows(snapshot: Snapshot) -> list[tuple[Any, ...]]:
 
 @pytest.fixture(params=[6, 9], ids=["v6", "v9"])
 def history(request: pytest.FixtureRequest, tmp_path: Path) -> History:
-    """One file group with a base file of two rows, in each timeline layout."""
+    """A table with one file group, which has a base file of two rows. It exists in both timeline layouts."""
     result = History(HudiWriter(tmp_path / "ta ble é", request.param))
     result.insert("x", [_A, _B])
     return result
@@ -67,7 +67,10 @@ def copied(realtables: Path, tmp_path: Path) -> Callable[[str], Path]:
 
 @pytest.mark.parametrize("name", ["cow_v6_nonpartitioned", "mor_v9_txns_nonpart_meta", "mor_v6_nonpartitioned_parquet"])
 def test_uncommitted_files_are_not_read(copied: Callable[[str], Path], name: str) -> None:
-    """The real table has a newer base file and a pending write, compaction and clustering."""
+    """A real table gets pending instants of several kinds, and base files with these instants.
+
+    Its snapshot does not change.
+    """
     table = copied(name)
     before = _open(table)
     newest = max(table.glob("*.parquet"), key=lambda path: path.name.rpartition("_")[2])
@@ -84,7 +87,7 @@ def test_uncommitted_files_are_not_read(copied: Callable[[str], Path], name: str
 
 @pytest.mark.parametrize("codec", ["snappy", "zstandard", "xz"])
 def test_commits_in_every_avro_codec_are_read(copied: Callable[[str], Path], codec: str) -> None:
-    """Commit metadata are Avro files since table version 8."""
+    """Commit metadata are Avro files in table version 9."""
     table = copied("mor_v9_txns_nonpart_meta")
     before = _open(table)
     changed = [path for path in (table / ".hoodie/timeline").iterdir() if _done(path)]
@@ -122,7 +125,7 @@ def test_a_file_of_a_task_that_was_retried_is_not_read(history: History) -> None
 
 @pytest.mark.parametrize("suffix", [".parquet", ".log.*"])
 def test_a_missing_file_is_an_error(history: History, suffix: str) -> None:
-    """An older file of the group is not read instead."""
+    """The newest base file or log file of a group is missing. An older file is not read instead."""
     one = _group(history)
     history.rewrite(one, [_A | {"ts": 2, "value": 7.0}])
     history.upsert(one, [_B | {"ts": 3}], {}, 3)
@@ -142,7 +145,7 @@ def test_a_missing_file_is_an_error(history: History, suffix: str) -> None:
 
 @pytest.mark.parametrize("damage", ["cut off", "overwritten", "garbage"])
 def test_a_broken_log_file_is_an_error(history: History, damage: str) -> None:
-    """The base file is not read alone."""
+    """A log file is cut off, overwritten, or has garbage at its end. The base file is not read without it."""
     history.upsert(_group(history), [_B | {"ts": 3}], {}, 3)
     log = next(path for path in (history.writer.folder / "part=x").iterdir() if ".log." in path.name)
     data = log.read_bytes()
@@ -181,7 +184,7 @@ def test_unsupported_merge_rules_are_refused(history: History, properties: dict[
     ],
 )
 def test_unsupported_log_blocks_are_refused(history: History, kind: int, headers: dict[int, str], feature: str) -> None:
-    """The kind or a header of the block shows the feature."""
+    """The kind of a block or one of its headers shows the unsupported feature."""
     writer, instant = history.writer, history.writer.tick()
     stat = writer.raw_log_file(_group(history), instant, block(kind, {0: instant} | headers, b""))
     writer.complete(instant, "deltacommit", [stat])
@@ -200,17 +203,14 @@ def test_unsupported_log_blocks_are_refused(history: History, kind: int, headers
     ],
 )
 def test_unsupported_table_features_are_refused(history: History, properties: dict[str, str], feature: str) -> None:
-    """The error has the feature's name."""
+    """The error names the unsupported feature."""
     history.writer.set_properties(**properties)
     with pytest.raises(TableFormatError, match=feature):
         _open(history.writer.folder)
 
 
 def test_bootstrapped_files_are_refused_without_the_property(tmp_path: Path) -> None:
-    """The instant of their commit is that of a bootstrap.
-
-    Bootstrapped files lack the columns that are in files of the original table, which would be read as nulls.
-    """
+    """A commit has the instant of a bootstrap. Its files may lack columns, which would be read as nulls."""
     writer = HudiWriter(tmp_path / "t", 6)
     instant = "00000000000001"
     stat = writer.base_file(writer.new_slice("x", instant), instant, [_A])
@@ -254,9 +254,9 @@ def test_log_files_with_unknown_names_are_refused(history: History, ending: str)
 
 
 def test_files_registered_by_another_tool_are_read(history: History) -> None:
-    """A commit has the name of such a file in another form, which is decoded.
+    """A commit names a file with the suffix `_hudiext`, as some tools do. The suffix is removed.
 
-    Here the file is missing, and the error has its name.
+    The file is missing here, and the error names it.
     """
     writer, instant = history.writer, history.writer.tick()
     stat = {"fileId": "part-0", "path": f"part=x/part-0.parquet_{instant}_hudiext", "partitionPath": "part=x"}
@@ -266,7 +266,10 @@ def test_files_registered_by_another_tool_are_read(history: History) -> None:
 
 
 def test_the_column_hoodie_is_deleted_is_shown(history: History) -> None:
-    """The writer defines `_hoodie_is_deleted`, which deletes rows by log files. Hudi's readers show it as a column."""
+    """The column `_hoodie_is_deleted` is true in a row of a log file, which deletes the row.
+
+    The snapshot has this column, as in Hudi's readers.
+    """
     writer = history.writer
     writer.fields.append({"name": "_hoodie_is_deleted", "type": ["null", "boolean"], "default": None})
     instant = writer.tick()
@@ -279,7 +282,10 @@ def test_the_column_hoodie_is_deleted_is_shown(history: History) -> None:
 
 
 def test_only_columns_that_hudi_adds_are_omitted(tmp_path: Path) -> None:
-    """Other columns may have names with Hudi's prefix, in base files and after merging."""
+    """A snapshot has the writer's columns with the prefix `_hoodie_`, also after merging.
+
+    `_hoodie_operation` and the columns that Hudi adds need the option `meta_columns`.
+    """
     added = [("_hoodie_is_deleted", "boolean"), ("_hoodie_source", "string"), ("_hoodie_operation", "string")]
     schema_fields = [{"name": name, "type": ["null", type_], "default": None} for name, type_ in added]
     history = History(HudiWriter(tmp_path / "t", 6, fields=[*FIELDS, *schema_fields]))
@@ -303,7 +309,7 @@ def test_only_columns_that_hudi_adds_are_omitted(tmp_path: Path) -> None:
 
 
 def test_rows_with_delete_operations_are_deleted(tmp_path: Path) -> None:
-    """A writer of change data marks rows in log files as deleted."""
+    """A row of a log file has the operation D in `_hoodie_operation`, and deletes the row of its key."""
     operation = {"name": "_hoodie_operation", "type": ["null", "string"], "default": None}
     history = History(HudiWriter(tmp_path / "t", 6, fields=[*FIELDS, operation]))
     history.insert("x", [_A | {"_hoodie_operation": "I"}, _B | {"_hoodie_operation": "I"}])
@@ -318,7 +324,7 @@ def test_rows_with_delete_operations_are_deleted(tmp_path: Path) -> None:
 def test_rows_are_deleted_by_operations_that_commits_do_not_record(
     tmp_path: Path, version: int, kind: int, local: bool
 ) -> None:
-    """Files have the column of operations after Hudi's other columns.
+    """Files have the column `_hoodie_operation`, and the schema in the commits does not.
 
     Rows with a delete operation are not read. A later log file without the column is refused.
     """
@@ -349,7 +355,7 @@ def test_rows_are_deleted_by_operations_that_commits_do_not_record(
 
 
 def test_added_and_widened_columns_are_read(history: History) -> None:
-    """Base files are read alone and with log files."""
+    """A column is added, and another one is widened. Older base files are read alone and with log files."""
     writer = history.writer
     history.insert("y", [{"key": "c", "ts": 1}])
     first, second = history.slices()
@@ -369,7 +375,7 @@ def test_added_and_widened_columns_are_read(history: History) -> None:
 
 
 def test_the_schema_is_that_of_the_newest_write_of_rows(history: History) -> None:
-    """A compaction has the schema of the time of its plan. It is used only without other commits."""
+    """A compaction has the schema at the time of its plan. This schema is used only without other commits."""
     writer, one = history.writer, _group(history)
     history.plan_compaction(one)
     writer.fields.append({"name": "extra", "type": ["null", "string"], "default": None})
@@ -418,9 +424,9 @@ def test_a_table_with_a_file_that_is_removed_meanwhile_still_exists(
 
 
 def test_an_empty_file_of_a_completed_write_is_an_error(history: History) -> None:
-    """HDFS shows a file before its content.
+    """The timeline file of a write is empty, because HDFS shows a file before its content.
 
-    Its content names the files of the write, which would otherwise count as leftovers of a failed write.
+    Data files that it does not name would count as leftovers of a failed write.
     """
     history.insert("y", [{"key": "c", "ts": 1}])
     path = _timeline_file(history, max(history.states))
@@ -434,7 +440,10 @@ def test_an_empty_file_of_a_completed_write_is_an_error(history: History) -> Non
 
 @pytest.mark.parametrize("file_id", [None, ""])
 def test_a_write_statistic_without_files_is_ignored(history: History, file_id: str | None) -> None:
-    """A task that wrote nothing has such a statistic, which needs no file id."""
+    """A task that wrote nothing has a statistic without a path and a file id.
+
+    A statistic with a path needs a file id.
+    """
     path = _timeline_file(history, max(history.states))
     metadata = json.loads(path.read_text())
     (stats,) = metadata["partitionToWriteStats"].values()
@@ -455,9 +464,9 @@ def test_the_backup_of_properties_is_read_while_they_are_replaced(history: Histo
 
 @pytest.mark.parametrize("length", [0, 5])
 def test_properties_that_are_still_being_written_are_not_read(history: History, length: int) -> None:
-    """A writer replaces the file after it has written the backup.
+    """`hoodie.properties` is incomplete, because a writer replaces it. The backup is read instead.
 
-    Properties that the incomplete file lacks would have their defaults.
+    Without a backup, this is an error.
     """
     path = history.writer.folder / ".hoodie" / "hoodie.properties"
     text = path.read_text()
@@ -485,7 +494,7 @@ def _in_arrays(name: str) -> Any:
     ("field", "message"), [(_named, "'key'.*'id'"), (_in_arrays, r"'0\.key'.*'0\.id'")], ids=["top", "in arrays"]
 )
 def test_renamed_columns_are_refused(history: History, field: Callable[[str], Any], message: str) -> None:
-    """Older files have the old names. Without a rename, schemas with ids are accepted."""
+    """Schema files with column ids are accepted. If one renames a column, the table is refused."""
     writer = history.writer
     path = _timeline_file(history, next(iter(history.states)))
     metadata = json.loads(path.read_text())
@@ -503,9 +512,9 @@ def test_renamed_columns_are_refused(history: History, field: Callable[[str], An
 
 
 def test_another_encoding_of_folder_names_changes_fragments(tmp_path: Path) -> None:
-    """The data files of these fragments do not store the partition column.
+    """Data files do not store the partition column. Another encoding of folder names changes its value.
 
-    So a new value of the partition must give a new fragment id, or old statistics would be reused.
+    The fragment id changes as well.
     """
     history = History(HudiWriter(tmp_path / "t", 9))
     history.insert("a%20b", [{"key": "a", "ts": 1, "value": 1.0}])
@@ -554,7 +563,7 @@ def test_partition_filters_use_partition_values(history: History) -> None:
 
 
 def test_the_current_reference_needs_only_a_listing(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No metadata of a commit are read."""
+    """The properties are read, and no metadata of commits."""
     read = []
     monkeypatch.setattr(
         Location, "read", lambda self, path, original=Location.read: read.append(path) or original(self, path)

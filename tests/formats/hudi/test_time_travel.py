@@ -73,7 +73,10 @@ def test_an_unknown_state_is_an_error(history: History, at: str) -> None:
 
 
 def test_a_state_with_a_pending_write_has_its_own_name(history: History) -> None:
-    """The state can be opened by this name after the write has completed."""
+    """The id of the snapshot contains the instant of the pending write.
+
+    After the write has completed, this id selects the same rows.
+    """
     writer = history.writer
     late = writer.tick()
     one = writer.new_slice("z", late)
@@ -120,7 +123,7 @@ def test_archived_states_cannot_be_opened_but_their_files_are_read(history: Hist
 
 @pytest.mark.parametrize("missing", ["", "manifest_3", "1_2_0.parquet"])
 def test_archived_writes_completed_after_a_compaction_apply(tmp_path: Path, missing: str) -> None:
-    """The log file was started before the compaction's plan and completed after it.
+    """The write of a log file begins before the plan of a compaction, and completes after it.
 
     Only the archive shows this. If one of its files is missing, the state is refused, so that no rows are missed.
     """
@@ -148,7 +151,7 @@ def test_archived_writes_completed_after_a_compaction_apply(tmp_path: Path, miss
 
 
 def test_states_with_cleaned_files_are_refused(history: History) -> None:
-    """The files were removed after a compaction. States after the compaction are read."""
+    """Old files are removed after a compaction. States before the compaction are refused, and later ones are read."""
     writer = history.writer
     one = history.slices()[0]
     history.plan_compaction(one)
@@ -203,7 +206,10 @@ def test_concurrent_log_files_are_merged_by_ordering_values(tmp_path: Path) -> N
 
 
 def test_writes_after_a_retained_savepoint_are_complete(tmp_path: Path) -> None:
-    """The savepoint's instant remains on the timeline, and the writes after it are archived."""
+    """A savepoint's instant remains on the timeline, and a write after it is archived.
+
+    The newest state has the rows of all writes.
+    """
     history = History(HudiWriter(tmp_path / "t", 6))
     for part in ("x", "y", "z"):
         history.insert(part, [_A])
@@ -216,7 +222,7 @@ def test_writes_after_a_retained_savepoint_are_complete(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_the_state_of_a_savepoint_lacks_archived_writes_after_it(tmp_path: Path, version: int) -> None:
-    """Rows that were written after the savepoint are not part of its state."""
+    """A write after a savepoint is archived. The savepoint's state lacks its rows, and the newest has them."""
     history = History(HudiWriter(tmp_path / "t", version))
     for part in ("x", "y", "z"):
         history.insert(part, [_A])
@@ -239,7 +245,10 @@ def test_the_state_of_a_savepoint_lacks_archived_writes_after_it(tmp_path: Path,
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_a_time_between_a_savepoint_and_the_timeline_is_refused(tmp_path: Path, version: int) -> None:
-    """Archived writes may have been visible then. The state of the savepoint would lack their rows."""
+    """Writes between a savepoint and the next instant may be archived.
+
+    A time between both is refused, because the state of the savepoint would lack their rows.
+    """
     history = History(HudiWriter(tmp_path / "t", version))
     for part in ("x", "y", "z"):
         history.insert(part, [_A])

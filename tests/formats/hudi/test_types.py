@@ -1,4 +1,4 @@
-"""Values of every type in base files and in log files that change them."""
+"""Values of every type are read as written, from base files and from log files that change them."""
 
 from __future__ import annotations
 
@@ -107,13 +107,13 @@ def _written(folder: Path, version: int, kind: int, avro: Any, arrow: pa.DataTyp
 def test_values_of_every_type_are_read_as_written(
     tmp_path: Path, version: int, kind: int, avro: Any, arrow: pa.DataType, old: Any, new: Any
 ) -> None:
-    """Log blocks are in Avro or Parquet. Nulls are included."""
+    """A log file in Avro or Parquet changes one row and adds two, one of them with null."""
     columns = read_columns(_written(tmp_path / "t", version, kind, avro, arrow, old, new))
     assert dict(zip(columns["key"], columns["v"], strict=True)) == {"a": old, "b": old, "c": new, "n": None}
 
 
 def test_an_added_struct_of_timestamps_is_read(tmp_path: Path) -> None:
-    """One log file is older than the column, and one is newer."""
+    """A struct column is added. One log file is older than the column, and one is newer."""
     writer = HudiWriter(tmp_path / "t", 9, fields=FIELDS[:3])
     instant = writer.tick()
     one = writer.new_slice("x", instant)
@@ -133,7 +133,7 @@ def test_an_added_struct_of_timestamps_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_numbers_written_as_texts_stay_numbers(tmp_path: Path, version: int) -> None:
-    """An update writes the numbers of a date partition column as texts."""
+    """The partition column has numbers, and an update writes a text. It is read as a number."""
     number = {"name": "at", "type": ["null", "long"], "default": None}
     text = {"name": "at", "type": ["null", "string"], "default": None}
     writer = HudiWriter(tmp_path / "t", version, fields=[*FIELDS[:3], number], partition_field="at")
