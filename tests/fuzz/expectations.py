@@ -23,7 +23,7 @@ _VALUES_OF = ("minimum", "maximum", "percentiles", "sum", "mean", "standard_devi
 
 
 class Difference(AssertionError):
-    """A difference between an answer and that of the oracle."""
+    """A difference between an answer and the value expected from the rows."""
 
 
 def expect(actual: Any, expected: Any, what: str) -> None:
@@ -39,7 +39,7 @@ def expect_true(condition: object, what: str) -> None:
 
 
 def answered_point(kind: Kind, scalar: pa.Scalar) -> Any:
-    """Convert an answer to the oracle's form of values, which `predicates.point` describes."""
+    """Convert a scalar of an answer to a point, which is a value in the form that `predicates.point` returns."""
     if kind.family == "uuid":
         return scalar.value.as_py()
     if kind.family == "date":
@@ -53,7 +53,7 @@ def answered_point(kind: Kind, scalar: pa.Scalar) -> Any:
 class ColumnTruth:
     """The values of one column in some rows.
 
-    A point is a value in a form that Python orders as the column's type does.
+    A point is a value in the form that `predicates.point` returns, which Python orders as the column's type does.
     """
 
     leaf: Leaf

@@ -1,7 +1,7 @@
-"""Random predicates, and an oracle of SQL's three-valued logic in plain Python.
+"""Random predicates, and their results in SQL's three-valued logic, computed in plain Python.
 
-It shares no code with the package. A predicate is a tree that can be converted to SQL or to an Arrow expression, and is
-evaluated here on plain values.
+This module shares no code with the package. A predicate is a tree that can be converted to SQL or to an Arrow
+expression, and is evaluated here on plain values.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ _ARROW = {"=": "__eq__", "!=": "__ne__", "<": "__lt__", "<=": "__le__", ">": "__
 
 @dataclass(frozen=True)
 class Literal:
-    """A literal in SQL or in Arrow, and its point. None stands for null."""
+    """A literal in SQL or in Arrow.
+
+    `point` is its value in the form that the function `point` returns; None for null.
+    """
 
     text: str
     point: Any

@@ -1,4 +1,4 @@
-"""Sessions that change a random table under random policies, and compare all answers with those of the oracle."""
+"""Sessions that change a random table under random policies, and compare all answers with plain Python."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from tests.fuzz.tables import FuzzTable, State, table_class
 
 @dataclass(frozen=True)
 class Finding:
-    """A difference between an answer and the oracle, or an unexpected error."""
+    """A difference between an answer and the one computed in plain Python, or an unexpected error."""
 
     seed: int
     question: str
@@ -197,14 +197,14 @@ class Session:
         return self.lookup
 
     def _drawn(self, state: State) -> tuple[Predicate, Any]:
-        """Draw a predicate. Return it with its SQL text or Arrow expression."""
+        """Draw a predicate. Return it, and the same predicate as SQL text or as an Arrow expression."""
         ieee = self.draw.random() < 0.35
         drawer = PredicateDrawer(self.draw, state.leaves, list(state.rows.values()))
         predicate = drawer.drawn(self.draw.choice([0, 1, 2, 3]), ieee=ieee)
         return predicate, predicate.arrow() if ieee else predicate.sql()
 
     def _check_older_versions(self) -> None:
-        """Check a count of the current table that uses the statistics of the last published version."""
+        """Count rows of the table's current state, which is newer than the published version, and check the count."""
         predicate, where = self._drawn(self.table.state())
         with _noting(where, self.policies), self._tolerate_uncertainty():
             wanted = sum(predicate.holds(row) is True for row in self.table.rows.values())
@@ -387,7 +387,7 @@ class Session:
         return leaf.keys if self.table.supports_renames else leaf.names
 
     def _diff(self) -> None:
-        """Check `diff` with an earlier version: added and removed columns, and columns that it reports as equal."""
+        """Check the answer of `diff` with an earlier version: row counts, and added, removed and equal columns."""
         lookup, state = self._current, self.state
         earlier, before = self._earlier()
         with _noting(f"since version {earlier.version.number}", self.policies):

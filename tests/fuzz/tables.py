@@ -208,7 +208,7 @@ class FuzzTable(ABC):
                 self.append()
 
     def ids_of(self, path: str) -> set[int]:
-        """Return the ids of the rows that a data file was written with."""
+        """Return the ids of all rows in a data file, including rows that were deleted later."""
         file = pq.ParquetFile(path.removeprefix("file://"))
         result: set[int] = set(file.read(columns=[file.schema_arrow.names[0]]).column(0).to_pylist())
         return result
@@ -551,7 +551,7 @@ class Files(FuzzTable):
             path.rename(path.with_name(f"f{self.files_written}.parquet"))
 
     def _after_schema(self) -> None:
-        """Rewrite all files with the new columns, because the schema is the union of all files."""
+        """Rewrite all files with the new columns, because the table's schema is the union of their schemas."""
         self._replace(self.rows)
 
 
@@ -653,7 +653,10 @@ class Lance(FuzzTable):
 
 
 def table_class(seed: int) -> type[FuzzTable]:
-    """Return the kind of table for a seed. Lance was added later, and seeds that have found bugs keep their kind."""
+    """Return the class of the table for a seed.
+
+    Lance takes one of eight seeds. The other seeds have the classes that they had before Lance was added.
+    """
     return Lance if seed % 8 == 6 else _TABLES[seed % len(_TABLES)]
 
 

@@ -1,7 +1,7 @@
 """Answers about random tables under random policies equal those computed in plain Python.
 
-A failure prints its seed, which determines the table, its commits, its policies and all questions.
-`METASTORE_FUZZ_SEED=1017 METASTORE_FUZZ_TABLES=1 pytest tests/fuzz -m long` repeats the questions of the long test.
+A failure prints its seed, which determines the table, its commits, its policies and all questions. With the seed 1017,
+`METASTORE_FUZZ_SEED=1017 METASTORE_FUZZ_TABLES=1 pytest tests/fuzz -m long` asks the same questions again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def test_answers_about_random_tables_equal_those_of_their_rows(seed: int) -> Non
 @pytest.mark.long
 @pytest.mark.timeout(6 * 3600)
 def test_answers_about_many_random_tables_equal_those_of_their_rows() -> None:
-    """Ask `METASTORE_FUZZ_PAIRS` questions (10,000 by default) about tables from `METASTORE_FUZZ_SEED` on.
+    """Ask `METASTORE_FUZZ_PAIRS` questions (default: 10,000) about tables of the seeds from `METASTORE_FUZZ_SEED`.
 
     `METASTORE_FUZZ_TABLES` limits the number of tables, and `METASTORE_FUZZ_SECONDS` the time. With
     `METASTORE_FUZZ_LOG`, differences and progress are written to that file.
