@@ -184,7 +184,7 @@ def test_a_column_of_null_lists_has_no_elements(layout: str, elements: str) -> N
 
 
 def test_nulls_of_parents_count_in_children_without_validity() -> None:
-    """Run-end encoded arrays and unions have no validity bitmap."""
+    """A null struct makes its children null, also run-end encoded arrays and unions, which have no validity bitmap."""
     mask = pa.array([False, True, False])
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array(["a", None], pa.string_view()))
     union = pa.UnionArray.from_dense(

@@ -68,7 +68,7 @@ def test_bounds_merge_exactly(values: list[str], cut: int) -> None:
 
 
 def test_the_greatest_values_have_an_unknown_maximum() -> None:
-    """No short value is greater than these. Their maximum is None and not exact, which differs from absent."""
+    """No short value is greater than these values. Their maximum is None and is not exact. Their minimum is known."""
     for array in (pa.array([b"\xff" * 6]), pa.array(["\U0010ffff" * 2])):
         row = profile_one(array).statistics
         assert (row.maximum, row.maximum_exact) == (None, False)
@@ -76,7 +76,10 @@ def test_the_greatest_values_have_an_unknown_maximum() -> None:
 
 
 def test_characters_are_never_cut() -> None:
-    """Five bytes hold one 4-byte character and no part of the next, and a fifth byte is used if a character fits."""
+    """Bounds of at most five bytes end between characters: none has a part of the second character of four bytes.
+
+    The lower bound has a character of one byte in its place.
+    """
     value = "\U0001f600\U0001f601".encode()
     lower, _ = truncate_lower(value, class_named("string"))
     upper, _ = truncate_upper(value, class_named("string"))

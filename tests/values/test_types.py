@@ -21,7 +21,7 @@ def test_every_type_has_its_class(name: str) -> None:
 
 
 def test_extension_types_have_the_class_of_their_storage() -> None:
-    """Only uuid and bool8 have other classes."""
+    """Extension types have the class of their storage, except uuid and bool8."""
     assert type_class(pa.json_()).name == "string"
     assert type_class(pa.bool8()).name == "boolean"
     assert type_class(pa.uuid()).name == "uuid"
