@@ -47,7 +47,10 @@ def requests(s3_options: dict[str, str]) -> Iterator[Requests]:
 def test_the_counts_of_steps_equal_the_requests_of_the_server(
     request: pytest.FixtureRequest, s3_options: dict[str, str], requests: Requests, tmp_path: Path, engine: Any
 ) -> None:
-    """A refresh runs in one process with a child, or as far as possible on Spark's workers."""
+    """The bytes and files that a refresh reports for its steps equal those that the server counted.
+
+    The refresh runs in one process with a child or, as far as possible, on Spark's workers.
+    """
     options = {**s3_options, "aws_endpoint": requests.endpoint}
     prefix = f"s3://metastore/steps-{engine}-{random.randrange(10**12)}"
     table = TableConfig(name="t", uri=f"{prefix}/lake", storage_options=options)
@@ -124,9 +127,10 @@ def test_remaining_files_on_local_disk_were_counted(tmp_path: Path) -> None:
 
 
 def test_counts_belong_to_the_thread_that_counts(tmp_path: Path) -> None:
-    """Counts go to the innermost counter and step of the thread, which a thread pool passes on to its tasks.
+    """Reads and writes count for the innermost counter and step of their thread.
 
-    Reads of a file count for the step that opened it. Without a counter, nothing is counted.
+    A thread pool passes both on to its tasks. Reads of a file count for the step that opened it. Without a counter,
+    nothing is counted.
     """
     path = tmp_path / "file"
     path.write_bytes(bytes(100))

@@ -45,7 +45,10 @@ def _delta_rows(folder: Path, **settings: Any) -> list[int]:
 
 
 def test_delta_reads_outside_files_unless_restricted(tmp_path: Path, outside: Path) -> None:
-    """A file outside is read, however the log spells its path, and refused if the table is restricted to its folder."""
+    """A file outside of the table is read, in each spelling of its path in the log.
+
+    It is refused if the table is restricted to its folder.
+    """
     ways = ["../out%20side/f.parquet", "%2e%2e/out%20side/f.parquet", "x/%2E./../out%20side/f.parquet"]
     ways += [
         quote(str(outside / "f.parquet")),
@@ -85,7 +88,10 @@ def test_delta_follows_links_unless_restricted(tmp_path: Path, outside: Path) ->
 
 @pytest.mark.parametrize("storage", ["p", "u"])
 def test_the_policy_applies_to_deletion_vectors(tmp_path: Path, outside: Path, storage: str) -> None:
-    """The log names the vectors by absolute paths, or by a prefix that leads out of the table's folder."""
+    """A vector outside of the table's folder is read, unless the table is restricted to its folder.
+
+    The log names it by an absolute path, or by a path with `..`. A vector in another store is refused.
+    """
     vector = write_vector(outside, [1], storage)
     if storage == "u":
         encoded = vector["pathOrInlineDv"]
@@ -106,9 +112,9 @@ _COLUMNS = [column(1, "a", "long")]
 
 
 def _iceberg(folder: Path, part: str, place: str) -> IcebergWriter:
-    """Write a table in format version 2. `part` says which of its files is named at another place.
+    """Write an Iceberg table that names one of its files, `part`, in another folder, `place`. Return the writer.
 
-    Returns the writer.
+    A local file is moved to this folder. If `part` is neither a data file nor a delete file, nothing is moved.
     """
     writer = IcebergWriter(folder, _COLUMNS)
     data = writer.data(pa.table({"a": [1, 2, 3]}))
@@ -169,7 +175,10 @@ def test_the_policy_applies_to_every_file_of_iceberg(tmp_path: Path, part: str) 
 
 
 def test_the_policy_applies_to_manifests_in_the_metadata_file(tmp_path: Path) -> None:
-    """In format version 1, the metadata file itself may list the manifests."""
+    """In format version 1, the metadata file may list manifests. Outside manifests are read on the same disk.
+
+    They are refused in another store, or if the table is restricted to its folder.
+    """
     for number, place in enumerate((str(tmp_path / "far"), "s3://other/far")):
         writer = IcebergWriter(tmp_path / f"t{number}", _COLUMNS)
         writer.commit(writer.data(pa.table({"a": [1]})))
@@ -190,7 +199,10 @@ def test_the_policy_applies_to_manifests_in_the_metadata_file(tmp_path: Path) ->
 
 
 def test_a_moved_iceberg_table_does_not_leave_its_folder(tmp_path: Path) -> None:
-    """A recorded path that starts with the old location, but leads out of it by `..`, is not mapped to the new one."""
+    """A recorded path that leads out of the old location by `..` leads out of the new one, too.
+
+    The file is read, unless the table is restricted to its folder.
+    """
     (tmp_path / "secret").mkdir()
     pq.write_table(pa.table({"a": [9]}), tmp_path / "secret" / "x.parquet")
     writer = IcebergWriter(tmp_path / "old", _COLUMNS, location="s3://gone/old")
@@ -204,7 +216,11 @@ def test_a_moved_iceberg_table_does_not_leave_its_folder(tmp_path: Path) -> None
 
 
 def test_the_policy_applies_to_the_location_in_a_metadata_file(tmp_path: Path) -> None:
-    """The location that the file records is read on the same disk, but not elsewhere or if the table is restricted."""
+    """The table is a copy of a metadata file, which records the table's location elsewhere.
+
+    A location on the same disk is read, unless the table is restricted to its folder. A location in another store is
+    refused.
+    """
     writer = IcebergWriter(tmp_path / "t", _COLUMNS)
     writer.commit(writer.data(pa.table({"a": [1]})))
     (newest,) = sorted((tmp_path / "t" / "metadata").glob("*.metadata.json"))[-1:]

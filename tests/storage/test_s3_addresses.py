@@ -114,9 +114,9 @@ def test_subfolders_do_not_end_the_listing_of_a_log(kind: type[Table], tmp_path:
 
 
 def test_large_subfolders_are_skipped(bucket: Bucket, requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skipping one subfolder takes two requests, whatever it contains.
+    """Skipping a subfolder takes two requests, whatever it contains.
 
-    If there are many, only their names are listed.
+    If there are many subfolders, only their names are listed.
     """
 
     def names(folder: str, after: str = "", before: str = "") -> tuple[list[str], int]:
@@ -153,7 +153,10 @@ def test_large_subfolders_are_skipped(bucket: Bucket, requests: Requests, monkey
 def test_a_tick_of_a_sensor_lists_the_end_of_the_log_once(
     bucket: Bucket, requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There are large folders before, within and after the log. A tick has three requests: listing, hint and commit."""
+    """Large subfolders lie before, within and after the log. `current()` lists the log once.
+
+    It reads only `_last_checkpoint` and the newest commit.
+    """
     requests.page = 10
     monkeypatch.setattr(object_store, "_PAGE", 10)
     for number in range(18, 30):
@@ -175,9 +178,10 @@ def test_a_tick_of_a_sensor_lists_the_end_of_the_log_once(
 
 @pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
 def test_tables_are_detected_above_and_below(kind: type[Table], tmp_path: Path, bucket: Bucket) -> None:
-    """A location inside a table is refused, and so are folders above it up to the bucket's root as tables of files.
+    """A folder or file inside a table is refused. So are folders above, if they are read as plain files.
 
-    The error names the table's format and mostly its location, also if a filter of partitions is configured.
+    The error names the table's format and, except for the table's own folder, its location. A filter of partitions
+    changes nothing.
     """
     table = kind(tmp_path / "t")
     table.append([(number, "x", ("a", "b")[number % 2]) for number in range(4)])
@@ -218,9 +222,9 @@ def test_plain_files_at_the_root_of_a_bucket(bucket: Bucket) -> None:
 
 
 def test_detection_takes_few_requests_and_a_tick_one_listing(bucket: Bucket, requests: Requests) -> None:
-    """The first look in a process searches the three folders above, with six requests each. Later ones list only.
+    """The first `current()` in a process searches the three folders above, with six requests each.
 
-    A snapshot nevertheless detects a table that has appeared in a folder above.
+    Later ones list only. A snapshot nevertheless detects a table that has appeared in a folder above.
     """
     for number in range(25):
         bucket.put(f"a/b/c/d={number}/x.parquet", _parquet(a=[1]))
@@ -347,7 +351,10 @@ def test_a_table_in_a_bucket_cannot_name_local_files_or_servers(tmp_path: Path, 
 
 
 def test_a_table_on_disk_cannot_name_a_bucket(tmp_path: Path, bucket: Bucket) -> None:
-    """If the configuration allows the bucket, the file is read with the table's storage options."""
+    """A file in a bucket is refused.
+
+    If the configuration allows the bucket, the table's storage options are used for it.
+    """
     table = tmp_path / "t"
     _clone(table, bucket.uri("src/p=1/q=2"), bucket, "src/p=1/q=2")
     with pytest.raises(TableFormatError) as caught:
