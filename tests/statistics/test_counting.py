@@ -35,7 +35,10 @@ def test_integers_are_counted_in_wide_and_narrow_ranges(data: st.DataObject, dty
 
 
 def test_dense_counting_is_limited_by_the_number_of_values() -> None:
-    """Memory depends on the number of values, not on the difference between the greatest and the least."""
+    """`count_dense` returns None if the range of the values is more than twice their number.
+
+    It also returns None for no values, and for floats.
+    """
     assert count_dense(pl.Series([0, 3])) is not None
     assert count_dense(pl.Series([0, 4])) is None
     assert count_dense(pl.Series([-(2**63), 2**63 - 1])) is None

@@ -45,7 +45,7 @@ def test_states_have_all_statistics_that_merges_need() -> None:
 
 @pytest.mark.parametrize("name", STATISTICS)
 def test_a_statistic_has_a_unique_readable_label(name: str) -> None:
-    """Labels are unique and readable."""
+    """A label consists of letters and spaces, and no other statistic has it."""
     label = STATISTICS[name].label
     assert re.fullmatch(r"[A-Za-z][A-Za-z ]*", label)
     assert [statistic.label for statistic in STATISTICS.values()].count(label) == 1

@@ -87,7 +87,10 @@ def test_distances_equal_hand_computed_values(a: list[int], b: list[int], expect
 @share(40)
 @given(pairs(3), st.integers(1, 1000))
 def test_distances_obey_the_laws_of_metrics(distance: Distance, counts: list[list[int]], factor: int) -> None:
-    """Distances are symmetric, in range, and 0 for equal shares of different totals. Two of them are metrics."""
+    """Distances are symmetric, not negative, and 0 for equal shares of different totals.
+
+    Except for the population stability index, they are at most 1 and obey the triangle inequality.
+    """
     a, b, c = counts
     result = distance(a, b)
     assert result == pytest.approx(distance(b, a), rel=1e-9, abs=1e-12)
@@ -140,8 +143,9 @@ def built(values: list[int], capacity: int) -> Histogram:
 @share(60)
 @given(VALUES, VALUES, st.integers(2, 40), st.integers(2, 40), st.none() | st.integers(2, 40))
 def test_aligned_bins_count_the_values(a: list[int], b: list[int], left: int, right: int, most: int | None) -> None:
-    """Bin i counts the values from (first + i) * 2**k up to the next bin, for both histograms. There are at most `most`
-    bins.
+    """Bin i counts the values from (first + i) * 2**k up to the next bin, for both histograms.
+
+    There are at most `most` bins, or as many as the larger of both capacities. Bins are not wider than necessary.
     """
     bins = align_bins(built(a, left), built(b, right), most)
     for values, counts in ((a, bins.left), (b, bins.right)):
@@ -181,7 +185,7 @@ def test_groups_have_about_equal_shares(pair: list[list[int]], groups: int) -> N
 
 
 def test_values_outside_the_baseline_form_separate_groups() -> None:
-    """Values below and above the baseline's range form one group each, so that they are visible in coarse groups."""
+    """Values below and above the baseline's range form one group each, and are not added to its groups."""
     left, right = group_bins([0, 1, 1, 1, 1, 0], [7, 1, 2, 3, 4, 5], 2)
     assert (left.tolist(), right.tolist()) == ([0, 2, 2, 0], [7, 3, 7, 5])
     left, right = group_bins([0, 0, 1, 1, 0], [0, 0, 1, 1, 0], 2)

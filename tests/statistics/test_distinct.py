@@ -96,7 +96,7 @@ def test_bytes_hash_by_definition_in_any_number() -> None:
     ],
 )
 def test_hashes_never_change(name: str, values: list[Any], expected: str) -> None:
-    """Stored sketches and multiset hashes can be compared only while these golden values stay the same."""
+    """Hashes of these values equal fixed numbers, because stored sketches and multiset hashes must stay comparable."""
     result = profile_one(KINDS[name].array(values)).frequencies
     assert result is not None
     first, second = hash_values(result.values, result.type_class)

@@ -68,10 +68,7 @@ def siphash_of(message: bytes, key: bytes) -> int:
 
 
 def test_siphash_has_the_published_test_vectors() -> None:
-    """The oracle reproduces the example of the SipHash paper.
-
-    Both oracle and implementation have the authors' 16th vector.
-    """
+    """The oracle gives the example of the SipHash paper. The oracle and the package give the authors' 16th vector."""
     key = bytes(range(16))
     assert siphash_of(bytes(range(15)), key) == 0xA129CA6149BE45E5
     words = np.frombuffer(bytes(range(16)), "<u8")
@@ -90,7 +87,10 @@ def test_hashes_are_siphash(key: bytes, messages: list[bytes]) -> None:
 @share(6)
 @given(data=st.data())
 def test_merged_equals_from_scratch(name: str, data: st.DataObject) -> None:
-    """Sketches and multiset hashes are equal bit for bit."""
+    """The merged row of parts equals the row of all values, and so do its sketch and its multiset hash, bit for bit.
+
+    Distinct counts of merged rows are estimates, which are near the true number.
+    """
     values = data.draw(rows(KINDS[name]), label="values")
     complete = hidden(name, values)
     parts = [hidden(name, part) for part in parts_of(data, values)]

@@ -36,7 +36,10 @@ def built(values: list[Any], kind: Kind, capacity: int) -> Histogram | None:
 @share(40)
 @given(data=st.data())
 def test_bins_are_those_of_the_definition(name: str, data: st.DataObject) -> None:
-    """Bin i counts the values from (first + i) * 2**k up to (first + i + 1) * 2**k. k is the least that fits all."""
+    """Bin i counts the values from (first + i) * 2**k up to the next bin. The first and the last bin are not empty.
+
+    k is not greater than the capacity requires.
+    """
     kind = KINDS[name]
     values = data.draw(st.lists(kind.values.filter(lambda v: not isinstance(v, float) or math.isfinite(v)), min_size=1))
     capacity = data.draw(st.integers(2, 40))
@@ -82,7 +85,10 @@ def test_merging_equals_building_from_all_rows(name: str, data: st.DataObject) -
 
 @given(values=st.lists(FINITE | integers(64).map(float), min_size=1), n=st.integers(2, 100))
 def test_rebinning_preserves_bin_boundaries_and_the_total(values: list[float], n: int) -> None:
-    """There are at most n bins. Bins of half the width would be more than n, if the histogram has such bins."""
+    """`rebin(n)` gives at most n bins, which count all values and are not wider than necessary.
+
+    Their width is that of a histogram that is built with n bins, or the original width if this is greater.
+    """
     histogram = built(values, KINDS["float64"], 2048)
     assert histogram is not None
     coarse = histogram.rebin(n)
@@ -141,7 +147,7 @@ def test_the_last_edge_is_limited_to_the_range_of_the_type() -> None:
 
 
 def test_few_distinct_integers_have_a_bin_each() -> None:
-    """If a few integers are close together, each has a bin of its own."""
+    """If a few integers are close together, each has a separate bin."""
     histogram = built([3, 5, 5], KINDS["int64"], 2048)
     assert histogram is not None
     assert (histogram.exponent, histogram.first, histogram.counts.tolist()) == (0, 3, [1, 0, 2])
@@ -149,7 +155,7 @@ def test_few_distinct_integers_have_a_bin_each() -> None:
 
 
 def test_tiny_negative_values_stay_below_zero() -> None:
-    """The value underflows when it is scaled to the bin width."""
+    """A tiny negative value beside a huge one is counted below zero, although it underflows when it is scaled."""
     histogram = built([-5e-324, 1e300], KINDS["float64"], 16)
     assert histogram is not None
     assert (histogram.first, histogram.counts[0], histogram.counts.sum()) == (-1, 1, 2)

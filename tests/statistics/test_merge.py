@@ -60,7 +60,10 @@ def assert_equal_rows(result: ColumnStatistics, expected: ColumnStatistics, igno
 @share(30)
 @given(data=st.data())
 def test_merged_equals_from_scratch(name: str, data: st.DataObject) -> None:
-    """Exact statistics are equal bit for bit, estimates are marked as such, and shapes agree up to rounding."""
+    """Exact statistics are equal bit for bit, and estimates are marked.
+
+    Skewness and kurtosis are equal up to rounding.
+    """
     kind = KINDS[name]
     values = data.draw(rows(kind, 30))
     children = [profile_one(kind.array(part)) for part in parts_of(data, values)]
@@ -113,9 +116,9 @@ def check_moments(merged: ColumnStatistics, scratch: ColumnStatistics) -> None:
 
 
 def check_with_facts(merged: ColumnStatistics, scratch: ColumnProfile, children: list[ColumnProfile]) -> None:
-    """Assert that merged statistics, computed with the sum of all frequencies, equal those from scratch.
+    """Assert that merged statistics, with the summary of the summed frequencies, equal those from scratch.
 
-    Shapes, which are rounded, and states may differ.
+    Skewness, kurtosis and states may differ.
     """
     assert scratch.frequencies is not None
     assert merged.frequencies == "enumerated"
@@ -275,7 +278,7 @@ def test_a_part_with_unknown_values_is_not_treated_as_empty() -> None:
 
 
 def test_truncated_and_unknown_bounds_are_merged() -> None:
-    """A truncated bound becomes exact if it is a value of another child. An unknown bound stays unknown."""
+    """A truncated bound becomes exact if another child has the value of the bound. An unknown bound stays unknown."""
     long = pa.array([b"a" * 5000])
     one, other = profile_one(long).statistics, profile_one(pa.array([b"a" * 4096])).statistics
     merged = merge_statistics([one, other])
@@ -364,7 +367,7 @@ def comparable(row: ColumnStatistics, without: Collection[str] = ()) -> dict[str
 def test_a_restricted_row_equals_one_profiled_under_the_policy(kind: str, data: st.DataObject) -> None:
     """A row that is restricted to a policy with less output equals one that was profiled under this policy.
 
-    States for merging and estimated percentiles may differ.
+    States and percentiles may differ.
     """
     values = data.draw(rows(KINDS[kind], 40))
     array = KINDS[kind].array(values)

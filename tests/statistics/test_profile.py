@@ -26,7 +26,7 @@ from tests.statistics.random_columns import FINITE, KINDS, TICKS, Kind, profile,
 @share(40)
 @given(data=st.data())
 def test_profile_of_every_type(name: str, data: st.DataObject) -> None:
-    """The statistics do not depend on the encoding of the values or on their division into chunks."""
+    """For each type and encoding, in two chunks, statistics equal those computed from their definitions in Python."""
     kind = KINDS[name]
     values = data.draw(rows(kind))
     cut = data.draw(st.integers(0, len(values)))
@@ -112,7 +112,7 @@ def check_moments(row: ColumnStatistics, kind: Kind, expected: Facts) -> None:
 
 
 def check_histogram(histogram: Any, kind: Kind, expected: Facts) -> None:
-    """Assert that a histogram exists for values on a line, counts each finite one, and keeps to its capacity."""
+    """Assert that numbers, dates and times have a histogram, which counts each finite value within its capacity."""
     line = kind.numeric or kind.type_class.startswith(("date", "time"))
     finite = [v for v in expected.numbers if not (isinstance(v, float) and math.isinf(v))]
     assert (histogram is not None) == bool(line and finite)
@@ -214,7 +214,7 @@ def test_a_decimal_beyond_its_precision_is_absent(sign: int) -> None:
 
 
 def test_dates_in_milliseconds_off_midnight_count_as_their_day() -> None:
-    """Values of the type date64 may be no multiple of a day. Arrow's cast refuses them."""
+    """A value of date64 that is no multiple of a day counts as the day in which it lies. Arrow's cast refuses it."""
     array = pa.array([5, 86_400_000 + 1, -1], pa.int64()).view(pa.date64())
     result = profile_one(array)
     assert result.frequencies is not None

@@ -88,7 +88,10 @@ def test_statistics_survive_a_round_trip(tmp_path: Path) -> None:
 
 
 def test_the_file_has_a_column_for_each_field() -> None:
-    """The file has a column for each field. `minimum` and `maximum` are unions of the type classes that occur."""
+    """The file has a column for each field, except states.
+
+    `minimum` and `maximum` are unions of the type classes that occur.
+    """
     table = build_statistics_table([profile_one(pa.array(v)).statistics for v in ([1], ["a"], [None])])
     states = {"moments", "quantile_sketch", "distinct_sketch", "user_states", "user_defined", "partition"}
     assert table.column_names == [field.name for field in fields(ColumnStatistics) if field.name not in states]
@@ -142,7 +145,10 @@ def test_wide_tables_survive_a_round_trip() -> None:
 @share(20)
 @given(data=st.data())
 def test_frequencies_survive_a_round_trip(name: str, data: st.DataObject) -> None:
-    """The rows are sorted by descending frequency, then by value. The union also has other type classes."""
+    """Value counts of each type survive a round trip through a table, in any order of its rows.
+
+    The table is sorted by descending frequency, then by value.
+    """
     kind = KINDS[name]
     frequencies = profile_one(kind.array(data.draw(rows(kind, 20))), ColumnPolicy(frequencies="all")).frequencies
     assert frequencies is not None
@@ -167,7 +173,10 @@ def _positions(frequencies: Frequencies, values: pa.Array) -> list[int]:
 
 
 def test_frequencies_survive_a_round_trip_through_parquet(tmp_path: Path) -> None:
-    """Values of every type class survive it. DuckDB reads the same number of values and the same sum of frequencies."""
+    """Value counts of every type class survive.
+
+    DuckDB reads the same number of values and the same sum of frequencies.
+    """
     for name, values in EVERYTHING.items():
         frequencies = profile_one(KINDS[name].array(values + values[:1])).frequencies
         assert frequencies is not None
@@ -212,7 +221,7 @@ def test_histograms_survive_a_round_trip(tmp_path: Path) -> None:
 
 
 def test_other_engines_read_histograms(tmp_path: Path) -> None:
-    """Each column is a column of struct(minimum, frequency), padded with nulls."""
+    """DuckDB reads a histogram as a column of structs of minimum and frequency. Empty bins have no rows."""
     histograms = all_histograms()
     pq.write_table(build_histograms_table(histograms), tmp_path / "h.parquet")
     query = 'select count(h), sum(h.frequency)::bigint, min(h.minimum)::varchar from \
@@ -229,7 +238,7 @@ def test_a_histogram_without_metadata_is_corrupt() -> None:
 
 
 def test_statistics_of_only_uuids_survive_a_round_trip(tmp_path: Path) -> None:
-    """All lists of percentiles are null. Arrow cannot flatten null lists of extension types."""
+    """The only column is of the type uuid, which is an extension type in Arrow."""
     result = read_back([profile_one(KINDS["uuid"].array([b"0123456789abcdef", None, b"fedcba9876543210"])).statistics])
     assert result[0].type == "uuid"
     assert parse_statistics_rows(through_parquet(build_statistics_table(result), tmp_path)) == result

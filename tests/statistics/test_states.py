@@ -53,7 +53,7 @@ def equal_rows(result: ColumnStatistics, expected: ColumnStatistics) -> bool:
 @share(5)
 @given(data=st.data())
 def test_states_survive_a_round_trip(name: str, data: st.DataObject) -> None:
-    """The statistics derived from the states, and the histogram, also equal the originals."""
+    """A round trip, also through Parquet, changes neither the statistics derived from the states nor the histogram."""
     profile = profile_one(KINDS[name].array(data.draw(rows(KINDS[name], 8))))
     sink = pa.BufferOutputStream()
     pq.write_table(states([profile]), sink)

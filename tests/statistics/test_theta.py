@@ -55,7 +55,7 @@ def draw(count: int, seed: int = 0) -> npt.NDArray[np.uint64]:
 
 @pytest.mark.parametrize("count", [0, 1, 2, 100, NOMINAL_ENTRIES, NOMINAL_ENTRIES + 1, 50_000])
 def test_datasketches_reads_a_sketch(count: int) -> None:
-    """The library reads the same hashes, theta and estimate, and can merge it with its own sketches."""
+    """datasketches reads the same hashes and the same estimate from a sketch, and can merge it."""
     hashes = draw(count)
     sketch = build_sketch(hashes)
     read = datasketches.compact_theta_sketch.deserialize(sketch)

@@ -155,7 +155,10 @@ def test_outliers_are_counted_outside_the_quartile_fences() -> None:
 
 
 def test_the_digest_ignores_comments_and_layout() -> None:
-    """The digested text differs between classes with different code. Of shipped ones, only the revision counts."""
+    """Custom classes with different code have different sources.
+
+    The source of a shipped class has only its revision.
+    """
 
     def source(cls: Any) -> str:
         return LoadedStatistic("x", cls()).source
