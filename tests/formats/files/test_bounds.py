@@ -109,7 +109,7 @@ def test_bounds_of_footers_and_of_folders(tmp_path: Path, kind: str) -> None:
 
 
 def test_bounds_of_uncertain_order_are_absent(tmp_path: Path) -> None:
-    """Bounds are absent for unsigned numbers, INT96, decimals in bytes, and numbers that the table has as texts."""
+    """Bounds are absent for unsigned numbers, INT96, decimals in bytes, and numbers that are text in the table."""
     columns = {
         "u": pa.array([1, 2**32 - 1], pa.uint32()),
         "i": pa.array([datetime(2024, 1, 1), None], pa.timestamp("ns")),
@@ -130,7 +130,7 @@ def test_bounds_of_uncertain_order_are_absent(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
 def test_bounds_in_nested_structs_are_of_the_right_column(tmp_path: Path, kind: str) -> None:
-    """Neighbour columns on all levels have other null counts and values, so a wrong column would be noticed."""
+    """Columns in nested structs have their own bounds. Each column has other values and null counts."""
     levels = pa.array([7, None, 9], pa.int64())
     for level in range(3):
         before, after = (pa.array(values, pa.int64()) for values in ([level] * 3, [100 + level, None, None]))
@@ -153,7 +153,10 @@ def test_bounds_in_nested_structs_are_of_the_right_column(tmp_path: Path, kind: 
 
 @pytest.mark.parametrize("type_", [pa.float32(), pa.float64()])
 def test_bounds_are_absent_if_a_row_group_of_an_orc_file_begins_with_nan(tmp_path: Path, type_: pa.DataType) -> None:
-    """The footer says 1 to 1: the writer loses the bounds of the second row group, which are -5 and 99."""
+    """The second row group begins with NaN, so the bounds in the footer lack its other values, -5 and 99.
+
+    The bounds are absent, and the null count is exact.
+    """
     values = [1.0] * 10_000 + [math.nan, -5.0, 99.0]
     orc.write_table(pa.table({"x": pa.array(values, type_)}), tmp_path / "a.orc", row_index_stride=10_000)
     format_ = open_table_format(TableConfig(name="t", uri=str(tmp_path)))

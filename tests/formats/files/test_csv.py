@@ -114,7 +114,7 @@ def test_a_type_fits_every_value(tmp_path: Path, texts: list[str], type_: pa.Dat
 
 
 def test_types_are_inferred_from_all_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last row of the last block counts like the first row."""
+    """The last row of the last block determines the types, too."""
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     snapshot = _snapshot_of(tmp_path, "a,b\n" + "1,2\n" * 2000 + "x,2.5\n")
     assert snapshot.schema == pa.schema([("a", pa.string()), ("b", pa.float64())])
@@ -165,14 +165,14 @@ def test_delimiter_and_quote(tmp_path: Path, name: str) -> None:
 
 
 def test_an_escape_takes_the_next_character_as_it_is(tmp_path: Path) -> None:
-    """An escaped delimiter, quote or line end is part of the value; outside of quotes only if an option says so."""
+    """With `escape` and `escape_unquoted`, a delimiter, quote or line end after the escape is part of the value."""
     (tmp_path / "a.csv").write_text('a,b\n1,x\\,y\n2,"q\\"r"\n3,s\\\nt\n')
     assert _read(tmp_path, escape="\\", escape_unquoted=True) == {"a": [1, 2, 3], "b": ["x,y", 'q"r', "s\nt"]}
 
 
 @pytest.mark.parametrize("content", ['a,b\n1,"x\n2,y\n', 'a,b\n1,"x, y', 'a,b\n1,z\n2,"x\n3,y\n\n'])
 def test_an_unclosed_quote_is_refused(tmp_path: Path, content: str) -> None:
-    """Otherwise the rest of the file would become one value."""
+    """A quote that is not closed is an error, which names `options.quote`. If it is closed, the file is read."""
     (tmp_path / "a.csv").write_text(content)
     with pytest.raises(TableFormatError, match=r"a\.csv.*options\.quote"):
         _table(tmp_path).snapshot()
@@ -204,7 +204,7 @@ def test_errors_of_row_widths_name_another_delimiter(tmp_path: Path, content: st
     st.lists(st.from_regex(r"-?[0-9]{1,3}|-?[0-9]{14,20}|[0-9].[0-9]|true||", fullmatch=True), min_size=1, max_size=4)
 )
 def test_short_integers_get_the_types_that_arrow_finds(texts: list[str]) -> None:
-    """The comparison of few short integers in Python gives the same types as Arrow."""
+    """Few short texts are compared with types in Python, and others in Arrow. Both give the same types."""
     for candidates in (ALL, frozenset([pa.int64(), pa.string()])):
         few = misfits(pa.array(texts), candidates)
         with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Detection of headers in CSV files: certain, or refused, but never wrong."""
+"""Detection of headers in CSV files. The decision is certain, or the file is refused."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_headers_are_not_read_as_rows(data: st.DataObject, kinds: list[str]) -> 
 
 @given(st.data(), st.lists(st.sampled_from(sorted(_CELLS)), max_size=3))
 def test_names_above_typed_columns_are_a_header(data: st.DataObject, kinds: list[str]) -> None:
-    """One typed column suffices, if no name is a value below it."""
+    """If one of the columns has a type other than text, and no name is a value below it, the names are a header."""
     kinds.insert(data.draw(st.integers(0, len(kinds))), data.draw(st.sampled_from(sorted(_TYPED))))
     rows = _draw_rows(data, kinds)
     rows.append(tuple(data.draw(_CELLS[kind]) for kind in kinds))

@@ -53,7 +53,10 @@ _ENDS = ["", "\n", "\r", "\r\n", "\n\n"]
 @pytest.mark.parametrize("end", _ENDS, ids=ascii)
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
 def test_a_file_of_one_line_has_one_row(tmp_path: Path, end: str, encoding: str) -> None:
-    """A line end and multi-byte characters do not matter. A file with only a header has no rows."""
+    """A file of one line has one row, with and without a line end, in several encodings.
+
+    A file with only a header has no rows.
+    """
     line = f"1,é{end}".encode(encoding)
     options = {"encoding": "utf8" if encoding == "utf-8-sig" else encoding}
     assert _table(tmp_path, line, line, line, header=False, **options) == {"f0": [1] * 3, "f1": ["é"] * 3}
@@ -83,7 +86,7 @@ _CELLS = st.text(st.sampled_from('ab ",\n\r\\é0'), max_size=4)
 
 @given(st.lists(st.tuples(_CELLS, _CELLS), min_size=1, max_size=8), st.sampled_from(["\n", "\r\n", "\r"]), st.data())
 def test_texts_do_not_depend_on_blocks(rows: list[tuple[str, str]], end: str, data: st.DataObject) -> None:
-    """Values in quotes have every special character. Blocks may be as short as the longest row."""
+    """Texts in quotes, with any special characters, are read back for blocks of any size above the longest row."""
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer, lineterminator=end, quoting=csv.QUOTE_ALL)
     longest = 0
@@ -149,7 +152,7 @@ def test_a_row_longer_than_a_block_is_refused(monkeypatch: pytest.MonkeyPatch) -
 def test_blank_lines_between_rows_of_several_columns_are_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every reader ignores them, and the option `skip_blank_lines` is for files of one column."""
+    """Blank lines are ignored, whatever `skip_blank_lines` says, which is for files of one column."""
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     assert _table(tmp_path, b"\r\n\n1,2\n\n\n3,4\n\n", header=False) == {"f0": [1, 3], "f1": [2, 4]}
     (tmp_path / "0.csv").unlink()
@@ -167,9 +170,9 @@ def test_blank_lines_between_rows_of_several_columns_are_ignored(
 def test_blank_lines_before_the_first_row_of_one_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, count: int
 ) -> None:
-    """Before a header they are ignored.
+    """Before a header, blank lines are ignored.
 
-    Without a header they are treated like blank lines between rows: DuckDB and Polars write nulls in this way.
+    Without a header, they are an error unless `skip_blank_lines` says whether they are ignored or nulls.
     """
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     content = (end * count + f"15{end}77{end}").encode()
@@ -202,9 +205,9 @@ def test_one_column_of_duckdb_and_polars_is_read_back(tmp_path: Path) -> None:
 
 
 def test_a_file_of_blank_lines(tmp_path: Path) -> None:
-    """In a table of one column, its lines are nulls, if the option `skip_blank_lines` is false.
+    """In a table of one column, each line is a null if `skip_blank_lines` is false. It is an error by default.
 
-    In files with a header or with several columns, they are ignored.
+    If files have a header or several columns, blank lines are ignored.
     """
     with pytest.raises(TableFormatError, match=r"0\.csv: line 1\b.*options\.skip_blank_lines"):
         _table(tmp_path, b"\n\n", header=False)
@@ -220,7 +223,7 @@ def test_a_file_of_blank_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("content", "line"), [(b"a\n1\n\n2\n", 3), (b"a\n1\n2\n\n", 4), (b'a\n"x\ny"\n\n', 4)])
 def test_a_blank_line_in_one_column_is_refused(tmp_path: Path, content: bytes, line: int) -> None:
-    """DuckDB, Polars and Arrow write a null as a blank line. pandas and Spark ignore such a line."""
+    """A blank line may be a null, or have no meaning. It is an error unless `skip_blank_lines` decides."""
     with pytest.raises(TableFormatError, match=rf"0\.csv.*line {line}\b.*options\.skip_blank_lines"):
         _table(tmp_path, content, header=True)
     without = _table(tmp_path, content, header=True, skip_blank_lines=True)["a"]
@@ -231,7 +234,7 @@ def test_a_blank_line_in_one_column_is_refused(tmp_path: Path, content: bytes, l
 
 
 def test_a_block_of_blank_lines_in_one_column_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of a block does not matter."""
+    """Blank lines fill several blocks. The error names the first of them."""
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     content = b"5\n" * 500 + b"\n" * 3000 + b"6\n"
     with pytest.raises(pa.ArrowInvalid, match=r"line 501\b.*options\.skip_blank_lines"):
@@ -268,13 +271,13 @@ def test_a_line_of_ignored_blanks_is_a_blank_line(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("content", [b"a\nx\ry\n", b"a,b\r1,x\r2,\n\r", b"a,b\r\n1,x\r\n2,y\r"])
 def test_carriage_returns_beside_line_feeds_are_refused(tmp_path: Path, content: bytes) -> None:
-    """pandas writes a carriage return without quotes, which would make two rows of one."""
+    """A file whose lines end in line feeds has a carriage return outside of quotes, or the reverse. It is an error."""
     with pytest.raises(TableFormatError, match=r"0\.csv.*carriage return.*line feed"):
         _table(tmp_path, content, header=True)
 
 
 def test_errors_name_the_line_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The block and the number of lines in earlier rows do not matter."""
+    """Errors have the line in the file, also in later blocks and behind rows of several lines."""
     monkeypatch.setattr(csv_files, "_BLOCK", 200)
     good = b'\r\n"a\nb",2\r\n\r\n"c\r\nd",4\r\n'
     for count in (0, 1, 20):
@@ -298,7 +301,7 @@ def test_text_in_another_encoding_is_refused_with_the_line(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("content", [b"\n\n5\n", b"\n\n"])
 def test_the_error_about_a_blank_line_before_the_first_row_has_its_line(content: bytes) -> None:
-    """The line is 1, not that of the first row."""
+    """A blank first line cannot be read as a number. The error names line 1, not the line of the first row."""
     options = CsvOptions.of("t", {"header": False, "skip_blank_lines": False, "null_values": ["x"]}, "")
     _, batches = CsvReader(options).batches(lambda: pa.BufferReader(content), {"f0": pa.int64()})
     with pytest.raises(pa.ArrowInvalid, match=r"^line 1: ''.*'f0'"):

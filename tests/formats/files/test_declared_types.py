@@ -275,7 +275,10 @@ def test_lossy_conversions_are_refused(tmp_path: Path, array: pa.Array, name: st
 
 
 def test_a_declared_type_resolves_conflicts_of_files(tmp_path: Path) -> None:
-    """This holds for every kind of file with types, at any depth."""
+    """Files have columns of different types, at any depth.
+
+    This is an error, unless types are declared for the columns.
+    """
     table = pa.table({"a": [1], "s": [{"x": "1"}], "l": [[1]]})
     other = pa.table({"a": ["01"], "s": [{"x": 2}], "l": [["2"]]})
     avro = tmp_path / "avro"
@@ -337,9 +340,9 @@ def test_integers_and_floats_are_one_column(tmp_path: Path, write: str) -> None:
 
 
 def test_an_integer_that_floats_round_is_refused(tmp_path: Path) -> None:
-    """If a footer shows it, the plan is refused with the column and both files, whatever their order.
+    """If a footer shows such an integer, planning is an error with the column and both files, in either order.
 
-    If not, reading its file is refused with the value.
+    If no footer shows it, reading the file is an error with the value.
     """
     pq.write_table(pa.table({"a": [2**53 + 1]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"a": [0.5]}), tmp_path / "b.parquet")

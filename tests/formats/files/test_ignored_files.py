@@ -77,10 +77,7 @@ def test_ignored_files_are_no_data(tmp_path: Path) -> None:
 
 
 def test_similar_names_are_data(tmp_path: Path) -> None:
-    """Parquet files with a name in `_DATA`, or in a folder of `_DATA_FOLDERS`, are read.
-
-    The last suffix decides, and without a known one the content.
-    """
+    """Parquet files with a name in `_DATA`, or in a folder of `_DATA_FOLDERS`, are read."""
     assert _read_paths(tmp_path, _DATA) == set(_DATA)
     for number, folder in enumerate(_DATA_FOLDERS):
         assert _read_paths(tmp_path / str(number), [f"{folder}/x.parquet"]) == {f"{folder}/x.parquet"}
@@ -109,10 +106,7 @@ def test_the_documented_rules() -> None:
 
 @pytest.mark.parametrize("name", _UNCERTAIN)
 def test_unrecognised_files_are_named(tmp_path: Path, name: str) -> None:
-    """A file that is neither data nor one to ignore is an error that names it.
-
-    If it were ignored, rows might be missing. If it were read, rows might count twice.
-    """
+    """A file that is neither data nor one to ignore is an error that names it."""
     _write(tmp_path / "a.parquet", 1)
     (tmp_path / "d").mkdir()
     if name.rpartition(".")[2] in ("zip", "txt", "new", "notes"):
@@ -146,7 +140,7 @@ def test_only_ignored_files_are_no_table(tmp_path: Path) -> None:
     "spelling", ['{"entries":[]}', '{\n  "entries": [\n    {"url":"s3://b/x_0000_part_00"}\n  ]\n}']
 )
 def test_manifests_of_redshift_are_ignored(tmp_path: Path, spelling: str) -> None:
-    """Redshift writes manifests beside data files, and the names of its text files do not show their kind.
+    """Manifests that Redshift writes beside Parquet or text files are ignored.
 
     A file with the name of a manifest and another content is not ignored.
     """
@@ -169,7 +163,7 @@ def test_manifests_of_redshift_are_ignored(tmp_path: Path, spelling: str) -> Non
 
 
 def test_ignored_files_are_not_opened(tmp_path: Path) -> None:
-    """Broken links among ignored files are no error, but among data files they are."""
+    """Broken links with ignored names are no error, nor is a link to a folder above."""
     _write(tmp_path / "a.parquet", 1)
     (tmp_path / ".#lock").symlink_to("user@host.123:456")
     (tmp_path / "b.parquet.bak").symlink_to(tmp_path / "nowhere")

@@ -81,7 +81,7 @@ def test_folders_inside_of_a_table_are_refused_with_its_location(table: Table, t
 
 
 def test_a_folder_inside_of_a_lance_table_is_refused_without_advice_on_partitions(tmp_path: Path) -> None:
-    """The configuration refuses `partitions` of Lance tables, which have none."""
+    """The error names the Lance table. It does not mention partitions, which Lance tables do not have."""
     folder = tmp_path / "lake" / "sales"
     (folder / "_versions").mkdir(parents=True)
     (folder / "_versions" / "1.manifest").write_bytes(b"")
@@ -93,7 +93,7 @@ def test_a_folder_inside_of_a_lance_table_is_refused_without_advice_on_partition
 
 
 def test_a_link_to_a_moved_partition_is_refused(table: Table, tmp_path: Path) -> None:
-    """A link to a folder on another disk lies inside of a table, so that it is a moved partition."""
+    """A partition was moved elsewhere, and a link in the table leads to it. Opening the link is an error."""
     partition = next(path for path in _folders_with_data(table.folder) if list(path.glob("*.parquet")))
     shutil.move(partition, tmp_path / "elsewhere")
     partition.symlink_to(tmp_path / "elsewhere")
@@ -143,9 +143,9 @@ def test_the_tables_in_a_folder_are_named(tmp_path: Path) -> None:
 
 
 def test_a_partition_of_a_hudi_table_without_its_table(tmp_path: Path) -> None:
-    """Its marker file shows the format, but nothing shows which of its files are live.
+    """A copied partition of a Hudi table is refused, because its marker file shows the format.
 
-    Without the marker, it is read as plain files.
+    Without the marker file, it is read as plain files.
     """
     table = HudiCopyOnWrite(tmp_path / "t")
     table.append([(1, "x", "a"), (2, "x", "b")])
@@ -227,7 +227,7 @@ def test_folders_without_access_above_are_no_tables(tmp_path: Path, monkeypatch:
 
 
 def test_the_search_ends_at_the_root(tmp_path: Path) -> None:
-    """The search visits each folder above a location once."""
+    """The parents of a location are the folders above it, up to the root of the disk or the bucket."""
     location: Location | None = Location.of(str(tmp_path))
     visited = []
     while location := location.parent if location else None:

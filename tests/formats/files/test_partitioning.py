@@ -34,7 +34,10 @@ def _write(path: Path, **columns: Any) -> None:
 
 
 def test_folders_by_date(tmp_path: Path) -> None:
-    """Integers are numbers, and other values are texts. Keys are built from the values."""
+    """A template gives each level of folders a partition column, of integers for `:int`, and of texts otherwise.
+
+    Partition keys have the values of the columns.
+    """
     for number, day in enumerate(("2024/01/31", "2024/12/01", "2023/01/31")):
         _write(tmp_path / day / "x.parquet", a=[number])
     (tmp_path / "_SUCCESS").write_bytes(b"")
@@ -69,7 +72,7 @@ def test_folders_by_date(tmp_path: Path) -> None:
     ],
 )
 def test_templates(tmp_path: Path, template: str, path: str, values: dict[str, Any] | None) -> None:
-    """Fixed text around placeholders must match. Hidden folders are ignored."""
+    """The fixed text around placeholders must match. A hidden folder does not match a placeholder."""
     _write(tmp_path / path / "x.parquet", a=[1])
     if values is None:
         with pytest.raises(TableNotFoundError):
@@ -123,14 +126,14 @@ def test_invalid_templates_are_named(tmp_path: Path, template: Any, message: str
 
 
 def test_another_template_is_another_fragment(tmp_path: Path) -> None:
-    """The partition values are part of the rows."""
+    """One file has another fragment id with each template, because its partition values differ."""
     _write(tmp_path / "1" / "x.parquet", a=[1])
     ids = {_table(tmp_path, template).snapshot().fragments[0].id for template in ("{a}", "{b}", None)}
     assert len(ids) == 3
 
 
 def test_files_have_no_history(tmp_path: Path) -> None:
-    """A time or version is refused."""
+    """A table of files cannot be read as of a time. The error names the time."""
     _write(tmp_path / "x.parquet", a=[1])
     table = _table(tmp_path, at="2024-01-01")
     for ask in (table.snapshot, table.snapshot_id, table.current):
@@ -201,7 +204,7 @@ def _registered(folder: Path, type_: str, partitions: dict[str, str]) -> TableFo
 
 
 def test_registered_folders_have_any_name(tmp_path: Path) -> None:
-    """They are read even if their names, or those of folders above, are ignored elsewhere.
+    """Registered folders are read even if their names, or those of folders above, are ignored elsewhere.
 
     Folders in them with such names are ignored.
     """

@@ -81,7 +81,7 @@ def test_only_committed_files_are_read(sink: _Sink) -> None:
 
 
 def test_a_batch_that_is_committed_during_the_listing_is_read(sink: _Sink, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log is read after the folders are listed, and names a file that they did not have."""
+    """A batch is committed after the folders are listed, and before the log is read. Its file is read."""
     read_log = listing.committed_paths
 
     def commit_first(*arguments: Any) -> list[str] | None:
@@ -123,7 +123,7 @@ def test_partitions_and_filters(sink: _Sink) -> None:
 
 
 def test_a_folder_that_was_moved(sink: _Sink, tmp_path: Path) -> None:
-    """The log has absolute paths, of which only partition folders and file names still match."""
+    """The log of a moved folder has the old absolute paths. Files are matched by partition folders and file names."""
     sink.batch("2", [sink.file("d=1/e=2/part-2.parquet", 2)])
     sink.folder.rename(tmp_path / "moved")
     assert _ids(tmp_path / "moved") == [0, 1, 2]
@@ -144,7 +144,10 @@ def test_incomplete_logs_are_refused(sink: _Sink) -> None:
 
 
 def test_a_log_without_batches(tmp_path: Path) -> None:
-    """Files without a batch are not committed. A folder of this name with other files is no log."""
+    """A log without a batch commits no files, so there is no table.
+
+    If the log's folder has other files only, it is no log, and the data files are read.
+    """
     sink = _Sink(tmp_path / "t")
     sink.file("part-0.parquet", 0)
     with pytest.raises(TableNotFoundError, match=f"{sink.folder}.*streaming"):

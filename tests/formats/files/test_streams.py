@@ -71,9 +71,9 @@ def _row_counts(folder: Path) -> dict[str, int | None]:
 
 @given(st.lists(_STEPS, min_size=1, max_size=4))
 def test_the_changes_are_those_of_a_comparison_in_memory(steps: list[dict[str, Any]]) -> None:
-    """This holds after any changes, with the cached metadata of the previous snapshot.
+    """After random changes of files, the stream of the listing gives the changes that complete snapshots give.
 
-    Unreadable files are fragments, too.
+    The stream has the cached metadata of the previous snapshot. Unreadable files are fragments, too.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "t"

@@ -82,7 +82,10 @@ def test_hidden_and_temporary_files_are_no_data(tmp_path: Path) -> None:
 
 
 def test_kinds_are_recognised_by_suffix_or_content(tmp_path: Path) -> None:
-    """Hive and Impala write Parquet files without a suffix."""
+    """Suffixes are recognised in any case.
+
+    A Parquet file without a suffix, as Hive writes it, is recognised by content.
+    """
     _write(tmp_path / "000000_0", a=[1])
     _write(tmp_path / "x.PARQUET", a=[2])
     _write(tmp_path / "y.parq", a=[3])
@@ -90,7 +93,7 @@ def test_kinds_are_recognised_by_suffix_or_content(tmp_path: Path) -> None:
 
 
 def test_a_single_file_is_a_table(tmp_path: Path) -> None:
-    """It has no partitions, whatever its folders are called."""
+    """A table of a single file has no partitions, whatever the names of its folders."""
     _write(tmp_path / "day=1" / "x.parquet", a=[1, 2])
     table = _table(tmp_path / "day=1" / "x.parquet")
     snapshot = table.snapshot()
@@ -103,7 +106,10 @@ def test_a_single_file_is_a_table(tmp_path: Path) -> None:
 
 
 def test_current_and_the_next_snapshot_share_a_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each later snapshot lists the folder again, so that it is never older than the last `current()`."""
+    """The first snapshot after `current()` has its reference, and does not list the folder.
+
+    Each later one lists it again.
+    """
     _write(tmp_path / "x.parquet", a=[1])
     table = _table(tmp_path)
     scanned = []
@@ -119,7 +125,7 @@ def test_current_and_the_next_snapshot_share_a_listing(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("name", ["_SUCCESS", "nothing"])
 def test_a_folder_without_data_files_is_no_table(tmp_path: Path, name: str) -> None:
-    """A missing folder is an error too."""
+    """A folder without data files is an error, and so is a missing folder."""
     (tmp_path / name).write_bytes(b"")
     for folder in (tmp_path, tmp_path / "missing"):
         for ask in (_table(folder).snapshot, _table(folder).snapshot_id):
@@ -138,7 +144,7 @@ def test_a_folder_without_data_files_is_no_table(tmp_path: Path, name: str) -> N
     ],
 )
 def test_a_file_without_a_reader_is_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
-    """If it were ignored, rows would be missing."""
+    """A file that cannot be read is an error that names it, because rows would be missing without it."""
     _write(tmp_path / "a.parquet", a=[1])
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(content)
@@ -253,7 +259,7 @@ def test_every_type_that_parquet_files_declare_is_read(
 
 
 def test_int96_timestamps_are_read_as_microseconds(tmp_path: Path) -> None:
-    """This holds for nested timestamps too, and for the years 1 to 9999."""
+    """INT96 timestamps of the years 1 to 9999, also nested ones, are read as microseconds."""
     values = [datetime(1, 1, 1), datetime(1677, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)]
     array = pa.array(values, pa.timestamp("us"))
     nested = pa.array([{"a": [value]} for value in values], pa.struct([("a", pa.list_(pa.timestamp("us")))]))
@@ -264,7 +270,10 @@ def test_int96_timestamps_are_read_as_microseconds(tmp_path: Path) -> None:
 
 
 def test_int96_timestamps_beyond_64_bits_are_detected() -> None:
-    """Arrow overflows, so that values in two units differ. Distant but representable times are read."""
+    """If Arrow overflows, the values that it reads in two units differ, which is an error.
+
+    Far years without an overflow are accepted.
+    """
     far = pa.array([253_402_300_800_000_000, None], pa.timestamp("us"))
     assert not has_common_years(far)
     assert not has_common_years(
@@ -276,7 +285,7 @@ def test_int96_timestamps_beyond_64_bits_are_detected() -> None:
 
 
 def test_duplicate_columns_are_refused(tmp_path: Path) -> None:
-    """A reference to the column would be ambiguous."""
+    """Two columns with one name are an error, because a reference to the name would be ambiguous."""
     pq.write_table(pa.table([[1], [2]], names=["a", "a"]), tmp_path / "a.parquet")
     with pytest.raises(TableFormatError, match=r"a\.parquet.*columns.*'a'"):
         _snapshot(tmp_path)
@@ -306,7 +315,10 @@ def test_a_broken_file_does_not_prevent_planning(tmp_path: Path) -> None:
 
 
 def test_a_file_that_becomes_readable_after_planning_is_not_read(tmp_path: Path) -> None:
-    """Its columns may be missing in the schema. The next plan reads it."""
+    """A file was unreadable when the table was planned, so the schema may lack its columns. Reading it is an error.
+
+    The next plan reads it.
+    """
     path = tmp_path / "a.parquet"
     _write(path, a=[1], b=[2])
     _write(tmp_path / "b.parquet", a=[3])
@@ -367,7 +379,7 @@ def test_symbolic_links_are_followed_and_loops_refused(tmp_path: Path) -> None:
 
 
 def test_a_link_that_leads_nowhere_is_an_error_in_a_partition_too(tmp_path: Path) -> None:
-    """Otherwise, the other files of the partition would be left out without an error."""
+    """A link to a missing file is an error, also beside other files in a partition."""
     for name in "abcdefgh":
         _write(tmp_path / "d=1" / f"{name}.parquet", a=[1])
     (tmp_path / "d=1" / "gone.parquet").symlink_to(tmp_path / "nothing")
@@ -377,7 +389,7 @@ def test_a_link_that_leads_nowhere_is_an_error_in_a_partition_too(tmp_path: Path
 
 @pytest.mark.parametrize("options", [{"headr": True}, {"delimiter": ",,"}])
 def test_invalid_options_are_refused_for_files_of_any_kind(tmp_path: Path, options: dict[str, Any]) -> None:
-    """This also holds for options that the files do not need."""
+    """An invalid option is an error, even an option of CSV files for a table of Parquet files."""
     _write(tmp_path / "a.parquet", a=[1])
     with pytest.raises(ConfigError, match=f"options.{next(iter(options))}"):
         _table(tmp_path, **options).snapshot()

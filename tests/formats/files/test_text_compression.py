@@ -71,7 +71,7 @@ def test_concatenated_files_are_read_completely(tmp_path: Path, kind: str, packe
 
 @pytest.mark.parametrize("packed", ["gz", "bz2", "xz"])
 def test_zeros_after_a_member_are_ignored(tmp_path: Path, packed: str) -> None:
-    """Archives pad files to full blocks. Other bytes are damage."""
+    """Zeros after a compressed member are ignored. Other bytes after them are an error."""
     pack, content = _PACK[packed], _CONTENTS["json"]
     padded = pack(content) + bytes(512) + pack(content * 50_000) + bytes(3 << 20)
     assert _read(tmp_path / "x.json", padded) == {"a": [1] * 50_001, "b": ["x"] * 50_001}
@@ -81,7 +81,7 @@ def test_zeros_after_a_member_are_ignored(tmp_path: Path, packed: str) -> None:
 
 @pytest.mark.parametrize("packed", ["zst", "lz4"])
 def test_empty_frames_are_ignored(tmp_path: Path, packed: str) -> None:
-    """Parallel compressors write them, also before the first frame."""
+    """Frames without data, which parallel compressors write, are ignored before and after the first frame with data."""
     data = _PACK[packed](_CONTENTS["csv"])
     assert _read(tmp_path / f"x.csv.{packed}", _SKIPPABLE + data + _SKIPPABLE) == {"a": [1], "b": ["x"]}
 
@@ -136,15 +136,15 @@ def _hadoop(data: bytes) -> bytes:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_unsupported_compressions_are_refused(tmp_path: Path, name: str, data: bytes, message: str) -> None:
-    """The message names the compression by the file name if the bytes do not show it."""
+    """The message names the file and the compression, as its bytes or its name show it."""
     with pytest.raises(TableFormatError, match=f"{name}: .*{message}"):
         _read(tmp_path / name, data)
 
 
 def test_the_long_suffix_of_gzip_is_known(tmp_path: Path) -> None:
-    """The documentation of pandas names Parquet files `.parquet.gzip`, although the compression is inside of them.
+    """A Parquet file named `.parquet.gzip`, as in the documentation of pandas, is read.
 
-    A CSV file with the suffix is decompressed.
+    A CSV file named `.csv.gzip` is decompressed.
     """
     frame = pl.DataFrame({"a": [1]})
     frame.write_parquet(tmp_path / "x.parquet.gzip", compression="gzip")

@@ -136,7 +136,7 @@ def test_unions_hold_the_extremes_of_both_types(first: pa.DataType) -> None:
     ids=str,
 )
 def test_unions_of_types(first: pa.DataType, second: pa.DataType, union: pa.DataType | None) -> None:
-    """Unions are listed literally, because stored profiles depend on the types of columns."""
+    """The union of two types is the listed type, in either order. None stands for no union."""
     assert wider_type(first, second) == union
     assert wider_type(second, first) == union
 

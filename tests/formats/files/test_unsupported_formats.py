@@ -175,7 +175,7 @@ def test_a_file_of_a_lance_table_is_no_plain_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["parquet", "avro"])
 def test_delete_files_of_a_removed_table(tmp_path: Path, kind: str) -> None:
-    """The field ids that Iceberg reserves show that they are delete files."""
+    """A copied delete file without its table is refused. Its columns have field ids that Iceberg reserves."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     writer.position_deletes([("x", 0)], format_=kind)
     writer.folder.rename(tmp_path / "copy")
@@ -188,7 +188,7 @@ def test_delete_files_of_a_removed_table(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["impala_v2_partitioned_position_deletes_orc", "impala_v2_delete_both_eq_and_pos"])
 def test_data_folders_of_real_tables_without_metadata(realtables: Path, tmp_path: Path, name: str) -> None:
-    """Position and equality deletes of several engines lie beside the data."""
+    """Copied data folders of real Iceberg tables are refused, because they have delete files beside the data files."""
     shutil.copytree(realtables / "iceberg" / name / "data", tmp_path / "data")
     with pytest.raises(ProfileError, match=r"data/.*\bdelete\b.*\bIceberg\b"):
         profile(tmp_path)

@@ -131,7 +131,7 @@ def test_every_type(type_: Any, arrow: pa.DataType, values: list[Any], read: lis
 
 
 def test_nanoseconds_uuids_and_logical_types_that_do_not_fit() -> None:
-    """A logical type that the specification tells readers to ignore leaves the underlying type."""
+    """Nanoseconds and UUIDs have Arrow's types. A logical type that does not fit its Avro type is ignored."""
     raw = {"n": 1, "l": -1, "u": UUID(int=7).bytes, "d": b"\x01", "t": "x", "i": 5, "z": 6}
     fixed = {"type": "fixed", "name": "uuid16", "size": 16}
     plain = [("n", "long"), ("l", "long"), ("u", fixed), ("d", "bytes"), ("t", "string"), ("i", "int"), ("z", "long")]
@@ -233,7 +233,7 @@ def test_names_are_resolved_in_their_namespace() -> None:
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
 def test_codecs_that_another_library_writes(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many blocks are read in batches with other boundaries."""
+    """A file of many small blocks, written by fastavro, is read in batches of another size."""
     monkeypatch.setattr(avro, "_BATCH_ROWS", 7)
     data = _file([{"name": "a", "type": "long"}], [{"a": number} for number in range(500)], codec)
     assert _columns(data) == {"a": list(range(500))}
@@ -273,10 +273,7 @@ def test_schemas_without_a_reader_are_named(tmp_path: Path, type_: Any, message:
 
 
 def test_a_decimal_of_more_digits_than_arrow_has_is_an_error() -> None:
-    """BigQuery declares 77 digits for BIGNUMERIC, but few of its values have as many.
-
-    Values of up to 76 digits are read.
-    """
+    """A column has 77 digits, as BigQuery's BIGNUMERIC. Values of up to 76 digits are read, and others are an error."""
     field = {"name": "a", "type": _logical("bytes", "decimal", precision=77, scale=38)}
     assert _columns(_file([field], [{"a": Decimal(10**38 - 1)}])) == {"a": [Decimal(10**38 - 1)]}
     with pytest.raises(pa.ArrowInvalid, match="precision"):
@@ -303,7 +300,7 @@ _INT = _record([{"name": "a", "type": "int"}])
     ],
 )
 def test_corrupt_files_are_errors(data: bytes, message: str) -> None:
-    """Each kind of corruption has its message, and rows are never dropped silently."""
+    """Each kind of corruption is an error with its message."""
     with pytest.raises(pa.ArrowInvalid, match=message):
         open_columns("avro", pa.BufferReader(data))
 
@@ -383,7 +380,7 @@ def test_records_without_fields_have_rows(tmp_path: Path) -> None:
     ids=str,
 )
 def test_structs_without_fields(tmp_path: Path, type_: Any, values: list[Any], read: list[Any] | None) -> None:
-    """Such structs are read at any depth, with their nulls."""
+    """Structs without fields are read at any depth, with their nulls."""
     expected = values if read is None else read
     data = _file([{"name": "a", "type": type_}, {"name": "b", "type": "int"}], [{"a": row, "b": 7} for row in values])
     assert _columns(data) == {"a": expected, "b": [7] * len(values)}

@@ -65,7 +65,10 @@ def _parquet(table: pa.Table, entries: dict[str, str], **options: Any) -> bytes:
 
 
 def test_every_day_of_the_julian_calendar() -> None:
-    """Every day up to 4 October 1582 is converted to the day that a count of single days gives."""
+    """Each stored day before 15 October 1582, back to the year 1, is read as its date in the Julian calendar.
+
+    The test counts the expected dates back day by day.
+    """
     year, month, day = 1582, 10, 4
     days, expected = [], []
     for number in range(GREGORIAN_START - 1, -719_165, -1):
@@ -95,7 +98,7 @@ def test_every_day_of_the_julian_calendar() -> None:
     ],
 )
 def test_dates_by_the_calendar_that_the_footer_declares(entries: dict[str, str], is_julian: bool) -> None:
-    """Dates are converted at any depth, independently of a time zone."""
+    """Entries of the footer decide whether dates, at any depth, are converted from the Julian calendar."""
     days = [*_JULIAN_DAYS, None]
     flat = _stored(days)
     nested = pa.array(
@@ -107,7 +110,10 @@ def test_dates_by_the_calendar_that_the_footer_declares(entries: dict[str, str],
 
 
 def test_timestamps() -> None:
-    """Timestamps are converted in the zone that the file names; those without zone are left as stored."""
+    """Timestamps with a zone are converted in the zone that the file names. Those without a zone are left as stored.
+
+    INT96 timestamps are converted if Spark 3.0 wrote them, or if the file has the entry `legacyINT96`.
+    """
     stored = [datetime(1001, 1, 7, 23, 59, 59, 999999), datetime(1600, 1, 1), None]
     read = [datetime(1001, 1, 1, 23, 59, 59, 999999), datetime(1600, 1, 1), None]
     instants = pa.array(stored, pa.timestamp("us")).view(pa.timestamp("us", "UTC"))
@@ -127,7 +133,10 @@ def test_timestamps() -> None:
     [(None, 1581, False), (None, 1583, True), ("Asia/Tokyo", 1899, False), ("Asia/Tokyo", 1901, True)],
 )
 def test_timestamps_whose_day_depends_on_a_zone(zone: str | None, year: int, is_read: bool) -> None:
-    """Timestamps are refused when the zone is unknown, or had another offset in old Java versions."""
+    """A timestamp of 1581 in an unknown zone, and one of 1899 in Tokyo, are refused. Later ones are read.
+
+    Old Java versions had another offset for Tokyo before 1900.
+    """
     values = [datetime(year, 1, 1, tzinfo=UTC)]
     entries = _LEGACY if zone is None else _LEGACY | {"org.apache.spark.timeZone": zone}
     data = _parquet(pa.table({"a": pa.array(values, pa.timestamp("us", "UTC"))}), entries)
@@ -139,7 +148,7 @@ def test_timestamps_whose_day_depends_on_a_zone(zone: str | None, year: int, is_
 
 
 def test_bounds_and_statistics(tmp_path: Path) -> None:
-    """Footer bounds of Julian days are not used; minima are those that Spark reads."""
+    """A day before 15 October 1582 in a footer gives no bound. Statistics have the day that Spark reads."""
     lake = tmp_path / "lake"
     lake.mkdir()
     data = _parquet(pa.table({"a": _stored([_day(1001, 1, 7), 0])}), _LEGACY)
@@ -154,7 +163,7 @@ def test_bounds_and_statistics(tmp_path: Path) -> None:
 
 
 def test_files_of_a_delta_table(tmp_path: Path) -> None:
-    """Data files of a Delta table are converted too."""
+    """Julian days in data files of a Delta table are converted."""
     rows = pa.table({"a": _stored([_day(1001, 1, 7), 0])})
     add = add_file(tmp_path, rows.replace_schema_metadata(_LEGACY), "f.parquet")
     (tmp_path / "f.parquet").write_bytes(_parquet(rows, _LEGACY))
@@ -165,7 +174,7 @@ def test_files_of_a_delta_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["parquet", "avro"])
 def test_iceberg_days_are_not_converted(kind: str) -> None:
-    """Iceberg readers do not convert calendars."""
+    """With `rebases=False`, as for Iceberg tables, days are read as they are stored."""
     data = (
         _parquet(pa.table({"a": _stored([_day(1001, 1, 7)])}), _LEGACY)
         if kind == "parquet"
@@ -186,13 +195,13 @@ def _avro(days: list[int], entries: dict[str, str]) -> bytes:
 
 @pytest.mark.parametrize("entries", [_LEGACY, {"org.apache.spark.version": "2.4.8"}])
 def test_avro_files(entries: dict[str, str]) -> None:
-    """Avro headers have the same metadata entries."""
+    """Julian days in an Avro file are converted if its header has the metadata entries of Spark."""
     assert _read(_avro([*_JULIAN_DAYS], entries), "avro") == [[*_JULIAN_DAYS.values()]]
     assert _read(_avro([_day(1001, 1, 7)], {}), "avro") == [[date(1001, 1, 7)]]
 
 
 def test_the_error_does_not_ask_to_remove_the_file(tmp_path: Path) -> None:
-    """It has the column, and the day from which both calendars agree."""
+    """The error names the column and 15 October 1582, the day from which both calendars agree."""
     values = pa.array([datetime(1500, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC"))
     (tmp_path / "a.parquet").write_bytes(_parquet(pa.table({"a": values}), _LEGACY))
     with pytest.raises(ProfileError, match=r"'a'.*15 October 1582"):
@@ -201,7 +210,7 @@ def test_the_error_does_not_ask_to_remove_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_files_of_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Days of all years, written by Spark in legacy mode, equal those that Spark reads."""
+    """Days and timestamps from the year 1 on, which Spark writes in legacy mode, equal those that Spark reads."""
     modes = {
         "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
         "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",

@@ -44,7 +44,11 @@ def _written(table: pa.Table, **options: object) -> pa.Buffer:
 def test_encoded_columns_have_the_same_values(
     rows: list[str | None], stored: pa.DataType, group: int, dictionary: bool, data: st.DataObject
 ) -> None:
-    """Values are equal across row groups with different dictionaries, with nulls and deleted rows, encoded or not."""
+    """Without and with `encoded`, a column has the values of the rows that are not deleted.
+
+    Row groups have different dictionaries. A chunk is a dictionary array only if it has more than twice as many rows as
+    dictionary entries.
+    """
     if pa.types.is_dictionary(stored):
         array, wanted = pa.array(rows, pa.string()).dictionary_encode().cast(stored), pa.string()
     else:
@@ -103,7 +107,7 @@ def test_long_repeated_strings_are_decoded_in_bounded_chunks(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("index", [2, -1, 2**31 - 1])
 def test_an_index_out_of_range_is_an_error(index: int) -> None:
-    """Arrow does not check indices; decoding such an index would crash the process."""
+    """An index that is not in the dictionary is an error. Arrow does not check it, and would crash the process."""
     indices = pa.array([0, index], pa.int32())
     broken = pa.DictionaryArray.from_arrays(indices, pa.array(["a", "b"]), safe=False)
     with pytest.raises(pa.ArrowInvalid, match="entries"):
@@ -113,7 +117,10 @@ def test_an_index_out_of_range_is_an_error(index: int) -> None:
 
 
 def test_an_entry_that_occurs_in_no_row_is_not_converted() -> None:
-    """Such an entry may be invalid for the table's type, such as bytes that are not UTF-8."""
+    """An entry of the dictionary is not UTF-8, but is in no row. The dictionary is not cast to text.
+
+    Decoding gives the values of the rows.
+    """
     array = pa.DictionaryArray.from_arrays(pa.array([0, 0, 0, None]), pa.array([b"a", b"\xff"]))
     assert cast_dictionary(array, pa.string(), FieldMatcher()) is None
     assert [value for part in decode_dictionary(array) for value in part.to_pylist()] == [b"a", b"a", b"a", None]

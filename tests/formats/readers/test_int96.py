@@ -46,14 +46,17 @@ def _nanos(value: pa.TimestampScalar) -> int | None:
 
 
 def test_nanoseconds_are_not_truncated(tmp_path: Path) -> None:
-    """All row groups are in nanoseconds, including those whose values have none."""
+    """Values with nanoseconds are read exactly, beside row groups whose values have none."""
     micros = [1000, -2000, _SECOND] * 50_000
     _write(tmp_path / "a.parquet", pa.array(_NANOS + micros, pa.timestamp("ns")), row_group_size=120_000)
     assert _values(tmp_path / "a.parquet") == _NANOS + micros
 
 
 def test_the_error_names_the_type_to_declare(tmp_path: Path) -> None:
-    """Three distinct values would become one in microseconds. With a declared type, all nanoseconds are read."""
+    """An INT96 column has microseconds. Values with nanoseconds are an error that names the setting `schema`.
+
+    If the setting declares nanoseconds, all values are read.
+    """
     lake = tmp_path / "lake"
     _write(lake / "a.parquet", pa.array(_NANOS[:3], pa.timestamp("ns")))
     with pytest.raises(ProfileError, match=r"000000001.*timestamp\[us\].*`schema`"):
@@ -68,7 +71,7 @@ def test_the_error_names_the_type_to_declare(tmp_path: Path) -> None:
 
 
 def test_a_delta_table_limits_the_precision(tmp_path: Path) -> None:
-    """A Delta table's declared type limits the precision, as in other engines."""
+    """A Delta table declares microseconds. Nanoseconds in its files are rounded down to microseconds."""
     add = add_file(tmp_path, pa.table({"a": pa.array([1], pa.timestamp("us"))}), "f.parquet")
     for values in ([_SECOND + 1, _SECOND + 2, -1, None], [_SECOND + 1, None, -1]):
         _write(tmp_path / "f.parquet", pa.array(values, pa.timestamp("ns")))
@@ -82,7 +85,10 @@ def test_a_delta_table_limits_the_precision(tmp_path: Path) -> None:
 
 
 def _int96(values: list[tuple[int, int]]) -> bytes:
-    """Return a file of (days since 1970, nanoseconds of the day), because Arrow cannot write years that far away."""
+    """Return a Parquet file of INT96 timestamps, given as (days since 1970, nanoseconds of the day).
+
+    Arrow writes the file, and the test replaces the values, because Arrow cannot write years so far away.
+    """
     sink = io.BytesIO()
     array = pa.array(range(len(values)), pa.timestamp("ns"))
     pq.write_table(

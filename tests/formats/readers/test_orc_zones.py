@@ -52,7 +52,10 @@ def _values(columns: Any, index: int) -> list[int | None]:
 
 @pytest.mark.spark
 def test_local_times_equal_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Values equal Spark's in every compression and at any depth."""
+    """Spark writes timestamps in several zones and compressions. Their local times equal those that Spark shows.
+
+    Timestamps in arrays in structs are equal, too.
+    """
     java = spark.sparkContext._jvm.java.util.TimeZone  # type: ignore[union-attr]
     default_zone, session_zone = java.getDefault(), spark.conf.get("spark.sql.session.timeZone")
     rows = spark.createDataFrame([(moment,) for moment in _moments()], "us long").coalesce(1)
@@ -119,7 +122,7 @@ def _in_zone(values: list[datetime | None], zone: str, codec: str, *, is_java: b
     ("zone", "summer"), [("PST", True), ("GMT+8", False), ("Europe/Paris", True), ("Etc/UTC", False)]
 )
 def test_compressions_and_names_of_zones(codec: str, zone: str, summer: bool) -> None:
-    """Seconds count from local time in the winter of 2015, so in summer the local time is one hour later."""
+    """ORC counts seconds from local time on 1 January 2015. In a zone with summer time, this adds an hour in summer."""
     values = [datetime(2020, 1, 1, 12), datetime(2020, 7, 1, 12, 0, 0, 5), None, datetime(2150, 7, 1, 12)]
     hour = timedelta(hours=summer)
     assert _read(_in_zone(values, zone, codec)) == [values[0], values[1] + hour, None, values[3] + hour]  # type: ignore[operator]
@@ -127,7 +130,7 @@ def test_compressions_and_names_of_zones(codec: str, zone: str, summer: bool) ->
 
 @pytest.mark.parametrize("zone", ["Z", "GMT+00:00", "GMT-0:00", "Zulu", "GMT0", ""])
 def test_every_name_of_utc_is_known(zone: str) -> None:
-    """These are the names that Java knows. Arrow knows only the names in the time zone database."""
+    """All names that Java has for UTC, and the empty name, are read as UTC."""
     values = [datetime(2020, 7, 1, 12), datetime(1969, 12, 31, 23, 0, 0, 500_000)]
     assert _read(_in_zone(values, zone, "zlib")) == values
 
@@ -140,13 +143,13 @@ def test_the_zone_of_the_reading_machine_is_refused() -> None:
 
 @pytest.mark.parametrize("zone", ["GMT+24", "GMT+25:00", "GMT-1:60"])
 def test_offsets_that_java_does_not_know_are_refused(zone: str) -> None:
-    """Java takes such a zone for GMT. It must not be taken for an offset of more than a day."""
+    """The error names the zone. Java takes such a zone for GMT."""
     with pytest.raises(UnsupportedError, match=re.escape(repr(zone))):
         _read(_in_zone([datetime(2020, 1, 1)], zone, "zlib"))
 
 
 def test_an_unknown_zone_is_refused(tmp_path: Path) -> None:
-    """The error advises what to do."""
+    """The error names the zone, and ends with the advice for unsupported files."""
     (tmp_path / "a.orc").write_bytes(_in_zone([datetime(2020, 1, 1)], "Mars/Olympus", "zlib"))
     with pytest.raises(ProfileError, match=r"'Mars/Olympus'.*\bUTC\b") as caught:
         profile(tmp_path)
@@ -168,7 +171,10 @@ def test_an_unknown_zone_is_refused(tmp_path: Path) -> None:
 def test_years_with_uncertain_offsets_are_refused(
     zone: str, value: datetime, is_java: bool, message: str | None
 ) -> None:
-    """Before these years, the writer may have used another offset than the time zone database has."""
+    """Before a year that depends on zone and library, the offset that the writer used is uncertain.
+
+    A timestamp before this year is refused. Later ones are read.
+    """
     data = _in_zone([value], zone, "zlib", is_java=is_java)
     if message is None:
         assert len(_read(data)) == 1
@@ -178,9 +184,9 @@ def test_years_with_uncertain_offsets_are_refused(
 
 
 def test_values_of_other_libraries() -> None:
-    """The library in C++ stores fractions before 1970 as Java does.
+    """In files that Java did not write, a time in 1970 that is before 1970 in UTC is corrected.
 
-    A local time in 1970 may be before 1970 in UTC, and is corrected by one second.
+    Arrow returns it one second too late. A time that is before 1970 in both zones is returned as it is.
     """
     moments = [datetime(1970, 1, 1, 5, 0, 0, 500_000), datetime(1969, 12, 31, 23, 0, 0, 500_000)]
     clock = Clock("Asia/Shanghai", is_java=False)

@@ -30,14 +30,14 @@ def _with_empty_struct(path: Path, *, required: bool) -> None:
 
 
 def test_a_required_struct_has_no_nulls(tmp_path: Path) -> None:
-    """Its values can be counted without being stored."""
+    """A required struct without fields has the null count 0, although the file stores nothing of it."""
     _with_empty_struct(tmp_path / "lake" / "a.parquet", required=True)
     null_counts = {row.column: row.null_count for row in profile(tmp_path / "lake").statistics()}
     assert null_counts == {"e": 0, "b": 1}
 
 
 def test_an_optional_struct_is_refused(tmp_path: Path) -> None:
-    """Parquet does not store which of them are null."""
+    """An optional struct without fields is an error, because the file does not store which values are null."""
     _with_empty_struct(tmp_path / "lake" / "a.parquet", required=False)
     with pytest.raises(ProfileError, match=r"a\.parquet\b.*'e'") as caught:
         profile(tmp_path / "lake")
@@ -46,7 +46,10 @@ def test_an_optional_struct_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("type_", ["int", "float", "utinyint"])
 def test_nulls_of_duckdb_among_arrays_of_fixed_size_are_read(tmp_path: Path, type_: str) -> None:
-    """DuckDB stores such a null as several values, which Arrow refuses. The file has several row groups."""
+    """DuckDB stores a null among arrays of fixed size as several values, which Arrow refuses.
+
+    They are read as one null, in several row groups.
+    """
     path = tmp_path / "x.parquet"
     array = f"[i % 7, null, i % 3]::{type_}[3]"
     with duckdb.connect() as connection:
@@ -67,7 +70,7 @@ def test_nulls_of_duckdb_among_arrays_of_fixed_size_are_read(tmp_path: Path, typ
 
 @pytest.mark.parametrize("value", ["['x', 'y']::text[2]", "{'b': [1, 2]::int[2]}"])
 def test_other_nulls_of_duckdb_are_refused(tmp_path: Path, value: str) -> None:
-    """The error says how to write the column."""
+    """Null arrays of texts, and null arrays in structs, are an error that says how to write the column."""
     null = "{'b': null::int[2]}" if "b" in value else "null"
     duckdb.sql(f"copy (select {value} a union all select {null}) to '{tmp_path}/x.parquet'")
     with pytest.raises(ProfileError, match=r"'a'.*`x::float\[\]`"):
