@@ -15,9 +15,9 @@ EXTERNAL_PACKAGE = Path(__file__).parent / "external_package"
 
 @contextmanager
 def installed(folder: Path = EXTERNAL_PACKAGE) -> Iterator[None]:
-    """Put a folder of packages with entry points on the path of this process and its children, within the block.
+    """Add a folder of packages to the import path of this process and its child processes, within the block.
 
-    Refresh the registered table formats at the start and at the end.
+    The packages may have entry points. The registered table formats are read again at the start and at the end.
     """
     paths, variable = list(sys.path), os.environ.get("PYTHONPATH")
     sys.path.insert(0, str(folder))

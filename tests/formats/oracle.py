@@ -68,7 +68,7 @@ def _plain_values(chunk: pa.Array) -> list[Any]:
 
 
 def leaves(name: str, type_: pa.DataType, values: list[Any]) -> dict[str, Leaf]:
-    """Return the statistics of a column and of all columns nested in it, by their paths as in the truth files.
+    """Return the statistics of a column and of all columns nested in it, by path, such as `m` and `m.key`.
 
     Args:
         name: The path of the column.
@@ -100,7 +100,7 @@ def _container(values: list[Any], nulls: int) -> Leaf:
 
 
 def _leaf(rows: int, nulls: int, present: list[Any]) -> Leaf:
-    """Return the expected statistics of a column, from its number of rows and nulls and its other values."""
+    """Return the statistics of a column from its numbers of rows and nulls, and its values that are not null."""
     nans = sum(isinstance(value, float) and math.isnan(value) for value in present)
     ordered = [_key(value) for value in present if not (isinstance(value, float) and math.isnan(value))]
     distinct = len(set(ordered)) + bool(nans)
@@ -125,7 +125,7 @@ def _value(key: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value in the form in which the truth file has it."""
+    """Return a value as the truth files, which are JSON, store it: for example, dates and large integers as texts."""
     if isinstance(value, Micros):
         return _micros_text(value)
     if isinstance(value, datetime):

@@ -33,7 +33,10 @@ class Requests:
         """In both, bytes by path, of all objects that were read or written since the caller last cleared it."""
 
     def take(self) -> list[str]:
-        """Return and clear the requests, each as `list PREFIX`, or as method and path. Set `data_bytes`."""
+        """Return the requests since the last call, each as `list PREFIX` or as method and path.
+
+        Set `data_bytes` to the bytes of data that answered them.
+        """
         observed, self._seen = self._seen, []
         self.data_bytes, self._bytes = self._bytes, 0
         return observed
@@ -52,7 +55,7 @@ class Requests:
             self.objects_written[path] = self.objects_written.get(path, 0) + sent
 
     def note(self, method: str, target: str) -> str:
-        """Record a request. Return its target, to which `page` is added for a listing if it is set."""
+        """Record a request. Return its target; if it is a listing and `page` is set, `page` is added as its limit."""
         url = urlsplit(target)
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
         if "list-type" not in query:
@@ -72,7 +75,10 @@ def counted(endpoint: str) -> Iterator[Requests]:
         protocol_version = "HTTP/1.1"
 
         def _forward(self) -> None:
-            """Send the request to the real server, note it, and return the answer. If `broken`, return an error."""
+            """Record a request, forward it to the server, and send back its answer.
+
+            If `broken` is set, only answer with this status.
+            """
             length = int(self.headers.get("Content-Length") or 0)
             connection = http.client.HTTPConnection(backend, timeout=30)
             body = self.rfile.read(length) if length else None

@@ -1,4 +1,4 @@
-"""Tables with the same operations for each format, for tests of all formats: here of Delta and plain files."""
+"""Test tables that have the same operations in every format. This module has those of Delta and of plain files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Table(ABC):
         self.next_id = 0
 
     def append(self, rows: Sequence[Row]) -> None:
-        """Append rows, as one file for each day among them."""
+        """Append rows. The rows of each day become a file."""
         for day in sorted({row[2] for row in rows}):
             self._append([row for row in rows if row[2] == day], day)
         self.rows |= {row[0]: row for row in rows}
@@ -123,7 +123,7 @@ class DeltaCopyOnWrite(Table):
 
 
 class DeltaDeletionVectors(DeltaCopyOnWrite):
-    """A Delta table whose deletes write deletion vectors, of each storage kind in turn."""
+    """A Delta table whose deletes write deletion vectors, in a file or inline in turn."""
 
     configuration: ClassVar[dict[str, str | None]] = {"delta.enableDeletionVectors": "true"}
 
@@ -142,7 +142,7 @@ class DeltaDeletionVectors(DeltaCopyOnWrite):
             delete_rows(self.folder, path, [index for index, key in enumerate(stored) if key not in live], storage)
 
     def compact(self, day: str) -> None:
-        """Replace the files of a day by one file without deletion vectors. A single file remains as it is."""
+        """Replace the files of a day by one file without deletion vectors. If the day has one file, change nothing."""
         snapshot = self.snapshot()
         key = encode_partition_key([("day", day)])
         group = [(f, rows_of(snapshot, f)) for f in snapshot.fragments if f.partition_key == key]

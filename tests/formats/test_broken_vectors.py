@@ -123,9 +123,9 @@ def _error(folder: Path) -> str:
 def test_an_invalid_vector_is_an_error(
     tmp_path: Path, data: bytes, cardinality: int, message: str, storage: str
 ) -> None:
-    """The vector has a valid checksum.
+    """The bytes of a deletion vector are invalid, but their checksum is right.
 
-    The error names the data file, the file of the vector (if it is not inline) and the fault.
+    The error names the data file, the vector's file if it is not inline, and the fault.
     """
     if storage == "iceberg":
         _iceberg(tmp_path / "t", data, cardinality)

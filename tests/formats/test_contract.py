@@ -57,7 +57,7 @@ from tests.formats.table_writers import (
 
 
 def _external_tables() -> tuple[type[Table], ...]:
-    """Return the test tables that packages, with the external one, register as `metastore_assets.contract_tables`."""
+    """Return the test tables that the external package, and perhaps others, register as entry points."""
     with installed():
         return tuple(
             kind
@@ -104,9 +104,9 @@ _STEPS = st.one_of(
 @given(steps=st.lists(_STEPS, min_size=1, max_size=6))
 @settings(max_examples=max(5, settings().max_examples // 6))
 def test_fragments_have_the_live_rows_and_an_id_means_the_same_rows(kind: type[Table], steps: list[Any]) -> None:
-    """After any operations, fragments are disjoint, and together they have the live rows, each in its partition.
+    """After each random step, all fragments together have the live rows, each row once and in its partition.
 
-    Equal ids of snapshots also mean equal rows.
+    Fragments with equal ids have equal rows, and so have snapshots with equal ids.
     """
     with tempfile.TemporaryDirectory() as folder:
         table = kind(Path(folder) / "t")
@@ -143,10 +143,10 @@ def _apply(table: Table, step: tuple[str, Any]) -> None:
 
 
 def test_unchanged_fragments_have_the_same_id(table: Table) -> None:
-    """An append changes no id.
+    """An append changes no id of an earlier fragment.
 
-    A delete changes only ids of files with deleted rows, or of their partition if the format has equality deletes. A
-    compaction changes only ids of its partition.
+    A delete changes only ids of files with deleted rows or, with equality deletes, ids of their partition. A compaction
+    changes only ids of its partition.
     """
     before = {fragment.id for fragment in table.snapshot().fragments}
     table.append([(100, "new", DAYS[0]), (101, "new", DAYS[1])])
@@ -219,7 +219,7 @@ def test_a_delete_gives_a_new_id(table: Table) -> None:
 
 @pytest.mark.parametrize("kind", [DeltaCopyOnWrite, DeltaDeletionVectors])
 def test_a_restored_version_has_its_ids_again(kind: type[DeltaCopyOnWrite], tmp_path: Path) -> None:
-    """Fragments have the ids and rows that they had before, so their profiles can be reused."""
+    """After an append, a delete and a restore, the fragments have the ids and rows of the restored version."""
     table = kind(tmp_path / "t")
     table.append(_FIRST)
     before = table.snapshot()
@@ -232,9 +232,9 @@ def test_a_restored_version_has_its_ids_again(kind: type[DeltaCopyOnWrite], tmp_
 
 
 def test_a_snapshot_is_immune_to_later_commits(table: Table) -> None:
-    """The snapshot's rows can still be read, except those of plain files that were overwritten.
+    """After an append and a delete, the rows of an earlier snapshot can still be read.
 
-    These are reported as missing.
+    If the delete replaced a plain file, reading this file is an error that reports it as missing.
     """
     snapshot = table.snapshot()
     before = _contents(snapshot)
@@ -251,7 +251,7 @@ def test_a_snapshot_is_immune_to_later_commits(table: Table) -> None:
 
 
 def test_overwriting_a_file_while_it_is_read_is_an_error(tmp_path: Path) -> None:
-    """A reader of a plain file does not mix the contents of both files. It reports its file as missing."""
+    """A plain file changes while a reader has it open. The next read is an error that reports the file as missing."""
     for kind in _TABLES:
         if not issubclass(kind, Files):
             continue
@@ -279,7 +279,7 @@ pickle.dump(result, sys.stdout.buffer)
 
 
 def test_another_process_reads_the_same_rows(tmp_path: Path) -> None:
-    """It needs only the schema and the pickled sources, each of which has less than 2000 bytes."""
+    """The other process gets the schema and the pickled sources. Each pickled source has less than 2000 bytes."""
     sources: list[Any] = []
     expected: list[Any] = []
     for kind in _TABLES:
@@ -336,7 +336,7 @@ def test_a_fragment_whose_file_was_deleted_is_reported(table: Table) -> None:
 
 
 def test_columns_that_a_fragment_lacks_are_null(table: Table) -> None:
-    """Such a column is read as nulls of the requested type. The reader's `stored_columns` do not have it."""
+    """A column that no file has is read as nulls of the requested type. It is not in the reader's `stored_columns`."""
     snapshot = table.snapshot()
     wanted = pa.field("added", pa.struct([pa.field("a", pa.list_(pa.int8()))]))
     with snapshot.fragments[0].source.open() as reader:
@@ -347,9 +347,9 @@ def test_columns_that_a_fragment_lacks_are_null(table: Table) -> None:
 
 
 def test_planning_reads_no_file_with_a_native_reader(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Snapshots and bounds need no reader of Parquet, ORC, CSV, Avro or Lance in this process.
+    """Snapshots and bounds call no reader of Parquet, ORC, CSV, Avro or Lance files in this process.
 
-    A corrupt file may crash the process that reads it.
+    The reason is that such a reader may crash the process if a file is corrupt.
     """
     table.append([(number, f"text {number}", DAYS[number % 3]) for number in range(20, 26)])
     table.delete([1, 21])

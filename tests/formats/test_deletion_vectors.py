@@ -44,13 +44,13 @@ _POSITIONS = st.one_of(
 
 @given(_POSITIONS)
 def test_decoding_gives_the_positions_that_were_encoded(positions: set[int]) -> None:
-    """The positions are returned in ascending order. They need array and bitmap containers, and may exceed 32 bits."""
+    """Positions are returned in ascending order, from array and bitmap containers. Some positions exceed 32 bits."""
     assert list(decode_bitmap_array(encode_array(sorted(positions)))) == sorted(positions)
 
 
 @given(st.sets(st.integers(0, 400_000), min_size=1, max_size=40) | _DENSE.filter(bool))
 def test_run_containers_are_decoded(positions: set[int]) -> None:
-    """Spark writes them when it optimizes a bitmap."""
+    """A bitmap of run containers gives the encoded positions. Spark writes such bitmaps when it optimizes."""
     data = struct.pack("<Iq", 1681511377, 1) + struct.pack("<I", 0) + encode_bitmap(sorted(positions), runs=True)
     assert list(decode_bitmap_array(data)) == sorted(positions)
 
@@ -88,7 +88,7 @@ def test_every_storage_kind_is_applied_as_deltalake_applies_it(table: Path, stor
 
 
 def test_each_vector_of_a_file_makes_another_fragment(table: Path) -> None:
-    """Without a vector and with each of four vectors, the fragment of one data file has another id.
+    """A data file without a vector, and with each of four vectors in turn, gives five fragment ids.
 
     A checkpoint does not change the id.
     """
@@ -139,7 +139,7 @@ def test_a_flipped_bit_is_refused(table: Path) -> None:
 
 
 def test_a_vacuumed_vector_is_reported_as_missing(table: Path) -> None:
-    """The error says that a file is missing, as for a data file, so that the caller plans again."""
+    """The file of the vector is deleted after planning. The error says that a file is missing."""
     delete_rows(table, newest(table, "add")["path"], [0, 3], "u")
     snapshot = _snapshot(table)
     next(table.rglob("deletion_vector_*.bin")).unlink()

@@ -76,7 +76,7 @@ ICEBERG = [
 def test_identity_partitions_of_iceberg_have_exact_values(
     tmp_path: Path, type_: str, avro: Any, raw: Any, text: str
 ) -> None:
-    """The partition key has the exact value, and so have the rows. The files lack the column."""
+    """The files lack the partition column. Partition keys and rows have the exact value."""
     spec = [{"name": "p", "field-id": 1000, "source-id": 2, "transform": "identity"}]
     schema = [column(1, "id", "long"), column(2, "p", type_)]
     writer = IcebergWriter(tmp_path / "t", schema, specs={0: spec}, partition_types={1000: avro}, version=3)
@@ -101,7 +101,7 @@ def test_identity_partitions_of_iceberg_have_exact_values(
     ],
 )
 def test_periods_of_far_years_have_a_signed_year(tmp_path: Path, transform: str, raw: int, text: str) -> None:
-    """Years before 0 and after 9999 have a sign, as in dates."""
+    """In partition keys by year, month, day or hour, years before 0 and after 9999 have a sign."""
     spec = [{"name": "p", "field-id": 1000, "source-id": 1, "transform": transform}]
     writer = IcebergWriter(
         tmp_path / "t", [column(1, "at", "timestamp")], specs={0: spec}, partition_types={1000: "int"}
@@ -112,10 +112,7 @@ def test_periods_of_far_years_have_a_signed_year(tmp_path: Path, transform: str,
 
 
 def test_bounds_of_iceberg_are_not_rounded(tmp_path: Path) -> None:
-    """Bounds equal the values, with 38 digits or nanoseconds.
-
-    Rounding to 28 digits may move a bound to the wrong side of the values.
-    """
+    """The bounds of a decimal of 38 digits and of a timestamp in nanoseconds equal the values."""
     schema = [column(1, "d", "decimal(38,2)"), column(2, "at", "timestamp_ns")]
     writer = IcebergWriter(tmp_path / "t", schema, version=3)
     values = pa.table(
@@ -148,7 +145,10 @@ def test_bounds_of_iceberg_are_not_rounded(tmp_path: Path) -> None:
     ],
 )
 def test_defaults_of_iceberg_are_exact(tmp_path: Path, type_: str, default: str, expected: Any) -> None:
-    """The default is that of a column, or of a field that the default of its struct lacks."""
+    """A column that the file lacks has its default.
+
+    A field that the default of its struct does not set has the default of the field.
+    """
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")], version=3)
     writer.commit(writer.data(pa.table({"id": [1]})))
     inner = [column(4, "x", type_, initial_default=default), column(5, "y", "long")]
@@ -170,7 +170,7 @@ def test_defaults_of_iceberg_are_exact(tmp_path: Path, type_: str, default: str,
     [("timestamp", "+300000-01-01T00:00:00"), ("timestamp_ns", "2300-01-01T00:00:00"), ("date", "+9999999-01-01")],
 )
 def test_a_default_out_of_the_range_of_its_type_is_an_error(tmp_path: Path, type_: str, default: str) -> None:
-    """The default is an error, and not wrapped around to another value."""
+    """Planning is an error that names the default and the column."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "d", type_, initial_default=default)], version=3)
     writer.write_metadata()
     with pytest.raises(TableFormatError, match=f"{re.escape(repr(default))}.*'d'"):
@@ -189,7 +189,7 @@ def test_a_default_out_of_the_range_of_its_type_is_an_error(tmp_path: Path, type
     ],
 )
 def test_partition_values_of_delta_are_exact(tmp_path: Path, type_: str, logged: str, expected: Any, text: str) -> None:
-    """The partition key, the rows and the bounds have the exact value, in which timestamps have microseconds."""
+    """Partition key, rows and bounds have the exact value. Timestamps are truncated to microseconds."""
     add = add_file(tmp_path, pa.table({"a": [1, 2]}), p=logged)
     commit(tmp_path, protocol("timestampNtz"), metadata([field("p", type_), field("a", "long")], ["p"]), add)
     snapshot = snapshot_of(tmp_path)
@@ -245,7 +245,10 @@ def test_typed_statistics_of_far_years_in_a_delta_checkpoint_are_exact_or_absent
 
 
 def test_nanoseconds_and_far_years_of_plain_files_are_exact(tmp_path: Path) -> None:
-    """The Parquet file has all these columns. The ORC file has only timestamps within the range of nanoseconds."""
+    """The Parquet file has nanoseconds, times, and dates and timestamps of far years.
+
+    The ORC file has nanoseconds only.
+    """
     values = {
         "at": pa.array([1, 2**63 - 1, None], pa.timestamp("ns")),
         "time": pa.array([1, 86_399_999_999_999, None], pa.int64()).view(pa.time64("ns")),
@@ -296,9 +299,9 @@ except pa.ArrowInvalid as error:
 
 
 def test_numbers_with_too_many_digits_are_refused(tmp_path: Path) -> None:
-    """A decimal with an exponent of millions would crash the process.
+    """The decimal 1e-10000000 would crash the process if Arrow parsed it.
 
-    As a partition value or a text it is an error, and as a statistic of a Delta log it is ignored.
+    As a partition value or a text it is an error. As a statistic of a Delta log it is ignored.
     """
     rows = pa.table({"a": [1, 2]})
     for name, partitioned in (("partition", ["d"]), ("statistics", [])):

@@ -60,10 +60,9 @@ def test_further_commits_change_no_history(kind: type[Table], tmp_path: Path) ->
 
 
 def test_a_recreated_delta_log_is_detected_and_a_restore_is_not(tmp_path: Path) -> None:
-    """A higher version number continues the history, whatever commit times are.
+    """A higher version number continues the history, also after a restore or with an earlier commit time.
 
-    A restore is such a version. A lower number with a later commit time means that the log was recreated, else that it
-    was rolled back.
+    With a lower number, the log was recreated if its commit time is later, and rolled back otherwise.
     """
     history = History(DeltaCopyOnWrite, tmp_path / "t")
     history.append()
@@ -82,9 +81,10 @@ def test_a_recreated_delta_log_is_detected_and_a_restore_is_not(tmp_path: Path) 
 
 
 def test_iceberg_history_is_detected_by_table_id_and_ancestors(tmp_path: Path) -> None:
-    """A rollback, also with later commits, new metadata of the same snapshot, and another table are detected.
+    """A rollback is detected, also after a further commit.
 
-    Nothing is detected if the described snapshot is expired and commits follow.
+    So are new metadata of an unchanged snapshot, and a new table id. Nothing is detected if the described snapshot has
+    expired, because its descendants are unknown.
     """
     history = History(IcebergCopyOnWrite, tmp_path / "t")
     table = history.table._table  # type: ignore[attr-defined]

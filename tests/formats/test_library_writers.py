@@ -132,7 +132,7 @@ def _partitioned(table: Table) -> None:
 
 
 def _partitioned_once(table: Table) -> None:
-    """Append rows with two partition fields, then with one, and delete rows of both.
+    """Append rows with two partition fields, remove one field, append again, and delete rows of both appends.
 
     In format version 1, a removed partition field remains in the spec with the transform `void`.
     """

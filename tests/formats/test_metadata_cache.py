@@ -76,7 +76,10 @@ def _apply(table: Table, name: str, argument: Any) -> None:
 @given(steps=st.lists(_STEPS, min_size=1, max_size=4), skipped=st.sets(st.integers(0, 3)))
 @settings(max_examples=max(4, settings().max_examples // 20))
 def test_cached_metadata_changes_no_plan(kind: type[Table], steps: list[tuple[str, Any]], skipped: set[int]) -> None:
-    """The cache may be older than the last commit, because some commits are not planned."""
+    """After random appends, deletes and compactions, a plan with cached metadata equals one from scratch.
+
+    Some commits are not planned, so that the cache is older than the last commit.
+    """
     with tempfile.TemporaryDirectory() as folder:
         table = kind(Path(folder) / "t")
         table.append(_FIRST)
@@ -131,10 +134,7 @@ _CELL = st.one_of(st.integers(-(2**64), 2**65).map(str), st.floats().map(repr), 
 
 @given(rows=st.lists(st.tuples(_CELL, _CELL), min_size=1, max_size=8), header=st.none() | st.booleans())
 def test_csv_shapes_survive_the_cache(rows: list[tuple[str, str]], header: bool | None) -> None:
-    """The cached summary of a CSV file is decoded unchanged.
-
-    It has types, reasons against other types, first rows, and uses of backslashes.
-    """
+    """The summary of a random CSV file is encoded for the cache, and decoded unchanged."""
     text = "".join(f"{one},{other}\n" for one, other in rows).encode()
     reader = CsvReader(CsvOptions(header=header))
     try:
@@ -153,10 +153,7 @@ _VALUE = st.recursive(
 
 @given(rows=st.lists(st.dictionaries(st.text(max_size=3), _VALUE, max_size=3), max_size=5))
 def test_json_shapes_survive_the_cache(rows: list[dict[str, Any]]) -> None:
-    """The cached summary of a JSON file is decoded unchanged.
-
-    It has kinds of values in order of appearance, extremes, and nested shapes.
-    """
+    """The summary of a random JSON file is encoded for the cache, and decoded unchanged."""
     text = "".join(json.dumps(row) + "\n" for row in rows).encode()
     reader = JsonReader()
     try:

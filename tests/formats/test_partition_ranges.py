@@ -42,12 +42,10 @@ TYPES: Mapping[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 def snapshot(columns: Mapping[str, pa.DataType], rows: Sequence[Sequence[Any]], format_: str = "delta") -> Snapshot:
     """Return a snapshot with one fragment for each row of partition values.
 
-    A text is the notation of the value in partition keys, unless the column has texts.
-
-
     Args:
         columns: The types of the partition columns.
-        rows: A value for each partition column; None for null.
+        rows: A value for each partition column; None for null. In a column that is not of texts, a text is
+            taken as the value's notation in partition keys.
         format_: The name of the table's format.
     """
     keys = []
@@ -79,9 +77,9 @@ def bytewise(value: Any) -> Any:
 @pytest.mark.parametrize("kind", TYPES)
 @given(data=st.data())
 def test_ranges_equal_comparisons_in_python(kind: str, data: st.DataObject) -> None:
-    """The oracle compares Python values, and the order of the keys is that of the values.
+    """Keys have the order of their values. A range has the keys of the values between its bounds.
 
-    Null comes last, and is in no range.
+    The oracle compares Python values. Null comes last, and is in no range.
     """
     type_, strategy = TYPES[kind]
     values = data.draw(st.lists(strategy, min_size=1, max_size=8))
@@ -129,9 +127,9 @@ def test_bounds_of_several_columns_are_compared_in_column_order() -> None:
 
 
 def test_values_of_folders_are_integers_or_texts() -> None:
-    """Texts of plain files are ordered as integers if all of them are integers, else as texts.
+    """Partition values of plain files are ordered as integers if all of them are integers, else as texts.
 
-    Texts of another format are ordered as texts.
+    Text columns of another format are ordered as texts.
     """
     numbers = snapshot({"hour": pa.string()}, [["9"], ["10"], ["08"]], "files")
     assert ranges_of(numbers).keys == ("hour=08", "hour=9", "hour=10")
@@ -142,7 +140,7 @@ def test_values_of_folders_are_integers_or_texts() -> None:
 
 
 def test_ranges_of_transformed_values() -> None:
-    """Partition fields with transformed values are not in the schema.
+    """The partition fields `id_bucket` and `at_day` are not in the table's schema.
 
     Buckets are ordered as numbers, and days as texts.
     """
@@ -160,7 +158,10 @@ def test_ranges_of_transformed_values() -> None:
 
 
 def test_partition_fields_are_ordered_by_the_types_that_the_format_reports() -> None:
-    """The field `amount_trunc` of an Iceberg table is not in its schema, and 10.00 comes after 9.50."""
+    """The field `amount_trunc` is not in the table's schema.
+
+    The format reports it as a decimal, so 10.00 follows 9.50.
+    """
     fragments = snapshot({"amount_trunc": pa.decimal128(5, 2)}, [[Decimal("9.50")], [Decimal("10.00")]]).fragments
     schema, types = pa.schema([("id", pa.int64())]), (("amount_trunc", pa.decimal128(5, 2)),)
     truncated = Snapshot("iceberg", "1", None, schema, ("amount_trunc",), partition_types=types, fragments=fragments)
@@ -169,9 +170,9 @@ def test_partition_fields_are_ordered_by_the_types_that_the_format_reports() -> 
 
 
 def test_values_that_are_not_of_the_type_of_their_column_are_integers_or_texts() -> None:
-    """Some key generators of Hudi write a date as a number of days.
+    """A Hudi table may have partition values that are numbers of days, for a column of dates.
 
-    The format reports the column as text, and the values are ordered as integers.
+    The format reports the values as text, and they are ordered as integers.
     """
     fragments = snapshot({"day": pa.string()}, [["9999"], ["10000"]]).fragments
     schema, types = pa.schema([("day", pa.date32())]), (("day", pa.string()),)
@@ -236,7 +237,10 @@ def test_empty_ranges_and_empty_tables_have_no_partitions() -> None:
 
 @pytest.mark.long
 def test_ranges_of_real_tables_have_the_keys_in_between(realtables: Path) -> None:
-    """Bounds are two random keys of each readable table with at least two partitions without null."""
+    """For each readable table with at least two partitions, the range of two random keys has the keys in between.
+
+    Keys with null are left out.
+    """
     draw, compared = random.Random(0), 0
     for entry in json.loads((realtables / "manifest.json").read_text()):
         path_mapping = {old: str(realtables / new) for old, new in entry.get("location_remap") or ()}
@@ -257,9 +261,9 @@ def test_ranges_of_real_tables_have_the_keys_in_between(realtables: Path) -> Non
 
 
 def test_a_bound_of_a_column_with_only_null_is_parsed_by_its_type() -> None:
-    """The error for a date column shows no value as an example.
+    """The only partition is that of null. A bound that is no date is an error, which shows no value as an example.
 
-    Without a type, any text is a bound, and no partition is in range.
+    In a text column of plain files, any text is a bound, and no partition is in range.
     """
     dates = ranges_of(snapshot({"d": pa.date32()}, [[None]]))
     with pytest.raises(LiteralError, match=r"'abc'.*'d'.* date$"):

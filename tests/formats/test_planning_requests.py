@@ -76,7 +76,7 @@ class Json(Lake):
 class Mixed(Lake):
     """A table with integers in some files and floats in others.
 
-    Footers are checked for integers beyond the precision of floats.
+    The footers show whether integers are beyond the precision of floats.
     """
 
     def _grow(self, number: int) -> None:
@@ -97,13 +97,13 @@ class Delta(Lake):
 
 
 class DeltaAt(Delta):
-    """A Delta table at an earlier time. The time of each commit has to be requested."""
+    """A Delta table that is read as of a time. The time of each commit has to be requested."""
 
     settings: ClassVar[dict[str, Any]] = {"at": datetime(2100, 1, 1, tzinfo=UTC).isoformat()}
 
 
 class Iceberg(Lake):
-    """Each commit writes a manifest, like a fast append."""
+    """An Iceberg table, each of whose commits writes a manifest."""
 
     bytes_per_known = 300
     has_differences = True
@@ -144,7 +144,7 @@ class HudiOfLayout2(Hudi):
 
 
 class Lance(Lake):
-    """A Lance table. pylance reads the manifests of both versions in up to three ranges each."""
+    """A Lance table. For a difference, pylance reads two manifests in up to three ranges each."""
 
     bytes_per_known = 320
     has_differences = True
@@ -172,10 +172,10 @@ def requests(s3_options: dict[str, str]) -> Iterator[Requests]:
 def test_requests_for_a_new_file_do_not_depend_on_the_number_of_cached_files(
     kind: type[Lake], sizes: tuple[int, int], tmp_path: Path, s3_options: dict[str, str], requests: Requests
 ) -> None:
-    """A plan after a commit, and a look for changes, need no more requests for a large table than for a small one.
+    """A plan after one commit, and a check for changes, need no more requests for a large table than for a small one.
 
-    Pages of listings and large metadata are excepted. The bytes read grow only by what the format's metadata repeat for
-    each file. A plan for the small table needs at most twelve requests.
+    Exceptions are further pages of listings, and `requests_of_large_metadata`. The bytes read grow by `bytes_per_known`
+    for each file. A plan for the small table needs at most twelve requests.
     """
     costs = []
     for size in sizes:
@@ -219,7 +219,10 @@ def test_requests_for_a_new_file_do_not_depend_on_the_number_of_cached_files(
 
 
 def _upload(lake: Lake, prefix: str, options: dict[str, str], before: dict[Path, bytes]) -> dict[Path, bytes]:
-    """Make the store's objects equal the folder's files. Takes the previous files and returns the current ones."""
+    """Upload changed files of the folder to the store, and delete removed ones.
+
+    `before` are the files of the last upload by path. Return the current files.
+    """
     store = open_object_store("s3://metastore", options.items())
     files = {path.relative_to(lake.folder): path.read_bytes() for path in lake.folder.rglob("*") if path.is_file()}
     for path, data in files.items():

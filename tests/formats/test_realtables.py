@@ -74,9 +74,9 @@ def _chosen(union: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("name", _parameters())
 def test_a_real_table_equals_its_recorded_truth(name: str, realtables: Path) -> None:
-    """Each recorded leaf column has the recorded statistics, and no other exists.
+    """A table has the leaf columns of its truth file, and no others, with the same statistics.
 
-    Tables in `_REFUSED` have their error.
+    Tables in `_REFUSED` raise their error.
     """
     truth = json.loads((realtables / "truth" / f"{name.replace('/', '__')}.json").read_text())
     truth["columns"] = {_RENAMED.get((name, path), path): leaf for path, leaf in truth.get("columns", {}).items()}
@@ -130,7 +130,7 @@ def test_snapshots_of_an_iceberg_table_have_their_recorded_row_counts(name: str,
 
 
 def test_quotes_in_values_are_read_with_an_option(realtables: Path) -> None:
-    """Without quote and escape characters, a file of Impala has 11 rows, as in DuckDB."""
+    """With empty options `quote` and `escape`, a file of Impala has 11 rows, as in DuckDB."""
     uri = str(realtables / "listing" / "csv_impala_strings_with_quotes")
     table = open_table_format(TableConfig(name="t", uri=uri, options={"quote": "", "escape": "", "header": False}))
     columns = read_columns(table.snapshot())

@@ -38,13 +38,13 @@ def ledger(tmp_path: Path) -> Iterator[Table]:
 
 
 def test_built_in_formats_are_entry_points() -> None:
-    """The table in the code, which makes package metadata unnecessary, equals the entry points in pyproject.toml."""
+    """`TABLE_FORMATS.built_in` equals the entry points in pyproject.toml."""
     pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert pyproject["project"]["entry-points"][TABLE_FORMATS.group] == TABLE_FORMATS.built_in
 
 
 def test_built_in_formats_need_no_package_metadata() -> None:
-    """They are loaded without entry points, which a zip file of the package on a Spark worker lacks."""
+    """Built-in formats are loaded in a process in which looking for entry points of formats fails."""
     script = """
 import importlib.metadata
 scan = importlib.metadata.entry_points

@@ -92,9 +92,9 @@ def test_plain_files_in_a_bucket_are_read(put: Put, open_table: Callable[[str], 
 def test_a_folder_of_spark_streaming_is_read(
     put: Put, open_table: Callable[[str], TableFormat], prefix: str, s3_options: dict[str, str]
 ) -> None:
-    """Its log has locations with Hadoop's scheme `s3a`.
+    """Only the files in the folder's log are read. The log has locations with Hadoop's scheme `s3a`.
 
-    A partition filter applies. Folders and files below are refused, with the location of the table.
+    A partition filter applies. A subfolder or a file in the folder is refused with the location of the table.
     """
     for number in range(3):
         put(f"t/d=x {number}/part-{number}.parquet", _parquet(id=[number]))
@@ -130,7 +130,10 @@ def test_compressed_csv_is_decompressed_while_it_is_read(put: Put, open_table: C
 def test_an_object_that_changes_is_reported_as_missing(
     put: Put, client: Any, prefix: str, open_table: Callable[[str], TableFormat]
 ) -> None:
-    """The object is overwritten while it is read or before it is opened, or is deleted. Planning again helps."""
+    """The object is overwritten while it is read or before it is opened, or is deleted. Reading it is an error.
+
+    After it was overwritten, the table has another snapshot id.
+    """
     put("t/x.parquet", _parquet(a=[1], b=[2]))
     snapshot = open_table("t").snapshot()
     fragment = snapshot.fragments[0]
@@ -154,7 +157,10 @@ def test_an_object_that_changes_is_reported_as_missing(
 def test_planning_and_reading_read_few_bytes(
     put: Put, open_table: Callable[[str], TableFormat], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plan has at most one read per file. A small column takes at most three, of less than a tenth of the file."""
+    """A plan takes at most one read per file. Reading a small column takes at most three.
+
+    The three reads have less than a tenth of the file's bytes.
+    """
     values = list(range(100_000))
     for number in range(5):
         put(f"t/{number}.parquet", _parquet(a=values, b=[f"{value:032}" for value in values], n=[number] * 100_000))
@@ -179,7 +185,7 @@ def test_planning_and_reading_read_few_bytes(
 def test_folders_are_listed_once_and_only_where_a_filter_leads(
     put: Put, prefix: str, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a filter, one listing suffices. With a filter, each level of each matching folder is listed once."""
+    """Without a filter, one listing suffices. With a filter, each folder that may match is listed once."""
     for year in range(2020, 2025):
         for month in range(1, 4):
             put(f"t/year={year}/month={month:02}/x.parquet", _parquet(a=[year * 100 + month]))
@@ -269,7 +275,7 @@ def test_a_delta_table_in_a_bucket_is_read(
 def test_deletion_vectors_in_a_bucket_are_read_in_another_process(
     tmp_path: Path, client: Any, prefix: str, open_table: Callable[[str], TableFormat]
 ) -> None:
-    """The pickled source has the table's options. Secrets are not shown."""
+    """The other process reads the rows from the pickled source. The text form of the source shows no secrets."""
     configuration: dict[str, str | None] = {"delta.enableDeletionVectors": "true"}
     write_deltalake(str(tmp_path), pa.table({"a": list(range(5))}), configuration=configuration)
     delete_rows(tmp_path, newest(tmp_path, "add")["path"], [1, 3])
@@ -294,7 +300,7 @@ def test_deletion_vectors_in_a_bucket_are_read_in_another_process(
 def test_the_version_of_a_long_log_is_read_from_its_end(
     put: Put, open_table: Callable[[str], TableFormat], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One listing suffices, which starts at the newest checkpoint."""
+    """The log is listed once, from the newest checkpoint on."""
     for number in range(30):
         put(f"d/_delta_log/{number:020}.json", b"{}")
     put(f"d/_delta_log/{25:020}.checkpoint.parquet", b"PAR1")

@@ -140,7 +140,7 @@ def _object(**fields: bytes) -> bytes:
 
 
 def test_objects_are_assembled() -> None:
-    """These are the examples of the specification."""
+    """Shredded objects give the values of the examples in Parquet's specification."""
     stamp = pa.timestamp("us", "UTC")
     typed = pa.struct(
         [
@@ -192,7 +192,10 @@ def test_nested_objects_of_many_fields_are_assembled() -> None:
 
 
 def test_variants_that_duckdb_shreds_are_assembled(tmp_path: Path) -> None:
-    """DuckDB decides by the values which parts it shreds."""
+    """DuckDB writes JSON documents as variants, and shreds parts of them.
+
+    The assembled variants equal the documents.
+    """
     values: list[Any] = [
         {"id": number, "tags": ["a", number, None], "at": {"x": number / 4, "y": "s" * number}} for number in range(100)
     ]

@@ -72,9 +72,12 @@ def hive_metastore(folder: Path) -> Iterator[str]:
 
 
 def run_spark(uri: str, folder: Path, statements: Sequence[str]) -> dict[str, list[list[Any]]]:
-    """Execute SQL in Spark with the metastore.
+    """Execute SQL in a Spark session that uses the metastore. Return the rows of each query as texts, by statement.
 
-    Return the rows of each query as texts, by statement. The folder is that of the metastore.
+    Args:
+        uri: The URI of the metastore.
+        folder: The folder of the metastore.
+        statements: The statements in SQL.
     """
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", _SPARK],

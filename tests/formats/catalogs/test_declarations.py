@@ -55,7 +55,10 @@ def test_lines_that_hive_skips_in_json_are_refused(key: str) -> None:
 def test_numbers_are_codes_of_characters_in_text_files_of_hive(
     settings: dict[str, str], delimiter: str, escape: str
 ) -> None:
-    """LazySimpleSerDe parses each of these settings as a number of one byte, else takes its first character."""
+    """A delimiter or escape that is a number of one byte is the character of this code, as in Hive.
+
+    Of any other text, the first character is taken.
+    """
     options = resolve_entry(replace(_TEXT, serde_parameters=settings), tuple).options
     assert (options["delimiter"], options["escape"]) == (delimiter, escape)
 
@@ -68,7 +71,10 @@ def test_delimiters_of_hive_without_counterpart_are_refused(delimiter: str) -> N
 
 @pytest.mark.parametrize("provider", ["parquet", "csv"])
 def test_partition_columns_of_spark_are_spelled_as_by_spark(provider: str) -> None:
-    """A metastore stores these names in lower case. The names in Spark's schema, a property of the table, are used."""
+    """A metastore stores names of partition columns in lower case. Their spelling comes from Spark's schema.
+
+    Spark stores this schema in properties of the table.
+    """
     schema = "spark.sql.sources.schema"
     parameters = {
         "spark.sql.sources.provider": provider,

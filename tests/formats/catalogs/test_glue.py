@@ -67,7 +67,10 @@ _MORE = (
 
 @pytest.mark.parametrize("name", [*_FEW, *(pytest.param(name, marks=pytest.mark.long) for name in _MORE)])
 def test_real_tables_are_the_same_by_name(name: str, glue: Glue) -> None:
-    """Schema and rows are compared, and references and fragments except for plain files."""
+    """A table opened by its name in Glue has the schema and the rows of the same table opened by path.
+
+    Except for plain files, the references and the ids of fragments are equal, too.
+    """
     folder = _real(name)
     by_path = open_table_format(TableConfig(name="t", uri=str(folder))).snapshot()
     root = glue.open(_declared(name, folder))
@@ -87,7 +90,10 @@ def test_real_tables_are_the_same_by_name(name: str, glue: Glue) -> None:
     ["hive_special_partition", "hive_null_and_typed_partitions", "hive_partition_primitives", "hive_year_month_day"],
 )
 def test_registered_partitions_equal_those_of_folder_names(name: str, glue: Glue) -> None:
-    """The registered values are the decoded texts of folder names. Schema, partition keys and rows are compared."""
+    """Partitions are registered with the decoded values of folder names.
+
+    Schema, partition keys and rows are those of the folders read without a catalog.
+    """
     folder = _real(f"listing/{name}")
     by_path = open_table_format(TableConfig(name="t", uri=str(folder))).snapshot()
     leaves = sorted({file.parent for file in folder.rglob("*") if file.is_file() and file.name[0] not in "._"})
@@ -157,7 +163,10 @@ _DAY = (("day", "date"), ("n", "int"))
 
 
 def test_only_registered_partitions_are_rows(glue: Glue, tmp_path: Path) -> None:
-    """Partitions may be anywhere below the table. Values and types come from the catalog. Null has Hive's name."""
+    """Only registered partitions are read. Their folders may be anywhere below the table's folder.
+
+    Their values and types come from the catalog. Null has Hive's name for it.
+    """
     root = tmp_path / "t"
     _write(root / "day=2024-01-01" / "n=1", 99)  # dropped from the catalog, but still on disk
     _write(root, 98)
@@ -186,7 +195,7 @@ def test_only_registered_partitions_are_rows(glue: Glue, tmp_path: Path) -> None
     "partitions", [{"day": ["2024-01-02"]}, "day >= date '2024-01-02' and n < 10"], ids=["patterns", "condition"]
 )
 def test_partitions_are_chosen_by_their_values(glue: Glue, tmp_path: Path, partitions: object) -> None:
-    """The values come from the catalog, independent of the folders."""
+    """A filter is applied to the values in the catalog. The folders have other names."""
     root = tmp_path / "t"
     registered = [
         (("2024-01-01", "9"), _write(root / "first", 1)),
@@ -199,7 +208,7 @@ def test_partitions_are_chosen_by_their_values(glue: Glue, tmp_path: Path, parti
 
 
 def test_added_and_dropped_partitions_are_listed(glue: Glue, tmp_path: Path) -> None:
-    """A table that was opened before the change lists them, too."""
+    """An opened table reads an added partition. After the partition is dropped, the table has its earlier reference."""
     root, day = tmp_path / "t", (("day", "string"),)
     first, second = (_write(root / f"day={name}", number) for number, name in enumerate("ab"))
     table = glue.open(files("t", str(root), partition_columns=day, partitions=[(("a",), first)]))
