@@ -36,7 +36,7 @@ def _multiset(values: list[Any]) -> Counter[Any]:
 
 
 def test_multiset_hashes_subtract() -> None:
-    """Each half of the hash is subtracted modulo 2**64."""
+    """The hash of the remaining values is the difference of two hashes. Each half is subtracted modulo 2**64."""
     total, part, remainder = (
         profile_one(pa.array(v)).statistics.multiset_hash for v in ([1, 2, 2, None], [2, None], [1, 2])
     )

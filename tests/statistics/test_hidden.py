@@ -89,7 +89,8 @@ def test_hashes_are_siphash(key: bytes, messages: list[bytes]) -> None:
 def test_merged_equals_from_scratch(name: str, data: st.DataObject) -> None:
     """The merged row of parts equals the row of all values, and so do its sketch and its multiset hash, bit for bit.
 
-    Distinct counts of merged rows are estimates, which are near the true number.
+    Distinct counts are estimates: that of all values is near the true count, and the merged one is limited by those of
+    the parts.
     """
     values = data.draw(rows(KINDS[name]), label="values")
     complete = hidden(name, values)

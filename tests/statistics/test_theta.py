@@ -36,7 +36,7 @@ def test_hashes_of_strings_are_those_of_mmh3(strings: list[bytes]) -> None:
 
 
 def test_strings_of_very_different_lengths_are_hashed_as_by_mmh3() -> None:
-    """The test has more strings than are hashed in one batch."""
+    """More strings than are hashed in one batch have the hashes of mmh3."""
     strings = [bytes([number % 251]) * (number % 40) for number in range(20_000)] + [b"x" * 100_001, b""]
     expected = [mmh3.hash64(string, 9001, signed=False)[0] for string in strings]
     assert hashes_of(strings).tolist() == expected
@@ -94,7 +94,7 @@ def test_bytes_are_those_of_datasketches() -> None:
 
 @pytest.mark.parametrize("distinct", [100, 5_000, 200_000])
 def test_the_least_hashes_are_retained_across_batches(distinct: int) -> None:
-    """The test has more hashes than are sorted in one batch, with and without repetitions."""
+    """The sketch of more hashes than are sorted in one batch has the least ones, with and without repeated hashes."""
     pool = draw(distinct)
     hashes = np.random.default_rng(1).choice(pool, 200_000)
     expected = np.unique(hashes)[:NOMINAL_ENTRIES]

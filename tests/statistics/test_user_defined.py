@@ -144,7 +144,7 @@ def test_text_patterns_are_counted() -> None:
 
 
 def test_outliers_are_counted_outside_the_quartile_fences() -> None:
-    """The quartiles of 1 to 5 are 2 and 4, so the inclusive fences are -1 and 7."""
+    """The quartiles of 1, 2, 3, 4 and 7 are 2 and 4, so values from -1 to 7 are no outliers, and 8 is one."""
     fences = shipped.OutsideFences()
     ones = pa.array([1] * 5)
     assert fences.compute(pa.array([1, 2, 3, 4, 7]), ones) == 0
