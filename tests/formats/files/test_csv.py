@@ -244,7 +244,7 @@ def test_a_wrong_encoding_is_refused_with_the_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".zst", None)])
 def test_compressed_files(tmp_path: Path, suffix: str, pack: Any) -> None:
-    """The suffix names the compression."""
+    """A compressed file is read. The size of its fragment is that of the compressed file."""
     content = b"a,b\n" + b"1,x\n" * 1000
     data = pa.compress(content, codec="zstd", asbytes=True) if pack is None else pack(content)
     (tmp_path / f"a.csv{suffix}").write_bytes(data)

@@ -292,7 +292,10 @@ def test_errors_name_the_line_of_the_file(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_text_in_another_encoding_is_refused_with_the_line(tmp_path: Path) -> None:
-    """The line is also named for encodings whose text is decoded before it is parsed."""
+    """A byte that is invalid in the declared encoding is an error with its line.
+
+    For UTF-16 without a declaration, the error is about NUL bytes. Both errors name the option.
+    """
     with pytest.raises(TableFormatError, match=r"0\.csv.*line 2: .*'charmap'.*options\.encoding"):
         _table(tmp_path, b"a,b\n\x81,2\n", encoding="cp1252")
     with pytest.raises(TableFormatError, match=r"0\.csv.*\bNUL\b.*options\.encoding"):

@@ -140,7 +140,10 @@ def test_an_escaped_null_text_is_refused(line: bytes) -> None:
 
 @pytest.mark.parametrize("text", [rb"a\b", rb"a\\b", rb"\N", rb"C:\x", rb"a" + b"\\"])
 def test_an_escape_outside_of_quotes_is_refused(text: bytes) -> None:
-    """Python and MySQL treat it as an escape there, and Spark does not. The option `escape_unquoted` decides."""
+    """A backslash outside of quotes is an escape for Python and MySQL, but not for Spark.
+
+    It is an error unless the option `escape_unquoted` decides.
+    """
     with pytest.raises(pa.ArrowInvalid, match=r"line 2: .*options\.escape_unquoted"):
         _texts(b"a,b\n" + text + b',"x\\"y"\n', escape="\\")
     assert _texts(b"a,b\n" + text + b',"x\\"y"\n', escape="\\", escape_unquoted=False) == [(text.decode(), 'x"y')]

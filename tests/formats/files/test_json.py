@@ -148,7 +148,7 @@ def test_malformed_lines_are_refused_with_the_line(tmp_path: Path, content: str,
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.ndjson.zst", "a.json.bz2", "a.json.lz4"])
 def test_compressed_files(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The suffix names the compression. A truncated file is an error."""
+    """A compressed file is read in batches. A truncated file is an error."""
     monkeypatch.setattr(json_lines, "_BATCH_ROWS", 10)
     content = "".join(f'{{"a": {number}}}\n' for number in range(1000)).encode()
     codec = {"gz": "gzip", "zst": "zstd", "bz2": "bz2", "lz4": "lz4"}[name.rpartition(".")[2]]

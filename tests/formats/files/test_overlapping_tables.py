@@ -60,7 +60,7 @@ def _folders_with_data(folder: Path) -> set[Path]:
 
 
 def test_folders_inside_of_a_table_are_refused_with_its_location(table: Table, tmp_path: Path) -> None:
-    """This holds for each folder at any depth, for a file, for links to them, and for folders with such links."""
+    """Each folder in a table, and a file in it, is refused. So are links to them, and folders with such links."""
     folders = _folders_with_data(table.folder)
     assert folders
     file = next(path for path in folders.pop().rglob("*.parquet"))
@@ -101,7 +101,7 @@ def test_a_link_to_a_moved_partition_is_refused(table: Table, tmp_path: Path) ->
 
 
 def test_folders_above_a_table_are_refused_with_its_location(table: Table, tmp_path: Path) -> None:
-    """This holds for the parent and its parent, also if only some partitions are selected."""
+    """The folder above a table and the next one are refused, also if only some partitions are selected."""
     pq.write_table(pa.table({"id": [7]}), tmp_path / "own.parquet")
     for above in (table.folder.parent, tmp_path):
         explanation = f"{above} holds the {_NAMES[table.kind]} table {table.folder}, "
