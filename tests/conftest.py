@@ -186,6 +186,7 @@ SLOW_FILES = {
     "store/test_entry_files.py",
     "store/test_garbage.py",
     "store/test_processes.py",
+    "store/test_segment_histories.py",
     "store/test_segment_levels.py",
     "store/test_shared_files.py",
     "store/test_sorted_runs.py",

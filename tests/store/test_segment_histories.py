@@ -252,5 +252,5 @@ def _check(
 def test_any_history_of_commits_is_read_like_a_dictionary() -> None:
     run_state_machine_as_test(
         SegmentHistories,
-        settings=settings(settings(), stateful_step_count=30, max_examples=max(6, settings().max_examples // 4)),
+        settings=settings(settings(), stateful_step_count=30, max_examples=max(2, settings().max_examples // 4)),
     )
