@@ -95,8 +95,6 @@ def update_index(
     batches: Iterable[IndexRows],
     changes: KeyChanges,
     replaced: Collection[str] | None = None,
-    *,
-    in_turn: bool = True,
 ) -> SegmentFiles:
     """Write the fragment index of the next version; return its files. No existing file is changed.
 
@@ -110,7 +108,6 @@ def update_index(
             to temporary files.
         changes: The keys (see `store.version.fragment_key`) of added, replaced and removed fragments.
         replaced: The keys in `changes.added` that are also in `base`; None if this is unknown.
-        in_turn: Whether a commit of many keys merges stored segments.
 
     Raises:
         CorruptionError: A file of `base` is corrupt.
@@ -123,7 +120,7 @@ def update_index(
     if base.files:
         # A reader finds rows that are not live by tombstones alone, so replaced keys have tombstones, too.
         replaced = changes.added if replaced is None else replaced
-        changes = KeyChanges(changes.added, {*changes.removed, *replaced}, changes.row_count)
+        changes = replace(changes, removed={*changes.removed, *replaced})
     parts = iter(batches)
     first = next(parts, None)
     columns = len(first.columns) if first is not None else 0
@@ -131,7 +128,7 @@ def update_index(
         segment = open_segment(store, base.files[:1], open_directories(store, base).get(base.files[0].path))
         columns = len(field_ids_of(segment.flat_schema.names))
     file_rows = min(_FILE_ROWS, max(_MIN_FILE_ROWS, _FILE_CELLS // max(1, columns)))
-    update = SegmentUpdate(store, replace(_KIND, file_rows=file_rows), base, changes, in_turn)
+    update = SegmentUpdate(store, replace(_KIND, file_rows=file_rows), base, changes)
     written: dict[str, SegmentDirectory] = {}
     files = update.write(
         parts if first is None else chain([first], parts),

@@ -65,8 +65,6 @@ def update_partitions(
     changed: Mapping[str, UnindexedPartition],
     changes: KeyChanges,
     read: Callable[[Sequence[UnindexedPartition]], Iterable[PartitionRows]],
-    *,
-    in_turn: bool = True,
 ) -> PartitionIndex:
     """Return the partition index of the next version.
 
@@ -78,7 +76,6 @@ def update_partitions(
         changed: The partitions that were added or changed, by key.
         changes: The keys of these partitions and of removed partitions.
         read: Reads the statistics of partitions in batches. It is called only if a segment is written.
-        in_turn: Whether a commit of many keys merges stored segments.
 
     Raises:
         CorruptionError: A stored file is corrupt.
@@ -93,7 +90,7 @@ def update_partitions(
     first = next(batches, None)
     columns = _count_columns(store, base.files) if first is None else len(first.columns)
     kind = replace(KIND, file_rows=max(KIND.file_rows, _FILE_STATISTICS // max(1, columns)))
-    update = SegmentUpdate(store, kind, base.files, KeyChanges(unindexed.keys(), removed, changes.row_count), in_turn)
+    update = SegmentUpdate(store, kind, base.files, replace(changes, added=unindexed.keys(), removed=removed))
     return PartitionIndex(
         update.write(
             batches if first is None else chain([first], batches), lambda merge: _PartitionMerge(store, merge).write()

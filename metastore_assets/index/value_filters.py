@@ -343,8 +343,6 @@ def update_value_filters(
     base: SegmentFiles | None,
     changes: KeyChanges,
     batches: Iterable[ValueFilters],
-    *,
-    in_turn: bool = True,
 ) -> SegmentFiles:
     """Write the value filters of the next version; return their files. No existing file is changed.
 
@@ -354,12 +352,11 @@ def update_value_filters(
         changes: The keys of fragments that were added, replaced or removed (see `fragment_key`).
         batches: The filters of the added and replaced fragments. All batches except the last one are first written to
             temporary files.
-        in_turn: Whether a commit of many keys merges stored segments.
 
     Raises:
         CorruptionError: A file of `base` is corrupt.
     """
-    update = SegmentUpdate(store, _KIND, base, changes, in_turn)
+    update = SegmentUpdate(store, _KIND, base, changes)
     return update.write(batches, lambda merge: _FilterMerge(store, merge).write())
 
 

@@ -7,7 +7,7 @@ of profiles may have several profiles, each in a section with a name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -41,34 +41,43 @@ _READS_PER_MERGE = 10
 """Number of profiles whose bounds can be read in the time of merging one profile."""
 
 
+@dataclass(frozen=True)
+class IndexContext:
+    """What the updates of all indexes of a table need."""
+
+    engine: Engine
+    """The engine that reads profiles."""
+    store: ObjectStore
+    """The table's folder."""
+    may_merge: bool = True
+    """Whether a commit of many keys merges stored segments of the index."""
+
+
 def update_fragment_index(
-    engine: Engine,
-    store: ObjectStore,
+    context: IndexContext,
     columns: int,
     base: SegmentFiles | None,
     fragments: EntryChanges[FragmentEntry],
-    *,
-    in_turn: bool = True,
 ) -> SegmentFiles:
     """Write the changes between the published and the next fragment index. Return the files of the next index.
 
     Args:
-        engine: The engine that reads profiles.
-        store: The table's folder.
+        context: The engine, the store, and whether the commit may merge stored segments.
         columns: Number of columns of the table, to estimate the work.
         base: The published index; None if there is none.
         fragments: The fragments of the next version, as changes of the published ones.
-        in_turn: Whether a commit of many keys merges stored segments.
 
     Raises:
         CorruptionError: A stored profile, or the published index, is damaged.
     """
     before, after = changed_entries(fragments, is_rebuilt=base is None)
     before_rows, after_rows = ({entry.key: _row_identity(entry) for entry in entries} for entries in (before, after))
-    changes = replace(KeyChanges.between(before_rows, after_rows), row_count=len(fragments))
+    changes = KeyChanges.between(before_rows, after_rows)
+    changes = replace(changes, row_count=len(fragments), may_merge=context.may_merge)
     added = [entry for entry in after if entry.key in changes.added]
     replaced = before_rows.keys() & changes.added
-    return update_index(store, base, [read_rows(engine, store, columns, added)], changes, replaced, in_turn=in_turn)
+    batches = [read_rows(context.engine, context.store, columns, added)]
+    return update_index(context.store, base, batches, changes, replaced)
 
 
 def read_rows(engine: Engine, store: ObjectStore, columns: int, fragments: Sequence[FragmentEntry]) -> IndexRows:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from metastore_assets.formats.schema_casting import withhold_default_values
 from metastore_assets.pipeline.auto_policies import record_decisions
 from metastore_assets.pipeline.context import RefreshContext
-from metastore_assets.pipeline.fragment_index import update_fragment_index
+from metastore_assets.pipeline.fragment_index import IndexContext, update_fragment_index
 from metastore_assets.pipeline.merging.compaction import SegmentChanges, compact_changes, table_node_window
 from metastore_assets.pipeline.merging.groups import (
     TABLE,
@@ -69,7 +69,7 @@ from metastore_assets.store.version import (
     node_key,
     repeated_fragment_error,
 )
-from metastore_assets.store.versions import INDEX, PARTITION_INDEX, VALUE_FILTERS, set_in_turn
+from metastore_assets.store.versions import INDEX, PARTITION_INDEX, VALUE_FILTERS, set_to_merge
 
 
 @dataclass(frozen=True)
@@ -209,25 +209,17 @@ class VersionBuilder:
             self._context.engine, self._context.objects, self._target.spec, self._target.base,
         )  # fmt: skip
         columns, fragments = len(spec.leaves), self._fragments
-        turn = set_in_turn(base)
-        self._index = update_fragment_index(
-            engine, store, columns, base.index if base else None, fragments, in_turn=turn == INDEX
-        )
+        merged = set_to_merge(base)
+
+        def context(index: str) -> IndexContext:
+            return IndexContext(engine, store, may_merge=index == merged)
+
+        self._index = update_fragment_index(context(INDEX), columns, base.index if base else None, fragments)
         self._partition_index = update_partition_index(
-            engine,
-            store,
-            columns,
-            base.partition_index if base else None,
-            self._partitions,
-            in_turn=turn == PARTITION_INDEX,
+            context(PARTITION_INDEX), columns, base.partition_index if base else None, self._partitions
         )
         self._value_filters = update_table_value_filters(
-            engine,
-            store,
-            filtered_columns(spec),
-            base.value_filters if base else None,
-            fragments,
-            in_turn=turn == VALUE_FILTERS,
+            context(VALUE_FILTERS), filtered_columns(spec), base.value_filters if base else None, fragments
         )
 
     def version(

@@ -14,6 +14,7 @@ from metastore_assets.index import (
     update_partitions,
 )
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.fragment_index import IndexContext
 from metastore_assets.pipeline.profiles.states_reader import corruption_guard
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.profile_tables import parse_statistics_rows
@@ -31,13 +32,10 @@ _BATCH_ROWS = 500_000
 
 
 def update_partition_index(
-    engine: Engine,
-    store: ObjectStore,
+    context: IndexContext,
     columns: int,
     base: PartitionIndex | None,
     partitions: EntryChanges[PartitionEntry],
-    *,
-    in_turn: bool = True,
 ) -> PartitionIndex:
     """Return the partition index of the next version, updated by changed partitions.
 
@@ -45,12 +43,10 @@ def update_partition_index(
     files.
 
     Args:
-        engine: The engine that reads statistics.
-        store: The table's folder.
+        context: The engine, the store, and whether the commit may merge stored segments.
         columns: Number of columns of the table, to estimate the work.
         base: The published index; None if there is none.
         partitions: The partitions of the next version, as changes of the published ones.
-        in_turn: Whether a commit of many keys merges stored segments.
 
     Raises:
         CorruptionError: Stored statistics are damaged.
@@ -59,10 +55,10 @@ def update_partition_index(
         {entry.key: _unindexed(entry) for entry in entries}
         for entries in changed_entries(partitions, is_rebuilt=base is None)
     )
-    changes = replace(KeyChanges.between(before, after), row_count=len(partitions))
+    changes = replace(KeyChanges.between(before, after), row_count=len(partitions), may_merge=context.may_merge)
     changed = {key: partition for key, partition in after.items() if key in changes.added}
-    read = partial(_read_batches, engine, store, max(1, columns))
-    return update_partitions(store, base, changed, changes, read, in_turn=in_turn)
+    read = partial(_read_batches, context.engine, context.store, max(1, columns))
+    return update_partitions(context.store, base, changed, changes, read)
 
 
 def _unindexed(entry: PartitionEntry) -> UnindexedPartition:

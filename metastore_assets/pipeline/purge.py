@@ -20,7 +20,7 @@ from metastore_assets.errors import StoreError, VersionConflictError, VersionNot
 from metastore_assets.history import remove_values
 from metastore_assets.pipeline.column_spec import parse_column_spec
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.fragment_index import update_fragment_index
+from metastore_assets.pipeline.fragment_index import IndexContext, update_fragment_index
 from metastore_assets.pipeline.merging.compaction import COMPACT_ALL, SegmentEntries, compact_segments
 from metastore_assets.pipeline.partition_index import update_partition_index
 from metastore_assets.pipeline.value_filters import update_table_value_filters
@@ -340,12 +340,13 @@ def _copy_lot(engine: Engine, objects: ObjectStore, version: Version, base: Vers
     index, value_filters, partition_index = (
         (base.index, base.value_filters, base.partition_index) if base is not None else (None, None, None)
     )
+    context = IndexContext(engine, objects)
     if lot.fragments or base is None:
         filtered = version.value_filters.columns if version.value_filters else ()
-        index = update_fragment_index(engine, objects, columns, index, fragments)
-        value_filters = update_table_value_filters(engine, objects, filtered, value_filters, fragments)
+        index = update_fragment_index(context, columns, index, fragments)
+        value_filters = update_table_value_filters(context, filtered, value_filters, fragments)
     if lot.partitions or base is None:
-        partition_index = update_partition_index(engine, objects, columns, partition_index, partitions)
+        partition_index = update_partition_index(context, columns, partition_index, partitions)
     return replace(
         version,
         fragments=fragments,

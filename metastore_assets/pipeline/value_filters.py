@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from metastore_assets.index.value_filters import ValueFilterReader, ValueFilters, update_value_filters
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.fragment_index import IndexContext
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiles.states_reader import StatesReader, corruption_guard
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
@@ -36,23 +37,18 @@ def filtered_columns(spec: ProfileSpec) -> tuple[str, ...]:
 
 
 def update_table_value_filters(
-    engine: Engine,
-    store: ObjectStore,
+    context: IndexContext,
     columns: tuple[str, ...],
     base: ValueFilterFiles | None,
     fragments: EntryChanges[FragmentEntry],
-    *,
-    in_turn: bool = True,
 ) -> ValueFilterFiles | None:
     """Write the changes between the published and the next value filters. Return the files of all next filters.
 
     Args:
-        engine: The engine that reads profiles.
-        store: The table's folder.
+        context: The engine, the store, and whether the commit may merge stored segments.
         columns: Field ids of the columns with value filters.
         base: The published filters; None if there are none.
         fragments: The fragments of the next version, as changes of the published ones.
-        in_turn: Whether a commit of many keys merges stored segments.
 
     Returns:
         The files of the filters; None if `columns` is empty.
@@ -68,11 +64,11 @@ def update_table_value_filters(
     changes = KeyChanges.between(
         {entry.key: entry.files.name for entry in before}, {entry.key: entry.files.name for entry in after}
     )
-    changes = replace(changes, row_count=len(fragments))
+    changes = replace(changes, row_count=len(fragments), may_merge=context.may_merge)
     added = [entry for entry in after if entry.key in changes.added]
-    batches = read_filters(engine, store, columns, added)
+    batches = read_filters(context.engine, context.store, columns, added)
     stored = base.files if base else None
-    return ValueFilterFiles(update_value_filters(store, stored, changes, batches, in_turn=in_turn), columns)
+    return ValueFilterFiles(update_value_filters(context.store, stored, changes, batches), columns)
 
 
 def read_filters(

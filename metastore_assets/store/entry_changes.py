@@ -30,7 +30,7 @@ from metastore_assets.store.keys import KeyPrefixes
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segment_levels import SegmentPart, update_levels
 from metastore_assets.store.segment_merge import MergeSource, merge_segments, write_segment
-from metastore_assets.store.segments import SegmentFile, SegmentFiles, key_count
+from metastore_assets.store.segments import KeyChanges, SegmentFile, SegmentFiles, key_count
 from metastore_assets.store.version import MetadataCacheEntry, Version
 
 
@@ -236,7 +236,7 @@ def changed_entries(entries: EntryChanges[Entry], *, is_rebuilt: bool) -> tuple[
 
 
 def write_entries(
-    objects: ObjectStore, changes: EntryChanges[Any], *, allow_step: bool = True, in_turn: bool = True
+    objects: ObjectStore, changes: EntryChanges[Any], *, allow_step: bool = True, may_merge: bool = True
 ) -> SegmentFiles:
     """Write the changed entries of a new version as one more segment, and do a bounded part of the due merges.
 
@@ -245,7 +245,7 @@ def write_entries(
         changes: The entries of the new version.
         allow_step: Whether a commit of few entries may do a step, which merges one range of keys of a segment into the
             next older segment.
-        in_turn: Whether a commit of many entries merges segments of this kind.
+        may_merge: Whether a commit of many entries merges segments of this kind.
 
     Returns:
         The files with all entries of the new version.
@@ -288,8 +288,8 @@ def write_entries(
         written.update(file.path for file in files)
         return files
 
-    size = len(changes), len(changes.put) + len(removed)
-    levels = update_levels(kind.segments, before, size, write, allow_step=allow_step, in_turn=in_turn)
+    keys = KeyChanges(changes.put.keys(), removed, len(changes), may_merge)
+    levels = update_levels(kind.segments, before, keys, write, allow_step=allow_step)
     files = SegmentFiles(len(changes), levels)
     if superseded := written - {*files.paths()}:
         objects.delete(sorted(superseded))

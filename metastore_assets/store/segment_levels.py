@@ -10,8 +10,8 @@ the older one. Readers must ignore them: the older segment has the newest row of
 another segment. The `first` key of the newer segments shows where the next step begins.
 
 A version has several segment sets: entries of several kinds, and indexes. A commit that changes many keys merges
-segments of one set only, the set in turn (see `store.versions.set_in_turn`), and only as many as fit into a budget of
-keys. To the other sets, it only adds a segment. So no commit writes much more than its own changes.
+segments of one set only (see `store.versions.set_to_merge`), and only as many as fit into a budget of keys. To the
+other sets, it only adds a segment. So no commit writes much more than its own changes.
 """
 
 from __future__ import annotations
@@ -136,33 +136,31 @@ closed."""
 def update_levels(
     kind: SegmentKind,
     before: SegmentFiles,
-    size: tuple[int, int],
+    changes: KeyChanges,
     write: WriteMerged,
     *,
     allow_step: bool,
-    in_turn: bool,
 ) -> tuple[SegmentFile, ...]:
     """Write the changes of a commit to a segment set. Return the files of the new set, the oldest segment first.
 
     Args:
         kind: The merge policy.
         before: The segments before the commit.
-        size: (number of rows of the set after the commit, number of keys that the commit changes).
+        changes: The keys that the commit changes.
         write: Merges parts of segments, with or without the changes of the commit, and writes the merged rows as files.
             It is called several times. A later call may replace a file that an earlier call wrote: the result then
             lacks this file, and the caller may delete it.
         allow_step: Whether a commit of few keys does a step, if one is due. A step merges one range of keys of newer
             segments into an older segment.
-        in_turn: Whether a commit of many keys merges segments of this set.
     """
-    row_count, changed = size
+    changed = changes.key_count
     segments = before.segments
     limit = kind.file_rows
     if not _have_bounds(segments) or changed + sum(map(key_count, segments)) <= limit:
-        retained = retained_files(kind, before, row_count, changed)
+        retained = retained_files(kind, before, changes.row_count, changed)
         merged = SegmentFiles(0, before.files[len(retained) :]).segments
         return (*retained, *write([SegmentPart(files) for files in merged], True, bool(retained), limit))
-    max_newest, budget = _limit_work(kind, len(segments), changed, allow_step=allow_step, in_turn=in_turn)
+    max_newest, budget = _limit_work(kind, len(segments), changes, allow_step=allow_step)
     count = _retained_segments(kind, segments, changed, max_newest)
     rewritten = sum(map(key_count, segments[count:]))
     newest = shorten_bounds(write([SegmentPart(files) for files in segments[count:]], True, bool(count), limit))
@@ -197,7 +195,7 @@ def update_levels(
 
 
 def _limit_work(
-    kind: SegmentKind, segment_count: int, changed: int, *, allow_step: bool, in_turn: bool
+    kind: SegmentKind, segment_count: int, changes: KeyChanges, *, allow_step: bool
 ) -> tuple[int, int | None]:
     """Return how much a commit merges: (maximum number of keys of a merge of the newest segments, budget).
 
@@ -207,14 +205,13 @@ def _limit_work(
     Args:
         kind: The merge policy.
         segment_count: Number of segments before the commit.
-        changed: Number of keys that the commit changes.
+        changes: The keys that the commit changes.
         allow_step: Whether a commit of few keys does a step.
-        in_turn: Whether a commit of many keys merges segments of this set.
     """
-    limit = kind.file_rows
+    limit, changed = kind.file_rows, changes.key_count
     if changed < limit * _MIN_CHANGED:
         return limit // 2, None if allow_step else 0
-    if not in_turn:
+    if not changes.may_merge:
         return 0, 0
     if changed * _WORK_PER_KEY <= limit // 4:
         return limit // 2, None
@@ -416,8 +413,6 @@ class SegmentUpdate:
     base: SegmentFiles | None
     """The segments before the changes; None if there are none."""
     changes: KeyChanges
-    in_turn: bool = True
-    """Whether a commit of many keys merges segments of this set."""
 
     def write(
         self, batches: Iterable[Batch], merge: Callable[[SegmentMerge[Batch]], Sequence[SegmentFile]]
@@ -460,8 +455,7 @@ class SegmentUpdate:
                 return merge_files(SegmentMerge(parts, last, changes.removed, with_tombstones, file_rows))
             return merge_files(SegmentMerge(parts, None, (), with_tombstones, file_rows))
 
-        size = changes.row_count, len(changes.added) + len(changes.removed)
-        files = update_levels(kind, base, size, write, allow_step=True, in_turn=self.in_turn)
+        files = update_levels(kind, base, changes, write, allow_step=True)
         segments = SegmentFiles(changes.row_count, files)
         if superseded := written - {*segments.paths()}:
             self.objects.delete(sorted(superseded))

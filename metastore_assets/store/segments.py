@@ -172,6 +172,13 @@ class KeyChanges:
     removed: Collection[Any]
     row_count: int
     """Number of rows after the changes."""
+    may_merge: bool = True
+    """Whether a commit that changes many keys merges stored segments of this set. It merges those of one set only."""
+
+    @property
+    def key_count(self) -> int:
+        """Number of changed keys."""
+        return len(self.added) + len(self.removed)
 
     @classmethod
     def between(cls, before: Mapping[Any, object], after: Mapping[Any, object]) -> KeyChanges:

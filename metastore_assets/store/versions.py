@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 STAGED = "staged"
 """The folder of staged versions, see `store.staged_versions`."""
 INDEX, PARTITION_INDEX, VALUE_FILTERS = "index", "partition_index", "value_filters"
-"""Names of segment sets other than entries, for `set_in_turn`."""
+"""Names of segment sets other than entries, for `set_to_merge`."""
 HISTORY = "history"
 """The folder of the table's history, which `expire` leaves alone."""
 _RECENT_SECONDS = 60
@@ -79,12 +79,11 @@ _RECENT_SECONDS = 60
 time would hide that the version's number was used."""
 
 
-def set_in_turn(base: Version | None) -> str:
+def set_to_merge(base: Version | None) -> str:
     """Return the name of the segment set that a commit of many keys merges: the one with the most segments.
 
     Each commit merges segments of one set, so that it does not write much more than its own changes. Among sets with
-    equally many segments, it is the one with the most keys outside the base (its oldest
-    segment).
+    equally many segments, it is the one with the most keys outside the base (its oldest segment).
 
     Args:
         base: The version before the commit, as read from a store. None if there is none: then the result is empty.
@@ -222,9 +221,9 @@ class VersionStore:
         changes[SHARED_FILES.name] = counts
         # In a small commit, only one kind of entries may merge a part of its older segments.
         stepping = version.number % len(changes)
-        turn = set_in_turn(base)
+        merged = set_to_merge(base)
         entries = {
-            name: write_entries(self.objects, each, allow_step=number == stepping, in_turn=name == turn)
+            name: write_entries(self.objects, each, allow_step=number == stepping, may_merge=name == merged)
             for number, (name, each) in enumerate(changes.items())
         }
         entries[METADATA_CACHE.name] = self._write_metadata_cache(version, base_entries.get(METADATA_CACHE))

@@ -273,9 +273,8 @@ def test_pruning_is_correct_after_any_commits(
             replaced = now.keys() & by_key.keys()
             now = {key: fragment for key, fragment in {**now, **by_key}.items() if key not in removed}
             lots = (rows_of(added[start : start + lot]) for start in range(0, len(added), lot))
-            changes = KeyChanges(by_key.keys(), removed, len(now))
-            in_turn = draw.random() < 0.7
-            files = update_index(store, files, lots, changes, draw.choice([replaced, None]), in_turn=in_turn)
+            changes = KeyChanges(by_key.keys(), removed, len(now), may_merge=draw.random() < 0.7)
+            files = update_index(store, files, lots, changes, draw.choice([replaced, None]))
             assert {info.path for info in store.list()} >= set(files.paths())
             if now:
                 check(store, files, now, draw)

@@ -99,9 +99,8 @@ def test_a_filter_never_excludes_a_fragment_with_the_value(
             files = update_value_filters(
                 store,
                 files,
-                KeyChanges(changed.keys(), removed, len(now)),
+                KeyChanges(changed.keys(), removed, len(now), may_merge=len(changed) % 3 > 0),
                 lots(changed, lot),
-                in_turn=len(changed) % 3 > 0,
             )
             reader = ValueFilterReader(store, files)
             assert sorted(reader.keys.to_pylist()) == sorted(now)

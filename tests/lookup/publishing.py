@@ -13,7 +13,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import open_scanner
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.fragment_index import update_fragment_index
+from metastore_assets.pipeline.fragment_index import IndexContext, update_fragment_index
 from metastore_assets.pipeline.partition_index import update_partition_index
 from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.pipeline.profiles.files import ProfileWriter
@@ -125,6 +125,7 @@ def publish(
         FragmentEntry(part.key, part.key, f"{part.key}.parquet", part.bytes, part.row_count, "spec", (), part.files)
         for part in entries
     ]
+    context = IndexContext(Engine(_no_spark, "auto"), versions.objects)
     version = Version(
         number=number,
         table=name,
@@ -144,10 +145,8 @@ def publish(
         specs={},
         fragments=(),
         partitions=entries,
-        index=update_fragment_index(Engine(_no_spark, "auto"), versions.objects, len(rows.schema), None, fragments),
-        partition_index=update_partition_index(
-            Engine(_no_spark, "auto"), versions.objects, len(rows.schema), None, entries
-        ),
+        index=update_fragment_index(context, len(rows.schema), None, fragments),
+        partition_index=update_partition_index(context, len(rows.schema), None, entries),
     )
     versions.publish(version)
     return Table(versions.objects, versions.read(number), open_scanner)

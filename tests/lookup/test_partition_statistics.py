@@ -17,6 +17,7 @@ from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.fragment_index import IndexContext
 from metastore_assets.pipeline.partition_index import find_wrong_rows, update_partition_index
 from metastore_assets.store.entries import PARTITIONS, StoredEntries
 from metastore_assets.store.entry_changes import EntryChanges
@@ -119,8 +120,7 @@ def test_a_few_changed_partitions_are_read_separately(root: Path) -> None:
         if partition.key != keys[9]
     ]
     files = update_partition_index(
-        _engine(),
-        VersionStore(ObjectStore(str(root)), "orders").objects,
+        IndexContext(_engine(), VersionStore(ObjectStore(str(root)), "orders").objects),
         3,
         version.partition_index,
         EntryChanges.between(PARTITIONS, entries_before, partitions),
@@ -178,7 +178,7 @@ def test_verify_reports_missing_rows(root: Path) -> None:
     full, answer = objects.read(path), objects.read_parquet(path)
     objects.write_parquet(path, answer.slice(1))
     files = update_partition_index(
-        _engine(), objects, 3, None, EntryChanges.between(PARTITIONS, None, version.partitions)
+        IndexContext(_engine(), objects), 3, None, EntryChanges.between(PARTITIONS, None, version.partitions)
     )
     objects.write(path, full)
     incomplete = replace(version, partition_index=files)

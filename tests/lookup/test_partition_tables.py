@@ -19,6 +19,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import open_scanner
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.fragment_index import IndexContext
 from metastore_assets.pipeline.partition_index import update_partition_index
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.profile_tables import build_statistics_table, build_typed_table
@@ -177,8 +178,7 @@ def table_after(stored_parts: StoredParts, commits: list[dict[str, int | None]],
         # The published entries are not read, because only `len` of the base is used.
         stored = StoredEntries(PARTITIONS, objects, SegmentFiles(len(before), ())) if base is not None else None
         files_of = update_partition_index(
-            Engine(_no_spark, "auto"),
-            objects,
+            IndexContext(Engine(_no_spark, "auto"), objects),
             20,
             base.partition_index if base is not None else None,
             EntryChanges(PARTITIONS, stored, put, dropped),

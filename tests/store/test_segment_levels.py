@@ -20,7 +20,7 @@ from metastore_assets.store.keys import KeyPrefixes, KeySet, SegmentKeyRange
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segment_levels import SegmentPart, update_levels
 from metastore_assets.store.segment_merge import MAX_BOUND, shorten_bounds
-from metastore_assets.store.segments import SegmentFile, SegmentFiles, SegmentKind
+from metastore_assets.store.segments import KeyChanges, SegmentFile, SegmentFiles, SegmentKind
 from metastore_assets.store.version import NodeEntry, ProfileFiles
 from tests.store.sample_versions import write_small_segments
 
@@ -40,7 +40,7 @@ class KeysOnly:
         self.contents: dict[str, list[str]] = {}
         self.files = SegmentFiles(self.rows, self._write([f"{at:07}" for at in range(self.rows)], KIND.file_rows))
 
-    def commit(self, keys: set[str], *, allow_step: bool, in_turn: bool = True) -> None:
+    def commit(self, keys: set[str], *, allow_step: bool, may_merge: bool = True) -> None:
         def write(
             parts: Sequence[SegmentPart], with_changes: bool, with_tombstones: bool, file_rows: int
         ) -> tuple[SegmentFile, ...]:
@@ -54,7 +54,7 @@ class KeysOnly:
         self.written = 0
         self.files = SegmentFiles(
             self.rows,
-            update_levels(KIND, self.files, (self.rows, len(keys)), write, allow_step=allow_step, in_turn=in_turn),
+            update_levels(KIND, self.files, KeyChanges(keys, (), self.rows, may_merge), write, allow_step=allow_step),
         )
 
     def _write(self, keys: list[str], file_rows: int) -> tuple[SegmentFile, ...]:
@@ -107,7 +107,7 @@ def test_a_commit_merges_one_of_several_sets_within_a_budget() -> None:
         turn = max(sets, key=lambda stored: len(stored.files.segments))
         for stored in sets:
             keys = {f"{draw.randrange(10_000):07}" for _ in range(100)}
-            stored.commit(keys, allow_step=True, in_turn=stored is turn)
+            stored.commit(keys, allow_step=True, may_merge=stored is turn)
             if stored is turn:
                 # The last step begins below the share of the budget, and rewrites at most two files.
                 assert stored.written - len(keys) <= budget * segment_levels._BEGIN_SHARE + 2 * KIND.file_rows
@@ -200,7 +200,7 @@ def test_every_state_between_two_merge_steps_is_read_correctly(
                     state[key] = draw.randrange(1000)
             put = [_node(key, value) for key, value in state.items() if before.get(key) != value]
             changes = EntryChanges.changed(NODES, base, put, before.keys() - state.keys())
-            files = write_entries(objects, changes, allow_step=draw.random() < 0.6, in_turn=draw.random() < 0.7)
+            files = write_entries(objects, changes, allow_step=draw.random() < 0.6, may_merge=draw.random() < 0.7)
             base = StoredEntries(NODES, objects, files)
             expected = [_node(key, state[key]) for key in sorted(state)]
             assert list(base.stream()) == expected

@@ -20,7 +20,7 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import SegmentFile, SegmentFiles
 from metastore_assets.store.version import RetiredFragment, ValueFilterFiles, Version
 from metastore_assets.store.version_document import FORMAT_VERSION, stored_entries
-from metastore_assets.store.versions import VersionStore, set_in_turn
+from metastore_assets.store.versions import VersionStore, set_to_merge
 from tests.store.sample_versions import SCHEMA, fragment, version
 
 
@@ -36,7 +36,7 @@ def local_versions(local_store: ObjectStore) -> VersionStore:
     return VersionStore(local_store, "orders")
 
 
-def test_the_set_with_the_most_segments_is_in_turn(local_versions: VersionStore) -> None:
+def test_the_set_with_the_most_segments_is_merged(local_versions: VersionStore) -> None:
     """A commit merges segments of one set: the one with the most segments.
 
     Of sets with equally many, it is the one with the most keys outside the base.
@@ -46,13 +46,13 @@ def test_the_set_with_the_most_segments_is_in_turn(local_versions: VersionStore)
     assert published is not None
     base, delta = SegmentFile("base", 900, "a", "z"), SegmentFile("delta", 5, "a", "z")
     index = replace(published, index=SegmentFiles(905, (base, delta)))
-    assert set_in_turn(index) == "index"
+    assert set_to_merge(index) == "index"
     larger_delta = delta._replace(rows=6)
     filters = ValueFilterFiles(SegmentFiles(7, (larger_delta, larger_delta)), ("1",))
-    assert set_in_turn(replace(index, value_filters=filters)) == "value_filters"
+    assert set_to_merge(replace(index, value_filters=filters)) == "value_filters"
     partitions = StoredEntries(PARTITIONS, local_versions.objects, SegmentFiles(9, (delta,) * 3))
-    assert set_in_turn(replace(index, value_filters=filters, partitions=partitions)) == "partitions"
-    assert set_in_turn(None) == ""
+    assert set_to_merge(replace(index, value_filters=filters, partitions=partitions)) == "partitions"
+    assert set_to_merge(None) == ""
 
 
 def test_a_table_without_versions_has_no_latest_version(versions: VersionStore) -> None:
