@@ -208,7 +208,7 @@ class _JobClient(PipesEMRServerlessClient):
 
 
 class _MessageReader(PipesS3MessageReader):
-    """A reader of a job's messages from its folder on S3. They remain there even if the job fails."""
+    """A reader of a job's messages from its folder on S3. It also reads the messages of a job that failed."""
 
     def __init__(self, bucket: str, prefix: str, client: Any, interval: float) -> None:
         super().__init__(interval=interval, bucket=bucket, client=client)

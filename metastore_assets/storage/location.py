@@ -244,7 +244,8 @@ class Location:
     def open_listed(self, stored: StoredFile) -> pa.NativeFile:
         """Open a listed file for random access, even if it may have changed since the listing.
 
-        Call `check` after reading: it raises OverwrittenError if the file has changed.
+        If the file has changed, reading raises OverwrittenError for a file with an ETag. For other files, call `check`
+        after reading: it raises the error.
         """
         return _open_local(self._on_disk(stored.path)) if self.is_local else self._open_object(stored)
 

@@ -89,7 +89,10 @@ def test_statistics_depend_on_the_asset_that_writes_the_table(tmp_path: Path, in
 
 
 def test_statistics_of_the_writers_newest_rows_are_not_outdated(tmp_path: Path, instance: DagsterInstance) -> None:
-    """After the writing asset has run again, the statistics are outdated until the next run of the sensor."""
+    """A partition's statistics are fresh after they were computed from the newest rows that the writing asset wrote.
+
+    They are outdated after the writing asset has run again, until a commit of the table is reported.
+    """
     definitions = Definitions.merge(
         Definitions(assets=[raw_sales(tmp_path, {"2024-01-01": 3})]),
         build_metastore_definitions(config(tmp_path), translator=ByDay()),

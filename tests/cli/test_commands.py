@@ -1,4 +1,4 @@
-"""The commands that read versions: their output as JSON and as text."""
+"""Most commands of the command line: their output as JSON and as text, their errors, and `--help`."""
 
 from __future__ import annotations
 

@@ -28,7 +28,10 @@ def check_root(config: MetastoreConfig) -> DoctorFinding:
     advice += "read, write, list and delete"
 
     def probe() -> str:
-        """Write, read, list and delete a small object. Raises an error at the first operation that fails."""
+        """Write a small object, read, list, overwrite conditionally and delete it.
+
+        Raises an error at the first operation that fails. The conditional write must be refused by the store.
+        """
         from metastore_assets.store.objects import ObjectStore
 
         store = ObjectStore(config.root, config.storage_options)

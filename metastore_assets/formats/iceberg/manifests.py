@@ -249,7 +249,10 @@ def _entry(
 
 
 def _partition(record: Mapping[str, Any], spec: tuple[PartitionField, ...]) -> tuple[Any, ...]:
-    """Return the stored value of each partition field. Raises ValueError if one is missing."""
+    """Return the stored value of each partition field; None for a missing value of a field with the transform `void`.
+
+    Raises ValueError if another value is missing.
+    """
     values = tuple(record.get(partition_name(index), _MISSING) for index in range(len(spec)))
     if _MISSING not in values:
         return values
