@@ -2,8 +2,9 @@
 
 `make golden` stores them.
 
-An archive `roots/format_<FORMAT_VERSION>.tar.xz` has, for each table format, a folder with the root. The tests read the
-archives of all file formats up to now, and compare the files in the newest archive with those that the code writes now.
+A root is a folder with stored statistics. There is an archive `roots/format_<FORMAT_VERSION>.tar.xz` for each version
+of the stored files. It has a folder with the root for each table format that existed then. The tests read all archives,
+and compare the files in the newest archive with those that the code writes now.
 """
 
 from __future__ import annotations
