@@ -100,9 +100,9 @@ def read_file_bounds(snapshot: Snapshot, column: str) -> list[FragmentBounds]:
 def check_integers(
     location: Location, files: Iterable[tuple[DataFile, pa.Schema]], table_schema: TableSchema, cache: MetadataCache
 ) -> None:
-    """Raise TableFormatError if a column that is float in the table has integers beyond 2^53 in some files.
+    """Raise TableFormatError if footers show that a float column of the table has integers beyond 2^53 in some file.
 
-    Floats would round such integers.
+    Floats would round such integers. Avro files, and files whose footers have no bounds of the column, are not checked.
 
     Args:
         location: the folder of the table.
@@ -136,7 +136,10 @@ def check_integers(
 def _have_large_integers(
     location: Location, columns: Sequence[tuple[DataFile, pa.Field]], cache: MetadataCache
 ) -> list[bool | None]:
-    """Return for each (file, column) whether the column has integers beyond 2^53; None for an unreadable file."""
+    """Return for each (file, column) whether its bounds are beyond 2^53; None for an unreadable file.
+
+    If the footer of the file has no bounds, the result is False.
+    """
     keys = [cache_key("beyond 2^53", *file_identity(location, file), field.name) for file, field in columns]
     are_beyond = [cache.get(key, _decode_flag) for key in keys]
     new = [index for index, cached in enumerate(are_beyond) if cached is None]
@@ -334,7 +337,8 @@ def _leaf_position(
 def _missing_column_bounds(schema: pa.Schema, path: Sequence[pa.Field], rows: int) -> _FileBounds:
     """Return the bounds of a column that the file lacks. A missing top-level column has only nulls.
 
-    If only a field inside of a struct is missing, the bounds are unknown.
+    For a field inside of a struct, the bounds are unknown. They are also unknown if the file has a nested column of the
+    same name.
     """
     if path[0].name in schema.names or len(path) > 1:
         return _FileBounds()

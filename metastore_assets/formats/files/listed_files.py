@@ -55,7 +55,7 @@ class ListedFiles:
         self._files.add(file)
 
     def first_paths(self, is_data: Callable[[str], bool]) -> list[str]:
-        """Return one path for each folder that has data files: the first in alphabetical order. The paths are sorted.
+        """Return the alphabetically first data file of each folder that directly contains data files, as sorted paths.
 
         Args:
             is_data: Returns whether the empty file at a path is a data file. It is not called for files with content,
@@ -84,7 +84,7 @@ class DataFile(NamedTuple):
 
     @property
     def is_text(self) -> bool:
-        """Whether the file is CSV or JSON, whose values have no types."""
+        """Whether the file is CSV or JSON, so that the types of its columns are not stored in it."""
         return self.kind in TEXT_KINDS
 
 

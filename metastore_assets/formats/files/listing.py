@@ -135,7 +135,7 @@ class TableFolder:
     def _committed_files(
         self, files: ListedFiles, committed: Sequence[str], filter_: BoundPartitionFilter | None
     ) -> ListedFiles:
-        """Return the files that the log of Spark's structured streaming has committed, in the order of the log.
+        """Return the files that the log of Spark's structured streaming has committed.
 
         A committed file that is not in `files` is looked up in the store, because it may be newer than the listing.
 

@@ -61,10 +61,10 @@ class OverlappingTables:
                 self._suspects[above, kind] = None
 
     def add_file(self, path: str) -> None:
-        """Record the folder that a file shows to be possibly another table, or a partition of one.
+        """Record a folder above a file if the file's name shows that the folder may belong to another table.
 
-        For example, `a/metadata/v1.metadata.json` shows that `a` may be an Iceberg table. Call this for every listed
-        file, and not only for data files, because metadata files are no data files.
+        For example, `a/metadata/v1.metadata.json` shows that `a` may be an Iceberg table. Marker files of Hudi show
+        that their folder is a partition of a Hudi table. Call this for every listed file, and not only for data files.
 
         Args:
             path: the path of the file below the location.
@@ -81,8 +81,9 @@ class OverlappingTables:
     def add_data_file(self, path: str) -> None:
         """Record a data file below the location, if it may belong to another table.
 
-        Two kinds of files are recorded: symbolic links, and the first file whose path shows an unsupported format.
-        Metadata files are recorded by `add_file`. An empty path means that the location itself is the data file.
+        For a symbolic link, the folders above its target are recorded. The first file whose path shows an unsupported
+        format is recorded, too. For metadata files, call `add_file`. An empty path means that the location itself is
+        the data file.
         """
         self.add_link(path)
         if self._table_file is None:
@@ -108,7 +109,7 @@ class OverlappingTables:
 
         Raises:
             TableFormatError: there is an overlapping table. The message names it.
-            OSError: a folder cannot be read.
+            OSError: a folder cannot be read, for another reason than missing permission.
         """
         self._check_below()
         look_up = _table_above if refresh_cache or self._location.is_local else _cached_table_above
@@ -179,7 +180,7 @@ class OverlappingTables:
     def _is_table(self, folder: str, kind: str) -> bool:
         """Return whether a folder below the location is a table of a format.
 
-        A folder that cannot be read counts as a table.
+        A folder that the user has no permission to read counts as a table.
         """
         try:
             return self._formats[kind].is_table(self._location.below(folder))
@@ -210,7 +211,7 @@ def _nearest_table(
 ) -> tuple[str, Location] | None:
     """Return format and folder of the first table among folders; None without one.
 
-    Folders that are missing or cannot be read are skipped.
+    Folders that are missing, or that the user has no permission to read, are skipped. Raises any other OSError.
     """
     candidates = [(kind, detector, folder) for folder in folders for kind, detector in formats]
     if all(folder.is_local for folder in folders):

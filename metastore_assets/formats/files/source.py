@@ -36,7 +36,8 @@ class FileReading:
     types: tuple[tuple[str, pa.DataType], ...]
     """Types of the columns of a CSV or JSON file, by name."""
     is_readable: bool
-    """Whether planning could read the file. If not, the table's schema may lack columns of the file."""
+    """Whether the file could be read when the snapshot was made. If not, the table's schema may lack columns of the
+    file."""
     fatal: str | None = None
     """The error message if reading the file crashed a process, else None. Such a file is not opened again."""
 

@@ -218,7 +218,8 @@ class HeaderDetector:
         """Return whether the first row has numbered names, such as `c1` and `c2`, unlike the values below.
 
         A shape is a text with `#` for each number. In each column, the values must share one shape: `user-1` and
-        `user-27` share `user-#`. It must not be the shape of the names, `c#`, or the first row may be values, too.
+        `user-27` share `user-#`. If that is also the shape of the names, such as `c#`, the names may be values, and
+        the result is False.
         """
         columns = range(len(self._cells))
         if not self._are_numbered(columns):

@@ -140,7 +140,7 @@ def find_backslashes(data: bytes, quoting: Quoting, options: CsvOptions, first_l
 
 
 def _merge_flags(first: bool | None, second: bool | None) -> bool | None:
-    """Return whether both flags are true. A flag of None does not count."""
+    """Return whether the flags that are not None are all true; None if both are None."""
     if first is None or second is None:
         return second if first is None else first
     return first and second

@@ -113,8 +113,8 @@ def merge(total: Shape, part: Shape, path: str) -> None:
 def without_extremes(shape: Shape) -> Shape:
     """Return a copy of a shape that does not reveal its minima and maxima, which are values of rows.
 
-    Each is replaced by the integer farthest from 0 for which the same type is inferred. For example, a maximum of 5
-    becomes 2^53.
+    Each is replaced by the end of its range in `_NEGATIVE_ENDS` or `_POSITIVE_ENDS`, for which the same type is
+    inferred. For example, a maximum of 5 becomes 2^53.
     """
     return replace(
         shape,
