@@ -111,6 +111,7 @@ def read_avro_records(
 
     Raises:
         ArrowInvalid: the file is corrupt.
+        UnsupportedError, LimitError: as for `read_header`.
     """
     with _decoder_errors():
         stream = _stream(data)

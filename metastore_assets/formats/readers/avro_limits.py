@@ -50,7 +50,7 @@ class AvroLimits:
     """A checker of one Avro file against limits. The constructor checks the schema, and `check` checks a block.
 
     Raises:
-        ArrowInvalid: the schema or a block is corrupt.
+        ArrowInvalid: the schema or a block is corrupt. For a block, it may also be EOFError or IndexError.
         UnsupportedError: a type contains itself.
         LimitError: a limit is exceeded.
     """
@@ -200,7 +200,8 @@ class _ValueSkipper:
     def skip(self, encoded: _EncodedType) -> None:
         """Skip one value of a type.
 
-        Raises EOFError or IndexError beyond the end of the data, or LimitError for too many items.
+        Raises EOFError or IndexError beyond the end of the data, ArrowInvalid for a negative length, or LimitError for
+        too many items.
         """
         kind = encoded.kind
         if encoded.fixed_bytes is not None:

@@ -187,8 +187,9 @@ class _Resolver:
     def _union(self, branches: list[Any], namespace: str) -> AvroType:
         """Return the type of a union.
 
-        With one branch besides null, it is the type of this branch. For two number types, it is the wider one.
-        Otherwise, it is a struct with a field for each branch besides null.
+        With one branch besides null, it is the type of this branch. For `int` and `long`, it is the type of `long`, and
+        for `float` and `double`, that of `double`, unless a branch has a logical type. Otherwise, it is a struct with a
+        field for each branch besides null.
         """
         types = [self.resolve(branch, namespace) for branch in branches]
         written = [type_.written for type_ in types]
@@ -302,9 +303,10 @@ def _prepare_map(item: Prepare | None) -> Prepare:
 
 
 def _prepare_union(non_null_types: list[AvroType]) -> Prepare:
-    """Return a function that converts a union's value to a struct with one field per branch.
+    """Return a function that converts a union's value to a dict with the field of its branch.
 
-    The fields of other branches are null. Raises UnsupportedError if values of two branches have the same Python type.
+    Arrow makes a struct of it, in which the fields of the other branches are null. Raises UnsupportedError if values
+    of two branches have the same Python type.
     """
     branch_numbers: dict[Any, int] = {}
     for number, type_ in enumerate(non_null_types):

@@ -103,7 +103,11 @@ class FileCalendar:
         return minimum is not None and minimum < self.first_unambiguous(leaf.type)
 
     def first_unambiguous(self, type_: pa.DataType) -> int:
-        """Return the first date or timestamp since which both calendars agree, in the unit of the type."""
+        """Return the first date or timestamp since which no value needs a conversion, in the unit of the type.
+
+        For timestamps in a time zone other than UTC, it is in 1900. Before, java.util and java.time have different
+        offsets.
+        """
         # Spark assumes constant offsets too if a file names no time zone.
         is_non_utc = pa.types.is_timestamp(type_) and self._is_non_utc
         return (_FIRST_UNAMBIGUOUS_DAY if is_non_utc else GREGORIAN_START) * _units_per_day(type_)

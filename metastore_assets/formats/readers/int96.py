@@ -1,7 +1,8 @@
 """Timestamps of the legacy Parquet type INT96: detection of overflows, and choice of the unit.
 
 INT96 stores a day and the nanosecond of that day. Arrow converts both to one 64-bit integer in the unit that the reader
-requests. Without an error, it cuts off what is smaller than the unit, and returns wrong times after an overflow.
+requests. It raises no error if this cuts off digits that are smaller than the unit, or if the integer overflows, so
+that the time is wrong.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ class Clock:
         return offsets
 
     def _offsets_after_2037(self, instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the UTC offset of the zone in seconds, at each of the instants."""
+        """Return the offsets of the zone from UTC, in seconds, at instants in 2037 or later."""
         # Arrow applies no daylight saving time after 2037. Offsets change only at quarters of an hour.
         quarters, positions = np.unique(instants // _QUARTER, return_inverse=True)
         zone = ZoneInfo(self._zone)

@@ -47,7 +47,10 @@ _LOGICAL_MAP, _LOGICAL_LIST = 2 << 4 | STRUCT, 3 << 4 | STRUCT
 
 
 def is_misunderstood(schema: pq.ParquetSchema) -> bool:
-    """Return whether a schema has enumerations, or columns that may be intervals: type UNKNOWN, values of 12 bytes."""
+    """Return whether a schema has enumerations, or columns that may be intervals.
+
+    A column may be an interval if its type is UNKNOWN and its values have 12 bytes.
+    """
     text = repr(schema)  # takes a tenth of the time of asking each column
     if "(Null)" not in text:
         return "(Enum)" in text
