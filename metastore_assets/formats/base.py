@@ -111,8 +111,8 @@ class ArrowFile:
     ignores_case: bool = False
     """Whether the format matches column names without regard to case. Arrow matches them exactly."""
     widens_text: bool = False
-    """Whether the format widens a float to the double with the same text: 0.1 stays 0.1. Arrow keeps the value, and
-    formats floats as texts otherwise."""
+    """Whether the format widens a 32-bit float to the double with the same decimal text, so that 0.1 stays 0.1. Arrow
+    keeps the exact value instead, about 0.10000000149. Arrow also converts floats to other texts than the format."""
     constant_ids: frozenset[str] | None = None
     """For a format that matches columns by Parquet field id: the ids of the columns that are constant in the partition.
     Arrow can read the file only if the file stores these columns. None for a format that matches columns by name."""

@@ -39,7 +39,7 @@ class MetadataCache:
     """The cache of one table.
 
     It has the values that `put` added, those that the caches of this process share, and those that the table's last
-    version stores.
+    version stores. Here, a version is one published state of the table's statistics, and no state of the table itself.
     """
 
     def __init__(self, load: Callable[[], Mapping[bytes, bytes]] = dict, *, ignore_process: bool = False) -> None:

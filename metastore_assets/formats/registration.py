@@ -49,7 +49,7 @@ class OpenContext:
     """The objects that a format needs to open a table, besides the table's configuration."""
 
     cache: MetadataCache
-    """Values that earlier plans read from the table's files."""
+    """Values that were read from the table's files before."""
     runner: TaskRunner | None = None
     """Runs the tasks that read whole data files; None for a child process, which is started when it is needed."""
     partitions: RegisteredFolders | None = None
@@ -85,7 +85,8 @@ class FormatRegistration:
 def load_format(name: str) -> FormatRegistration:
     """Return the registration of a format.
 
-    Raises ConfigError if no installed package registers the name, or if its entry point is no FormatRegistration.
+    Raises ConfigError if no installed package registers the name, or if its entry point is no FormatRegistration
+    of this name.
     """
     if name not in TABLE_FORMATS:
         raise ConfigError(f"no installed package has the table format {name!r}; there are: {format_list()}")

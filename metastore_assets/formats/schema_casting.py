@@ -66,9 +66,9 @@ def withhold_default_values(field: pa.Field) -> pa.Field:
 
 
 def restore_default_values(field: pa.Field, schema: pa.Schema) -> pa.Field:
-    """Restore the defaults that `withhold_default_values` removed from a field, as the table's schema has them.
+    """Return a field with the defaults that `withhold_default_values` replaced. They come from the table's schema.
 
-    If the schema has no such field of the same type, the field is returned unchanged.
+    If the schema has no field of the same identity and type, the field is returned unchanged.
     """
     for candidate in schema:
         if identity(candidate) == identity(field) and candidate.type == field.type:
@@ -167,7 +167,8 @@ def canonical_type(type_: pa.DataType) -> pa.DataType:
     """Return the type in which readers return a column: dictionaries, views and large types become plain types.
 
     Extension types other than UUID become plain types, too. Decimals of up to 64 bits become `decimal128`, and lists of
-    all layouts become `list`. A list of structs (key, value) becomes a map if its names show that it stands for one.
+    all layouts become `list`. A list of structs (key, value) becomes a map if its element field has the name
+    `key_value` or `map`.
     """
     if type_ == pa.bool8():
         return pa.bool_()
