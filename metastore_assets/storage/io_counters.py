@@ -184,7 +184,7 @@ def add_io_counts(counts: IoCounts) -> None:
 
 
 def read_recorder(location: str) -> Callable[[int], None]:
-    """Return a thread-safe function that counts one read of the file at `location`. Its argument is the read bytes.
+    """Return a thread-safe function that counts one read of the file at `location`. Its argument is a number of bytes.
 
     The reads count for the `io_step` or `count_io` block in which `read_recorder` is called. Outside of such blocks,
     the function does nothing.
