@@ -72,6 +72,7 @@ def resolve_record_type(schema: Any) -> AvroType:
 
     Raises:
         ArrowInvalid: the schema is invalid, or Arrow has no such type.
+        LimitError: the schema has too many types, or a `fixed` is too wide.
     """
     try:
         resolved = _Resolver().resolve(schema, "")

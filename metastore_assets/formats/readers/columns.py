@@ -49,6 +49,7 @@ def open_columns(kind: str, source: pa.NativeFile, *, rebases: bool = True) -> F
     Raises:
         OSError, ArrowException, UnicodeError: the file is corrupt.
         UnsupportedError: the kind of file, or a feature that it uses, is not supported.
+        LimitError: a limit is exceeded, such as the number of fields.
     """
     try:
         if kind == "parquet":
