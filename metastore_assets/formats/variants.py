@@ -89,7 +89,8 @@ def _values(group: pa.StructArray, names: Sequence[_Names]) -> list[bytes | None
         names: the names in the metadata of each row.
 
     Raises:
-        ArrowInvalid: A row has both a value and a typed value that is no object, or a value is corrupt.
+        ArrowInvalid: A row has both a value and a typed value that is no object.
+        IndexError, KeyError: A value is corrupt.
         UnsupportedError: Values are shredded as a type that no variant has.
     """
     values = _column(group, "value")
