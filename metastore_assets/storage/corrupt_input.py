@@ -99,7 +99,7 @@ def check_limit(limit: int, number: int, what: str) -> None:
 def metadata_errors(path: str, what: str = "") -> Iterator[None]:
     """Convert errors of decoders in the block to a TableFormatError that names the metadata file.
 
-    A FileNotFoundError passes unchanged.
+    A FileNotFoundError and any MetastoreError pass unchanged.
 
     Args:
         path: Path or URI of the file.
