@@ -1,7 +1,8 @@
 """The interface of export targets, and the view of a version that a target writes.
 
 A target is a place where an engine looks for statistics when it plans a query, such as a Hive metastore. Each table has
-its own targets.
+its own targets. A version is the published statistics of the table at one snapshot. A refresh computes and publishes a
+new version. A hidden column is one whose policy `values: hidden` does not allow its values to be shown.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ class ExportMark:
     snapshot: str
     """Id of the table's snapshot that the version describes."""
     digest: str
-    """Digest of the version's content, the hidden columns, the target's options and its revision. Equal digests mean an
-    equal export."""
+    """Digest of all that an export depends on: the version's snapshot and content, the hidden columns, and the options
+    and the revision of the target. Equal digests mean an equal export."""
 
     def to_properties(self, scope: str = "") -> dict[str, str]:
         """Return the mark as properties: `{"metastore-assets.hive.version": "7", ...}`.
@@ -275,8 +276,9 @@ class ExportTarget(ABC):
     def statistics_for(cls, type: pa.DataType) -> tuple[str, ...]:
         """Return the statistics that a refresh computes for columns of a type only because this target needs them.
 
-        Each is the name of a class of mergeable statistics, as `module:Class`. Hidden columns and columns with value
-        counts do not get these statistics. A refresh reads fragments again whose stored profiles lack them.
+        Each is the name of a class of mergeable statistics, as `module:Class`. Hidden columns, and columns whose values
+        are all stored with their counts, do not get these statistics. A refresh stores the statistics of
+        each fragment, such as a data file. It reads a fragment again if a statistic of this target is missing.
         """
         return ()
 
@@ -284,8 +286,8 @@ class ExportTarget(ABC):
     def write(self, version: ExportedVersion) -> WrittenExport:
         """Write the statistics of a version to the target, and a mark that names the version.
 
-        Both replace those of an earlier export. Write the mark last or together with the statistics: without it, an
-        interrupted export is repeated.
+        Both replace those of an earlier export. Write the mark last or together with the statistics. An interrupted
+        export then leaves no mark of its version, and is repeated.
 
         Raises:
             ExportError: The table cannot be exported, or the target has statistics that something else wrote and
@@ -316,5 +318,10 @@ class ExportTarget(ABC):
 
 
 def exported_version(target: ExportTarget, lookup: Table) -> ExportedVersion:
-    """Return the part of the version `lookup` that a target writes. Nothing is read yet."""
+    """Return the part of a version that a target writes. Nothing is read yet.
+
+    Args:
+        target: The target.
+        lookup: The table, opened at the version.
+    """
     return ExportedVersion(target.table, lookup, target.options, f"{target.kind}@{target.revision}")

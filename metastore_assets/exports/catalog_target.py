@@ -147,9 +147,10 @@ class CatalogTarget(ExportTarget):
             return mark if self._has_our_content(table, properties) else None
 
     def remove(self) -> bool:
-        """Remove everything that the last export wrote, except what another program changed since.
+        """Remove everything that the last export wrote. Return whether there was an export.
 
-        Return whether there was an export.
+        Statistics of the table that another program changed since stay. So do row count and size of a partition whose
+        row count another program changed, but not the partition's column statistics.
         """
         names = self._names
         with self.open() as table:

@@ -1,4 +1,7 @@
-"""The columns that a Hive metastore or Glue declares for a table, and the statistics to write for them."""
+"""The columns that a Hive metastore or Glue declares for a table, and the statistics to write for them.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ class DeclaredColumns:
         self.previous_columns = previous_columns
         """The columns whose statistics an earlier export wrote."""
         self.written: set[str] = set()
-        """The columns whose statistics this export has returned so far."""
+        """The columns for which `declare` has returned statistics so far."""
         self._keys = {key.lower() for key in keys}
         self._types = {name.lower(): (name, type_) for name, type_ in types.items()}
         self._names = top_level_columns(version)

@@ -1,4 +1,7 @@
-"""The partitions that a Hive metastore or Glue registers, matched by their values with the partitions of a version."""
+"""The partitions that a Hive metastore or Glue registers, matched by their values with the partitions of a version.
+
+A version is the published statistics of a table at one snapshot.
+"""
 
 from __future__ import annotations
 

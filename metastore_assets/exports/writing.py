@@ -1,7 +1,8 @@
 """Functions that write, inspect and remove the exports of a table.
 
-A target is a place to which statistics are exported, such as a Hive metastore. If a target fails, its result has the
-state `failed`. The version and the other targets are not affected.
+A target is a place to which statistics are exported, such as a Hive metastore. A version is the published statistics of
+a table at one snapshot. If a target fails, its result has the state `failed`. The version and the other targets are not
+affected.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from metastore_assets.store.version import Version
 _MAX_MESSAGE = 500
 _ATTEMPTS = 4
 _WAIT_SECONDS = 0.5
-"""Two processes that export a table at the same time wait for random times before they try again."""
+"""After attempt n, a process waits for a random time of at most this number times 2**n. So two processes that export
+one table at the same time rarely collide again."""
 
 
 def write_exports(
@@ -102,9 +104,10 @@ def _no_scanner() -> Scanner:
 
 
 def _write(entry: ExportEntry, table: TableConfig, open_lookup: Callable[[], Table], *, rewrite: bool) -> ExportResult:
-    """Write the newest version to one export, unless the export has it already.
+    """Write the newest version to one target, unless the target has it already.
 
-    If the table in the catalog changes meanwhile, it tries again. The last of `_ATTEMPTS` attempts raises the error.
+    If another process changes the table in the catalog meanwhile, the write is repeated. The last of `_ATTEMPTS`
+    attempts raises the error.
     """
     target = entry.open(table)
     if rewrite:

@@ -10,7 +10,8 @@ from metastore_assets.exports.declared_columns import Numbers
 from metastore_assets.exports.hive.metastore import ACCURATE, HiveTable, open_hive_table
 
 _MAX_LENGTH = 4_000
-"""The greatest length of a property. If the names of columns exceed it, only the numbers of rows are accurate."""
+"""The greatest length of a property. If the names of columns exceed it, only row count and size are declared to be
+accurate."""
 
 
 class HiveOptions(CatalogOptions):

@@ -20,7 +20,7 @@ from metastore_assets.values.leaf_columns import plain_type
 from metastore_assets.values.physical import positive_zeros, storage
 
 _NANOSECONDS = 1000
-"""Canonical times of day are in nanoseconds, and Iceberg's are in microseconds."""
+"""Nanoseconds in a microsecond. The sketched times of day are in nanoseconds, and Iceberg's are in microseconds."""
 
 
 class ThetaSketch(MergeableStatistic):

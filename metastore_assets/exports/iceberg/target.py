@@ -87,7 +87,7 @@ class IcebergTarget(ExportTarget):
     def write(self, version: ExportedVersion) -> WrittenExport:
         """Write the files of a version's snapshot, and register them. See `ExportTarget.write`.
 
-        If no column has a sketch, our earlier files are removed instead.
+        If no column has a sketch, nothing is written, and our files of all snapshots are removed.
         """
         from pyiceberg.exceptions import CommitFailedException
 
@@ -275,8 +275,8 @@ def _write_partition_file(table: Table, snapshot_id: int, content: bytes) -> Any
 def _sketched_columns(version: ExportedVersion) -> tuple[list[_SketchedColumn], list[str]]:
     """Return (columns that have a sketch, notes).
 
-    If columns lack a sketch that they could have, there is one note: the next refresh reads these columns. Otherwise,
-    there are no notes.
+    If columns lack a sketch that they could have, the only note names them, and says that the next refresh reads them.
+    Otherwise, there are no notes.
     """
     states = {
         **version.states(IcebergTarget.sketch_reference),
@@ -334,8 +334,8 @@ def _is_ours(file: PartitionStatisticsFile) -> bool:
 def _change_properties(table: Table) -> dict[str, str]:
     """Return properties for exported blobs: the table's current metadata file and the time of its last change.
 
-    The commit that registers the blobs sets the table's `last-updated-ms`, although no row changes. From these
-    properties, `last_changed_ms` knows the time of the last change before that commit.
+    The commit that registers the blobs sets the table's `last-updated-ms`, although no row changes. Later,
+    `last_changed_ms` reads the time of the last change before that commit from these properties.
     """
     metadata = table.metadata.model_dump(
         mode="json", by_alias=True, include={"last_updated_ms", "metadata_log", "statistics"}
@@ -376,8 +376,8 @@ def _commit(table: Table, updates: Sequence[Any]) -> TableMetadata:
     """Commit updates to a table, and return the metadata that this commit replaced.
 
     If other processes committed after `table` was loaded, the result is newer than the metadata of `table`. The commit
-    requires only the UUID of the table, so theirs are no conflict. If the file of the replaced metadata is gone, the
-    metadata of `table` is returned.
+    requires only the UUID of the table, so their commits do not conflict with it. If the file of the replaced metadata
+    is gone, the metadata of `table` is returned.
     """
     from pyiceberg.table.update import AssertTableUUID
 

@@ -56,8 +56,8 @@ def compute_histogram(
 ) -> EquiHeightHistogram | None:
     """Return the equi-height histogram of a column.
 
-    It is exact if the version has value counts of the column, with at most 5 million distinct values. Otherwise, the
-    edges are quantiles, which may be estimates, and the distinct values are spread evenly over the bins.
+    It is exact if the version has all distinct values of the column with their counts, and they are at most 5 million.
+    Otherwise, the edges are quantiles, which may be estimates, and the distinct values are spread evenly over the bins.
 
     Args:
         lookup: The table, opened at the version.
