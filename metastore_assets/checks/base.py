@@ -40,7 +40,8 @@ class Finding:
     observed: str
     """What was observed, as one line of text."""
     guarantee: Guarantee = "exact"
-    """The guarantee of the number that the check needs, even if it did not suffice; `absent` without such a number."""
+    """How far the number that the check needs can be trusted, even if it did not decide the check; `absent` if there is
+    no such number."""
     advice: str | None = None
     """What would answer an `unknown` check: a policy to configure or a command to run, for example."""
     measures: Mapping[str, int | float] = field(default_factory=dict)

@@ -77,7 +77,7 @@ def create_check_context(metastore: Metastore, table: TableConfig, lookup: Table
     Args:
         metastore: The Metastore with the table's versions.
         table: The table's configuration.
-        lookup: The table, opened at a version. Metadata of the table is read from the version's cache if possible.
+        lookup: The table, opened at a version. The version has a cache of table metadata, which saves requests.
     """
 
     def table_format() -> TableFormat:

@@ -81,7 +81,10 @@ class _Dumper(yaml.SafeDumper):
         return True
 
     def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> Any:
-        """Write a mapping on several lines if it or one of its values has checks, and otherwise on one line."""
+        """Write a mapping on one line, or on several if it has the key `checks` or `columns`.
+
+        A mapping is also written on several lines if one of its values has the key `checks`.
+        """
         is_block = isinstance(mapping, dict) and (
             not {"checks", "columns"}.isdisjoint(mapping)
             or any(isinstance(item, dict) and "checks" in item for item in mapping.values())
