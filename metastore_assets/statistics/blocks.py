@@ -48,8 +48,8 @@ class ValueBlock:
     """The values as integers or doubles: dates in days, times in their unit, decimals unscaled. None for other types.
     """
     values: pa.Array
-    """The values in the canonical type. In an unsorted block with `numbers`, they may all be null, so use
-    `canonical_values()`."""
+    """The values in the canonical type. An unsorted block with `numbers` may have only nulls here, as placeholders.
+    `canonical_values()` then converts `numbers`."""
     is_sorted: bool
     """Whether all blocks of the column together are one ascending sequence, in which each value occurs once."""
 

@@ -1,4 +1,8 @@
-"""The statistics of one column: a row of the file `statistics`, with its mergeable states and its JSON."""
+"""The statistics of one column: a row of the file `statistics`, with its mergeable states and its JSON.
+
+A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type,
+the *canonical type*.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +23,14 @@ FrequencyState = Literal["enumerated", "repeated", "estimated", "off", "absent"]
 """Which of a column's values are stored with their frequencies.
 
 - `enumerated`: every value.
-- `repeated`: values that occur at least twice in the table, and the number of other values. A partition has none.
-- `estimated`: none, because the policy `auto` decided so. The distinct count and the percentiles are estimates.
-- `off`: none, because the policy is `off`. The distinct count and the percentiles are estimates.
-- `absent`: none, because values of the type are not profiled, or the policy hides them."""
+- `repeated`: values that occur at least twice in the table, and the number of other values. They are stored for the
+  table only, not for its partitions.
+- `estimated`: none, because the policy `auto` decided so.
+- `off`: none, because the policy is `off`.
+- `absent`: none, because values of the type are not profiled, or the policy hides them.
+
+With `estimated` and `off`, the distinct count and the percentiles are estimates, unless other statistics determine
+them, as for a constant column."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,9 +44,9 @@ class ColumnStatistics(ScalarFieldsRepr):
     """
 
     position: int = field(metadata=declare_statistic("position", "position", "schema", reported=False))
-    """0-based position in table order, over all leaf columns."""
+    """0-based position in table order, over all leaf columns. A struct, list or map precedes its children."""
     column: str = field(metadata=declare_statistic("text", "column", "schema"))
-    """Dotted path of the leaf column: `address.city`, `tags.element`. A struct, list or map precedes its children."""
+    """Dotted path of the leaf column: `address.city`, `tags.element`."""
     field_id: str = field(metadata=declare_statistic("text", "field id", "statistic", reported=False))
     """Dotted field ids, which identify the column across renames."""
     type: str = field(metadata=declare_statistic("text", "type", "schema"))
@@ -66,10 +74,10 @@ class ColumnStatistics(ScalarFieldsRepr):
     distinct_count_guarantee: Guarantee = field(
         default="absent", metadata=declare_statistic("text", "distinct guarantee", "statistic")
     )
-    """`exact`, or `estimate`: a HyperLogLog with a standard error of 1.6 %. After a merge, the estimate is never below
-    that of the largest part, and never above the sum of all parts."""
+    """`exact`; `estimate`, from a HyperLogLog with a standard error of 1.6 %; or `absent` if the count is unknown. The
+    estimate of merged parts is at least the greatest count of a part, and at most the sum of their counts."""
     duplicate_count: int | None = field(default=None, metadata=declare_statistic("count", "duplicates", "statistic"))
-    """Exact number of distinct values that occur more than once; None if `distinct_count` is an estimate."""
+    """Exact number of distinct values that occur more than once; None if `distinct_count` is not exact."""
     sum: int | Decimal | float | None = field(default=None, metadata=declare_statistic("sum", "sum", "derived"))
     """The exact sum; for floats, without NaN and rounded once. Files store it as text."""
     mean: float | None = field(default=None, metadata=declare_statistic("measure", "mean", "derived"))
@@ -109,7 +117,8 @@ class ColumnStatistics(ScalarFieldsRepr):
     percentiles_guarantee: Guarantee = field(
         default="absent", metadata=declare_statistic("text", "percentiles guarantee", "statistic")
     )
-    """`exact` for enumerated columns; otherwise `estimate` for numbers and times, `absent` for texts."""
+    """`exact` if all values are stored with their frequencies, or if other statistics determine them, as for a constant
+    column. Otherwise `estimate` for numbers and times with a quantile sketch, and `absent` for other columns."""
     frequencies: FrequencyState = field(
         default="absent", metadata=declare_statistic("text", "frequencies", "statistic")
     )

@@ -1,4 +1,8 @@
-"""Declarations of statistics: how each column of the file `statistics` is stored, merged, reported and labelled."""
+"""Declarations of statistics: how each column of the file `statistics` is stored, merged, reported and labelled.
+
+A *table of states* has the statistics of a set of rows in mergeable form. A *type class* is a group of column types,
+such as all signed integers. Containers, and types that are not profiled, have none.
+"""
 
 from __future__ import annotations
 

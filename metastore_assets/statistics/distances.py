@@ -53,7 +53,8 @@ def align_bins(left: Histogram, right: Histogram, max_bins: int | None = None) -
     Args:
         left: A histogram.
         right: A histogram of the same type class.
-        max_bins: Maximum number of bins of the result, at least 2. None for the greater of their capacities.
+        max_bins: Maximum number of bins of the result, at least 2. None for the greater `capacity` (maximum
+            number of bins) of the two histograms.
 
     Raises:
         ValueError: The type classes differ (the bins then have different units), or `max_bins` < 2.

@@ -174,7 +174,9 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
         return fields
 
     def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
-        """Return the merged sketches, distinct counts and duplicate counts.
+        """Return the merged sketches, distinct counts and duplicate counts of all columns.
+
+        The parts are tables with the statistics of disjoint sets of rows.
 
         Counts of booleans and of constants are exact, because other merged statistics determine them. Other distinct
         counts are estimates from the sketch, and null if a part has no sketch. An estimate is at least the greatest
@@ -221,13 +223,13 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
 def _derive_counts(
     parts: MergeParts, merged: Mapping[str, Any], bounds: MergedBounds, ranges: Sequence[int | float | None]
 ) -> list[tuple[int, int] | None]:
-    """Return the frequencies of the two possible values of each column that is boolean or constant, else None.
+    """Return a pair of counts for each column that is boolean or constant, and None for any other column.
 
     A constant column has at most one value besides NaN. The pair is (count of false, count of true), or (count of the
-    only value, count of NaN). The item is also None if the counts are unknown. `derive_counts` computes it.
+    only value, count of NaN). It is None if the counts are unknown. `derive_counts` computes the pair.
 
     Args:
-        parts: The tables of states that are merged.
+        parts: The tables that are merged.
         merged: The merged statistics, as arrays by name.
         bounds: The merged minimum and maximum of each column.
         ranges: Maximum minus minimum of each column, from `MergedBounds.value_ranges`. It is also 0 if both minimum

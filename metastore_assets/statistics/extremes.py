@@ -139,8 +139,9 @@ class MergedBounds:
 def _merge_side(parts: MergeParts, side: Side) -> tuple[pa.StructArray, Flags]:
     """Merge the minima of the parts to the least one of each column, or the maxima to the greatest one.
 
-    A bound that is null and not exact is unknown. If a part has values of a column and its bound is unknown, the merged
-    bound is unknown, too. If no part has a value of the column, the merged bound is null and exact.
+    The parts are tables with the statistics of disjoint sets of rows. A bound that is null and not exact is unknown. If
+    a part has values of a column and its bound is unknown, the merged bound is unknown, too. If no part has a value of
+    the column, the merged bound is null and exact.
 
     Returns:
         (the bound of each column in the typed union, whether each is exact). Columns without a type class have null and
@@ -175,7 +176,7 @@ def _merge_side(parts: MergeParts, side: Side) -> tuple[pa.StructArray, Flags]:
 
 
 def _from_comparable(values: pa.Array, cls: TypeClass) -> pa.Array:
-    """Undo `comparable`: convert its results to the canonical type of their type class."""
+    """Convert results of `comparable` back to `cls.arrow`, the Arrow type of the values of a type class."""
     if isinstance(cls.arrow, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(cls.arrow, values.cast(cls.arrow.storage_type))
     if t.is_boolean(cls.arrow):

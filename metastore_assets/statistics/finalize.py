@@ -28,7 +28,7 @@ def finalize_statistics(row: ColumnStatistics) -> ColumnStatistics:
 def restrict_to_policy(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnStatistics:
     """Return the row without the sketches, states and exact numbers that a policy does not store.
 
-    If the policy does not enumerate values, the distinct count and the percentiles are recomputed:
+    If the policy does not store all values with their counts, the distinct count and the percentiles are recomputed:
 
     - If other statistics determine all values, as in a constant column, both are exact.
     - Otherwise, each is estimated from its sketch, or absent without a sketch.
@@ -66,7 +66,8 @@ def restrict_to_policy(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnS
 def unenumerated_state(policy: ResolvedPolicy) -> FrequencyState:
     """Return the value of `ColumnStatistics.frequencies` for a column of which the policy stores no value counts.
 
-    It is `repeated` for a fingerprinted column, `off` if the policy says so, and otherwise `estimated`.
+    It is `repeated` if the policy stores fingerprints (hashes) of the values instead, `off` if the policy says so, and
+    otherwise `estimated`.
     """
     if policy.is_fingerprinted:
         return "repeated"

@@ -8,6 +8,8 @@ points differ:
 - One statistic may have several result columns and several state columns: minimum and maximum are computed together.
 - `merge` takes tables of states and merges all columns of a data table in one call of numpy or Arrow. The `merge` of a
   user-defined statistic takes two Python values, so it is called for each column and statistic of each table of states.
+
+A *table of states* has the statistics of a set of rows in mergeable form, with one row per column of the data table.
 """
 
 from __future__ import annotations

@@ -2,13 +2,16 @@
 
 - Counts, bounds, sums, means, deviations, lengths, distinct sketches and multiset hashes are exact.
 - Skewness and kurtosis are exact up to rounding.
-- Distinct counts and percentiles become estimates, unless other exact numbers determine them. For enumerated columns,
-  `finalize.apply_summary` replaces these estimates by exact numbers from the merged value counts.
+- Distinct counts and percentiles become estimates, unless other exact numbers determine them. For columns whose values
+  are all stored with their counts, `finalize.apply_summary` replaces these estimates by exact numbers.
 - An estimated distinct count lies between the largest count of a part and the sum of the counts of all parts.
 
 The order of parts does not matter. The grouping of merges changes only rounding and estimates. Input and output are
 tables of states: the mergeable form of statistics, with one row per column of the data table.
 `finalize.finalize_statistics` computes the other statistics from states.
+
+A *type class* is a group of column types, such as all signed integers. Containers, and types that are not profiled,
+have none.
 """
 
 from __future__ import annotations
@@ -32,8 +35,8 @@ from metastore_assets.values.physical import combine_to_one_chunk
 from metastore_assets.values.types import class_named
 
 _FREQUENCY_STATES: tuple[FrequencyState, ...] = ("enumerated", "repeated", "estimated", "off", "absent")
-"""The values of the field `frequencies`, from all values stored to none. A merged row gets the last of those of its
-parts."""
+"""The values of the field `frequencies`, from all values stored to none. If parts have different ones, the merged row
+gets the one that is last in this order."""
 _NO_CLASS = -1
 """The code of a missing type class in a matrix of type class codes."""
 

@@ -50,8 +50,9 @@ def add_multiset_hashes(hashes: Sequence[bytes]) -> bytes:
 class MultisetHash(BuiltinStatistic[Fold[bytes]]):
     """The multiset hash of a column. If it is equal before and after a commit, the column has the same values.
 
-    The hash covers nulls, too. The function `merge_states` adds the hashes of all parts, even of parts with only nulls.
-    This class does not override `merge`, which is called only for columns that have values in several parts.
+    The hash covers nulls, too. The function `merge_states`, which merges tables of statistics, adds the hashes of all
+    tables, even if a table has only nulls in the column. So this class does not override `merge`, which is called only
+    for columns with values in several tables.
     """
 
     name = "multiset_hash"

@@ -194,7 +194,10 @@ class _LeafProfiler:
             return ColumnProfile(replace(row, type_class=None, reason=str(error)), None, None)
 
     def _with_distinct_count(self, row: ColumnStatistics) -> ColumnStatistics:
-        """Return `row` with the distinct count of a hidden column. Other columns are unchanged."""
+        """Return `row` with distinct count and multiset hash, if the policy hides the column's values.
+
+        Otherwise, `row` is returned unchanged.
+        """
         if self._hidden is None:
             return row
         try:

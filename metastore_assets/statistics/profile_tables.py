@@ -1,7 +1,8 @@
 """The Arrow tables of the files `statistics`, `frequencies` and `histograms`: construction and parsing.
 
 One Arrow column holds the values of columns of different types. Its type is the *typed union*: a struct with one field
-per type class.
+per type class. A *type class* is a group of column types, such as all signed integers, whose values are converted to
+one Arrow type, the *canonical type*.
 """
 
 from __future__ import annotations

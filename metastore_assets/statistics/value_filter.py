@@ -29,7 +29,8 @@ Words = npt.NDArray[np.uint64]
 FilterIndices = npt.NDArray[np.int64]
 
 MIN_BITS = 18
-"""Minimum length of a prefix in bits. With it, the slices of all filters start at bucket boundaries."""
+"""Minimum length of a prefix in bits. So a filter has at least 2^10 buckets, as many as there are slices at most, and
+each slice has complete buckets."""
 _LOWER_BITS = 8
 _PRECISION_BITS = 7
 MAX_SLICE_BITS = MIN_BITS - _LOWER_BITS
@@ -44,7 +45,8 @@ class FilterSlice:
     """Length of each filter's prefixes; 0 for a missing filter."""
     upper: pa.BinaryArray
     lower: pa.BinaryArray
-    """The stored bytes of each filter's slice, in two parts (see the module); null for a missing filter."""
+    """`upper` and `lower` are the two arrays that the module describes, with the stored bytes of each filter's slice;
+    null for a missing filter."""
     slice_bits: int = 0
     """There are 2^slice_bits slices."""
     slice: int = 0

@@ -33,7 +33,8 @@ class UserStatistic(ABC):
     """
 
     name: ClassVar[str]
-    """The name of its column in `statistics`: a Python identifier that no other statistic has, in any case."""
+    """The name of its column in `statistics`: a Python identifier. No other statistic may have it, even if case
+    is ignored."""
     revision: ClassVar[str]
     """A text that must change if the same rows would give another value. Then all rows are read again."""
     types: ClassVar[tuple[str, ...]]

@@ -19,10 +19,10 @@ class UserResult:
     """The result of a user-defined statistic for one column. It can be sent between processes."""
 
     array: pa.Array
-    """One element of the declared type: the value, or null if it is unknown."""
+    """One element of the declared type: the value, or null if it is unknown or not defined."""
     guarantee: Guarantee
     reason: str | None = None
-    """Why the value is unknown. None if there is a value, or if a column without values has none."""
+    """Why the value could not be computed. None if it was computed, even if it is not defined and therefore null."""
 
     @property
     def value(self) -> pa.Scalar:
