@@ -195,7 +195,8 @@ def sort_key(value: pa.Scalar) -> tuple[bool, Any]:
 def integers_array(physical: list[int] | npt.NDArray[np.int64], cls: TypeClass) -> pa.Array:
     """Return the physical values of an `integer` class as an array of its canonical type.
 
-    The values must be within the range of the class (`TypeClass.physical_range`). For decimals, this is not checked.
+    The values must be within the range of the class (`TypeClass.physical_range`). For decimals and times, this
+    is not checked.
     """
     if t.is_decimal(cls.arrow):
         if isinstance(physical, np.ndarray):

@@ -73,8 +73,8 @@ def prefix_successor(prefix: bytes) -> bytes | None:
 def _next_text(value: bytes, max_bytes: int) -> bytes | None:
     """Return the least text of at most `max_bytes` bytes that is greater than `value`; None if there is none.
 
-    `value` must be longer than `max_bytes`, which is not checked. The text after a shorter value would have the value
-    as a prefix, but this function only increases characters.
+    `value` must be longer than `max_bytes` bytes, which is not checked. For a shorter value, the result may be wrong,
+    because the function never appends a character.
     """
     text = _truncate_characters(value, max_bytes).decode()
     size = len(text.encode())
