@@ -169,7 +169,10 @@ def _column_name(call: _Call, expression: pc.Expression) -> ColumnName:
 
 
 def _parse_is_in(call: _Call, expression: pc.Expression) -> UnboundPredicate:
-    """Return the predicate of a call of Arrow's `is_in`. It matches null only if the call says so."""
+    """Return the predicate of a call of Arrow's `is_in`.
+
+    It matches null only if the value set has a null, and the option `null_matching_behavior` lets nulls match.
+    """
     name = _column_name(call, expression)
     null_handling = call.options["null_matching_behavior"].as_py()
     if null_handling not in (_NULL_MATCHES, _NULL_SKIPPED):

@@ -89,8 +89,8 @@ def _leaf_statistics(
 ) -> StatisticNames:
     """Return for each set of rows the name of the statistic that proves that none of its rows matches a leaf.
 
-    The name has no meaning for a set that may have matching rows. If several statistics prove it, the order is:
-    minimum, maximum and the counts of nulls and NaN; value counts by partition; the value filter.
+    The name has no meaning for a set that may have matching rows. If several statistics prove it, the first
+    of these is named: a bound or a count of the column; value counts by partition; the value filter.
     """
     names = leaf.eliminating_statistic(column)
     if leaf not in limits and leaf not in filters:

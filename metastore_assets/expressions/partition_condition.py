@@ -71,7 +71,7 @@ class PartitionCondition:
         return name not in values or self._matches(predicate, name, values[name])
 
     def _matches(self, leaf: Leaf, name: str, text: str | None) -> bool:
-        """Whether a partition value, given as text, satisfies `leaf`. Results are cached."""
+        """Return whether a partition value, given as text, satisfies `leaf`. Results are cached."""
         key = id(leaf), text
         result = self._results.get(key)
         if result is None:

@@ -162,11 +162,11 @@ def combine_partition_patterns(texts: Iterable[str]) -> dict[str, list[str]]:
     patterns of its column.
 
     Args:
-        texts: Keys or patterns, as `match_partitions` takes them.
+        texts: Keys or patterns of columns, but neither `*` nor `all`.
 
     Raises:
-        ValueError: A text is neither a key nor a pattern, or not all texts have the same columns, or more than one
-            column has several patterns.
+        ValueError: A text does not begin with a column and `=`, or not all texts have the same columns, or more than
+            one column has several patterns.
     """
     alternatives: list[dict[str, str]] = []
     for text in texts:
