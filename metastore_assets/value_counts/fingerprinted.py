@@ -1,6 +1,7 @@
 """The dataflow of fingerprinted columns: it counts a fingerprint (a hash) of every value, and stores repeated values.
 
-It has two sum stages, which add up frequencies by key. `value_counts.graph` describes the stages that `values` feeds.
+Two sum stages, which add up frequencies by key, receive the changes. `value_counts.graph` describes the further stages,
+which read the stage `values`. A fragment is the smallest unit of rows that a table format adds or removes.
 
     stage           key                             input
     fingerprints    (column, fingerprint)           fingerprints of all values in added (+) and removed (−) fragments

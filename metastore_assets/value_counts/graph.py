@@ -1,7 +1,7 @@
 """The dataflow of a table's value counts: one set of stages per type class of enumerated columns.
 
 An enumerated column stores each distinct value with its frequency. A type class is a group of column types whose values
-are stored as one type.
+are stored as one type. A fragment is the smallest unit of rows that a table format adds or removes.
 
     value counts of the fragments that were added (+) and removed (−)
       → values        sum, by (column, value): frequency            for ranks: how many rows have smaller values

@@ -186,7 +186,7 @@ class ValueCountReader:
     def partitions_of(self, column: str, value: pa.Scalar) -> list[tuple[str, int]]:
         """Return (partition key, frequency) of each partition that contains a value, sorted by key.
 
-        One or two row groups of each file are read.
+        If few partitions contain the value, one or two row groups of each file are read.
 
         Raises KeyError if the column is not counted by partition: the attribute `by_partition` lacks it.
         """

@@ -57,7 +57,7 @@ class TopLimits:
 
 @dataclass(frozen=True)
 class Built:
-    """How a column's value counts were computed from scratch, and the numbers by which this way was chosen."""
+    """The algorithm that computed a column's value counts from scratch, and the numbers by which it was chosen."""
 
     algorithm: Literal["counts", "ranges"]
     """`counts`: one task sums partial counts; `ranges`: one task for each range of values."""

@@ -67,7 +67,8 @@ def _updates(
     """Return a frame of `column`, `value`, `before` and `after`: the values that one or more versions updated.
 
     `before` and `after` are the frequencies before the first and after the last version; null if the value does not
-    occur. The result is None if a version rebuilt the value counts of the type class, so that it stored no updates.
+    occur. The result is None if a version added, removed or rebuilt the value counts of the type class, because such a
+    version stored no updates.
 
     Args:
         store: The folder of the table.
