@@ -59,9 +59,10 @@ def apply(task: ApplyTask) -> Applied:
 
 
 def count_novel(task: ApplyTask) -> int:
-    """Return how many target keys of a task are new.
+    """Return how many target keys of a task are new: they get rows, and have none in the last version.
 
-    The Preserve hook gets a number for each new key. The numbers of a task follow those of the tasks before it.
+    The Preserve hook gets a number for each new key. The first number of a task depends on how many new keys the
+    previous tasks have, so the new keys are counted before the tasks run.
     """
     assert task.rows is not None
     novel = 0
@@ -119,7 +120,8 @@ def _reads_previous(task: ApplyTask) -> bool:
 def _report_steps(task: ApplyTask, update: Sink, tally: _StepTotals) -> Iterator[Step]:
     """Yield the steps of a task. First, count each in `tally`, and add its changed keys to `update`.
 
-    Nothing is added to `update` if the dataset has no update (key-mappings), or if `task.is_followed` is false.
+    Nothing is added to `update` if the dataset has no update (key-mappings), or if no stage and no reader needs the
+    update (`task.is_followed` is false).
     """
     for step in _steps(task):
         tally.add(step)

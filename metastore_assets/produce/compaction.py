@@ -28,7 +28,7 @@ _TOMBSTONE_WEIGHT = 4
 
 @dataclass(frozen=True)
 class Work:
-    """What a compaction works with: the runner of merge tasks, and the destination of merged runs."""
+    """The resources of a compaction: the runner of merge tasks, and the destination of merged runs."""
 
     runner: TaskRunner
     spool: Spool
@@ -54,7 +54,7 @@ def compact_dataset(dataset: Dataset, work: Work, *, unlimited: bool) -> Dataset
 
 
 def rewrite_dataset(dataset: Dataset, work: Work) -> DatasetState:
-    """Rewrite all rows. Return the state, in which each shard is one run and level 0 is empty."""
+    """Rewrite all rows. Return the new state: each shard has at most one run, and level 0 is empty."""
     state = dataset.state
     ranges = _join_small_shards(state, work.spool.settings)
     tasks = [_RewriteTask(dataset, work.spool, key_range) for key_range in ranges]
@@ -90,8 +90,9 @@ def write_pieces(spool: Spool, run_schema: RunSchema, rows: int, frames: Iterabl
     Args:
         spool: Destination and sizes of the runs.
         run_schema: Columns of the runs.
-        rows: Number of rows, or an estimate. Runs get equal shares of the rows: from 2/3 to twice the target size. With
-            too low an estimate, the last run may be smaller.
+        rows: Number of rows, or an estimate. Up to twice the target size, the rows become one run. More rows become
+            several runs of equal size, about 5/6 to 5/4 of the target size. If the estimate is wrong, the last run may
+            be smaller.
         frames: Sorted frames without tombstones, which are rows that delete others.
     """
     settings = spool.settings

@@ -1,7 +1,7 @@
 """Dataflows: graphs of roots and stages. An update of the roots leads to a new state of the dataflow.
 
-A root is an external source of rows. A stage computes its rows from the rows of roots or other stages, which feed it.
-The rows of both are in sorted files, called runs, which a compaction merges. A state names all files. It becomes
+A root receives rows from an external source. A stage computes its rows from the rows of roots or other stages, which
+feed it. Rows are stored in sorted files, called runs, which a compaction merges. A state names all files. It becomes
 visible to readers when the caller or the dataflow publishes it.
 """
 
@@ -87,7 +87,8 @@ class Dataflow:
     ) -> FlowState:
         """Return the state after the updates of roots have passed through all stages. Nothing is published.
 
-        The new rows are written to new files. After an error, these files are deleted.
+        The new rows are written to new files. After an error, the files of completed stages are deleted. Files of the
+        stage that failed may remain.
 
         Args:
             state: The state to start from; `FlowState()` is the empty one.

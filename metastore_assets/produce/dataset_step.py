@@ -86,7 +86,10 @@ class DatasetStep:
         return DatasetResult(self._compact_affordable(new, runner), update, sum(applied.novel for applied in results))
 
     def _run_at_once(self, frames: Sequence[pl.DataFrame]) -> DatasetResult:
-        """Apply instructions to a small sum dataset in memory, and store its new totals in `env.contents`."""
+        """Apply instructions to a small sum dataset in memory, and write its new totals as one run.
+
+        The totals are also kept in `env.contents`, for the stages that read this one.
+        """
         run_schema = self.dataset.run_schema
         names = run_schema.schema.names
         changes = frames[0][names]
@@ -149,7 +152,7 @@ class DatasetStep:
     def _compact_affordable(self, new: DatasetState, runner: TaskRunner) -> DatasetState:
         """Run the due merges that `new.credit` allows (a number of rows to write). Return the state after them.
 
-        A shard with more than `max_runs` runs is merged in any case.
+        If a shard and level 0 have more than `max_runs` runs together, runs are merged in any case.
         """
         work = Work(runner, self.spool)
         compacted_state = compact_dataset(replace(self.dataset, state=new), work, unlimited=False)

@@ -1,9 +1,9 @@
 """The graph of a dataflow: validated nodes with derived types, in execution order.
 
-A node is a root or a stage. A root is an external source of rows. A stage maps source keys (the keys of its input) to
-target keys (the keys of its output). A port is one input of a stage. The feeders of a port are the nodes whose output
-it reads. A node's fingerprint is a digest of its declaration: if it changes, the node must be rebuilt. A Preserve hook
-of a stage copies values from previous rows to new rows.
+A node is a root or a stage. A root receives rows from an external source. A stage maps source keys (the keys of its
+input) to target keys (the keys of its output). A port is one input of a stage. The feeders of a port are the nodes
+whose output it reads. A node's fingerprint is a digest of its declaration: if it changes, the node must be rebuilt. A
+Preserve hook of a stage copies values from previous rows to new rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hot keys: target keys with more rows than fit in memory, which are processed a few source keys at a time.
+"""Hot keys: target keys with more rows than are read at a time. Their rows are processed a few source keys at a time.
 
 A stage computes rows of target keys (the keys of its output) from source keys (the keys of its input). An instruction
 is a row that replaces or deletes the rows that a source key contributes to a target key. A Preserve hook copies values

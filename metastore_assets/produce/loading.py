@@ -1,8 +1,8 @@
-"""Loading of complete content: sorted rows are written as the files (runs) of a root or a sum stage.
+"""Loading of complete content: sorted rows become the files (runs) of a root or a sum stage.
 
-A root is an external source of rows. A sum stage has totals by key. Loading replaces all rows, so no list of changed
-keys (update) is written. Several processes may write runs, each for one key range. One process combines all runs into
-one dataset.
+A root stores rows from an external source. A sum stage has totals by key. Loading replaces all rows, so no list of
+changed keys (update) is written. Several processes may write runs, each for one key range. One process combines all
+runs into one dataset.
 """
 
 from __future__ import annotations
@@ -103,9 +103,10 @@ class Loader:
         return [runs[number] for number in self.run_schema.group.sort(numbered)["_run"]]
 
     def merge_overlapping(self, runs: Sequence[Run]) -> list[Run]:
-        """Write the rows of all given runs of a sum stage as new runs, sorted by key. Return the new runs.
+        """Merge the given runs of a sum stage into new runs, sorted by key. Return the new runs.
 
-        The key ranges of the given runs may overlap; those of the new runs do not. The given runs are not deleted.
+        The totals of rows with the same key are added up. The key ranges of the given runs may overlap; those of the
+        new runs do not. The given runs are not deleted.
         """
         streams = [read_run(self.storage, run, self.run_schema) for run in runs]
         rows = (table_of(frame, self.run_schema.schema) for frame in merge_streams(streams, self.run_schema))

@@ -57,7 +57,8 @@ class Manifests:
     def read(self, number: int) -> FlowManifest:
         """Return the newest manifest of a version: each compaction of a version publishes another one.
 
-        Raises VersionNotFoundError.
+        The manifest of version 0 is `NOTHING`. Raises VersionNotFoundError if the version has expired, or was never
+        published.
         """
         if number == 0:
             return NOTHING

@@ -82,7 +82,10 @@ class Sorter:
         self._parts: list[Part] = []
 
     def add(self, frame: pl.DataFrame) -> None:
-        """Add rows in any order. Rows of one unit (replaced together) must be added in one call."""
+        """Add rows in any order.
+
+        All rows of a unit, which is a group of rows that are replaced together, must be added in one call.
+        """
         if not frame.height:
             return
         self._waiting.append(frame[:, self._run_schema.file_schema.names])

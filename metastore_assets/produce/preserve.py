@@ -27,7 +27,8 @@ def apply_preserve(task: ApplyTask, written: pl.DataFrame, previous: pl.DataFram
     Args:
         task: The task, with the hook. New target keys get the numbers after the task's counter, in key order.
         written: The new rows, sorted.
-        previous: All rows of these target keys in the last version, including rows that are being replaced.
+        previous: Rows of these target keys in the last version, including rows that are being replaced. It has at least
+            the first row of each key. The hook copies values from this row.
     """
     assert task.rows is not None
     rows = task.rows

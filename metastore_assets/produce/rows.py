@@ -1,4 +1,4 @@
-"""Typed rows: the key and value columns of a dataflow's root (a source of rows), or of a stage's output.
+"""Typed rows: the key and value columns of a dataflow's root (an input), or of a stage's output.
 
 Columns of a frame are selected as `frame[:, names]`, because `frame[names]` first tries the names as row numbers.
 """

@@ -249,7 +249,7 @@ def _mappings(
 
     Args:
         task: The task.
-        new: All new pairs (source key, target key) of the chunk's source keys.
+        new: The pairs (source key, target key) of all source keys for which the Produce function was just called.
         removed_pairs: The previous pairs that are not among the new ones.
         added_pairs: The new pairs that are not among the previous ones.
     """

@@ -100,7 +100,7 @@ class RunSchema:
 
 
 def root_schema(rows: Rows) -> RunSchema:
-    """Return the schema of the content of a root (an external source of rows): its columns, sorted by its key."""
+    """Return the schema of the content of a root (rows from an external source): its columns, sorted by its key."""
     return RunSchema(rows.schema, rows.order, len(rows.key), len(rows.key))
 
 

@@ -1,7 +1,7 @@
 """The declarations of a dataflow graph: roots, stages with a Produce function, and sum stages.
 
-A root is an external source of rows. A Produce function maps source keys (the keys of a stage's input), with their
-values, to rows of target keys (the keys of its output). A sum stage adds up amounts by key.
+A root receives rows from an external source. A Produce function maps source keys (the keys of a stage's input), with
+their values, to rows of target keys (the keys of its output). A sum stage adds up amounts by key.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class SurrogateKey:
 
 @dataclass(frozen=True)
 class Root:
-    """An external source of rows. Its updates are passed to `Dataflow.advance`."""
+    """A node that stores rows from an external source. Its updates are passed to `Dataflow.advance`."""
 
     name: str
     rows: Rows
@@ -102,7 +102,7 @@ class Root:
 
 @dataclass(frozen=True)
 class DeltaRoot:
-    """An external source whose rows are not stored. Its input consists of added rows and removed rows (`Delta`).
+    """A node that receives added and removed rows (`Delta`) from an external source, and does not store them.
 
     It can feed only sum stages. If it feeds a `Stage`, the graph is rejected with GraphError.
 

@@ -1,4 +1,4 @@
-"""The schema of updates, which are changes by key, and the validation of updates that roots (external sources) get."""
+"""The schema of updates, which are changes by key, and the validation of updates that roots (inputs) receive."""
 
 from __future__ import annotations
 

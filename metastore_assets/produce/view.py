@@ -69,7 +69,10 @@ class View:
 
     @property
     def number(self) -> int:
-        """The version number, or 0 before the first version. Raises GraphError for an unpublished state."""
+        """The version number, or 0 before the first version.
+
+        Raises GraphError for the view of a state (`Dataflow.view`), which has no number.
+        """
         if self._manifest is None:
             raise GraphError("this is the view of a state, which has no number: only its publisher knows the version")
         return self._manifest.number
@@ -115,7 +118,8 @@ class View:
         row of an added key says `add`, and its other rows say `update`. Exception: if this version loaded the content,
         the result is the whole content, and all rows say `add`.
 
-        The changes of a sum stage also have the previous totals, in columns such as `_before_frequency`.
+        The changes of a sum stage also have the previous totals, in columns such as `_before_frequency`. Raises
+        GraphError for a sum stage with `is_followed=False`, which stores no changes.
         """
         schema = self._update_schema(stage).schema
         return _concat(self.update_batches(stage), schema)
