@@ -3,6 +3,11 @@
 A profile is a section of such a file. It is used if an entry of the version references it. Only sparse files, in which
 too few profiles are used, are compacted. A copied profile retains its name, so profiles that were merged from it stay
 valid.
+
+Fragments, nodes and retired fragments have such profiles. A node is a stored intermediate result of a merge tree, along
+which the profiles of a group are merged. A retired fragment was removed by a recent version, and may be restored.
+
+A type class is the physical type of values, such as `int64` for int8 to int64.
 """
 
 from __future__ import annotations

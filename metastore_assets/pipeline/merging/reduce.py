@@ -269,7 +269,7 @@ def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge
 
 
 def _finalize(spec: ProfileSpec, states: pa.Table) -> list[ColumnStatistics]:
-    """Return the statistics of merged states, with the current names and types of the columns."""
+    """Compute statistics from merged states, such as sketches. Columns have their current names and types."""
     labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in spec.leaves]
     return [
         apply_schema(add_user_results(finalize_statistics(row), policy), position, leaf)
