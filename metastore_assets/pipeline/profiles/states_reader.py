@@ -1,6 +1,7 @@
 """Reading of profiles from states files.
 
-A states file contains many profiles or one. Files stay open, and row groups are cached.
+States are the mergeable forms of statistics, such as sketches. A states file contains many profiles or one. Files stay
+open, and row groups are cached.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class StatesReader:
             return FingerprintCounts(fingerprints, counts)
 
     def read_filter(self, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
-        """Return (type class of the values, value filter) of a column in a profile; None if no filter is stored.
+        """Return (physical type of the values, value filter) of a column in a profile; None if no filter is stored.
 
         A value filter is an encoded set of hash prefixes. It shows that a fragment lacks a value.
         """

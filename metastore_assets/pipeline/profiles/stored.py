@@ -1,4 +1,7 @@
-"""Reading of the files of profiles: sketches, value counts, statistics and histograms."""
+"""Reading of the files of profiles: sketches, value counts, statistics and histograms.
+
+The type class of a column names the physical type of its values, such as `int64` for int8 to int64.
+"""
 
 from __future__ import annotations
 
