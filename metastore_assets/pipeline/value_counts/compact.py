@@ -99,9 +99,10 @@ def _compact_files(store: ObjectStore, value_counts: TableValueCounts) -> TableV
 def _write_plain_files(
     store: ObjectStore, latest: Version, value_counts: TableValueCounts, table: TableConfig, *, is_same: bool
 ) -> ValueCountFiles | None:
-    """Write the JSON file of value counts, and plain files that are missing or outdated. Return the paths of all.
+    """Write plain files that are missing or outdated, and the JSON file that names the files of all stages.
 
-    Files that are up to date keep their paths. Returns None if the table has no value counts.
+    Returns the paths of these files. Files that are up to date keep their paths. Returns None if the table has no value
+    counts.
 
     Args:
         store: The folder of the table.

@@ -1,7 +1,7 @@
 """Writing of the value counts of columns as runs: sorted, immutable Parquet files.
 
-The columns of a type class have several stages, with the same counts in another order or grouping: by value, by
-frequency, and the number of values per frequency.
+A type class is the physical type of values, such as `int64`. The columns of a type class have several stages, with the
+same counts in another order or grouping: by value, by frequency, and the number of values per frequency.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class ValueCountUpdate:
         The first call also writes the next value counts of all columns to files. `discard` deletes these files.
 
         Args:
-            profiles: The profiles of the partitions.
+            profiles: Returns profiles that cover the whole table, see `AllProfiles`.
             distinct_counts: The requested columns: {position in the spec: approximate number of distinct values}.
         """
         with io_step("value_counts"):
@@ -136,7 +136,7 @@ class ValueCountUpdate:
         published files are returned. `discard` deletes the written files.
 
         Args:
-            profiles: The profiles of the partitions.
+            profiles: Returns profiles that cover the whole table, see `AllProfiles`.
             table: The profile of the table in the next version.
         """
         with io_step("value_counts"):
@@ -185,7 +185,7 @@ class ValueCountUpdate:
         """Compute the next value counts and write their rows. A later call returns the same result.
 
         Args:
-            profiles: The profiles of the partitions.
+            profiles: Returns profiles that cover the whole table, see `AllProfiles`.
             distinct_counts: {position in the spec: approximate number of distinct values}. A missing column counts as
                 0. Only used to build the value counts from scratch.
             find_absent: Returns the field ids of columns that get no value counts. The reason is that a fragment has
@@ -225,7 +225,7 @@ class ValueCountUpdate:
         """Build the value counts of all enumerated columns from profiles, and write their files.
 
         Args:
-            profiles: The profiles of the partitions.
+            profiles: Returns profiles that cover the whole table, see `AllProfiles`.
             distinct_counts: As for `summaries`.
 
         Returns:
