@@ -381,8 +381,8 @@ def missing_files(store: ObjectStore, version: Version) -> Iterator[VersionDiffe
 def unreadable_files(store: ObjectStore, version: Version) -> Iterator[VersionDifference]:
     """Yield a difference for each unreadable file that no other comparison reads.
 
-    These are profiles of removed fragments and of nodes, files with entries, the garbage manifest, and the states of
-    the table.
+    These are profiles of removed fragments and of nodes, files with entries, the garbage manifest (a list of files to
+    delete), and the states of the table.
     """
     paths = {path for entry in version.retired for path in entry.files.paths()}
     paths |= {path for entry in version.nodes for path in entry.files.paths()}
