@@ -13,9 +13,9 @@ distinct values and of all values:
 Distinct values are counted with sketches, which depend only on the sets of values. Two processes that publish the same
 fragments after the same version therefore decide the same.
 
-An enumerated column can become estimated or fingerprinted during the refresh that decides it, because fingerprints are
-derived from value counts. An estimated column becomes enumerated with the next commit, because its fragments must be
-read again.
+An enumerated column can become estimated or fingerprinted during the refresh that decides it, because sketches and
+fingerprints are derived from value counts. An estimated or fingerprinted column becomes enumerated only with the next
+commit, because its fragments must be read again.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def record_decisions(store: ObjectStore, target: Target, files: ProfileFiles) ->
     """Return {field id: decision} that the next version records for its `auto` and `repeated` columns.
 
     A column that has always been enumerated has no record. A decision has 0 distinct values if their number is unknown.
-    It is unknown if a fragment has values without a type class, such as texts that are not UTF-8.
+    It is unknown if the values of a fragment could only be counted, for example texts that are not UTF-8.
 
     Args:
         store: The table's folder.
@@ -279,15 +279,16 @@ def _columns_needing_sketches(
 ) -> set[str]:
     """Return the field ids of undecided columns whose sketches must be merged to decide.
 
-    The stored distinct counts of the published version and the added fragments are summed first, because they are cheap
-    to read. If the sum is known and within the limits, the column is enumerated, and needs no sketches.
+    A column needs no sketches if the stored distinct counts of the published version and of the added fragments have a
+    sum within the limits. The column then stays enumerated. Sketches are needed if a count is unknown, if an added
+    fragment has no value counts of the column, or if the column has no published values of the same type.
 
     Args:
         store: The table's folder.
         spec: The planned profile spec.
         undecided: Field ids of the `auto` and `repeated` columns that are enumerated until they are decided.
         estimates: Estimates of the published version, by field id.
-        added: The profiles of the added fragments.
+        added: The entries of the added fragments.
     """
     max_distinct: Counter[str] = Counter()
     values: Counter[str] = Counter()

@@ -213,9 +213,9 @@ class BackfillPlan:
 
 @dataclass(frozen=True)
 class PlannedRefresh:
-    """What a refresh would merge and read, from which a backfill is planned.
+    """The work of a refresh if it ran now: what it would merge and read. A backfill is planned from it.
 
-    The refresh would read only fragments without a usable profile.
+    A refresh reads only fragments without a usable profile.
     """
 
     table: str
@@ -264,7 +264,8 @@ def make_backfill_plan(
         planned: What a refresh would merge and read.
         selection: The criteria of the partitions.
         options: Whether versions are published, and the size of chunks.
-        done: Keys of partitions that an interrupted backfill has finished. Their stored profiles are not made again.
+        done: Keys of partitions that an interrupted backfill has finished. Fragments with stored profiles are not read
+            again there.
 
     Raises:
         PartitionNotFoundError: The selection matches no partition.

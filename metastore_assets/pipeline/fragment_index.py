@@ -50,7 +50,8 @@ class IndexContext:
     store: ObjectStore
     """The table's folder."""
     may_merge: bool = True
-    """Whether a commit of many keys merges stored segments of the index."""
+    """Whether a commit that changes many rows merges segments of the index. A segment is a part of the index, with
+    the changes of one or more commits."""
 
 
 def update_fragment_index(
@@ -112,7 +113,7 @@ def read_rows(engine: Engine, store: ObjectStore, columns: int, fragments: Seque
 
 
 def class_or_none(type: pa.DataType) -> TypeClass | None:
-    """Return the type class of a type; None if the type is unsupported."""
+    """Return the type class (the physical type of values) of an Arrow type; None if the type is unsupported."""
     try:
         return type_class(type)
     except UnsupportedTypeError:
@@ -125,7 +126,7 @@ def index_table(rows: pa.Table, type: pa.DataType) -> pa.Table:
     The bounds are null if the type is unsupported.
 
     Args:
-        rows: The table of the column in `IndexRows`.
+        rows: A row for each fragment, with the columns of the index: one of the tables in `IndexRows.columns`.
         type: The type of the column.
     """
     cls = class_or_none(type)

@@ -295,7 +295,10 @@ class VersionBuilder:
         return Child(entry.key, entry.files, entry.spec_id, matches_spec, entry.row_count)
 
     def _partition_group(self, partition: PartitionPlan) -> MergeGroup:
-        """Return the merge that a partition needs: its children before and now, and its published result."""
+        """Return the merge that computes the profile of a partition.
+
+        It has the changes from the published fragments to the next ones, and the published profile of the partition.
+        """
         entries = {entry.id: entry for entry in partition.before}
         before = {id_: self._child(entry) for id_, entry in entries.items()}
         fragments = [self._fragments_by_id[id_] for id_ in partition.fragments]

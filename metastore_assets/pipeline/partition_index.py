@@ -39,8 +39,8 @@ def update_partition_index(
 ) -> PartitionIndex:
     """Return the partition index of the next version, updated by changed partitions.
 
-    If few partitions changed, no file is written: the index lists them as unindexed, and readers use their statistics
-    files.
+    While few partitions differ from the files of the index, no file is written. The index then lists these partitions
+    as unindexed, and readers use their statistics files.
 
     Args:
         context: The engine, the store, and whether the commit may merge stored segments.

@@ -287,8 +287,9 @@ class Plan:
     def may_read_again(self) -> dict[str, int]:
         """Number of fragments with reused profiles that may be read again, by path of each fingerprinted column.
 
-        They are read if a value occurred once before and now occurs twice, or if a removed fingerprint stands for
-        several values. This is unknown before profiling.
+        A fingerprint is a short hash of a value. Of a fingerprinted column, only values that occur at least twice are
+        stored. So fragments are read again if a value occurred once before and now occurs twice, or if a removed
+        fingerprint stands for several values. This is unknown before profiling.
         """
         fingerprinted = [leaf.path for leaf, policy in self.spec.leaves if policy.is_fingerprinted]
         reused = len(self.added) + self.unchanged - len(self.to_profile)
@@ -544,8 +545,8 @@ def undecided_columns(spec: ProfileSpec) -> frozenset[str]:
 def rewritten_partitions(target: Target, profiled: Collection[str]) -> tuple[str, ...]:
     """Return the keys of partitions that both lost and gained fragments, as after a compaction of the table.
 
-    If the published version has a single partition and the next has several, that partition needs value counts of its
-    own. It is then omitted if none are stored.
+    If the table now gets a second partition, the first one is omitted: it needs value counts of its own (see
+    `Target.needs_partition_value_counts`), and so must be merged. It is not omitted if they are stored.
 
     Args:
         target: The next version, as planned before profiling.

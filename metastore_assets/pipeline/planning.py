@@ -279,6 +279,7 @@ def current_plan(
         ConfigError: A policy names a column that never existed, or a hidden column cannot be hidden.
         CorruptionError: The newest version is damaged.
         PartitionNotFoundError: The request names a partition that the snapshot does not have.
+        ManyFragmentsError: The first version must be made in lots. Only raised if `attempt.makes_lots` is true.
         MetastoreError: The table cannot be read.
     """
     attempt = attempt or AttemptProfiles()
@@ -340,7 +341,10 @@ class _Planner:
         self._pending = versions.pending()
 
     def plan_current(self) -> Plan:
-        """Plan from the difference to the newest version or, if it is unknown, from the snapshot."""
+        """Plan from the changes since the newest version. If they do not suffice, compare all fragments.
+
+        Raises ManyFragmentsError if the first version must be made in lots.
+        """
         try:
             return self.plan_from_difference()
         except NoDiffError as error:

@@ -1,6 +1,7 @@
 """Profile specs: the wanted content of a table's profiles, and comparisons of stored profiles with it.
 
-A leaf is a top-level column, or a field nested in one.
+A leaf is a column without children: a top-level column, or a field nested in one. An enumerated leaf is stored as value
+counts: all distinct values with their frequencies.
 """
 
 from __future__ import annotations

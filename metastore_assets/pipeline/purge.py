@@ -86,7 +86,8 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
 
     The newest version is published again, without profiles of removed fragments. Older versions that remain may lose
     fragment profiles, which only planning needs. Files that no version references are removed regardless of their age.
-    Cached metadata, records of unfinished backfills and history values are removed.
+    Cached metadata and records of unfinished backfills are removed. The table's history retains its rows about removed
+    versions, but without statistics that reveal values, such as minimums.
 
     Args:
         engine: The engine that copies profiles.
@@ -292,7 +293,10 @@ def _copy_entries(engine: Engine, versions: VersionStore, version: Version) -> t
 
 @dataclass(frozen=True)
 class _Lot:
-    """A part of the entries of a version. A purge copies the profiles of one part after the other."""
+    """A part of the entries of a version. A purge copies the profiles of one part after the other.
+
+    Nodes are the stored intermediate results of merging profiles.
+    """
 
     fragments: Sequence[FragmentEntry] = ()
     partitions: Sequence[PartitionEntry] = ()
@@ -300,7 +304,7 @@ class _Lot:
 
 
 def _lots(version: Version) -> Iterator[_Lot]:
-    """Yield the entries of a version in lots of bounded size: fragments, then partitions, then merge nodes."""
+    """Yield the entries of a version in lots of bounded size: fragments, then partitions, then nodes."""
     fragments, partitions, nodes = _chunks(version.fragments), _chunks(version.partitions), _chunks(version.nodes)
     if len(version.partitions) == 1:
         # The table uses the files of its only partition. References to shared files are counted correctly only if both

@@ -79,6 +79,8 @@ def plan_refresh(config: MetastoreConfig, table: TableConfig, request: RefreshRe
 def _read_staged(versions: VersionStore) -> Version | None:
     """Return the staged version from which the first refresh of a table would continue.
 
+    A staged version has the fragments that an interrupted first refresh has finished. No reader sees it.
+
     Returns None if there is none, or if it is damaged or in the format of an earlier release.
     """
     try:
@@ -325,8 +327,9 @@ def _explain_errors(versions: VersionStore, attempt: str) -> Iterator[None]:
 
     Advice is added if a purge removed files, a worker crashed, or the table is missing.
 
-    A corrupt file or a crashed worker may be due to a damaged pending profile. So all pending profiles that `versions`
-    saved or read are cleared: later attempts ignore them. A corrupt file clears nothing if a purge explains it.
+    A pending profile was saved by a refresh that has not published. A corrupt file or a crashed worker may be due to a
+    damaged one. So all pending profiles that `versions` saved or read are cleared: later attempts ignore them. They are
+    not cleared if a purge explains the corrupt file.
 
     Args:
         versions: The versions of the table.

@@ -103,7 +103,10 @@ def _row_count(entries: Iterable[FragmentEntry]) -> int:
 
 
 def _has_same_rows(store: ObjectStore, spec: ProfileSpec, rewrite: _Rewrite) -> tuple[str, bool]:
-    """Return (partition key, whether added and removed fragments have the same rows). May run in a worker process."""
+    """Return (partition key, whether the added and the removed fragments have the same rows).
+
+    Rows count as the same if the statistics in `_COMPARED` are equal in each column. May run in a worker process.
+    """
     paths = [leaf.path for leaf, _ in spec.leaves]
     with StatesReader(store) as reader:
         added, removed = (

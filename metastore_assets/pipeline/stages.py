@@ -113,7 +113,10 @@ class ResolveAutoPolicies(PlanStage):
 
 @dataclass(frozen=True)
 class DropValueCounts(PlanStage):
-    """The stage that removes value counts from fragment profiles, for columns that are no longer enumerated."""
+    """The stage that removes value counts from fragment profiles, for columns that are no longer enumerated.
+
+    An enumerated column is stored as value counts. The stage `resolve_auto_policies` decides which columns are.
+    """
 
     name = "drop_value_counts"
     step = "decide"
