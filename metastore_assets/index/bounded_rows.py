@@ -1,6 +1,6 @@
 """Bounds of columns in fragments or zones, in the form in which predicates are evaluated.
 
-A zone is a run of consecutive fragments.
+A fragment is a data file with its deletes. A zone is a run of consecutive fragments.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ The column of the table with field id 3 has the flat columns `column 3.null_coun
 `column 3.minimum.int64` and `column 3.maximum.int64`, and more bounds if it has values of other type classes. A file
 has only the flat columns that have a value in it. A missing bound is unknown. If all flat columns of a field id are
 missing, the table column is null in all rows.
+
+A type class is a group of types with one canonical type: int8 and int64 have the class `int64`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The directories of a fragment index: each describes many files of the index, so that a lookup opens few of them.
 
-A large segment of the index has two files for each range of keys. One has the fragments and the tombstones (keys of
-removed fragments). The other has flat columns: bounds and counts. A zone is a run of fragments, with bounds that cover
-all of them. A directory has the zones and the Parquet footers of up to 64 ranges. So lookups read the files of these
-ranges as if they were one file.
+A fragment is a data file with its deletes. A large segment of the index has two files for each range of keys. One has
+the fragments and the tombstones (keys of removed fragments). The other has flat columns: bounds and counts. A zone is a
+run of fragments, with bounds that cover all of them. A directory has the zones and the Parquet footers of up to 64
+ranges. So lookups read the files of these ranges as if they were one file.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ SHARED = ("path", "fragments")
 
 
 class SegmentDirectory(ABC):
-    """A directory of some range files of one segment: the zones of the files, and what is needed to open each file."""
+    """A directory of some key ranges of one segment: their zones, and what is needed to open their files."""
 
     uri = "the directory of new files"
     """URI of the directory's file, for messages."""
@@ -75,11 +75,11 @@ class SegmentDirectory(ABC):
 
     @abstractmethod
     def read_ranges(self, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of `RANGES`, with a row for each described file, by ascending key."""
+        """Return some columns of `RANGES`, with a row for each described range, by ascending key."""
 
     @abstractmethod
     def read_zones(self, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of the zones of all described files, by ascending key."""
+        """Return some columns of the zones of all described ranges, by ascending key."""
 
 
 class StoredDirectory(SegmentDirectory):
@@ -116,7 +116,8 @@ class StoredDirectory(SegmentDirectory):
 class WrittenDirectory(SegmentDirectory):
     """The directory of one range whose files were just written. It is in memory only.
 
-    At the end of the commit, its rows are written to a stored directory, together with those of other ranges.
+    At the end of the commit, its rows are written to a stored directory, together with those of other ranges. If the
+    commit has replaced the files by then, the rows are dropped.
     """
 
     ranges: pa.Table
@@ -134,7 +135,7 @@ class WrittenDirectory(SegmentDirectory):
 
 
 class DirectoryPart:
-    """A view of a directory with only the rows about selected range files, such as those that the index still uses."""
+    """A view of a directory with only the rows about selected ranges, such as those that the index still uses."""
 
     def __init__(self, directory: SegmentDirectory, paths: Sequence[str]) -> None:
         """Select some of the key ranges that a directory describes.
@@ -152,20 +153,20 @@ class DirectoryPart:
         return self._directory.zone_schema
 
     def read_ranges(self, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of `RANGES`, with a row for each file."""
+        """Return some columns of `RANGES`, with a row for each range that the constructor selected."""
         table = self._directory.read_ranges(columns)
         return table if self._all_zones is None else table.take(pa.array(self._numbers))
 
     def read_zones(self, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of the zones, with a row for each zone of the files that the constructor selected."""
+        """Return some columns of the zones, with a row for each zone of the ranges that the constructor selected."""
         table = self._directory.read_zones(columns)
         return table if self._all_zones is None else table.take(pa.array(self._all_zones.positions()))
 
     @lock_free_cached_property
     def _numbers(self) -> Numbers:
-        """For each file that the constructor selected, the position of its row in the directory's `read_ranges` table.
+        """For each range that the constructor selected, the position of its row in the directory's `read_ranges` table.
 
-        Raises CorruptionError if the directory has no row for one of these files.
+        Raises CorruptionError if the directory has no row for one of these ranges.
         """
         paths = one_chunk(self._directory.read_ranges(["path"])["path"])
         numbers = pc.index_in(pa.array(self._paths, paths.type), value_set=paths)
@@ -176,9 +177,9 @@ class DirectoryPart:
 
     @lock_free_cached_property
     def _all_zones(self) -> RowRanges | None:
-        """The positions, in the whole directory, of the zones of the selected files.
+        """The positions, in the whole directory, of the zones of the selected ranges.
 
-        None if all files of the directory are selected.
+        None if all ranges of the directory are selected.
         """
         counts = self._directory.read_ranges(["zones"])["zones"].to_numpy()
         if np.array_equal(self._numbers, np.arange(len(counts))):

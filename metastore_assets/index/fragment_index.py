@@ -5,10 +5,10 @@
     index/<unique>.columns.index.parquet      the same range: row counts, sizes, and bounds of columns, by fragment
     index/<unique>.directory.index.parquet    up to 64 ranges: their zones, and the footers of their files
 
-The fragments of a segment are sorted by key: partition key, then path. A small segment is one file, with the sections
-`tombstones`, `rows` (the fragments) and `column <field id>` (bounds and counts of a column). A large segment has two
-files for each range of about 16,384 keys. So a commit may merge one range with newer rows, and leave the others as they
-are.
+A fragment is a data file with its deletes. The fragments of a segment are sorted by key: partition key, then path. A
+small segment is one file, with the sections `tombstones`, `rows` (the fragments) and `column <field id>` (bounds and
+counts of a column). A large segment has two files for each range of up to about 16,384 keys. So a commit may merge one
+range with newer rows, and leave the others as they are.
 
 A zone is a run of rows: one partition, several small partitions, or a part of a large one. A lookup first evaluates its
 predicate on the zones, which are in the directory. It then reads only the row groups of zones that may match. The

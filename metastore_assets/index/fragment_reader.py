@@ -1,8 +1,8 @@
 """A reader of the fragment index: it selects all fragments of a version, or those that may match a condition.
 
-A segment is a part of the index. A zone is a run of its fragments, with bounds that cover all fragments of the run. A
-condition is evaluated on groups of zones first, then on the zones of groups that may match. If necessary, it is then
-evaluated on the fragments of zones that may match.
+A fragment is a data file with its deletes. A segment is a part of the index. A zone is a run of its fragments, with
+bounds that cover all fragments of the run. A condition is evaluated on groups of zones first, then on the zones of
+groups that may match. If necessary, it is then evaluated on the fragments of zones that may match.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The segments of a fragment index. Each segment reads its own files; `Segments` determines which rows are live.
 
-Each row of a segment is one fragment. It is live if no newer segment removed or replaced the fragment. A zone is a run
-of rows, with bounds that cover all rows of the run.
+Each row of a segment is one fragment: a data file with its deletes. It is live if no newer segment removed or replaced
+the fragment. A zone is a run of rows, with bounds that cover all rows of the run.
 
 A small segment is one file. A large segment has range files: two for each range of keys. A directory is a file that
 describes up to 64 ranges.
@@ -462,7 +462,8 @@ class LargeSegment(FragmentSegment):
     def _join_files(self, kind: str) -> list[RangeFiles]:
         """Return readers of consecutive files of one kind: `fragments` or `columns`.
 
-        Files in sequence share a reader if the heads of their Parquet footers are equal and their numbers differ.
+        Files in sequence share a reader if their Parquet footers have the same schema, and the column `number` of
+        `RANGES` has a different value for each of them.
         """
         runs: list[list[tuple[str, dict[str, Any]]]] = []
         numbers: set[int] = set()
@@ -505,7 +506,7 @@ class LargeSegment(FragmentSegment):
     def _read_zones(self, columns: Sequence[BoundColumn], cached: _CachedZones | None) -> _CachedZones:
         """Return the zones with the bounds of `columns`. Bounds in `cached` are not read again.
 
-        If all bounds together were more than `_CACHED_ZONES`, the cached bounds of other columns are dropped.
+        The result also has the other columns of `cached`, unless all columns together are more than `_CACHED_ZONES`.
         """
         bounds = {} if cached is None else cached.bounds
         if len(bounds) + len(columns) > _CACHED_ZONES:
@@ -644,7 +645,7 @@ def open_segment(
     Args:
         store: The store of the files.
         files: The range files that `directory` describes, or one small file.
-        directory: The index's file about these range files; None for a small file.
+        directory: A directory that describes these range files; None for a small file.
     """
     if directory is None:
         return SmallSegment(store, files)

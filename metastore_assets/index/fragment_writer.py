@@ -1,8 +1,12 @@
 """A writer of the fragment index. A commit adds one segment, and merges older segments a bounded part at a time.
 
 A segment has rows of fragments, sorted by key, and tombstones: keys of fragments that it removes from older segments. A
-large segment has several files, and zones: runs of fragments with common bounds. `index.fragment_index` describes the
-files.
+large segment has zones: runs of fragments with common bounds. For each range of keys, it has two files: a file of
+fragments with the fragments and the tombstones, and a file of columns with row counts, sizes and bounds. A directory is
+a file that describes up to 64 ranges: their zones, and the footers of their files. The directory of a new range is
+first in memory, and written at the end of the commit. `index.fragment_index` has more about the files.
+
+A fragment is a data file with its deletes.
 """
 
 from __future__ import annotations
@@ -155,9 +159,8 @@ class _IndexMerge:
                 others from segments that this commit has already written. The keys in `merge.removed` only remove rows
                 of parts from `base`.
             base: The files of the index before the commit.
-            written: {path of a file of fragments: its directory in memory, with the file's zones and footers}. It has
-                the files that this commit has already written, whose directories are not stored yet. `write` adds the
-                files that it writes.
+            written: {path of a file of fragments: the directory in memory that describes its range}, for the files
+                that this commit has already written. `write` adds the files that it writes.
         """
         self._store = store
         self._merge = merge

@@ -1,7 +1,7 @@
 """A writer of the partition index, which consists of segments: sorted files with statistics of partitions.
 
 The version's document has up to 8 partitions that were changed or removed since the last segment. With more than 8, a
-commit writes a segment with all of them, and may also merge segments.
+commit writes a segment with all of them, and may also merge segments. Tombstones are the keys of removed partitions.
 """
 
 from __future__ import annotations

@@ -4,10 +4,13 @@
         section rows                        the keys of the fragments, sorted
         section slice <number> <field id>   one slice of each fragment's filter of one column
 
-A value filter is the set of hash prefixes of a column's values in one fragment. Filters are cut into slices by the
-first bits of the hashes. One section stores the same slice of all filters of a column, in the order of the fragments.
-A file with larger filters has more slices per column. A large segment has several files, each with a range of keys. So
-a lookup of a value in some fragments reads one slice, and only from the files that may have these fragments.
+A fragment is a data file with its deletes. A value filter is the set of hash prefixes of a column's values in one
+fragment. Filters are cut into slices by the first bits of the hashes. One section stores the same slice of all filters
+of a column, in the order of the fragments. A file with larger filters has more slices per column. A large segment has
+several files, each with a range of keys. So a lookup of a value in some fragments reads one slice, and only from the
+files that may have these fragments.
+
+A type class is a group of column types whose values are hashed in the same way: int8 and int64 have the class `int64`.
 """
 
 from __future__ import annotations
@@ -309,7 +312,7 @@ class _FilterFile:
 
 
 class _FilterBatch:
-    """Filters in memory, with those methods of `_FilterFile` that a merge calls."""
+    """New filters in memory. A merge reads them with the same methods as those of a `_FilterFile`."""
 
     def __init__(self, filters: ValueFilters) -> None:
         self._filters = filters

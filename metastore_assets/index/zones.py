@@ -1,7 +1,8 @@
 """Zones: runs of up to 1,024 fragments in the order of their keys, with bounds and counts that cover all of them.
 
-A zone has the columns of a fragment: a row count, and bounds and counts of table columns. So a predicate is evaluated
-on zones as on fragments. If no row of a zone may match, no row of its fragments may.
+A fragment is a data file with its deletes. A zone has the columns of a fragment: a row count, and bounds and counts of
+table columns. So a predicate is evaluated on zones as on fragments. If no row of a zone may match, no row of its
+fragments may.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def summarize_zones(table: pa.Table, sizes: Numbers) -> pa.Table:
 def _bounds(table: pa.Table, name: str, row_counts: Numbers, sizes: Numbers) -> pa.Array:
     """Return the minimum or maximum of each zone.
 
-    It is null if a fragment of the zone has values but no bound, or if no fragment of the zone has a bound.
+    It is null if a fragment of the zone may have values and has no bound, or if no fragment of the zone has a bound.
 
     Args:
         table: The fragments, with flat columns.
