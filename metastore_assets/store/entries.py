@@ -430,9 +430,10 @@ def _stored(name: str, objects: ObjectStore, files: SegmentFiles) -> StoredEntri
 
 
 class StoredProfileSpecs(Mapping[str, Mapping[str, str]]):
-    """The profile specs of a published version: {spec id: {identity of a top-level column: text of its column spec}}.
+    """The profile specs of a published version: {spec id: {top-level column: text of its column spec}}.
 
-    The text says what is stored of the column (see `pipeline.column_spec`). Specs are read on first use.
+    A column is given by its field id, or by its name if it has none. The text says what is stored of the column (see
+    `pipeline.column_spec`). Specs are read on first use.
     """
 
     def __init__(self, entries: StoredEntries[ProfileSpecEntry]) -> None:

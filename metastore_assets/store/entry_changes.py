@@ -265,8 +265,8 @@ def write_entries(
     ) -> tuple[SegmentFile, ...]:
         """Merge parts of stored segments into one new segment. Return its files.
 
-        If `with_changes`, the changes of the new version are merged too. Unless `with_tombstones`, tombstones are left
-        out.
+        If `with_changes`, the changes of the new version are merged too. Unless `with_tombstones`, tombstones (keys of
+        removed entries) are left out.
         """
         sources, row_count = [], 0
         for part in parts:

@@ -52,8 +52,8 @@ def garbage_paths(garbage: Iterable[str], entries: Mapping[str, SegmentFiles], b
     Args:
         garbage: Paths of the files with profiles, value counts or indexes that `base` references and the new version
             does not. The result contains all of them.
-        entries: The files that store the entries of the new version, by name of the kind (see `store.entries`). A file
-            with entries of `base` is in the result if the new version does not use it, too.
+        entries: The files that store the entries of the new version, by name of the kind (see `store.entries`). The
+            result also contains the files with entries of `base` that the new version does not use.
         base: The version that the new one follows.
     """
     paths: set[str] = set()

@@ -1,7 +1,7 @@
 """Objects as files of a local or mounted file system.
 
-A file is written, synced and renamed atomically; then its folder is synced. obstore's local store does not sync, so
-that a published version could be a file of zeros after a power cut.
+A file is written, synced and renamed atomically; then its folder is synced. obstore's local store does not sync: after
+a power cut, a published version could be a file of zeros.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Pending profiles: an attempt saved them without publishing a version, and the next attempt reuses them.
 
-An attempt is one run that profiles fragments. A pending file lists the profiles that an attempt saved. A pending file
-that is no longer needed is cleared: an empty marker file is written beside it. Both are deleted after a grace period,
-because another attempt may have read the pending file just before.
+A fragment is a data file with its deletes, and its profile is its statistics. An attempt is one run that profiles
+fragments. A pending file lists the profiles that an attempt saved. A pending file that is no longer needed is cleared:
+an empty marker file is written beside it. Both are deleted after a grace period, because another attempt may have read
+the pending file just before.
 
 A purge (`metastore purge`) deletes all pending files without a grace period. It also publishes the newest version
 again, without the profiles of removed fragments.

@@ -182,6 +182,8 @@ class SectionWriter:
     def write_row_groups(self, name: str, tables: Iterable[pa.Table]) -> None:
         """Append a section that has exactly one row group for each table with rows.
 
+        A table of more than `ROW_GROUP_ROWS` rows gets several row groups.
+
         Raises ValueError if there is a section of that name.
         """
         if name in self._sections:
@@ -469,7 +471,10 @@ class SectionReader:
             return file.read_row_groups([])
 
     def _section_parts(self, group: int, sections: Mapping[str, Section]) -> Iterator[tuple[str, int, int]]:
-        """Yield (name, first row, row count) for each section with rows in a row group. Its first row has number 0."""
+        """Yield (name, first row, row count) for each section with rows in a row group.
+
+        The first row of the row group has the number 0.
+        """
         start, stop = self._group_starts[group : group + 2]
         for name, section in sections.items():
             first, end = max(start, section.first_row), min(stop, section.first_row + section.row_count)

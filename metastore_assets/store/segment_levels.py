@@ -1,9 +1,10 @@
 """The merge policy of sorted segments: each commit merges a bounded number of keys, so no commit rewrites a large set.
 
-The segments of a set become larger with their age. A commit writes one more segment. If the newest segments are small,
-the commit merges them into its own at once. Larger segments are absorbed by an older one in *steps*: a step merges one
-range of keys of several newer segments into the older one. Later commits do the next steps. After the last step, the
-newer segments are dropped.
+A segment has rows with unique keys, and tombstones: keys that it removes from older segments. The segments of a set
+become larger with their age. A commit writes one more segment. If the newest segments are small, the commit merges them
+into its own at once. Larger segments are absorbed by an older one in *steps*: a step merges one range of keys of
+several newer segments into the older one. Later commits do the next steps. After the last step, the newer segments are
+dropped.
 
 Between two steps, the first file of a newer segment may still contain rows and tombstones that a step has merged into
 the older one. Readers must ignore them: the older segment has the newest row of each of these keys, which may be from
@@ -116,7 +117,7 @@ class SegmentMerge(Generic[Batch]):
             sources: The rows and tombstones of `parts`, the oldest first, then those of the commit.
             schema: The columns of the merged rows, the key first.
             write_file: Writes the rows and the tombstones of one file.
-            keeps_replaced: See `merge_segments`.
+            keeps_replaced: Whether to write also the tombstones of keys that have a newer row (see `merge_segments`).
         """
         ranges = merge_segments(sources, schema, keeps_replaced=keeps_replaced)
         if not self.with_tombstones:
@@ -300,7 +301,10 @@ def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]],
 
 @dataclass(frozen=True)
 class _StepRange:
-    """The range of keys that the next step merges into a segment, if it is not cut (see `_absorb`)."""
+    """The range of keys that the next step is planned to merge into a segment.
+
+    If newer segments have many rows in the range, `_absorb` merges only the first part of it.
+    """
 
     firsts: list[Any]
     """The first key of each file of the segment that grows."""
@@ -320,7 +324,7 @@ class _StepRange:
     def of_step(
         cls, kind: SegmentKind, older: Sequence[SegmentFile], others: Sequence[Sequence[SegmentFile]]
     ) -> _StepRange:
-        """Return the range of the next step.
+        """Return the range that is planned for the next step.
 
         Args:
             kind: The merge policy.
@@ -357,6 +361,9 @@ def _absorb(
     kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]], write: WriteMerged, *, is_base: bool
 ) -> list[tuple[SegmentFile, ...]]:
     """Do one step: merge one range of keys of several segments into an older one.
+
+    The range is that of `_StepRange`. If newer segments have more than about `kind.file_rows` rows in it, it ends
+    earlier if possible.
 
     Args:
         kind: The merge policy.

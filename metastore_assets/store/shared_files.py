@@ -79,7 +79,7 @@ def count_profiles(
     """Count the references to files with several profiles. Return the changes of the stored counts.
 
     A file with one profile is not counted, even if several entries reference it. `count_references` counts all shared
-    files, but needs the new version. During compaction, there is none yet, so this function is used.
+    files, but needs the new version. Callers that have no new version yet use this function.
 
     Args:
         table: Name of the table, for messages.

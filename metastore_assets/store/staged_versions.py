@@ -27,7 +27,8 @@ class StagedVersions(VersionStore):
 
         Args:
             versions: The version store of the table.
-            folder: The folder. The default is that of a table's first version; a purge uses another one.
+            folder: The folder. The default is that of a table's first version; a purge (see `store.versions`) uses
+                another one.
         """
         self._initialize(versions.table, versions.objects)
         self._folder = folder
@@ -47,10 +48,13 @@ class StagedVersions(VersionStore):
         super().publish(replace(version, number=1 if base is None else base.number + 1), base)
 
     def pending(self, attempt: str = "") -> list[FragmentEntry]:
-        """Return the profiles that unfinished attempts saved. Argument and result are those of `VersionStore.pending`.
+        """Return the profiles that earlier, unfinished runs (attempts) saved.
 
         A later call of `clear_pending` clears only the profiles that `save_pending` of this object saved. The other
         profiles stay, because later lots may need them.
+
+        Args:
+            attempt: Name of the attempt that saved the profiles; empty for all attempts.
         """
         saved_paths = set(self._pending_paths)
         entries = super().pending(attempt)

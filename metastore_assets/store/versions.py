@@ -8,6 +8,9 @@
     <root>/<table>/history/                              a Delta table that outlives the versions
 
 The JSON document is written last. A crash before that leaves unreferenced files, which `expire` deletes.
+
+An attempt is one run that profiles fragments to publish a version. A purge publishes the newest version again, without
+the profiles of removed fragments, and deletes all pending profiles.
 """
 
 from __future__ import annotations
@@ -83,7 +86,8 @@ def set_to_merge(base: Version | None) -> str:
     """Return the name of the segment set that a commit of many keys merges: the one with the most segments.
 
     Each commit merges segments of one set, so that it does not write much more than its own changes. Among sets with
-    equally many segments, it is the one with the most keys outside the base (its oldest segment).
+    equally many segments, it is the one with the most keys outside the base (its oldest segment). The metadata cache
+    does not count.
 
     Args:
         base: The version before the commit, as read from a store. None if there is none: then the result is empty.
@@ -197,9 +201,9 @@ class VersionStore:
                 entries are written.
 
         Raises:
-            VersionConflictError: Another publisher was first: plan again from `latest()`.
-            StoreError: Two fragments of a partition have the same path, or writing failed. The version may or may not
-                have been published.
+            VersionConflictError: Another publisher was first. Build the version again from `latest()`.
+            StoreError: Two fragments of a partition have the same path, or writing failed. After a failed write, the
+                version may or may not have been published.
         """
         if not self._was_newest_recently(version.number - 1):
             newest = self.documents.read_hint()
@@ -351,6 +355,7 @@ class VersionStore:
             now: The current time; None for the clock of this machine.
 
         Raises:
+            ValueError: `keep` is less than 1.
             StoreError: A retained version cannot be read. By then, old versions are deleted, but no unreferenced files.
         """
         from metastore_assets.store.expire import Retention, expire, is_metastore_file
