@@ -213,11 +213,15 @@ class TouchedGroups:
             self.add_commits(self._load([self._active[instant] for instant in sorted(unread)]))
 
     def _unread_commit(self, group: Group, bases: Mapping[str, Collection[str]]) -> str | None:
-        """Return the instant of the commit to read next, to find a group's newest base file; None if the file is known.
+        """Return the instant of the next commit that must be read to find a group's newest base file, or None.
 
-        A failed write may leave a base file, which must be ignored: the commit of the file's instant does not name it.
-        This commit need not be read if it is archived. It need not be read either if the file is the group's only base
-        file of its instant, and a known later write builds on it.
+        A failed write may leave a base file that no commit names. Such a file is ignored: the newest base file counts
+        only if the commit of its instant names it. The result is None in these cases:
+
+        - The group has no base file that may count.
+        - This commit was read before, and names the file.
+        - This commit is archived, so that the file counts.
+        - The group has no other base file of this instant, and a later write that was read builds on the file.
 
         Args:
             group: the file group.

@@ -117,7 +117,7 @@ class HudiFragmentPlanner:
         return {planned.file_slice.group: self._fragment_path(planned.file_slice) for planned in planned_slices}
 
     def _plan(self, slices: Iterable[FileSlice]) -> list[PlannedSlice]:
-        """Return the plan of each slice in a selected partition that has a file that applies to the state."""
+        """Plan the slices in selected partitions. Slices without files that apply to the state are left out."""
         selected = [file_slice for file_slice in slices if self._is_selected(file_slice.partition)]
         plans = parallel_map(self._planner.plan_slice, selected, _THREADS)
         return [planned for planned in plans if planned.file_slice.files]

@@ -113,7 +113,7 @@ def _check_content_version(block: LogBlock) -> None:
 def live_instants(blocks: Iterable[LogBlock], is_in_state: Callable[[str], bool]) -> tuple[str, ...]:
     """Return the instants of those blocks whose writes belong to a state, in the order of the blocks.
 
-    An instant is omitted if a later block rolls it back.
+    If a block rolls back the write of an instant, only later blocks of this instant count.
 
     Args:
         blocks: the blocks of all log files of a slice, in order.
@@ -129,10 +129,11 @@ def live_instants(blocks: Iterable[LogBlock], is_in_state: Callable[[str], bool]
 
 
 def applied_blocks(blocks: Iterable[LogBlock], instants: Collection[str]) -> list[LogBlock]:
-    """Return the blocks of a log file that concern writes at the given instants, in stored order.
+    """Return the blocks of a log file that belong to writes at the given instants, in stored order.
 
-    These are the blocks that such a write added, and the commands that roll back such a write. A rolled back write at
-    one of the instants was an earlier attempt.
+    These are the blocks that such a write added, and the command blocks that roll back such a write. A write that was
+    rolled back may be repeated at the same instant. The result then has the blocks of both attempts, and the command
+    block between them.
 
     Args:
         blocks: the blocks of a log file.

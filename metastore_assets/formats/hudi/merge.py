@@ -2,7 +2,7 @@
 
 A file slice has the rows of one file group in a state: a base file, and log files with later changes. hudi-rs reads a
 temporary table: the files of the slice, the properties that define how records merge, and a timeline of exactly the
-writes that apply. hudi-rs can therefore read only the planned state.
+writes that apply. hudi-rs therefore reads no other writes of the table.
 """
 
 from __future__ import annotations
@@ -272,7 +272,8 @@ def _is_of_record_keys(key: str) -> bool:
 def _infer_mode(version: int, payload: str, strategy: str, ordering: tuple[str, ...]) -> str:
     """Return the merge mode that Hudi 1.x infers for a table that records none.
 
-    It is `CUSTOM`, which the caller refuses, for a payload class not in `_PAYLOADS` or a strategy not in `_STRATEGIES`.
+    Since table version 8, the strategy decides; before, the payload class. Without the one that decides, the other one
+    does. If it is not in `_STRATEGIES` or `_PAYLOADS`, the mode is `CUSTOM`, which the caller refuses.
     """
     if not payload and not strategy:
         return _EVENT_TIME if ordering else _COMMIT_TIME

@@ -89,12 +89,13 @@ class MergePlanner:
         return PlannedSlice(file_slice, merge_plan, log_ranges)
 
     def _select_logs(self, file_slice: FileSlice) -> tuple[FileSlice, tuple[str, ...], LogRanges]:
-        """Select the log files of a slice that have blocks of writes in the table state.
+        """Select the log files of a slice that apply to the table state.
 
-        Only in timeline layout 1 are log files left out. In other layouts, all log files of the slice are selected.
+        In timeline layout 1, a log file applies if it has blocks of writes in the state. In layout 2, all log files of
+        the slice apply.
 
         Returns:
-            (slice, instants, log ranges): the slice with the selected log files, the instants of the writes to merge,
+            (slice, instants, log ranges): the slice with the log files that apply, the instants of the writes to merge,
             and the value of `PlannedSlice.log_ranges`.
         """
         if self._timeline.layout == 1:

@@ -129,7 +129,8 @@ def plan_group_slices(
         files: all files of these file groups.
 
     Raises:
-        TableFormatError: a file of the state is missing.
+        TableFormatError: a file of the state is missing or bootstrapped, or has a name that Hudi does not write. Or a
+            file group has two base files of its newest instant.
         SnapshotNotFoundError: a file of the state was removed, and newer states exist.
     """
     return SlicePlanner(timeline, state, lambda partition: True).plan(commits, files)
@@ -248,8 +249,7 @@ class SlicePlanner:
     def _newest_slice(self, group: Group, group_files: _GroupFiles) -> FileSlice:
         """Return the newest base file of a group with the log files that apply to it.
 
-        Raises TableFormatError if there are two newest base files, or if the newest one is bootstrapped. Also raises
-        the errors of `plan_group_slices`.
+        Raises the errors of `plan_group_slices`.
         """
         instant = max(group_files.bases, default="")
         if instant == _BOOTSTRAP:

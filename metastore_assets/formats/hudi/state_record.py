@@ -24,7 +24,7 @@ class StateRecord:
     until: str
     """Start time of the last instant that may belong to the state."""
     start: str
-    """The first instant of the active timeline. Earlier instants are archived and belong to the state."""
+    """The first instant of the active timeline; see `Timeline.start`."""
     unfinished: frozenset[str]
     """Start times of incomplete writes, compactions and clusterings, whether they belong to the state or not."""
     cleans: frozenset[str]

@@ -72,7 +72,8 @@ class Timeline:
     cleans: tuple[Instant, ...]
     """Completed cleans, which removed files, ordered by requested time."""
     start: str
-    """The first instant of the active timeline. Earlier instants are archived and were complete."""
+    """The first instant of the active timeline. Earlier instants were completed and are archived, except those that
+    savepoints retain. It is the first retained instant if there are no others."""
 
     @property
     def version(self) -> int:
@@ -173,7 +174,7 @@ class HudiState:
     until: str
     """Start time of the last instant that may belong to the state."""
     start: str
-    """The first instant of the active timeline. Earlier instants are archived, except those that savepoints retain."""
+    """The first instant of the active timeline; see `Timeline.start`."""
 
     def includes(self, instant: str) -> bool:
         """Return True if the write of an instant belongs to this state. Two kinds of instants do:

@@ -59,9 +59,9 @@ def check_type_changes(stored: pa.Schema, table: pa.Schema) -> None:
 
 
 def check_calendar(file: pq.ParquetFile) -> None:
-    """Raise UnsupportedError if a base file has days or timestamps in the calendar of old Spark versions.
+    """Raise UnsupportedError if a base file has days or timestamps that hudi-rs would misread.
 
-    hudi-rs reads them as Gregorian.
+    These are old values, in the calendar of old Spark versions. hudi-rs reads them as Gregorian.
     """
     calendar = FileCalendar.of(file.metadata.metadata)
     if calendar.is_gregorian:
