@@ -24,7 +24,8 @@ def fragment_bounds(
     """Return the null count, minimum and maximum of a leaf column in a data file.
 
     All three are absent if the file has no statistics, or if the column is inside a list or map. They are also absent
-    if it is inside a struct, and the file is not Parquet. Minimum and maximum have the guarantee `bound`.
+    if it is inside a struct, and the file is not Parquet. Minimum and maximum have the guarantee `bound`: no value
+    except NaN is outside of them, but the file may contain neither.
 
     Args:
         path: the fields from the top-level column down to the leaf.

@@ -284,7 +284,7 @@ class IcebergFragmentPlanner:
         return self._shared[deletes.digest]
 
     def _position_deletes(self, entry: FileEntry) -> PositionDeletes:
-        """Return the reader of a file of position deletes. A file always has the same reader."""
+        """Return the `PositionDeletes` of a file. Calls for the same file return the same object."""
         key = entry.path, entry.content_offset
         if key not in self._position_files:
             location, path = self.files.locate(entry.path)
@@ -294,9 +294,9 @@ class IcebergFragmentPlanner:
         return self._position_files[key]
 
     def _equality_deletes(self, entry: FileEntry) -> EqualityDeletes:
-        """Return the reader of a file of equality deletes. A file always has the same reader.
+        """Return the `EqualityDeletes` of a file. Calls for the same file return the same object.
 
-        Raises TableFormatError if it does not name its key columns, or names one that no schema of the table has.
+        Raises TableFormatError if the entry names no key columns, or names one that no schema of the table has.
         """
         if entry.path not in self._equality_files:
             location, path = self.files.locate(entry.path)

@@ -195,7 +195,8 @@ def _live_entries(
             delete from are read in any case.
 
     Raises:
-        ValueError: An entry of delete files does not say what it deletes by, or has a field of a wrong type.
+        ValueError: An entry has a field of a wrong type, or lacks the value of a partition field. Or the entry of a
+            delete file does not say whether the file deletes by position or by values.
         UnsupportedError: An entry has an unknown content.
     """
     has_statistics = with_statistics or manifest.content == 1
@@ -274,7 +275,7 @@ def _statistics(file: Mapping[str, Any]) -> FileStatistics:
 
 
 def _deleted_paths(file: Mapping[str, Any]) -> FileStatistics | None:
-    """Return the bounds of the column `file_path` of a position delete file.
+    """Return the bounds of the column `file_path` of a position delete file, as statistics with no other values.
 
     The result is None for other files, and for a position delete file without these bounds.
     """

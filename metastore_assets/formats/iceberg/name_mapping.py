@@ -41,11 +41,15 @@ class FallbackIds:
     by_position: bool
     """Whether `nodes` apply to columns by position. ORC and Avro files have columns by name even then."""
     deviations: _Deviations = ()
-    """(field id, names) of each field that the mapping gives other names than the schemas. The names are those that
-    only the schemas or only the mapping have for the field, those from the schemas that the mapping also gives to
-    another field, and those in the mapping that another field of the same parent, such as a dropped one, has in some
-    schema. A field without an entry in the mapping has all of its names here. Renamed and added columns, which engines
-    also add to the mapping, are no deviations."""
+    """(field id, names) of each field whose names in the mapping differ from those in the schemas, or are ambiguous.
+    The names are:
+
+    - those that only the schemas, or only the mapping, give to the field;
+    - those in the schemas that the mapping also gives to another field of the same parent;
+    - those in the mapping that some schema gives to another field of the same parent, such as a dropped one;
+    - all names in the schemas, if a field of the current schema has no entry in the mapping.
+
+    A renamed or added column is no deviation if the mapping was extended with its name, as engines do."""
     current: _Tree = dataclass_field(default=(), compare=False)
     """The fields of the planned schema. Without a mapping, columns of ORC and Avro files are found by their names."""
     reused_names: _Deviations = dataclass_field(default=(), compare=False)
@@ -166,7 +170,8 @@ class _NamedMatcher(FieldMatcher):
     """A matcher of the table's fields with the fields of one file that has no field ids.
 
     `names` maps field ids to names in the file. `top_level` maps the names of the file's columns to field ids.
-    `unmapped` is what `identity` returns for a column that is not in `top_level`.
+    `unmapped` is what `identity` returns for a column that is not in `top_level`. `longs_are_times` is that of
+    `FieldMatcher`.
     """
 
     def __init__(

@@ -63,7 +63,10 @@ class Partition:
 
 
 class Partitions:
-    """The partition fields of all partition specs of a table. It converts stored partition values to a `Partition`."""
+    """The partition fields of all partition specs of a table, and the conversion of stored values to a `Partition`.
+
+    Fields with the transform `void` have no values. Methods that return fields omit them.
+    """
 
     def __init__(self, table: str, metadata: TableMetadata, schema: Mapping[str, Any]) -> None:
         """Collect the types of the source columns.
@@ -71,8 +74,8 @@ class Partitions:
         Args:
             table: name of the table, for messages.
             metadata: the table's metadata.
-            schema: the schema of the state whose fragments are planned. A column's type comes from this schema. If it
-                lacks the column, the type comes from the newest schema that has the column.
+            schema: the schema with which the table is read. A column's type comes from this schema. If it lacks the
+                column, the type comes from the newest schema in the metadata that has the column.
         """
         self.specs = metadata.specs
         self._default_spec_id = metadata.default_spec_id
@@ -167,7 +170,7 @@ class Partitions:
         return partition
 
     def limit_cache(self, max_partitions: int) -> None:
-        """Let `partition` keep at most this number of partitions in memory. Those that it has created are forgotten."""
+        """Limit the number of partitions that `partition` caches, and empty its cache."""
         self._max_cached = max_partitions
         self._partitions_by_values.clear()
 

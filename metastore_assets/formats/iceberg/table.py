@@ -174,7 +174,7 @@ class IcebergFormat(TableFormat):
         return SnapshotDiff(since, metadata, changes.added, changes.removed, replaced=changes.replaced)
 
     def partition_columns(self) -> tuple[str, ...]:
-        """Return the names of the fields of all partition specs, those of the default spec first."""
+        """Return the names of the fields of all partition specs except void ones, those of the default spec first."""
         with self._iceberg_errors():
             return self._planner(self._load()).partitions.columns()
 

@@ -1,8 +1,8 @@
-"""Selection of manifests by given files. For delete files: manifests that may list data files to which they apply.
+"""Selection of the manifests that may list touched files.
 
-For data files: manifests that may list delete files that apply to them. In both cases, the files that the manifests
-list are called touched. Manifests are selected by their partition summaries and sequence numbers, which are in the
-manifest list.
+If delete files are given, the data files to which they apply are touched. If data files are given, the delete files
+that apply to them are touched. Manifests are selected by their partition summaries and sequence numbers, which are in
+the manifest list.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ _BEFORE_SURROGATES = "\ud7ff"
 
 
 class TouchedManifests:
-    """A selector of manifests, for given delete files or for given data files.
+    """A selector of the manifests that may list files touched by the files that the constructor gets.
 
-    For delete files, it selects the manifests that may list data files to which they apply. For data files, it selects
-    the manifests that may list delete files that apply to them.
+    Delete files touch the data files to which they apply. Data files touch the delete files that apply to them.
     """
 
     def __init__(self, partitions: Partitions, files: Iterable[FileEntry]) -> None:
@@ -51,9 +50,6 @@ class TouchedManifests:
 
     def select(self, manifests: Sequence[Manifest]) -> list[Manifest]:
         """Return the manifests that may list touched files.
-
-        If the constructor got delete files, the data files to which they apply are touched. If it got data files, the
-        delete files that apply to them are touched.
 
         If the constructor got no files, the result is empty. Otherwise, it includes each manifest whose spec id is
         unknown, because nothing rules it out.
