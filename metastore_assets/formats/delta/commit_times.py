@@ -67,9 +67,9 @@ class CommitTimes:
         return recorded
 
     def log(self) -> Log | None:
-        """List the log, beginning at the newest version whose commit time is cached.
+        """List the log, beginning at the newest version for which `recorded_time` has cached the time.
 
-        None if no time is cached, or if the commit file of that version was replaced or removed.
+        The result is None if there is no such version, or if its commit file was replaced or removed.
         """
         cached = self._cache.get(self._newest_key, _decode_newest)
         if cached is None:
@@ -79,7 +79,10 @@ class CommitTimes:
         return log if log.identity(version) == identity else None
 
     def version_at(self, log: Log, moment: datetime) -> int | None:
-        """Return the newest version that was committed up to a moment, inclusive; None if all are later."""
+        """Return the newest version that was committed at or before a moment; None if all are later.
+
+        Only versions with a commit file count. Times are adjusted so that they increase from version to version.
+        """
         versions = [version for version in log.versions if version in log.commits]
         self._read(versions)
         newest = previous = None

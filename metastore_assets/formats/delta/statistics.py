@@ -1,4 +1,7 @@
-"""Bounds of a column in one data file, from the statistics of the file in a Delta log."""
+"""Bounds of a column in one data file, from the statistics of the file in a Delta log.
+
+Null count, minimum and maximum each have a guarantee: `exact`, `bound` (only a limit of the values) or `absent`.
+"""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class DeltaFormat(TableFormat):
         return history_change_by_number((int(previous.id), int(current.id)), previous, current)
 
     def snapshot(self) -> Snapshot:
-        """Return the snapshot of the newest or requested version, from the log since its last checkpoint."""
+        """Return the snapshot of the newest or requested version, from a checkpoint and the commits after it."""
         with _delta_errors(self._location):
             return retry_while_files_are_removed(self._snapshot)
 
