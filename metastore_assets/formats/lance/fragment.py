@@ -122,7 +122,7 @@ class LanceColumns:
                 yield cast_to_schema(array, canonical_type(target), matcher).cast(target)
 
     def close(self) -> None:
-        """Record the number of bytes that pylance has read."""
+        """Add the number of bytes that pylance has read to the counts of I/O (see `record_read`)."""
         record_read(self._dataset.uri, self._dataset.io_stats_incremental().read_bytes)
 
     def _scan(self, stored: pa.Field, options: dict[str, Any]) -> Iterator[pa.Array]:
@@ -176,8 +176,8 @@ def _selection_error(stored: pa.Field) -> UnsupportedError:
 def _dropped_fields(stored_ids: set[int], schema_ids: set[int]) -> list[pa.Field]:
     """Return a placeholder for each field id that may be that of a dropped column.
 
-    The greatest such id is in a data file, but not in the schema. The others are all lower ids that are not in the
-    schema. With the ids 0, 2 and 5 in the data files, and 0 and 1 in the schema, the result is for 2, 3, 4 and 5.
+    These are the ids that the schema lacks, up to the greatest of them in a data file. For example, if the data files
+    have the ids 0, 2 and 5, and the schema has 0 and 1, the result has the ids 2, 3, 4 and 5.
 
     Raises LimitError if the greatest such id exceeds `FIELDS`.
     """

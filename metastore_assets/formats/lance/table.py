@@ -165,7 +165,10 @@ class LanceFormat(TableFormat):
         self._cache.put(self._time_key, json.dumps([identity, committed_at.isoformat()]).encode())
 
     def _fragments(self, version: LanceVersion, recorded: Iterable[FragmentMetadata]) -> tuple[Fragment, ...]:
-        """Return the fragments of a version, sorted by id. Raises TableFormatError if two have the same data file."""
+        """Return the fragments of a version, sorted by id.
+
+        Raises TableFormatError if two have the same first data file.
+        """
         fragments: dict[str, Fragment] = {}
         for metadata in recorded:
             fragment = self._fragment(version, metadata)
