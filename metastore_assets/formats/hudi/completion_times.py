@@ -28,7 +28,7 @@ class CompletionTimes:
         """Return the completion time of an instant, as digits.
 
         The result is the instant itself if no completion time is recorded. Raises TableFormatError if the archive is
-        corrupt or cannot be read.
+        corrupt, or FileNotFoundError if it lacks one of its files.
         """
         completed = self._active.get(instant)
         if completed is None and instant not in self._active:

@@ -1,8 +1,8 @@
 """Merging of file slices by hudi-rs: slices with log files, and slices whose base file is in Lance.
 
 A file slice has the rows of one file group in a state: a base file, and log files with later changes. hudi-rs reads a
-temporary table: the files of the slice, the properties that define how records merge, and a timeline of exactly the
-writes that apply. hudi-rs therefore reads no other writes of the table.
+temporary table: the files of the slice, the properties that define how records merge, and a timeline. Before table
+version 8, log files may also have blocks of writes that do not apply, so the timeline names exactly those that apply.
 """
 
 from __future__ import annotations
@@ -284,7 +284,11 @@ def _infer_mode(version: int, payload: str, strategy: str, ordering: tuple[str, 
 
 
 def _write_table(folder: str, plan: HudiMergePlan) -> None:
-    """Write the properties and the timeline of the temporary table that hudi-rs reads."""
+    """Write the properties and the timeline of the temporary table that hudi-rs reads.
+
+    Before table version 8, the timeline has the writes of the plan, so that hudi-rs ignores blocks of other writes.
+    Since version 8, it is empty, because the names of log files show their writes.
+    """
     rules = plan.rules
     hoodie = os.path.join(folder, ".hoodie")
     os.mkdir(hoodie)

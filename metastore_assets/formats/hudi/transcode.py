@@ -1,6 +1,6 @@
 """Conversion of Hudi files to types that hudi-rs can merge.
 
-Avro blocks become Parquet, and local timestamps become UTC.
+Avro blocks become Parquet. Local timestamps become timestamps in UTC with the same stored numbers.
 """
 
 from __future__ import annotations
