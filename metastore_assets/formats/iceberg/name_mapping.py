@@ -51,7 +51,8 @@ class FallbackIds:
 
     A renamed or added column is no deviation if the mapping was extended with its name, as engines do."""
     current: _Tree = dataclass_field(default=(), compare=False)
-    """The fields of the planned schema. Without a mapping, columns of ORC and Avro files are found by their names."""
+    """The fields of the schema with which the table is read. Without a mapping, columns of ORC and Avro files are found
+    by their names."""
     reused_names: _Deviations = dataclass_field(default=(), compare=False)
     """(field id, tuple of names) of each field in `current` that had other names, or whose name another field had."""
 
@@ -64,14 +65,15 @@ class FallbackIds:
     def of(cls, metadata: TableMetadata, schema: Mapping[str, Any]) -> FallbackIds:
         """Return the rule of a table: its name mapping or, without one, the rule of Iceberg's Java library.
 
-        The rule of the library: a column of a Parquet file has the field id at the same position in the oldest schema.
-        A column of an ORC or Avro file has the field id of the same name in the planned schema.
+        The rule of the library: the columns of a Parquet file have the field ids 1, 2, 3 and so on of the oldest
+        schema, or 0, 1, 2 if it has the id 0. A column of an ORC or Avro file has the field id that its name has in
+        `schema`.
 
         A mapping that contradicts the field ids of the schemas is ignored. Migrations from Hive write such mappings.
 
         Args:
             metadata: the table's metadata.
-            schema: the schema of the planned state.
+            schema: the schema with which the table is read.
 
         Raises:
             TableFormatError: the mapping does not have the form of the specification.
