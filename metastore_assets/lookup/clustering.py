@@ -37,8 +37,8 @@ class ColumnClustering:
 
     column: str
     depth: float | None
-    """The average number of fragments that may have the same value. The average is over the minimum and the maximum of
-    every fragment, weighted by the fragment's number of rows."""
+    """The average number of fragments that may have the same value. It is measured at the minimum and the maximum of
+    every fragment. Fragments with more rows have more weight."""
     deepest: int | None
     """The greatest number of fragments that may have the same value."""
     skipped: float | None

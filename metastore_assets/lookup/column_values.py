@@ -120,7 +120,7 @@ class ColumnValues:
 
         Raises:
             LiteralError: The type does not have the value.
-            NotStoredError: The column is hidden, or values of its type are not profiled.
+            NotStoredError: The column has the policy `values: hidden`, or values of its type are not profiled.
         """
         if isinstance(value, TextValue):
             return parse_literal(value.text, self._type_class(), self._subject)
@@ -346,7 +346,7 @@ class ColumnValues:
     def _ranked_values(self) -> RankedValues:
         """The column's sorted values or, if they are not stored, estimates from the quantile sketch.
 
-        Raises NotStoredError without both.
+        Raises NotStoredError if neither values nor a sketch are stored.
         """
         values, row = self._exact_values(), self._row
         if values is not None:
@@ -361,8 +361,8 @@ class ColumnValues:
     def _resolve_table_counts(self) -> tuple[str, ValueCountReader]:
         """Return (name of the column's type class, reader of the table's value counts).
 
-        Raises CorruptionError if these value counts do not have the column. It is also raised if this object is for a
-        partition or a filtered view, because the value counts describe the whole table.
+        Raises CorruptionError if the table's value counts do not have the column. It is also raised if this object is
+        for a part of the table's rows, because then only a profile can have the values, and callers found none there.
         """
         row, table_counts = self._row, self._table_counts()
         if not self._is_table or row.type_class is None or row.field_id not in table_counts.columns:

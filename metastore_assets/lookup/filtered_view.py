@@ -78,10 +78,10 @@ class FilterMatch:
 
 
 def match_filter(pruning: Pruning) -> FilterMatch:
-    """Return which partitions and fragments match the predicate of a pruning, entirely or partly.
+    """Return which partitions and fragments match a predicate, entirely or partly.
 
     Args:
-        pruning: A pruning by the predicate. Its limit has no effect.
+        pruning: The fragments that may match the predicate: a result of `Pruner.prune`. Its limit has no effect.
 
     Raises:
         CorruptionError: The index has fragments that the version does not have.

@@ -68,7 +68,7 @@ class Histograms:
         )
 
     def dyadic(self, column: str, partition: str | None = None) -> Histogram | None:
-        """Return a column's histogram with the stored bins; None if the column has no finite values.
+        """Return a histogram with its stored bins, whose width is a power of two; None without finite values.
 
         Raises NotStoredError if the histogram is missing for another reason, such as the policy `histogram: off` or a
         type that is neither numeric nor temporal.

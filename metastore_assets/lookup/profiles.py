@@ -3,6 +3,9 @@
 The files of a profile have the names and the order of columns as of the time when they were written. Readers find
 columns by field id, and return them under their current names. A column that is not in the files was added to the table
 later, and is null in all rows of the profile.
+
+A state is the stored form of a statistic that can be merged with that of other rows. Examples are sketches, and the
+moments, from which mean and standard deviation are computed.
 """
 
 from __future__ import annotations
@@ -102,7 +105,8 @@ def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Diges
 
     Args:
         digest: The quantile sketch of the finite values; None if none is stored.
-        moments: The encoded moments, which have the numbers of infinities; None if there are no infinities.
+        moments: The encoded moments, which also count infinities; None if they are not stored. Then the column has
+            no infinities.
     """
     if moments is None:
         return None if digest is None else (digest, (0, 0))
@@ -140,7 +144,7 @@ class ProfileReader:
         """The position of each column in the table, by its dotted path."""
 
     def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
-        """Return the statistics of the named columns, or of all columns, without their mergeable states.
+        """Return the statistics of the named columns, or of all columns. Fields with states are None.
 
         Each row group is read once. Raises KeyError for an unknown name.
         """
@@ -457,7 +461,7 @@ class TableProfiles:
                 result has all partitions, sorted by key.
 
         Raises:
-            PartitionNotFoundError: A text selects no partition.
+            PartitionNotFoundError: A text selects no partition, and none of the texts is `*`.
         """
         texts = list(dict.fromkeys([partitions] if isinstance(partitions, str) else partitions))
         if ALL_PARTITIONS in texts:

@@ -4,7 +4,7 @@ The bounds are computed in two ways:
 
 - Value counts and histograms of the whole table give bounds for each condition on one column. The bounds of the
   predicate follow from these. Quantile sketches give only estimates.
-- The fragment index gives bounds for the whole predicate in each fragment, which are added up.
+- The fragment index gives bounds for the whole predicate in each fragment. The bounds of all fragments are added up.
 
 Both are valid, so the result has the greater lower bound and the smaller upper bound.
 """
@@ -65,7 +65,7 @@ class HistogramBins:
     """The bins of a histogram, prepared for many lookups."""
 
     edges: npt.NDArray[np.object_]
-    """The edges of the bins as physical values, ascending; one more than there are bins."""
+    """The edges of the bins, ascending, as the numbers that Arrow stores for them. There is one more edge than bins."""
     ends: npt.NDArray[np.int64]
     """The number of values below each edge."""
 

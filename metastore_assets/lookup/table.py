@@ -265,7 +265,8 @@ class Table(Relation):
     ) -> ResultSet[ColumnStatistics]:
         """Return the statistics of columns: one row per leaf column, or per partition and leaf column.
 
-        Mergeable states are None. For one column in all partitions, one read serves all partitions.
+        Fields with states, which are sketches and other data for merges, are None. For one column in all partitions,
+        one read serves all partitions.
 
         Args:
             columns: Dotted paths of leaf columns, in the order of the result; None for all, in table order.
@@ -317,8 +318,8 @@ class Table(Relation):
         """The path, relative to `metastore_folder`, of a Parquet file with ranks by increasing value.
 
         The file's columns are `column`, `value`, `frequency` and `rank`, the number of rows with a smaller value. Only
-        columns with the policy `ranks: on` are in it. The path is None if value counts were not compacted, or have
-        changed since.
+        columns with the policy `ranks: on` are in it. The path is None if there are no such columns, if value counts
+        were not compacted, or if they have changed since.
         """
         return (self._version.value_counts and self._version.value_counts.ranks) or None
 
