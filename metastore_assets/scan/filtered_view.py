@@ -108,7 +108,7 @@ class FilteredProfileReader:
         Args:
             match: The fragments that match. If `partition` is given, it must have only those of this partition, because
                 all of them are counted. This is not checked.
-            partition: The key of a partition; None for all. What was read for the same partition is reused.
+            partition: The key of a partition; None for all. Another call with the same partition reads nothing.
         """
         return self._partial_fragments(match, partition).row_count
 

@@ -74,7 +74,7 @@ class FingerprintedValues:
             value counts of the column. Also None if values share a fingerprint, so that a frequency is unknown.
 
         Raises:
-            CorruptionError: Stored fingerprints, states and value counts contradict each other.
+            CorruptionError: Stored fingerprints, statistics and value counts contradict each other.
         """
         if not row.value_count:
             return EMPTY

@@ -1,7 +1,8 @@
 """Profiles of matching rows, merged from stored profiles and from profiles of fragments that match partly.
 
 A profile has the statistics of a set of rows. A fragment is a data file with the deletes that apply to it. Stored
-profiles have short hashes of a fingerprinted column instead of its values.
+profiles have short hashes of a fingerprinted column instead of its values. A state is the mergeable form of a
+statistic, such as a sketch.
 """
 
 from __future__ import annotations
@@ -64,15 +65,15 @@ class MergedProfileContext:
     leaves: Sequence[LeafColumn]
     """The columns of the table, in its order."""
     policies: Callable[[Sequence[LeafColumn]], Sequence[ResolvedPolicy]]
-    """A function that returns the policy of each column: what stored profiles have of it."""
+    """A function that returns the policy of each column: which statistics and values stored profiles have of it."""
     finalize: FinalizeUserDefined
 
 
 class MergedProfile:
     """A profile merged from stored profiles and from fragments that match partly. Threads can share it.
 
-    If all parts store all values of a column, its statistics are computed from the sums of the frequencies. For other
-    columns, mergeable states are merged. Each column is read once.
+    The states of each column are merged. If all parts store all values of a column, their frequencies are added up, so
+    that the distinct count and percentiles are exact. Each column is read once.
     """
 
     def __init__(

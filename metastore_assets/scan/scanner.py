@@ -1,7 +1,7 @@
 """The scanner that reads data files for a `lookup.Table`, and checks of the location that a version records.
 
-A recorded location is used only if the caller confirms it: a user who can write below a root can forge a version, which
-could make the caller read any accessible file or bucket.
+A recorded location is used only if the caller confirms it. Versions are stored below a folder, the root. A user who can
+write there can forge a version, which could make the caller read any accessible file or bucket.
 """
 
 from __future__ import annotations

@@ -108,8 +108,8 @@ class UserDefined:
 
         Args:
             reference: The class, as `module:Class`.
-            revision: The revision of the statistic in the version.
-            source: The digest of the class's source in the version.
+            revision: The revision of the class that the version records.
+            source: The digest of the class's source code that the version records.
         """
         if reference not in self._allowed and not reference.startswith(_SHIPPED_PREFIX):
             return _NOT_ALLOWED
