@@ -44,9 +44,10 @@ _FIRST_COMMON_DAY = -141_427
 """The day 1582-10-15, the first of the Gregorian calendar. Old writers use the Julian calendar for earlier days."""
 _UNITS_PER_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
 _FOOTER_THREADS, _FOOTER_CHUNK = 8, 16
-"""Number of footers that the child reads at the same time, and number of files in one message."""
+"""Number of footers that a child process reads at the same time, and number of files in one message to it."""
 _INTERVAL = pa.binary(12)
-"""The type of intervals. Readers of this package correct the footers from which Arrow takes them for nulls."""
+"""The Arrow type of Parquet's intervals. In files of Java's library, Arrow alone reads intervals as nulls. The readers
+of this package correct the footers of such files in memory first."""
 _PARQUET = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
 
 
@@ -101,7 +102,7 @@ def _validated_path(rows: SnapshotRows, file: ArrowFile) -> str:
 
     Raises:
         FragmentError: The file no longer exists.
-        MetastoreError: The location refuses the path, for example because a link leads out of a confined location.
+        MetastoreError: The location refuses the path. A confined location refuses links that lead out of it.
     """
     path = file.location.full_path(file.path)
     if not file.location.is_local:
@@ -122,8 +123,8 @@ def _check_columns(rows: SnapshotRows, schema: pa.Schema, files: Sequence[ArrowF
     Two kinds of files are checked by their schemas, which child processes read:
 
     - files of a format that ignores the case of column names, or matches columns by field id;
-    - files of a format that converts floats by their texts (`ArrowFile.widens_text`), if the table has doubles or
-      texts.
+    - files of a format that converts a float by way of its decimal text (`ArrowFile.widens_text`), if the table has
+      doubles or texts. Such a format converts the 32-bit float 0.1 to the double 0.1, and Arrow to 0.10000000149.
 
     Args:
         rows: The rows of the snapshot.
@@ -152,8 +153,8 @@ def _check_calendars(
 ) -> None:
     """Raise MetastoreError if a file may have old days in the calendar of Spark 2, which Arrow would misread.
 
-    Old days are those before 15 October 1582. A file is opened only if the statistics of its top-level columns allow
-    old days. Files of Iceberg tables are not checked: they never use this calendar.
+    Old days are those before 15 October 1582. A file is opened only if `_Guarantees.allow_old_days` is true for its
+    fragment. Files of Iceberg tables are not checked: they never use this calendar.
     """
     chosen = [
         (file, fragment.path)
@@ -271,9 +272,10 @@ def _find_case_difference(schema: pa.Schema, fields: Sequence[pa.Field], constan
 
 
 def _find_float_difference(schema: pa.Schema, fields: Sequence[pa.Field]) -> str | None:
-    """Return a message if a column has floats in the file, but wider floats or texts in the table; otherwise None.
+    """Return a message if Arrow would convert floats of a file otherwise than the table's format; None otherwise.
 
-    Wider floats are doubles if the file has 16 or 32 bits. Texts count for floats of any width.
+    This is so if a column has floats of 16 or 32 bits in the file and doubles in the table, or floats of any width in
+    the file and texts in the table.
 
     Args:
         schema: The schema of the table.

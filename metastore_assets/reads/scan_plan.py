@@ -165,7 +165,8 @@ def plan_tasks(plan: ScanPlan, limit: int | None) -> list[ScanTask]:
     Args:
         plan: The plan.
         limit: The number of matching rows that are needed; None for all. With a limit, the result has the fewest
-            fragments that together certainly have this number. It has all fragments if their rows may not suffice.
+            fragments that together certainly have this number. If even all fragments together might have fewer, it
+            has all of them.
     """
     tasks = [ScanTask(None, fragment) for fragment in plan.full_fragments]
     tasks += [ScanTask(plan.filter, fragment) for fragment in plan.partial_fragments]
@@ -301,7 +302,8 @@ def _narrow_by_metadata(bounds: ColumnBounds, metadata: pa.Table, cls: TypeClass
 def _open_format(lookup: Table, table: TableConfig, choice: SnapshotChoice, runner: TaskRunner | None) -> TableFormat:
     """Open the table at the chosen snapshot.
 
-    Raises MetastoreError if the choice is `version`, and the table has plain files that have changed since.
+    Raises MetastoreError if the choice is `version`, and a table of plain files has changed since the version: it has
+    no earlier snapshots.
     """
     version = lookup.version
     table_format = open_table_format(table, MetadataCache(lambda: version.metadata_cache), runner)
