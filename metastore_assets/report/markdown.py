@@ -10,7 +10,8 @@ from collections.abc import Callable
 from metastore_assets.report.text import make_printable, shorten
 
 _LINK = re.compile(r"[^\s`|]*(?:://|www\.|@)[^\s`|]*?(?=[,;.]*(?:[\s`|]|$))", re.IGNORECASE)
-"""A word that GitHub's Markdown turns into a link, even with a backslash: escapes are resolved first."""
+"""A word that GitHub's Markdown turns into a link. Backslashes do not prevent this, because Markdown removes them
+before it looks for links."""
 _INLINE = re.compile(r"([\\`*_\[\]<>!|~&])")
 _BLOCK = re.compile(r"^(\d{0,9})([.)](?= |$)|[-+](?=[- ]|$)|#)")
 """The start of a text that Markdown may interpret as a heading, a list or a rule."""

@@ -59,7 +59,7 @@ class ColumnPicture:
     """(value, frequency) of the most frequent values, in decreasing order: up to MAX_VALUES, or twice as many without
     bins."""
     notes: tuple[str, ...] = ()
-    """Up to MAX_VALUES lines of text, which are shown if `top` is empty."""
+    """Up to MAX_VALUES lines of text. They are shown if neither values of `top` nor percentiles are shown."""
     percentiles: tuple[tuple[str, str], ...] = ()
     """(name, value) of up to MAX_VALUES percentiles, which are shown beside a histogram in place of `top`."""
 

@@ -85,9 +85,10 @@ def _read_column(table: Table, partition: str | None, row: ColumnStatistics) -> 
 def _read_bins(
     table: Table, partition: str | None, row: ColumnStatistics, top: Sequence[tuple[pa.Scalar, int]]
 ) -> tuple[int, ...]:
-    """Return the frequencies of a histogram's bars; empty for a column without a histogram.
+    """Return the frequencies of a histogram's bars.
 
-    If `top` has all values of the column, and they are evenly spaced, there is one bar per value.
+    If `top` has all values of the column, and they are evenly spaced, there is one bar per value. Otherwise, the bars
+    are bins of the stored histogram. The result is empty without one, or if values cannot be drawn on an axis.
 
     Args:
         table: The table.
@@ -177,7 +178,7 @@ def is_continuous(row: ColumnStatistics, most_frequent: int) -> bool:
     """Return whether percentiles say more about a column than its most frequent values.
 
     This needs percentiles, values that can be drawn on an axis, and more than `_MANY_VALUES` or an unknown number of
-    distinct values. No value may be more frequent than one in `_FREQUENT_VALUE`.
+    distinct values. No value may be frequent (see `_FREQUENT_VALUE`).
 
     Args:
         row: The statistics of the column.

@@ -215,7 +215,7 @@ def _format_non_finite(value: float) -> str:
 
 
 def _format_float(value: float) -> str:
-    """Format a float: `0.333333` for 1/3, `12,345,678` for 12345678.9, `1.5e+12` for 1.5e12.
+    """Format a float: `0.333333` for 1/3, `12,345,679` for 12345678.9, `1.5e+12` for 1.5e12.
 
     The text has six significant digits, and an exponent if the absolute value is below 1e-4 or at least 1e9. Without an
     exponent, all digits before the point are shown, even if these are more than six.

@@ -79,7 +79,10 @@ def shift_text(shift: float) -> Markup:
 
 
 def _badge(change: ColumnDiff) -> Markup:
-    """Return a label for a change: `new`, `renamed`, `other type`, or the stability index; empty without a change."""
+    """Return a label for a change: `new`, `renamed`, `other type`, or the stability index.
+
+    It is empty if nothing changed, or if the stability index is unknown.
+    """
     if change.change == "added":
         return tag("span", "new", class_="badge fair")
     if change.is_renamed or change.is_retyped:
