@@ -43,9 +43,9 @@ BINS = pa.schema(
         ("frequency", pa.int64()),
     ]
 )
-"""The columns of histograms, with a row for each bin. `minimum` is inclusive, `maximum` exclusive. `lower` and `upper`
-are the same as numbers: days since 1970 for dates, and the type's unit since 1970 or midnight for timestamps and
-times."""
+"""The columns of histograms, with a row for each bin. `minimum` is inclusive. `maximum` is exclusive, or inclusive if
+it is the greatest value of the type. `lower` and `upper` are the same as numbers: days since 1970 for dates, and the
+type's unit since 1970 or midnight for timestamps and times."""
 
 
 def value_count_batches(table: Table, row: ColumnStatistics) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,7 @@
-"""Queries over tables and views of statistics in DuckDB, and the same views in a Spark session."""
+"""Queries over tables and views of statistics in DuckDB, and the same views in a Spark session.
+
+The root is the folder with all stored state.
+"""
 
 from __future__ import annotations
 

@@ -171,4 +171,5 @@ VIEWS: Mapping[str, SqlView] = {
     "frequencies": SqlView(VALUE_COUNTS, _frequencies),
     "histograms": SqlView(BINS, _histograms),
 }
-"""The views by name. `versions` and `history` describe all versions, the others the newest one."""
+"""The views by name. `versions` describes all versions that still exist, and `history` also expired ones. The other
+views describe the newest version."""
