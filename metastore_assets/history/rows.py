@@ -67,7 +67,7 @@ class HistoryRow:
     frequencies: str = field(repr=False)
     """Which value counts are stored: see `ColumnStatistics.frequencies`."""
     reason: str | None = field(repr=False)
-    """Why the column has no statistics besides counts; None if it has them."""
+    """Why the column has no statistics besides counts and lengths; None if it has them."""
     user_defined: Mapping[str, Any] = field(repr=False)
     """The `value` and `guarantee` of each user-defined statistic, by name."""
 

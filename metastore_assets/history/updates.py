@@ -7,6 +7,8 @@ missing.
 
 Each commit of the Delta table records the last appended version. So an interrupted append is repeated, and concurrent
 appends do not duplicate rows.
+
+The root is the folder with all stored state, which includes histories.
 """
 
 from __future__ import annotations
@@ -69,14 +71,14 @@ def append_when_due(versions: VersionStore, base: Version | None, new: Version, 
     """Append missing versions to the history if due (see the module). Return which versions may be removed.
 
     A version must not be removed before the history has its rows. If `deltalake` is not installed or cannot write to
-    the location, there is no history, and all outdated versions may be removed.
+    the location, there is no history, and all versions but the newest `retained` ones may be removed.
 
     Args:
         versions: The versions of the table.
         base: The previous version; None if `new` is the first one.
         new: The version that was just published.
         retained: The number of newest versions that are not removed.
-        grace: A version is not removed while the next version is younger than this.
+        grace: The caller does not remove a version while the next version is younger than this.
 
     Returns:
         The number of the newest version that may be removed. All older ones may be removed, too. 0 or less means none.
@@ -141,8 +143,8 @@ def remove_values(versions: VersionStore, before: int) -> None:
     """Remove the column values of old versions from a history, and the files that contained these values.
 
     Column values are statistics that reveal contents of rows, such as `minimum`. Counts are retained. A column whose
-    values are hidden in the newest version loses its values in all versions. Versions that the history lacks are
-    appended first.
+    values are hidden in the newest version loses its values in all versions. The same commit adds the versions that the
+    history lacks.
 
     Args:
         versions: The versions of the table.
