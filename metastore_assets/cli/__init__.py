@@ -32,7 +32,7 @@ def main() -> NoReturn:
 
 
 def _open_standard_streams() -> None:
-    """Replace standard streams that are closed, as after `>&-`, by /dev/null. Python has None in their place."""
+    """Open /dev/null for each standard stream that is closed, as after `>&-`. Python sets `sys.stdout` to None then."""
     for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             # The first free descriptor is that of the closed stream. Otherwise, a pipe would get it, also in a child.

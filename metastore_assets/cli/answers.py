@@ -36,8 +36,8 @@ def show_answer(
         rows: The statistics of the columns to show.
         current: Whether the version describes the current snapshot; None if unknown.
         partition: The key of the partition to which the statistics belong; None for the whole table.
-        detail: The columns for which singleton counts and entropy are read. `summary`: none. `selected`: the columns of
-            `rows`, one by one. `full`: all columns of the table, in one read; of a partition: none.
+        detail: Whether singleton counts and entropy are read. `summary`: they are not read. `selected`: they are read.
+            `full`: they are read unless `partition` is given. If they are not read, the document has nulls.
     """
     spreads, built = {}, {}
     if partition is None and rows and detail != "summary":

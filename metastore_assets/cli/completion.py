@@ -2,6 +2,8 @@
 
 Pressing Tab must have no effects, even if another user wrote the configuration in the working folder. Completion
 therefore leaves variables in the configuration unreplaced, and reads only the configuration and a root on local disk.
+The root is the folder with all stored state. A listing is the list of a database's tables that a catalog returned. The
+last listing of each database is stored in the root.
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 `work_documents` has the models of the other commands. `output_schemas` generates JSON schemas from all models.
 
+A version is the published statistics of a table at one snapshot. A fragment is a data file with the deletes that apply
+to it. A profile is the statistics of a fragment, a partition or the table. The value counts of a column are its
+distinct values with their frequencies.
+
 Commands do not use the models. Tests validate the output of every command with them.
 """
 
@@ -24,7 +28,7 @@ CheckStatus = Literal["passed", "failed", "unknown"]
 
 
 class Document(BaseModel):
-    """A JSON object with exactly the keys that the model has."""
+    """A JSON object that has no other keys than the model. Keys with a default may be absent."""
 
     model_config = ConfigDict(
         extra="forbid", use_attribute_docstrings=True, json_schema_extra=lambda schema: _remove_defaults(schema)
@@ -121,7 +125,7 @@ class StatisticsDocument(Document):
 
 
 class PolicyDecision(Document):
-    """The decision of `frequencies: auto` about a column."""
+    """How a refresh decided to store the values of a column with `frequencies: auto` or `repeated`."""
 
     frequencies: str
     reason: str

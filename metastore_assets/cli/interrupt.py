@@ -38,7 +38,11 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _raise_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Raise an interrupt again that Python has ignored, for example in a callback of a fork."""
+    """Send a signal again to the main thread if Python has ignored the exception that the signal raised.
+
+    Python calls this hook for every exception that it ignores, for example in a callback of a fork. Exceptions that no
+    signal raised are reported as usual.
+    """
     error = unraisable.exc_value
     if isinstance(error, KeyboardInterrupt):
         number = signal.Signals.SIGINT

@@ -188,7 +188,14 @@ class ProgressLine:
             self._live.refresh()
 
     def _update_estimated_end(self, read: int, remaining: int) -> None:
-        """Extrapolate the end from the speed so far. If fewer bytes are read than before, start anew."""
+        """Estimate the time of the end from the speed of reading so far.
+
+        If `read` is less than in the last call, the measurement of the speed begins again.
+
+        Args:
+            read: The bytes that are read so far.
+            remaining: The bytes that remain to be read.
+        """
         now = time.monotonic()
         if self._first_read is None or read < self._bytes_read:
             self._first_read = now, read

@@ -195,7 +195,7 @@ def _profile(config: TableConfig, folder: str) -> Sequence[ColumnStatistics]:
 
 
 class _SparkNeededError(Exception):
-    """Raised if a small table has so many columns that only Spark could merge its profiles."""
+    """Raised instead of starting Spark, which a small table needs only if it has very many columns."""
 
 
 def _suggest_by_values(

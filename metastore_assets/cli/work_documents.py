@@ -1,4 +1,8 @@
-"""Models of the JSON documents that are printed with `--json` by commands that refresh, maintain or set up tables."""
+"""Models of the JSON documents that are printed with `--json` by commands that refresh, maintain or set up tables.
+
+A version is the published statistics of a table at one snapshot. A fragment is a data file with the deletes that apply
+to it.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +98,7 @@ class ValueCountChangesDocument(Document):
 
 
 class TypeChangeDocument(Document):
-    """The change of a column's type in plain files."""
+    """A column whose type differs from its type in the previous version."""
 
     column: str
     before: str

@@ -70,13 +70,14 @@ def changes(
 
 
 def _draw(page: Page, document: Answer, limit: int, *, selected: bool) -> None:
-    """Draw a grid for each changed column, then the numbers of unchanged columns and of those without value counts.
+    """Draw a grid for each changed column, then a line with the number of unchanged columns.
 
     Args:
         page: The page to draw on.
         document: The JSON answer.
         limit: The maximum number of values in each grid.
-        selected: Whether the user named the columns. Each column with unknown changes then has a line with the reason.
+        selected: Whether the user named the columns. If so, each column with unknown changes has a line with the
+            reason. Otherwise, only the number of these columns is drawn.
     """
     sides = f" version {document['before']['version']:,} → {document['after']['version']:,}"
     page.line(Styled(text.make_printable(document["table"]), "bold"), sides)

@@ -163,7 +163,9 @@ def _entry(uri: str, catalogs: Mapping[str, Any], names: set[str]) -> dict[str, 
 def _find_proposals(
     invocation: Invocation, entries: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any], file: Path
 ) -> list[TableProposal | DatabaseProposal] | None:
-    """Read the tables and databases at some locations. Report each error, and return None if there is any.
+    """Return a proposal for each table and database at some locations, which are read.
+
+    Errors are printed. If there is any, the result is None.
 
     Args:
         invocation: The invocation, for reports of errors.
