@@ -1,4 +1,8 @@
-"""The Dagster definitions of one table: asset specs, the op that materializes the assets, and the job."""
+"""The Dagster definitions of one table: asset specs, the op that materializes the assets, and the job.
+
+A profile is the stored statistics of a table or a partition. A refresh publishes a version: the profiles of the table
+and of its partitions at one snapshot.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -49,7 +53,7 @@ def table_assets(
         configuration: The configuration of the Metastore. Each run reads it again.
         table: The configuration of the table.
         translator: The project's translator from tables to assets.
-        info: What is known about the table without reading it.
+        info: The format of the table, and whether it has partition columns; None for what is unknown.
     """
     names = names_of(table, translator)
 
@@ -105,7 +109,7 @@ def profile_specs(
         table: The configuration of the table.
         names: The names of the table's objects in Dagster.
         translator: The project's translator from tables to assets.
-        info: What is known about the table without reading it.
+        info: The format of the table, and whether it has partition columns; None for what is unknown.
         engine: The configured engine, such as `spark`, which becomes a kind of the assets.
     """
     mapping = translator.get_partition_mapping(table)

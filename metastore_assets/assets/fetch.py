@@ -81,9 +81,10 @@ def fetch_column_statistics(
 
 
 def _read_metadata(config: MetastoreConfig, table: TableConfig, partition: str | None) -> Metadata:
-    """Return the columns with their statistics, and the row count, as metadata.
+    """Return version, snapshot, row count, and the columns with their statistics, as metadata.
 
-    Returns only a note if the newest version does not describe the table's current snapshot.
+    Returns only a note if the newest version does not describe the table's current snapshot. If there is no such
+    partition, a note replaces the row count.
     """
     lookup = Metastore(config.root, storage_options=config.storage_options).table(table.name)
     version = lookup.version

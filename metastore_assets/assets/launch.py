@@ -1,6 +1,7 @@
 """Execution of a backfill's chunks as runs of Dagster, one after the other (`metastore backfill --via dagster`).
 
-A chunk is a group of partitions that one run refreshes.
+A chunk is a group of partitions that one run refreshes. A run publishes a version below a root: the folder with all
+stored state, which the configuration names.
 """
 
 import json
@@ -133,9 +134,9 @@ def run_executor(
             part: The number of the chunk, such as `2 of 5`; empty for a single chunk.
 
         Raises:
-            ConfigError: The run seems to publish below another root than that of this command. Either this root has no
-                version of the table after the run. Or the run had partitions to read again, and this root lacks the
-                version that the run had to publish.
+            ConfigError: Below the root of this command, there is no version of the table after the run. Or the run had
+                partitions to read again, and its version is not there. The run seems to have another configuration.
+            MetastoreError: Dagster did not launch the run, or the run failed before it published a version.
         """
         before = versions.newest()
         run_id = _find_launched_run(instance, job, backfill, chunk)
@@ -291,8 +292,9 @@ def _is_tag_of(tag: str, table: str, job: str) -> bool:
 
     A readable tag must name the table: `orders`, or `sales.orders` if the assets have the prefix `sales`.
 
-    A tag that would be too long is shortened, and ends in a digest, so its table cannot be read. Then prefixes are
-    guessed from the job's name, in which `_` may stand for `-` or `.`. The table with one of them must have this tag.
+    A tag that would be too long is shortened, and ends in a digest, so it does not show the table's name. Then the
+    possible prefixes are derived from the job's name, in which `_` may stand for `-` or `.`. The result is True if
+    `table_tag` returns the tag for the table and one of these prefixes.
 
     Args:
         tag: The value of `TABLE_TAG`, with or without a prefix.

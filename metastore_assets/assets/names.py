@@ -63,7 +63,7 @@ class TableNames:
 
     @property
     def is_single(self) -> bool:
-        """Whether one asset has all profiles, those of the partitions and that of the table (`outputs: table`)."""
+        """Whether one asset stands for the statistics of the table and of all its partitions (`outputs: table`)."""
         return self.partitions == self.kind_assets["statistics"]
 
     @property

@@ -1,6 +1,8 @@
 """Groups of a table's partitions that are one partition in Dagster: `day=2024-01-01` for all of its hours.
 
-A content id is a digest: equal content ids of a partition or group mean equal statistics.
+A content id is a digest: equal content ids of a partition or group mean equal statistics. A version is the published
+statistics of a table at one snapshot. It has an entry for each partition, with the partition's numbers of rows, bytes
+and fragments. A fragment is a data file with the deletes that apply to it.
 """
 
 import hashlib
@@ -24,9 +26,9 @@ _LOOKUPS = 1000
 
 @dataclass(frozen=True)
 class PartitionGroup(PartitionEntry):
-    """A group of partitions, with the sums of their rows, bytes and fragments.
+    """The entry of a group of partitions, with the sums of their rows, bytes and fragments.
 
-    A group has no files. Its `version` is the newest version among its partitions.
+    A group has no files. Its `version` is the greatest `version` among the entries of its partitions.
     """
 
     partitions: int = 0
@@ -87,7 +89,7 @@ class PartitionGrouping:
         return [candidates[key] for key in sorted(candidates) if self.key_of(key) in selected]
 
     def find(self, version: Version, groups: Collection[str]) -> dict[str, PartitionEntry]:
-        """Return {group: its entry} for the given groups, in ascending order. Groups that do not exist are ignored."""
+        """Return the entry of each given group, by ascending group key. Groups that do not exist are ignored."""
         members = self.find_members(version, groups)
         if not self.columns:
             return {entry.key: entry for entry in members}

@@ -1,8 +1,8 @@
 """The partitions of a table in Dagster: dynamic, or mapped one-to-one to a partitions definition of the user's project.
 
-A mapping relates `day=2024-01-01` of the table to `2024-01-01` of a daily definition. The profiles then have the same
-partitions definition as the asset that writes the table. Dagster itself supports no user-defined partition mappings, so
-this module maps the keys.
+A mapping relates `day=2024-01-01` of the table to `2024-01-01` of a daily definition. The asset with the statistics of
+partitions then has the same partitions definition as the asset that writes the table. Dagster itself supports no
+user-defined partition mappings, so this module maps the keys.
 """
 
 import string

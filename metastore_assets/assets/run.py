@@ -59,7 +59,8 @@ def refresh_and_report(
     """Refresh the table and yield the events of the run.
 
     A run for partitions reads these partitions again, changed or not. A run for table-level assets reads only what
-    changed.
+    changed, and so does a run that also materializes the asset that writes the table. If all partitions of the
+    run's backfill have been refreshed since its launch, nothing is refreshed.
 
     The events are, in this order: an observation if the snapshot is new, materializations of table-level files, and
     check results. Materializations of partitions are not yielded. They are stored in Dagster directly, before those of
