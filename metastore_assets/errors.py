@@ -1,7 +1,8 @@
 """All errors that the package raises. Messages name the object and the value, and say what to do.
 
 The root is the folder with all stored state. A version is the published statistics of a table at one snapshot. A
-fragment is a data file with the deletes that apply to it.
+fragment is a data file with the deletes that apply to it. A profile is the statistics of a fragment, a partition or the
+table.
 """
 
 from __future__ import annotations

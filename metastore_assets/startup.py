@@ -194,7 +194,10 @@ _STANDARD_DATACLASS = dataclasses.dataclass
 
 
 def share_dataclass_methods() -> None:
-    """Share `__repr__`, `__eq__` and `__hash__` among the dataclasses of later imports. Their results do not change."""
+    """Let dataclasses of this package that are imported later share `__repr__`, `__eq__` and `__hash__`.
+
+    The methods return the same results as those of standard dataclasses.
+    """
     # Measured: 545 ms of CPU for `metastore show`, 514 ms with this.
     # The standard decorator writes source code of each method, and Python compiles it.
     if not is_plain():
@@ -204,7 +207,7 @@ def share_dataclass_methods() -> None:
 def _dataclass(cls: type | None = None, /, **parameters: Any) -> Any:
     """Replace `dataclasses.dataclass`, with the same parameters, but compile no code for `__repr__` and `__eq__`.
 
-    Classes of other packages than `_PACKAGE` get the standard decorator.
+    Classes of other packages than `_PACKAGE`, and those with `order` or `unsafe_hash`, get the standard decorator.
     """
     if cls is None:
         return lambda decorated: _dataclass(decorated, **parameters)

@@ -112,7 +112,10 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def has_value_filter(self) -> bool:
-        """Whether value filters are stored. Hidden values have none, because a filter would reveal them."""
+        """Whether a compact set of the column's values is stored for each fragment: a data file with its deletes.
+
+        Hidden values have none, because it would reveal them.
+        """
         return self.value_filter == "on" and self.values == "shown"
 
     @property

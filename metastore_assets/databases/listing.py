@@ -188,7 +188,7 @@ def _list_database(config: MetastoreConfig, database: DatabaseConfig) -> Databas
     """Request the tables in a database from its catalog, and update the record of its listing.
 
     If the request fails, return the tables in the record, with the failure. If the catalog does not have the database,
-    the tables in the record count as dropped; without a record, this is a failure, too.
+    the tables in the record that have a published version count as dropped; without a record, this is a failure, too.
 
     Raises ConfigError if the catalog is configured wrongly.
     """

@@ -121,7 +121,8 @@ class JobAnswer:
 def job_config(config: MetastoreConfig, table: TableConfig) -> dict[str, Any]:
     """Return a configuration with only one table, as a JSON object for `MetastoreConfig.model_validate`.
 
-    Settings that an EMR job does not need are left out: checks, sensors, and how Dagster launches and submits jobs.
+    Settings that the job does not need, such as checks and sensors, are left out. So are Spark settings and the section
+    `emr_serverless`, except its `engine`.
     """
     name = table.catalog.name if isinstance(table.catalog, CatalogConfig) else table.catalog
     table_document = table.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=_SEPARATE_FIELDS)

@@ -59,7 +59,7 @@ def connect_session(url: str, settings: Mapping[str, str]) -> SparkSession:
         settings: Spark settings. On a server that already runs, only session settings such as `spark.sql.*` apply.
 
     Raises:
-        MetastoreError: No server answers at `url`.
+        MetastoreError: No server answers at `url`, or the server of this machine does not start.
     """
     _remember_token(url)
     session_settings = {key: value for key, value in settings.items() if key.startswith(_SESSION_PREFIXES)}

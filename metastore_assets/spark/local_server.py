@@ -69,6 +69,7 @@ def start_local_server(master: str, settings: Mapping[str, str]) -> RunningServe
         settings: Spark settings, which replace the Metastore's defaults.
 
     Raises:
+        ConfigError: PySpark is older than 4.3.
         MetastoreError: There is no Java, the server does not start, or another process has its port.
     """
     _require_local_server()
