@@ -100,17 +100,17 @@ class Configuration:
     def with_databases(self) -> "Configuration":
         """Return a copy with the tables that the configured databases have now, as `listings`.
 
-        If the `listings` of this object are already set, it is returned unchanged. Otherwise, the new listings are also
-        stored in the root. If a catalog does not answer, its databases have the tables of their last stored listing,
-        and a warning is logged. Raises ConfigError if the configuration is invalid.
+        If this object already has `listings`, this object is returned. Otherwise, the new listings are also stored in
+        the root. If a catalog does not answer, its databases have the tables of their last stored listing, and a
+        warning is logged. Raises ConfigError if the configuration is invalid.
         """
         return self._with_listings(lambda config: list_databases(config, LOAD_TIMEOUT))
 
     def with_loaded_listings(self) -> "Configuration":
         """Return a copy with the tables that its databases had when they were last listed.
 
-        Catalogs are asked only for databases that were never listed. Their tables are then recorded in the root. If the
-        `listings` of this object are already set, it is returned unchanged. Raises ConfigError if the configuration is
+        Catalogs are asked only for databases that were never listed. The tables of these are then stored in the root.
+        If this object already has `listings`, this object is returned. Raises ConfigError if the configuration is
         invalid.
         """
         return self._with_listings(lambda config: load_listings(config, LOAD_TIMEOUT, self.state.databases))

@@ -93,7 +93,7 @@ def commit_sensor(
         "Retries a failed run on the next tick, then after increasing pauses.",
     )
     def commits(context: SensorEvaluationContext) -> SensorResult:
-        """Request a run if the table has a commit without a version, or return the reason to skip this tick."""
+        """Return a request for a run if `decide_run` decides so; otherwise the reason to skip this tick."""
         last_cursor = Cursor.from_json(context.cursor)
         missing = last_cursor.missing
         with hide_secrets():
