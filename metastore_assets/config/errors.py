@@ -100,7 +100,8 @@ def _explain_problems(
 ) -> str:
     """Format all problems of one value as one message: where it is, the value, and what is allowed.
 
-    Secrets are never shown. The value of an unknown key is shown only if `quotes_unknown` is true.
+    Values of `storage_options` and `hidden_key` are never shown. The value of an unknown key is shown only if
+    `quotes_unknown` is true.
 
     Args:
         raw: The mapping that was validated.

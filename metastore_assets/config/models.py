@@ -607,7 +607,7 @@ class MetastoreConfig(ConfigModel):
     def locate(self, folder: Path | None = None) -> MetastoreConfig:
         """Return a copy with absolute paths, in which settings for all tables are merged into each table.
 
-        References to variables are not replaced, so the result contains no secrets and needs no environment.
+        References to variables are not replaced, so no variable has to be set.
 
         Args:
             folder: The folder to which relative paths refer. Default: the folder of the configuration's file; without
@@ -665,7 +665,7 @@ def _check_embedded_catalog(config: MetastoreConfig) -> None:
 
 
 def _check_table_folders(config: MetastoreConfig) -> None:
-    """Raise ConfigError if a table is in a folder where the Metastore stores the files of a table.
+    """Raise ConfigError if a table is in a folder where the Metastore stores the statistics of a table.
 
     Otherwise a purge or an expiry might delete data of the table.
 

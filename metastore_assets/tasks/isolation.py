@@ -50,7 +50,8 @@ class IsolatedRunner(TaskRunner):
     def _run(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
         """Run the tasks in a child process. Return their outcomes, in the order of the tasks.
 
-        After a crash, the tasks that were running are repeated first, each one alone. The other tasks follow.
+        After a crash, the tasks that were running are repeated first, each one alone. The other tasks follow. After
+        `_MAX_CRASHES` crashes, no task runs any more: the outcome of each unfinished task is a FatalFileError.
         """
         tasks = batch.tasks
         paths = batch.paths if batch.paths is not None else [f"task {number}" for number in range(len(tasks))]
