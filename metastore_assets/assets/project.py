@@ -98,8 +98,8 @@ def build_metastore_definitions(
 ) -> Definitions:
     """Return the assets, checks, jobs and sensors of a configuration, to be merged with those of a project.
 
-    A database contributes the tables that were last listed in it. One sensor per database detects added and removed
-    tables, and then reloads the code location.
+    A database contributes the tables that were last listed in it. Unless `tables` is given, one sensor per database
+    detects added and removed tables, and then reloads the code location.
 
     Args:
         config: As for `build_metastore_assets`.

@@ -188,6 +188,8 @@ def job_spark_properties(
 ) -> dict[str, str]:
     """Return the Spark properties of a job: the defaults, replaced by those of the configuration.
 
+    The archive with the Python environment is added to the configured `spark.archives`.
+
     Args:
         settings: The section `emr_serverless`.
         configured: Spark properties of the configuration.
