@@ -287,7 +287,11 @@ class QuantileState:
 
 
 class QuantileStatistics(BuiltinStatistic[QuantileState]):
-    """Percentiles. They are exact if all blocks are sorted; otherwise `finalize` estimates them from the digest."""
+    """Percentiles.
+
+    A fragment's percentiles are exact if each of its blocks is sorted. Otherwise, and for merged profiles, `finalize`
+    estimates them from the digest, unless the statistics determine the frequencies of all values.
+    """
 
     name = "percentiles"
     version = "1"

@@ -68,9 +68,12 @@ class FingerprintedValueCounts:
 
 
 def fingerprinted_rows(type_class: str) -> Rows:
-    """Return the columns of the rows that count values of fingerprinted columns.
+    """Return the types of the rows with the values of fingerprinted columns and their counts.
 
     The key columns are `column`, `fingerprint` and `value`. The only other column is `frequency`, which is summed.
+
+    Args:
+        type_class: The type class of the values, which sets the type of `value`.
     """
     rows = rows_of(type_class)
     return Rows(pa.schema([*FINGERPRINT_ROWS.key, rows.key.field("value")]), rows.value)

@@ -170,8 +170,8 @@ class ValueCountUpdate:
     def _read_absent(self, table: ProfileFiles) -> Set[str]:
         """Return the field ids of the columns that are not enumerated in the table's profile.
 
-        The caller only looks for columns that the profile spec enumerates. If there are none, the profile is not read,
-        and the result is empty.
+        A column that the profile spec enumerates is among them if its values cannot be profiled. If the spec enumerates
+        no column, the profile is not read, and the result is empty.
         """
         if not self._columns:
             return set()
