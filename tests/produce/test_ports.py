@@ -1,4 +1,7 @@
-"""Ports of a Produce function are sequences. The joins of docs/explanation/produce.md are compared with DuckDB."""
+"""A produce function receives the rows of each of its inputs (ports) as a table in a defined order.
+
+The joins of docs/explanation/produce.md are compared with DuckDB.
+"""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ def leave_garbage(number: int) -> tuple[int, int, int]:
     """Leave a reference cycle, and describe what earlier tasks of this process left.
 
     Returns:
-        The process id, the number of objects that the garbage collector walks, and the number of cycles that earlier
-        tasks left.
+        The process id, the number of objects that the garbage collector walks, and how many cycles of earlier tasks are
+        still in memory.
     """
     import_module("metastore_assets.pipeline.refresh")  # as most tasks do
     begun = len(gc.get_objects())

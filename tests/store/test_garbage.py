@@ -263,9 +263,9 @@ def test_files_of_pending_profiles_stay(table: Published) -> None:
 
 
 def test_files_of_profiles_cleared_long_ago_are_deleted(table: Published) -> None:
-    """A pending file and its marker are deleted after the grace, and other pending profiles stay.
+    """Clearing pending profiles marks their file as cleared. Both files are deleted after the grace period.
 
-    Otherwise, each refresh would leave two more files, which later refreshes list.
+    Pending profiles that were saved after the clearing stay.
     """
     versions = table.versions
     versions.save_pending([fragment("a")])
