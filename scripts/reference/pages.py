@@ -56,7 +56,7 @@ def render_files() -> str:
 
 
 def render_limits_page() -> str:
-    """Return the page of the limits for foreign files."""
+    """Return the Markdown text of limits.md, the page of the limits for files that other programs wrote."""
     return render_page(_REFERENCE / "limits.md", render_limits())
 
 

@@ -138,8 +138,11 @@ def _moved(path: str, place: str) -> str:
     return f"{place}/{Path(path).name}"
 
 
-def _rewritten(folder: Path, part: str, place: str) -> None:
-    """Change the newest metadata file so that it names the manifest list at another place."""
+def _move_manifest_list(folder: Path, place: str) -> None:
+    """Move the manifest list of the newest snapshot to a place, and name that place in the newest metadata file.
+
+    A place on S3 is only named.
+    """
     (path,) = sorted((folder / "metadata").glob("*.metadata.json"))[-1:]
     text = json.loads(path.read_text())
     newest = max(text["snapshots"], key=lambda one: one["sequence-number"])
@@ -159,7 +162,7 @@ def test_the_policy_applies_to_every_file_of_iceberg(tmp_path: Path, part: str) 
         folder = tmp_path / f"t{number}"
         _iceberg(folder, part, place)
         if part == "manifest list":
-            _rewritten(folder, part, place)
+            _move_manifest_list(folder, place)
         if place.startswith("s3:"):
             with pytest.raises(TableFormatError, match=re.escape('allow: ["s3://other/far/"]')):
                 rows(folder)

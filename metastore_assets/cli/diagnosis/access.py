@@ -83,7 +83,13 @@ def check_table(config: MetastoreConfig, table: TableConfig, *, deep: bool) -> D
 
 
 def _describe_table(config: MetastoreConfig, table: TableConfig, deep: bool) -> str:
-    """Return a line on the table: its format, its files, its snapshot, and whether its newest version is current."""
+    """Return a line on the table: its format, its snapshot, and whether its newest version is current.
+
+    Args:
+        config: The configuration, for the versions in the root.
+        table: The configuration of the table.
+        deep: Whether to list the table's files and read the smallest one. The line then has their number.
+    """
     from metastore_assets.formats import open_table_format
     from metastore_assets.metastore import Metastore
     from metastore_assets.tasks.isolation import IsolatedRunner
