@@ -127,7 +127,7 @@ class DropValueCounts(PlanStage):
 
     def summary(self) -> str:
         """Return the number of columns whose value counts may be dropped, and the names of up to five."""
-        return f"in new profiles, if not enumerated: {_names('column', self.columns)}"
+        return f"from new profiles, unless they are enumerated: {_names('column', self.columns)}"
 
 
 @dataclass(frozen=True)

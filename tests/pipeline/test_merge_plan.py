@@ -266,9 +266,10 @@ def test_after_any_history_the_plan_is_that_from_scratch(data: st.DataObject) ->
 
 @given(st.data())
 def test_the_nodes_of_a_reverted_spec_are_compared_once(data: st.DataObject) -> None:
-    """The table and one child get a spec with another column. Only the nodes above this child are merged again.
+    """The spec of the table and of one child gets another column; all other children retain their spec.
 
-    This plan reads all children to compare their specs with the nodes. The next plan does not.
+    The plan reads all children, to compare their specs with those of their nodes, and merges only the nodes above the
+    changed child again. The next plan does not read the children.
     """
     table = Table(SPECS["a all"])
     table.apply(table.plan(dict.fromkeys(map(str, range(100)), True))[0])

@@ -261,8 +261,8 @@ def test_bounds_of_a_widened_float_are_absent(tmp_path: Path) -> None:
 def test_maxima_of_long_texts_by_old_versions_of_spark_are_true(tmp_path: Path) -> None:
     """Old versions cut a text after 32 UTF-16 units, and append U+FFFD.
 
-    The reported maximum is greater than the full text, in which U+1F600 follows. If the cut is inside that character,
-    there is no maximum.
+    The full texts are 32 or 31 times "x", then U+1F600, which has two units. The reported maximum is greater than the
+    full text. If the cut is inside U+1F600, there is no maximum.
     """
     for prefix, recorded in (("x" * 32, "x" * 32 + "\ufffd"), ("x" * 31, "x" * 31 + "?\ufffd")):
         table = _one_file(tmp_path / str(len(prefix)), _least_and_greatest("a", recorded), field("a", "string"))

@@ -249,9 +249,10 @@ def test_thousands_of_digits_are_no_number_of_a_column(tmp_path: Path, first: st
 
 
 def test_files_of_one_table_agree(tmp_path: Path) -> None:
-    """A file with only a header takes the decision from files with the same header.
+    """The first line of a file without other lines is a header if it equals the header of another file.
 
-    Beside a file with a header, a file with another header, or without one, is an error.
+    Beside a file with a header, a file with another header, or without one, is an error. So is a header with a name
+    that occurs twice.
     """
     assert _read(tmp_path, "a,b\n", "a,b\n1,2\n", "") == {"a": [1], "b": [2]}
     with pytest.raises(TableFormatError, match=r"1\.csv.*2\.csv"):
