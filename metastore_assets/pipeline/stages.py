@@ -127,7 +127,7 @@ class DropValueCounts(PlanStage):
 
     def summary(self) -> str:
         """Return the number of columns whose value counts may be dropped, and the names of up to five."""
-        return f"from new profiles, unless they are enumerated: {_names('column', self.columns)}"
+        return f"of {_names('column', self.columns)} in new profiles, unless they are enumerated"
 
 
 @dataclass(frozen=True)
