@@ -192,6 +192,7 @@ def test_a_column_inherits_unset_keys(tmp_path: Path) -> None:
         ("root: r\ntables: [{name: a-b, uri: x}, {name: A_b, uri: y}]", "'a-b', 'A_b'"),
         ("root: lake\ntables: [{name: a, uri: lake/a/b}]", r"'a' is in \S+/lake/a, .*statistics of table 'a'.*`root`"),
         ("root: s3://l\ntables: [{name: a, uri: 's3a://l/b/'}, {name: b, uri: x}]", "'a' is in s3://l/b, .*'b'"),
+        ("root: gs://l\ntables: [{name: a, uri: 'gcs://l/b/'}, {name: b, uri: x}]", "'a' is in gs://l/b, .*'b'"),
         ("root: file:///a%20b\ntables: [{name: a, uri: /a b/a}]", "'a' is in /a b/a, .*'a'"),
         ("root: [", "YAML: line 1, column 8: "),
         ("root: r\nroot: s", r"YAML: line 2, column 1: .*'root'"),

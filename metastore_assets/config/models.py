@@ -685,9 +685,10 @@ def _check_table_folders(config: MetastoreConfig) -> None:
 
 
 def _real_location(uri: str) -> str:
-    """Return a local path without symbolic links, or a URI with the usual scheme of S3; without a slash at the end."""
+    """Return a local path without symbolic links, or a URI with the usual scheme of S3 or GCS; no slash ends it."""
     if is_uri(uri):
-        uri = re.sub(r"^s3[an]://", "s3://", uri)
+        uri = re.sub(r"^s3[an]?://", "s3://", uri, flags=re.IGNORECASE)
+        uri = re.sub(r"^gcs://", "gs://", uri, flags=re.IGNORECASE)
         file = re.match(r"file:(?://[^/]*)?(?=/)", uri, re.IGNORECASE)
         if file is None:
             return uri.rstrip("/")

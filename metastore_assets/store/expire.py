@@ -27,7 +27,11 @@ from metastore_assets.store.sorted_runs import SortedRuns, subtract
 FILES = pa.schema([("path", pa.string()), ("size", pa.int64())])
 """The columns of listed files."""
 PATHS = pa.schema([("path", pa.string())])
-_METASTORE_FILE = re.compile(r"[a-z_]+/[0-9a-f]{32}.*|staged/([0-9]+\.json|newest|oldest)", re.DOTALL)
+_METASTORE_FILE = re.compile(
+    r"(backfills|entries|fragments|index|nodes|partitions|pending|purge|staged|table|value_counts|verify)/[0-9a-f]{32}.*"
+    r"|staged/([0-9]+\.json|newest|oldest)",
+    re.DOTALL,
+)
 _LISTED_AT_ONCE = 10_000
 """Number of listed files that are objects in memory at a time."""
 

@@ -25,7 +25,7 @@ SCHEMA = pa.schema([pa.field("a", pa.int64(), metadata={b"metastore.field_id": b
 
 def files(name: str) -> ProfileFiles:
     """Return the files of a profile. Their names contain `name`."""
-    path = f"profiles/{hashlib.md5(name.encode()).hexdigest()}-{name}"
+    path = f"fragments/{hashlib.md5(name.encode()).hexdigest()}-{name}"
     return ProfileFiles(f"{path}.s", f"{path}.h", (f"{path}.f0", f"{path}.f1"))
 
 

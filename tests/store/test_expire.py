@@ -286,6 +286,8 @@ def test_files_of_a_killed_verification_are_removed(table: Table) -> None:
 def test_foreign_files_stay(table: Table) -> None:
     """The folder of the table also has data files and the log of another table. Expiry does not delete them."""
     foreign = {"a.parquet", "_delta_log/00000000000000000000.json", "p=1/part-0.parquet", "data/0-1.parquet"}
+    # Such names are those of Lance's data files, and of partitioned files that PyArrow writes.
+    foreign |= {f"data/{'01' * 12}{'af' * 13}.lance", f"de/{'0f' * 16}-0.parquet"}
     for path in foreign:
         table.versions.objects.write(path, b"data")
     table.publish(1)
@@ -311,7 +313,7 @@ def test_old_versions_expire_on_s3(s3_store: ObjectStore) -> None:
     versions = VersionStore(s3_store, "orders")
     for number in range(1, 4):
         versions.publish(version(number))
-    versions.objects.write(f"profiles/{0:032x}.old", b"")
+    versions.objects.write(f"fragments/{0:032x}.old", b"")
     counts = versions.expire(1, HOUR, now=datetime.now(UTC) + timedelta(days=1))
     assert (counts.versions, counts.files) == (2, 9)
     version_3 = versions.latest()
