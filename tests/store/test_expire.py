@@ -229,7 +229,7 @@ def test_unfinished_files_of_killed_writers_are_removed(table: Table) -> None:
     table.publish(1)
     before = table.paths()
     for age in range(2):
-        path = table.root / "profiles" / f".{age:032x}.tmp"
+        path = table.root / "fragments" / f".{age:032x}.tmp"
         path.write_bytes(b"half")
         if age == 0:
             table.pass_hour()
