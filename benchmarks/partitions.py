@@ -162,7 +162,7 @@ def write_profile(store: ObjectStore, rows: pa.Table, config: TableConfig | None
     """
     config = config or TableConfig(name="bench", uri="none")
     spec = table_profile_spec(rows.schema, config)
-    with ProfileWriter(store, "profiles", spec, rows.num_rows) as writer:
+    with ProfileWriter(store, "partitions", spec, rows.num_rows) as writer:
         for field, column, leaves in zip(rows.schema, rows.columns, schema_leaves(rows.schema), strict=True):
             for profile in profile_field(field, column.chunks, config.effective_policy, leaves=leaves):
                 writer.add(profile)

@@ -46,7 +46,7 @@ def write_profile(
     Column profiles are computed unless they are given.
     """
     spec = table_profile_spec(rows.schema, config)
-    with ProfileWriter(store, "profiles", spec, rows.num_rows) as writer:
+    with ProfileWriter(store, "partitions", spec, rows.num_rows) as writer:
         for profile in profiles_of(config, rows) if profiles is None else profiles:
             writer.add(profile)
     return writer.files
