@@ -1,4 +1,4 @@
-"""A description of a graph, from which its declaration and its oracle are built.
+"""A description of a graph of stages, from which the declaration for the package and the nodes of the oracle are built.
 
 Other functions convert rows between tuples and Arrow tables.
 """

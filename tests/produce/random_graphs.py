@@ -183,7 +183,15 @@ def _stage(
 def _sum(
     random: Random, ids: Random, name: str, forms: dict[str, tuple[NumberEncoding, NumberEncoding]], *, signed: bool
 ) -> SumNode:
-    """Draw a sum over one node in `forms`, or over two with equal encodings of keys and values."""
+    """Draw a sum over one node in `forms`, or over two with equal encodings of keys and values.
+
+    Args:
+        random: The generator of all choices except one.
+        ids: The generator that chooses a column to add if the nodes have surrogate keys or founders.
+        name: The name of the sum.
+        forms: The encodings of keys and values of earlier nodes.
+        signed: Whether totals may be negative.
+    """
     # Amounts are not null: null cannot be added.
     fitting = [other for other, (_, value) in forms.items() if value is not VALUE_ENCODINGS[1]]
     first = random.choice(fitting or list(forms))

@@ -157,11 +157,11 @@ FOUNDERS = Graph(
         ),
     )
 )
-"""For each animal, its owner and its founder: the first owner since the kind of animal last had no owner at all."""
+"""A stage with the owners of each animal, and its founder: its first owner since the animal last had none."""
 
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
-def test_the_example_is_a_row_of_the_key(store: ObjectStore, settings: Settings) -> None:
+def test_a_founder_is_retained_while_its_key_has_rows(store: ObjectStore, settings: Settings) -> None:
     """The founder of a new animal is the owner in its first row. An animal with former rows retains their founder."""
     pair = Pair(store, FOUNDERS, settings=settings)
     pair.advance({"source": FIRST})

@@ -66,7 +66,7 @@ def test_many_histories_of_value_counts_are_exact(
 
 
 def _history(folder: Path, kind: str, choice: str, seed: int, steps: int) -> None:
-    """Take random steps, and check all stages, updates and ranks after each of them.
+    """Take random steps with the settings `CHOICES[choice]`. Check all stages, updates and ranks after each of them.
 
     Before some steps, the state is compacted, or its content is loaded again.
     """
@@ -86,7 +86,7 @@ def _history(folder: Path, kind: str, choice: str, seed: int, steps: int) -> Non
 def _load(lists: TableValueCounts, random: Random) -> None:
     """Load the content of the stage `values`, and perhaps of `frequencies`, into the state again, in several pieces.
 
-    Asserts that all stages are reset, and that their updates have all rows.
+    Asserts that all stages are reset. The update of `values` must have all its rows, that of `facts` only additions.
     """
     rows = sorted((column, value, count) for (column, value), count in lists.counts.items())
     cut = random.randint(0, len(rows))

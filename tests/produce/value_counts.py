@@ -1,7 +1,8 @@
 """A dataflow of value counts like that of a table's columns, and a model of the same counts, a `Counter`.
 
-Tests describe values by numbers: the number of a value is its position in `ORDERED[kind]`, the sorted values of its
-type class.
+A type class is a group of Arrow types that are stored as one type. Its name is the `kind`, a key of `ORDERED`. Tests
+describe values by numbers: the number of a value is its position in `ORDERED[kind]`, the sorted values of its type
+class.
 """
 
 from __future__ import annotations
