@@ -1,4 +1,7 @@
-"""A dataset with guarantees returns the same rows as one without, for every Arrow filter, and opens fewer files."""
+"""A dataset with guarantees returns the same rows as one without, for every Arrow filter, and opens fewer files.
+
+A guarantee is an Arrow expression that is true for every row of a file: its partition expression.
+"""
 
 from __future__ import annotations
 
@@ -349,7 +352,7 @@ def test_floats_that_hudi_widens_by_their_text_are_refused(tmp_path: Path, store
 def test_days_before_1582_in_the_calendar_of_spark_2_are_refused(
     tmp_path: Path, day: date, is_legacy: bool, is_nested: bool
 ) -> None:
-    """Arrow alone would read 0001-01-01 as 0001-01-03.
+    """Arrow alone would read 0001-01-01 as 0001-01-03. Nested days are refused whatever they are.
 
     A file in the calendar of Spark 2 that was added since the version is refused, whatever its days are.
     """
