@@ -104,7 +104,10 @@ def check_listed(scope: FilteredView, name: str, values: list[Any], counts: Coun
 
 
 def check_repeated(scope: FilteredView, name: str, counts: Counter[Any]) -> None:
-    """Check distinct count, duplicate count, and repeated values with frequencies, of a fingerprinted column."""
+    """Check distinct count, duplicate count, and repeated values with their frequencies.
+
+    The column has the policy `frequencies: repeated`. `counts` has the frequency of each value's sort key.
+    """
     (row,) = scope.statistics([name])
     wanted = sorted(
         ((value, frequency) for value, frequency in counts.items() if frequency > 1),
@@ -141,7 +144,7 @@ def check_bins(scope: FilteredView, name: str, finite: list[Any]) -> None:
 
 
 def check(folder: Path, number: int, pairs: int) -> Counter[str]:
-    """Check one table of a few partitions.
+    """Check `pairs` random predicates on a random table of up to three partitions. Its seed is `number`.
 
     Returns the number of predicates by the fragments they select: `cut` (parts of some), `whole` (only complete ones),
     or `nothing`.

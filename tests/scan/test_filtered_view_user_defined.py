@@ -27,7 +27,7 @@ POLICIES: list[dict[str, Any]] = [
     {"default": {"frequencies": "repeated", "algorithm": "fingerprints"}, "group": {"statistics": []}},
     {"price": {"frequencies": "off"}, "ratio": {"values": "hidden"}, "id": {"frequencies": "all"}},
 ]
-"""Policies with which states are derived from value counts, are stored, or both."""
+"""Policies of columns: the states of custom statistics are derived from value counts, are stored, or both."""
 
 
 def user_results(scope: Any) -> dict[str, Any]:

@@ -38,7 +38,10 @@ def no_spark() -> Any:
 
 
 def check(folder: Path, number: int, pairs: int) -> int:
-    """Check scans of one table of a few fragments. Return how many of the predicates pruned a fragment."""
+    """Check scans of a random table of up to four files, with `pairs` random predicates. Its seed is `number`.
+
+    Returns how many of the predicates pruned a fragment.
+    """
     draw = random.Random(number)
     fragments = example(st.lists(rows_of(most=8), min_size=1, max_size=4), draw, 3)[-1]
     requested = example(predicates(), draw, pairs)

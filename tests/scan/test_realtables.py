@@ -23,7 +23,7 @@ FALSE_BOUNDS = {("delta/kernel_parsed-stats", "ts_col")}
 
 
 def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]], question: Question) -> None:
-    """Compare the result of a scan, and the bounds before it, with the rows that match."""
+    """Compare the rows of a scan, and the bounds of their number that need no scan, with the rows that match."""
     wanted = Counter(repr([order(key) for key in row]) for row in rows if question.holds(row[question.column]))
     answer = (name, question.where)
     plan = plan_scan(lookup, table, question.where, "now")

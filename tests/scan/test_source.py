@@ -49,7 +49,7 @@ def move_files(paths: set[str], folder: Path) -> None:
 
 
 def check(spark: SparkSession, folder: Path, number: int, count: int) -> None:
-    """Write random rows as a table. Compare Spark's answers to random predicates with the rows that match."""
+    """Write a random table with the seed `number`. Compare Spark's rows for `count` predicates with the right ones."""
     draw = random.Random(number)
     parts = example(st.lists(rows_of(most=8), min_size=2, max_size=4), draw, 3)[-1]
     every = []
