@@ -225,7 +225,7 @@ def assert_bounds(row: ColumnStatistics, leaf: Leaf, location: Any) -> None:
 def assert_value_counts(
     lookup: Table, row: ColumnStatistics, leaf: Leaf, least: int, most: int | None, partition: str | None
 ) -> None:
-    """Compare the stored values with their frequencies, and the numbers of distinct, duplicate and single values.
+    """Compare stored values with frequencies, the numbers of distinct, duplicate and single values, and the entropy.
 
     Values with a frequency below `least` are not stored, and at most `most` values are (None: no limit).
     """

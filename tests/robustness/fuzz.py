@@ -123,7 +123,8 @@ class Outcome:
     def wrong(self, folder: Path, *, is_frugal: bool = True) -> str | None:
         """Return what is wrong with the outcome, or None if nothing is. The rows are not compared.
 
-        Errors must name a file in `folder`. The use of memory is checked only if `is_frugal`.
+        Errors must name a path in `folder`, in at most `_MOST_MESSAGE` characters. The use of memory is checked only if
+        `is_frugal`.
         """
         if self.raised or self.died:
             return self.raised or self.died

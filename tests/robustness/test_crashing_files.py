@@ -218,7 +218,7 @@ def _nulls(schema: pa.Schema, count: int) -> pa.Table:
 
 @pytest.mark.parametrize("checkpoint_path", ["a checkpoint", "a sidecar"])
 def test_a_checkpoint_that_crashes_its_reader_is_named(tmp_path: Path, checkpoint_path: str) -> None:
-    """The checkpoint is named, and the planning process continues."""
+    """The error names the file: the checkpoint or its sidecar. The planning process continues."""
     lake = tmp_path / "lake"
     log = lake / "_delta_log"
     write_deltalake(str(lake), pa.table({"id": [1, 2]}))
@@ -268,9 +268,9 @@ class Kills:
 def test_a_fragment_whose_worker_is_killed_is_retried_twice(
     spark: SparkSession, tmp_path: Path, times: int, fails: bool
 ) -> None:
-    """After one or two kills, which may have other causes, the fragment is read again, alone.
+    """After one or two kills, which may have other causes, the fragment is read again.
 
-    After a third kill, the fragment is reported as failed.
+    After a third kill, it is reported as failed. Other fragments are profiled in any case.
     """
     config = config_of(tmp_path)
     for number in range(6):

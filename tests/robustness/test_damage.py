@@ -188,7 +188,8 @@ def test_damaged_nodes_are_named_and_a_full_refresh_rebuilds(
 ) -> None:
     """The error names the damaged file with the entries of merge nodes.
 
-    A partition has merge nodes from seven fragments on, and this one has eight.
+    A merge node is the stored merge of the profiles of some fragments. A partition has merge nodes from seven fragments
+    on, and this one has eight.
     """
     lake = Lake(tmp_path)
     for _ in range(8):

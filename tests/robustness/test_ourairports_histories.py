@@ -41,7 +41,7 @@ _Row = dict[str, Any]
 
 @dataclass
 class Revisions:
-    """The revisions of a data set in order, and the rows after the current one."""
+    """The revisions of a data set in order, and the rows of the current revision."""
 
     folder: Path
     rows: dict[int, _Row] = field(default_factory=dict)

@@ -48,7 +48,8 @@ _NEAR_UNIQUE = 30
 def _lots(kind: type[Policies], count: int, length: int, first: int = 0, quick: int = 0) -> list[Any]:
     """Return the parameters of tests that run `count` histories together, `_LOTS` of them per test.
 
-    The first `quick` histories are in every run, the others only in the long run.
+    The seeds of the histories begin at `first`. The first `quick` histories are in every run, the others only in the
+    long run.
     """
     return [
         pytest.param(
@@ -161,7 +162,7 @@ def assert_is_from_scratch(config: MetastoreConfig, folder: Path) -> None:
 
 
 def _remove_decisions(actual: dict[str, Any], other: dict[str, Any]) -> None:
-    """Remove, from both results, numbers of the columns of which `auto` enumerated the values in only one of them.
+    """Remove numbers of the columns for which `auto` chose different `frequencies` in the two results, from both.
 
     These are the numbers that depend on this choice. Bins do, too: there are at most as many as distinct values.
     """

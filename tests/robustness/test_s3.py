@@ -222,7 +222,8 @@ def test_a_missing_bucket_is_named(bucket: Bucket, tmp_path: Path) -> None:
 def test_small_fragments_are_few_requests(bucket: Bucket) -> None:
     """The profiles of twenty fragments of a partition are stored in one file, and its merge nodes in another.
 
-    A later commit of three fragments adds one file of each kind.
+    A later commit of three fragments adds one file of each kind. Besides value counts, each refresh writes at most
+    twenty files. A merge node is the stored merge of the profiles of some fragments.
     """
     with counted(bucket.options["aws_endpoint"]) as requests:
         options = {**bucket.options, "aws_endpoint": requests.endpoint}
