@@ -127,7 +127,7 @@ def test_commits_of_a_lance_table_are_seen(tmp_path: Path, instance: DagsterInst
 def test_a_table_with_hidden_values_is_current_under_its_key(
     key: str | None, tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hidden column is hashed with the root's key or that of a variable. Another key requests a run."""
+    """A hidden column is hashed with the root's key or that of an environment variable. Another key requests a run."""
     if key is not None:
         monkeypatch.setenv("METASTORE_HIDDEN_KEY", key)
     table = table_in(tmp_path / "t", DeltaCopyOnWrite)
