@@ -37,7 +37,10 @@ def pairs(draw: st.DrawFn, groups: int = 2) -> list[list[int]]:
 
 
 def in_duckdb(a: list[int], b: list[int]) -> tuple[float, float, float]:
-    """Compute the three distances in SQL. The population stability index replaces shares below 0.0001 by 0.0001."""
+    """Return the distances of two histograms in the order of `DISTANCES`, computed in SQL from counts per bin.
+
+    The population stability index replaces shares below 0.0001 by 0.0001.
+    """
     rows = ", ".join(f"({at}, {p}::double, {q}::double)" for at, (p, q) in enumerate(zip(a, b, strict=True)))
     [result] = duckdb.sql(f"""
         with shares as (select bin, a / sum(a) over () as p, b / sum(b) over () as q from (values {rows}) t(bin, a, b)),

@@ -68,7 +68,7 @@ def siphash_of(message: bytes, key: bytes) -> int:
 
 
 def test_siphash_has_the_published_test_vectors() -> None:
-    """The oracle gives the example of the SipHash paper. The oracle and the package give the authors' 16th vector."""
+    """The oracle gives the example of the SipHash paper. Oracle and package give the authors' hash of 16 bytes."""
     key = bytes(range(16))
     assert siphash_of(bytes(range(15)), key) == 0xA129CA6149BE45E5
     words = np.frombuffer(bytes(range(16)), "<u8")
@@ -125,7 +125,7 @@ def test_estimates_of_many_values_are_within_the_guaranteed_error() -> None:
 
 
 def test_hashes_reveal_no_values_without_the_key() -> None:
-    """Sketches and multiset hashes of the same values differ without a key, with another key, or in another column."""
+    """Without the key, with another key, or in another column or table, equal values have other sketches and hashes."""
     values = ["alice@example.org", "bob@example.org"]
     row = hidden("string", values)
     others = [

@@ -154,11 +154,8 @@ def test_outliers_are_counted_outside_the_quartile_fences() -> None:
     assert fences.compute(pa.array([float("-inf"), 1.0, 1.5, 2.0, float("nan")]), pa.array([1, 5, 5, 5, 9])) == 1 / 16
 
 
-def test_the_digest_ignores_comments_and_layout() -> None:
-    """Custom classes with different code have different sources.
-
-    The source of a shipped class has only its revision.
-    """
+def test_custom_classes_with_different_code_have_different_sources() -> None:
+    """`source` identifies the code of a custom class. For a shipped class, it depends only on the revision."""
 
     def source(cls: Any) -> str:
         return LoadedStatistic("x", cls()).source
