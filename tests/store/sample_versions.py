@@ -65,7 +65,7 @@ def version(number: int, tag: str = "", fragments: int = 3) -> Version:
 
 
 def write_small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write small sets of entries as several segments of several files with several row groups."""
+    """Patch limits so that small sets of entries are written as several segments, files and row groups."""
     for module, limits in SMALL:
         for name, value in limits.items():
             monkeypatch.setattr(module, name, value)

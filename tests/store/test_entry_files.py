@@ -1,4 +1,8 @@
-"""Entries stored as a base and changes equal the complete entries, and a commit writes only the changes."""
+"""Entries stored as a base and changes equal the complete entries, and a commit writes only the changes.
+
+A set of rows with unique keys is stored as segments. A commit adds one, with new rows and with tombstones of removed
+keys. The oldest segment is the base.
+"""
 
 from __future__ import annotations
 
@@ -238,7 +242,7 @@ def test_unchanged_entries_are_not_read(local_store: ObjectStore) -> None:
 
 @pytest.mark.parametrize("change", [1, 7, 40])
 def test_a_thousand_commits_write_each_row_a_few_times(change: int) -> None:
-    """A thousand commits to a set of 20,000 rows write few rows each, and leave at most seven files at any time."""
+    """A thousand commits to a set of 20,000 rows write few rows on average, and leave at most seven files."""
     rows = 20_000
     result = SegmentFiles(rows, (SegmentFile("base", rows),))
     written = 0

@@ -1,4 +1,8 @@
-"""Expiry removes old versions and old files that nothing references. It removes nothing else."""
+"""Expiry removes old versions and old files that nothing references. It removes nothing else.
+
+Pending profiles are profiles that a refresh has saved before it publishes, so that another attempt can use them. They
+are cleared after a version is published.
+"""
 
 from __future__ import annotations
 

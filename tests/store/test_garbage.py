@@ -1,4 +1,8 @@
-"""Publishing deletes files that are no longer referenced, in batches, without listing all files."""
+"""Publishing deletes files that are no longer referenced, in batches, without listing all files.
+
+Pending profiles are profiles that a refresh has saved before it publishes, so that another attempt can use them. They
+are cleared after a version is published.
+"""
 
 from __future__ import annotations
 

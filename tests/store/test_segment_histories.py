@@ -1,4 +1,9 @@
-"""Commits, conflicts, interruptions and deletions in any order: each retained version is read like a dictionary."""
+"""Commits, conflicts, interruptions and deletions in any order: each retained version is read like a dictionary.
+
+A set of rows with unique keys is stored as segments. A commit adds one, with new rows and with tombstones of removed
+keys. The oldest segment is the base. A merge step copies the rows of a range of keys from newer segments to an older
+one: the older one absorbs them.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +137,10 @@ class SegmentHistories(RuleBasedStateMachine):
 
     @rule(draw=st.randoms(use_true_random=False), is_last=st.booleans())
     def race(self, draw: random.Random, is_last: bool) -> None:
-        """Let two writers publish the same number. The second one fails, and deletes only its files."""
+        """Let two writers publish the same number. The second one fails, and deletes only its files.
+
+        With `is_last`, the version of the second one has no rows.
+        """
         base = self._versions.latest()
         other = VersionStore.of_folder("orders", self._objects)
         other_base = other.latest()

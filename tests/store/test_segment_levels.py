@@ -1,4 +1,9 @@
-"""Large segment sets are merged in steps: no commit rewrites much, and every state between steps is read correctly."""
+"""Large segment sets are merged in steps: no commit rewrites much, and every state between steps is read correctly.
+
+A set of rows with unique keys is stored as segments. A commit adds one, with new rows and with tombstones of removed
+keys. The oldest segment is the base. A merge step copies the rows of a range of keys from newer segments to an older
+one: the older one absorbs them.
+"""
 
 from __future__ import annotations
 
@@ -177,7 +182,10 @@ def _node(key: str, value: int) -> NodeEntry:
 def test_every_state_between_two_merge_steps_is_read_correctly(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], draw: random.Random
 ) -> None:
-    """Lookups, streams and differences equal those of a dictionary. No unreferenced file is written."""
+    """Lookups and streams equal those of a dictionary. Differences have at least the keys of those of dictionaries.
+
+    No unreferenced file is written.
+    """
     with pytest.MonkeyPatch.context() as patch:
         write_small_segments(patch)
         patch.setattr(entries, "_FILE_ROWS", draw.choice([3, 16]))
