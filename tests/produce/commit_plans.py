@@ -35,7 +35,7 @@ class Commit:
 
 @dataclass
 class Plan:
-    """Commits of a case, and the states of the oracle before and after each of them.
+    """Commits for the random graph of `case`, and the states of the oracle before and after each of them.
 
     `states[0]` is empty. `commits[n]` and `steps[n]` lead from `states[n]` to `states[n + 1]`.
     """

@@ -291,9 +291,10 @@ class Pair:
 
 
 def check_update(graph: Graph, name: str, before: Groups, after: Groups, update: Sequence[Change]) -> None:
-    """Assert that an update turns the groups before it into those after it.
+    """Assert that an update of the node `name` turns the groups before it into those after it.
 
-    Its rows must be sorted by key, and be of the right types: `add`, `update` or `delete`.
+    Its rows must be sorted by key, and be of the right types: `add`, `update` or `delete`. Sums and stages with
+    `suppress` must omit keys whose rows did not change.
     """
     key_schema, _, descending = graph.rows(name)
     flags = [column in descending for column in key_schema.names]

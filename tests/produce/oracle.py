@@ -88,7 +88,7 @@ class Step:
     updates: dict[str, list[Change]] = field(default_factory=dict)
     affected: dict[str, set[Key]] = field(default_factory=dict)
     calls: dict[str, list[Key]] = field(default_factory=dict)
-    """Keys for which a stage's function must be called, in order; no other key may be."""
+    """By stage, the keys for which its function must be called, in order. It must not be called for other keys."""
 
 
 def one(value: Any) -> Any:

@@ -149,7 +149,7 @@ def test_no_target_key_has_two_ids(store: ObjectStore) -> None:
 
 
 def _marked(rows: Rows) -> Rows:
-    """Return the rows' declaration with metadata in its schemas, as some libraries return them."""
+    """Return the declaration of rows with metadata in its schemas, which some libraries add to schemas."""
     value = pa.schema([field.with_metadata({"from": "somewhere"}) for field in rows.value], {"pandas": "{}"})
     return replace(rows, key=rows.key.with_metadata({"rows": "7"}), value=value)
 

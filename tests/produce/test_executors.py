@@ -80,7 +80,7 @@ _SQUARES = Rows(pa.schema([("letter", pa.string())]), pa.schema([("x", pa.int64(
 
 
 def _squared(key: int, left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, tuple[int, None]]]:
-    """Emit a row for each pair of letters of a key's words. The second letter is the target key; x is key - 100."""
+    """Emit a row for each letter in `left` and each in `right`. The latter is the target key, and `x` is key - 100."""
     return ((letter, (key - 100, None)) for word in left for _ in word for other in right for letter in other)
 
 

@@ -63,7 +63,7 @@ class Side:
         self.rows: dict[int, list[str]] = {}
 
     def change(self, version: int) -> pa.Table:
-        """Change `rows` at random, and return the update with these changes."""
+        """Change `rows` at random, and return the update with these changes. New values contain the `version`."""
         update = []
         for key in sorted(self.random.sample(range(6), 4)):
             values = [f"{self.letter}{version}{n}" for n in range(self.random.choice((0, 1, 2, 2, 3)))]

@@ -29,7 +29,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def _long(start: int, stop: int) -> list[Any]:
-    """Return seeds of random graphs, marked for the long run."""
+    """Return the seeds from `start` up to `stop`, exclusive, as parameters with the mark `long`."""
     return [pytest.param(seed, marks=pytest.mark.long) for seed in range(start, stop)]
 
 
@@ -69,7 +69,7 @@ class BarrierStore(ObjectStore):
 
 
 def race(drawn: Plan, uri: str, options: Mapping[str, str] = {}, *, counted: bool) -> tuple[list[int], int]:
-    """Let two publishers publish one commit at the same time.
+    """Let two publishers publish the only commit of a plan at the same time.
 
     Returns the two version numbers, sorted, and the number of all attempts to write a manifest. With `counted`, each
     publisher passes the versions of the sources.

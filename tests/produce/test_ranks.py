@@ -72,7 +72,10 @@ def test_ranks_in_many_runs_equal_those_of_sorted_rows(store: ObjectStore, seed:
 
 
 def check(ranks: Ranks, counts: Counter[tuple[str, int]], draw: Random, sign: int) -> None:
-    """Compare the ranks with a sorted list of values. `sign` is -1 if values descend."""
+    """Compare the ranks with sorted lists of values. `counts` has the frequency of each (column, value).
+
+    `sign` is -1 if values descend, and otherwise 1.
+    """
     assert ranks.total() == sum(counts.values())
     for column in "abcd":
         prefix = pa.table({"column": [column]})

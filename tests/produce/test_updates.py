@@ -28,7 +28,10 @@ def pair(store: ObjectStore) -> Pair:
 
 
 def refused(pair: Pair, update: Any, match: str, *, error: type[Exception] = UpdateError, **options: Any) -> None:
-    """Assert that an update of the root `bad` is refused, leaves nothing visible, and does not affect the next one."""
+    """Assert that an update of the root `bad` raises an error that matches `match`.
+
+    The update must leave nothing visible and not affect the next one.
+    """
     objects = {info.path for info in pair.store.list()}
     good = pair.table("good", [("update", 1, "never"), ("delete", 2, None)])
     with pytest.raises(error, match=match):

@@ -99,7 +99,10 @@ def pieces(everything: pa.Table) -> list[pa.RecordBatch]:
 
 
 def delta(kind: str, amounts: Amounts, random: Random, *, removed: bool) -> Delta:
-    """Return a delta with rows in any order and repeated keys, as a table or as a function that reads it."""
+    """Return a delta that adds amounts or, with `removed`, removes them.
+
+    Its rows are in any order and repeat keys. They are a table, or a function that reads them in batches.
+    """
     rows = _split_amounts(amounts, random)
     everything = table(kind, rows)
     return (
@@ -207,7 +210,10 @@ class TableValueCounts:
 
 
 def random_change(kind: str, counts: Amounts, random: Random, columns: int = 3) -> tuple[Amounts, Amounts]:
-    """Draw added and removed amounts. No more is removed than `counts` and the added amounts have together."""
+    """Draw amounts that are added, to the first `columns` columns, and amounts that are removed.
+
+    No more is removed than `counts` and the added amounts have together.
+    """
     added: Amounts = Counter()
     for _ in range(random.randint(0, 8)):
         added[random.randrange(columns), random.randrange(len(ORDERED[kind]))] += random.randint(1, 3)
