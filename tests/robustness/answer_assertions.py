@@ -245,7 +245,10 @@ def assert_value_counts(
 
 
 def assert_bins(lookup: Table, row: ColumnStatistics, leaf: Leaf, policy: str | int, partition: str | None) -> None:
-    """Assert that every bin has the count of its values, and that there are no more bins than the capacity."""
+    """Assert that every bin has the count of its values, and that there are no more bins than the histogram's capacity.
+
+    If `policy`, the column's policy for histograms, is `off`, nothing is checked.
+    """
     values = leaf.finite
     if policy == "off" or not values or isinstance(values[0], bool | str | bytes):
         return

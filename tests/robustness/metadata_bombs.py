@@ -47,7 +47,7 @@ def _set(**values: Any) -> Callable[[dict[str, Any]], None]:
 
 
 def _spliced(key: str, text: str) -> Callable[[dict[str, Any]], str]:
-    """Return a function that inserts a value into a document as text, which need not be valid JSON."""
+    """Return a function that encodes a document with `text` as the value of `key`. The text need not be valid JSON."""
     return lambda document: json.dumps(document | {key: "@@@"}).replace('"@@@"', text)
 
 

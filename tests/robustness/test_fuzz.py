@@ -22,7 +22,7 @@ from tests.robustness.fuzz_tables import TARGETS, built
 _FEW = 2
 _MANY = 400
 _PROFILED = 4
-"""In the long run, one in four tables is also profiled, which takes most of the time."""
+"""In tests with the mark `long`, one in four tables is also profiled, which takes most of the time."""
 
 Tables = Callable[[str], tuple[TableConfig, Outcome]]
 
@@ -64,7 +64,7 @@ def test_many_mutations_of_a_file_give_the_rows_or_an_error(tables: Tables, read
 
 
 def _check(tables: Tables, reader: Reader, name: str, seeds: range, profiled: int) -> None:
-    """For each seed, change a random file of a target and read the table. Assert that no outcome is wrong.
+    """For each seed, change a random file of the target `name` and read the table. Assert that no outcome is wrong.
 
     For a sealed target, other rows than before are wrong, too.
 

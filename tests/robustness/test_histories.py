@@ -61,7 +61,7 @@ def test_statistics_are_correct_after_any_long_history(
 def _follow(
     kind: type[History], seed: int, length: int, folder: Path, spark: SparkSession, always: bool = False
 ) -> History:
-    """Take random steps of a history, and return it. After each, refresh, and compare with DuckDB.
+    """Take `length` random steps of a history, and return it. After each, refresh, and compare with DuckDB.
 
     Some refreshes compare all fragments. A fragment that was profiled before is read again only if types changed. With
     `always`, every version is also compared with one from scratch on Spark.

@@ -52,7 +52,7 @@ QUICK = {
     "before versions/N.json",
     "after versions/N.json",
 }
-"""Steps at which every run of the tests kills a refresh. The other steps are in the long run."""
+"""Steps at which every run of the tests kills a refresh. Tests of the other steps have the mark `long`."""
 
 
 @dataclass(frozen=True)

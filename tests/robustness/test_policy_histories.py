@@ -48,8 +48,8 @@ _NEAR_UNIQUE = 30
 def _lots(kind: type[Policies], count: int, length: int, first: int = 0, quick: int = 0) -> list[Any]:
     """Return the parameters of tests that run `count` histories together, `_LOTS` of them per test.
 
-    The seeds of the histories begin at `first`. The first `quick` histories are in every run, the others only in the
-    long run.
+    The seeds of the histories begin at `first`. The first `quick` histories are in every run. The others have
+    the mark `long`.
     """
     return [
         pytest.param(
@@ -112,7 +112,7 @@ def begun(start: Policies, folder: Path, seed: int) -> Policies:
 
 
 def follow(history: Policies, seed: int, length: int, *, always: bool) -> None:
-    """Take steps of a history, refresh, and compare with DuckDB.
+    """Take `length` random steps of a history, refresh, and compare with DuckDB.
 
     With `always`, this is done after each step, every version is verified, and the last one is compared with statistics
     from scratch. Otherwise, the table is refreshed once after the last step, and one in ten is computed from scratch.

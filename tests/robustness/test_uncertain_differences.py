@@ -41,7 +41,7 @@ def _assert_refresh(config: MetastoreConfig, row_count: int, reason: str | None)
 
 
 def _remove_old_files(history: History, removed: Collection[int]) -> None:
-    """Remove the outdated base files of the partition `y` with these positions, as an interrupted clean does."""
+    """Remove the outdated base files of partition `y` at the positions `removed`, as an interrupted clean does."""
     (one,) = (one for one in history.slices() if one.partition == "part=y")
     writer = history.writer
     old = sorted(path for path in writer.folder.glob(f"part=y/{one.file_id}*.parquet") if path.name != one.base_name)
