@@ -109,7 +109,7 @@ def order(key: Any) -> Any:
 
 
 def questions(snapshot: Snapshot, most: int = 3) -> Iterator[Question]:
-    """Yield comparisons, sets and ranges with evenly spread values of each column, and null tests."""
+    """Yield comparisons and `in` conditions with up to `most` evenly spread values of each column, and null tests."""
     for at, field in enumerate(snapshot.schema):
         name = '"' + field.name.replace('"', '""') + '"'
         if snapshot.schema.names.count(field.name) > 1 or "`" in field.name:

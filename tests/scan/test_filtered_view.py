@@ -82,7 +82,7 @@ def check_scope(scope: FilteredView, rows: list[dict[str, Any]]) -> None:
 def check_listed(scope: FilteredView, name: str, values: list[Any], counts: Counter[Any]) -> None:
     """Compare the answers about a column with its values. All values of the column must be stored.
 
-    `values` are the sorted keys of the values, and `counts` has the frequency of each.
+    `values` are the sort keys of the values (see `key`), ascending, and `counts` has the frequency of each.
     """
     most = scope.top(name, 10**6)
     result = [(key(value), count) for value, count in most]
@@ -124,7 +124,10 @@ def check_repeated(scope: FilteredView, name: str, counts: Counter[Any]) -> None
 
 
 def check_bins(scope: FilteredView, name: str, finite: list[Any]) -> None:
-    """Assert that each bin of the histogram, if there is one, counts the values inside it."""
+    """Assert that each bin of the histogram, if there is one, counts the values inside it.
+
+    `finite` are the sort keys of the values except NaN.
+    """
     numbers = [key_[1] for key_ in finite]
     if name.endswith("day"):
         numbers = [(day - date(1970, 1, 1)).days for day in numbers]
