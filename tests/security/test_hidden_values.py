@@ -56,7 +56,10 @@ FLAT = ("email", "number", "amount", "big")
 
 
 def rows(start: int, names: tuple[str, ...] = HIDDEN) -> pa.Table:
-    """Return eight rows from number `start`. Hidden columns contain tokens, as texts, numbers, and in nested values."""
+    """Return eight rows from number `start`, with the column `id` and the hidden columns `names`.
+
+    Hidden columns contain tokens, as texts, numbers, and in nested values.
+    """
     numbers = range(start, start + 8)
     columns = {
         "email": [f"{TEXT} {n}" for n in numbers],

@@ -46,7 +46,10 @@ sys.stdin.read()
 
 @contextmanager
 def listener(address: str, received_path: Path) -> Iterator[tuple[int, int]]:
-    """Run a process that speaks gRPC and records all calls. Yield its process id and its port."""
+    """Run a process that speaks gRPC at an address, and records all calls in a file.
+
+    Yields its process id and its port.
+    """
     command = python_command("-c", LISTENER, address, str(received_path))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
