@@ -33,7 +33,7 @@ from tests.assets.lab import Lab, lab_in
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    """Two tables without a version."""
+    """A project with the tables `sales` and `visits-eu`, which have no version yet."""
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
     with lab_in(tmp_path) as created:
         yield created
