@@ -31,7 +31,7 @@ STATES = {"moments", "quantile_sketch"}
 
 
 def parts_of(data: st.DataObject, values: list[Any], most: int = 6) -> list[list[Any]]:
-    """Distribute the values at random over a few parts, some of which may be empty."""
+    """Distribute the values at random over up to `most` parts, some of which may be empty."""
     count = data.draw(st.integers(1, most), label="parts")
     part_numbers = data.draw(
         st.lists(st.integers(0, count - 1), min_size=len(values), max_size=len(values)), label="places"
@@ -357,7 +357,10 @@ STATES = {"moments", "quantile_sketch", "percentiles"}
 
 
 def comparable(row: ColumnStatistics, without: Collection[str] = ()) -> dict[str, Any]:
-    """Return the fields of a row by name, with the text `nan` instead of NaN, which is not equal to itself."""
+    """Return the fields of a row by name, except those in `without`.
+
+    The text `nan` replaces NaN, which is not equal to itself.
+    """
     return {name: "nan" if value != value else value for name, value in vars(row).items() if name not in without}
 
 
