@@ -271,7 +271,9 @@ def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
         raise AssertionError
 
     def reader() -> int:
-        """Read the files of the newest version again and again. A missing file is an error only for a fresh version.
+        """Read the files of the newest version again and again.
+
+        A missing file is an error only if the version was opened less than the grace ago.
 
         Returns how many times all files of a version were read.
         """

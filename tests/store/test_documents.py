@@ -179,7 +179,7 @@ def test_the_number_of_requests_does_not_depend_on_the_number_of_versions(
 
 
 def write_documents(root: ObjectStore, newest: int, options: dict[str, str]) -> None:
-    """Write documents for all versions before the newest.
+    """Write documents for all versions before the number `newest`.
 
     Their content is invalid, so reading one would be an error.
     """

@@ -80,7 +80,7 @@ def node(key: str, value: int) -> NodeEntry:
 def write(
     objects: ObjectStore, kind: EntryKind[Entry], entries: Iterable[Entry], base: StoredEntries[Entry] | None = None
 ) -> StoredEntries[Entry]:
-    """Write the entries of a version, and open them as a reader does."""
+    """Write the entries of a version, as changes if there is a `base`, and open them as a reader does."""
     files = write_entries(objects, EntryChanges.between(kind, base, list(entries)))
     return StoredEntries(kind, objects, files)
 
@@ -88,7 +88,7 @@ def write(
 def check_lookups(
     result: Entries[NodeEntry], expected: dict[str, NodeEntry], keys: set[str], prefixes: set[str]
 ) -> None:
-    """Check that every lookup equals that of a dictionary."""
+    """Check that all lookups by `keys` and `prefixes` in `result` equal those in the dictionary `expected`."""
     assert len(result) == len(expected)
     for key in keys:
         assert result.find(key) == expected.get(key)

@@ -28,7 +28,10 @@ FRAGMENTS = [fragment(os.urandom(1000).hex()) for _ in range(1000)]
 
 
 def mounted(folder: Path, *arguments: str) -> Iterator[Path]:
-    """Mount a file system on the folder during the test. Skips the test if that is not allowed."""
+    """Mount a file system on the folder, yield the folder, and unmount it. `arguments` are those of `mount`.
+
+    Skips the test if mounting is not allowed.
+    """
     done = subprocess.run(["mount", *arguments, str(folder)], capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"mounting is not allowed here: {done.stderr.strip()}")

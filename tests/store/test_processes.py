@@ -16,7 +16,7 @@ PROGRAM = Path(__file__).with_name("publisher_processes.py")
 
 
 def run(action: str, store: ObjectStore, options: dict[str, str], *arguments: str) -> Any:
-    """Run the program and return its report."""
+    """Run the program `publisher_processes.py` with an action, such as `kill`, and return its report."""
     command = [sys.executable, str(PROGRAM), action, store.uri(), json.dumps(options), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr

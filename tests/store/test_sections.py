@@ -20,7 +20,7 @@ SIZES = st.sampled_from([0, 1, 3, 100, 4095, 4096, 4097, 9000, 40_000, 131_071, 
 
 
 def rows(name: str, start: int, count: int) -> pa.Table:
-    """Return rows with the name of their section and their position in it."""
+    """Return `count` rows of a section, from position `start`. A row has the section's name and its own position."""
     numbers = pa.array(range(start, start + count), pa.int64())
     value = pa.StructArray.from_arrays([numbers], ["int64"])
     names = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), [name]).cast(pa.string())

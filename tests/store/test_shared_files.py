@@ -167,7 +167,7 @@ def all_paths(published: Version) -> set[str]:
 
 
 def as_changes(new: Version, base: Version) -> Version:
-    """Return the same version, with its entries as changes to those of `base`."""
+    """Return the version `new` with its entries as changes to those of `base`."""
 
     def changes(kind: Any) -> EntryChanges[Any]:
         stored, entries = getattr(base, kind.name), getattr(new, kind.name)
