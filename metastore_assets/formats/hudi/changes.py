@@ -219,9 +219,9 @@ class TouchedGroups:
         only if the commit of its instant names it. The result is None in these cases:
 
         - The group has no base file that may count.
-        - This commit was read before, and names the file.
-        - This commit is archived, so that the file counts.
-        - The group has no other base file of this instant, and a later write that was read builds on the file.
+        - The commit of the newest such file was read before, and names the file.
+        - That commit is archived, so that the file counts.
+        - The group has no other base file of that instant, and a later write that was read builds on the file.
 
         Args:
             group: the file group.
