@@ -162,7 +162,7 @@ FOUNDERS = Graph(
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
 def test_a_founder_is_retained_while_its_key_has_rows(store: ObjectStore, settings: Settings) -> None:
-    """The founder of a new animal is the owner in its first row. An animal with former rows retains their founder."""
+    """The founder of a new animal is the owner in its first row. An animal keeps its founder as long as it has rows."""
     pair = Pair(store, FOUNDERS, settings=settings)
     pair.advance({"source": FIRST})
     assert pair.plain_version().update("animals") == [

@@ -231,7 +231,7 @@ def test_small_fragments_are_few_requests(bucket: Bucket) -> None:
         folder = f"{config.root.removeprefix('s3:/')}/{config.tables[0].name}/"
 
         def written(start: int, count: int) -> Counter[str]:
-            """Add `count` fragments, numbered from `start`, and refresh. Return the numbers of written files by folder."""
+            """Add `count` fragments from number `start`, and refresh. Return the number of written files by folder."""
             for number in range(start, start + count):
                 sink = pa.BufferOutputStream()
                 pq.write_table(rows(random.Random(number), 30), sink)

@@ -108,7 +108,7 @@ def test_the_file_has_a_column_for_each_field() -> None:
 
 
 def test_statistics_of_containers_only(tmp_path: Path) -> None:
-    """A union without type classes gets a child, because Parquet cannot write a union without children."""
+    """Containers have no bounds, so the union type of bounds would have no children, which Parquet cannot write."""
     rows = read_back([each.statistics for each in profile(pa.array([{"a": None}]))])
     assert parse_statistics_rows(through_parquet(build_statistics_table(rows), tmp_path)) == rows
 

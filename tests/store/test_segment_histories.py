@@ -61,7 +61,7 @@ class Published:
 
 
 class SegmentHistories(RuleBasedStateMachine):
-    """Commits to one table. `rows` is what the newest version must contain."""
+    """Commits to one table. `_rows` is what the newest version must contain."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -182,7 +182,7 @@ def _node(key: str, value: int) -> NodeEntry:
 def test_every_state_between_two_merge_steps_is_read_correctly(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], draw: random.Random
 ) -> None:
-    """Lookups and streams equal those of a dictionary. Differences have at least the keys of those of dictionaries.
+    """Lookups and streams equal those of a dictionary. A difference has every key whose entries differ.
 
     No unreferenced file is written.
     """
