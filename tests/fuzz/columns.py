@@ -143,7 +143,7 @@ class Node:
 
 
 def name_of(node: Node, names: Mapping[int, str] | None) -> str:
-    """Return the name of a column in the table, or in a file whose names differ by key."""
+    """Return the name of a column in `names`, by its key, or else its name in the table."""
     return node.name if names is None else names.get(node.key, node.name)
 
 
@@ -200,7 +200,10 @@ def leaves_of(columns: Sequence[Node]) -> list[Leaf]:
 
 
 def paths_of(columns: Sequence[Node]) -> dict[tuple[int, ...], str]:
-    """Return the documented path of each node by its keys: dotted, and in backticks where that is ambiguous."""
+    """Return the path by which the package names each node, by its `Leaf.keys`.
+
+    The path has the names with dots between them. If this is the path of several nodes, unusual names are in backticks.
+    """
     leaves = leaves_of(columns)
     plain = [".".join(leaf.names) for leaf in leaves]
     return {

@@ -354,7 +354,10 @@ class PredicateDrawer:
         return ".".join(parts)
 
     def _like(self, target: tuple[Leaf, str, bool]) -> Predicate:
-        """Draw a `like` test, whose pattern has wildcards and escaped characters at random places."""
+        """Draw a `like` test, whose pattern has wildcards at random places and perhaps an escaped character.
+
+        `target` has the first arguments of `Test`.
+        """
         draw = self.draw
         escape = draw.choice(["\\", "\\", "!"])
         pattern = ""
