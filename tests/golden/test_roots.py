@@ -1,4 +1,7 @@
-"""Current code reads the roots of every earlier file format, or names their format in an error."""
+"""Current code reads the roots of every earlier file format, or names their format in an error.
+
+A root is a folder with stored statistics. `writing.py` describes the archived roots.
+"""
 
 from __future__ import annotations
 

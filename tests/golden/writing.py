@@ -60,7 +60,7 @@ def write_root(kind: str, folder: Path) -> Path:
     """Write a table of the format `kind` and refresh its statistics. Return the root.
 
     The Delta table has three versions: of its first state, of its last state, and compacted. Roots of other formats
-    have only one version, of the last state. They differ from Delta's only in what planning caches.
+    have only one version, of the last state.
     """
     config = folder / "metastore.yaml"
     table = {"name": "t", "uri": str(folder / "table"), "columns": dict(COLUMNS)}
