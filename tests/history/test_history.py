@@ -122,7 +122,7 @@ def expected(count: int) -> list[tuple[int, str]]:
 
 
 def test_a_row_has_the_statistics_of_its_version(store: ObjectStore) -> None:
-    """Three versions are appended, on disk or an object store. Deltalake, this package and DuckDB read the rows."""
+    """Three versions are appended. Deltalake and this package read the rows; on disk, DuckDB reads them, too."""
     tables = [published(store, 1) for _ in range(3)]
     assert append_versions(VersionStore(store, "orders")) == 3
     assert sorted(keys(written(store))) == expected(3)
@@ -401,7 +401,7 @@ def test_a_root_may_have_unusual_characters(tmp_path: Path) -> None:
 def test_a_root_whose_path_deltalake_does_not_support_has_no_history(tmp_path: Path, name: str) -> None:
     """Appending to the history raises an error.
 
-    Versions expire as without deltalake, and nothing is written outside of the root.
+    Versions may expire as if deltalake were not installed. Nothing is written outside of the root.
     """
     store = ObjectStore(str(tmp_path / name))
     versions, new = VersionStore(store, "orders"), published(store, 1).version
