@@ -1,4 +1,8 @@
-"""After any commits, the fragment index prunes as plain Python does with the bounds of each fragment."""
+"""After any commits, the fragment index prunes as plain Python does with the bounds of each fragment.
+
+A fragment is a unit of rows that a commit adds or removes, here one data file. The index stores the bounds of its
+columns. A commit adds a segment to the index, and may merge older segments.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +80,7 @@ def drawn_fragment(key: int, draw: random.Random) -> Fragment:
 
 
 def value(name: str, number: int) -> Any:
-    """Return the value number `number` of a column. Values ascend with the number."""
+    """Convert a number to a value of a column. The values have the order of the numbers."""
     return {
         "part": lambda: pa.scalar(number),
         "text": lambda: pa.scalar(f"t{number:03}", pa.large_string()),

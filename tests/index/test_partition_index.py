@@ -1,4 +1,7 @@
-"""After any commits, the partition index returns the statistics of each partition's rows, column by column."""
+"""After any commits, the partition index returns the statistics of each partition's rows, column by column.
+
+The index is stored in segments, which later commits merge.
+"""
 
 from __future__ import annotations
 

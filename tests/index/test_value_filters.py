@@ -1,4 +1,7 @@
-"""After any commits, stored value filters match every value of their fragment."""
+"""After any commits, stored value filters match every value of their fragment.
+
+A value filter stores the first bits of the hashes of a column's values in one fragment.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ def class_of(number: int) -> str | None:
 
 
 def lots(numbers: dict[str, int], size: int) -> Iterator[ValueFilters]:
-    """Yield the value filters of the named fragments, at most `size` fragments at a time."""
+    """Yield the value filters of fragments, at most `size` fragments at a time.
+
+    `numbers` has a number for the name of each fragment. It determines the type class and the hashes of the values.
+    """
     names = sorted(numbers)
     for start in range(0, len(names), size):
         part = names[start : start + size]
