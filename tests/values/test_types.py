@@ -47,7 +47,7 @@ def test_types_without_a_class_have_a_reason_and_a_fingerprint(type: pa.DataType
     assert type_fingerprint(type).startswith("<")
 
 
-def test_signatures_of_containers_ignore_their_children() -> None:
+def test_fingerprints_of_containers_ignore_their_children() -> None:
     """All structs have one fingerprint, all lists another, and maps a third: a new field changes no container's."""
     assert type_fingerprint(pa.struct([])) == type_fingerprint(pa.struct([("a", pa.int8())]))
     assert type_fingerprint(pa.list_(pa.int8())) == type_fingerprint(pa.large_list(pa.string()))
