@@ -47,9 +47,10 @@ def requests(s3_options: dict[str, str]) -> Iterator[Requests]:
 def test_the_counts_of_steps_equal_the_requests_of_the_server(
     request: pytest.FixtureRequest, s3_options: dict[str, str], requests: Requests, tmp_path: Path, engine: Any
 ) -> None:
-    """The bytes and files that a refresh reports for its steps equal those that the server counted.
+    """The bytes that a refresh reports for its steps add up to those that the server counted.
 
-    The refresh runs in one process with a child or, as far as possible, on Spark's workers.
+    So do the files, except that a file may count in several steps. A refresh without new files writes nothing. The
+    refresh runs in one process with a child or, as far as possible, on Spark's workers.
     """
     options = {**s3_options, "aws_endpoint": requests.endpoint}
     prefix = f"s3://metastore/steps-{engine}-{random.randrange(10**12)}"
@@ -58,7 +59,7 @@ def test_the_counts_of_steps_equal_the_requests_of_the_server(
     spark = no_spark if engine == "auto" else lambda: request.getfixturevalue("spark")
 
     def refreshed() -> RefreshResult:
-        """Refresh the table. Assert that the reported bytes and files are those that the server counted."""
+        """Refresh the table. Assert that the reported bytes and files agree with those that the server counted."""
         requests.objects_read.clear()
         requests.objects_written.clear()
         with nullcontext() if engine == "auto" else everything_on_spark():

@@ -1,6 +1,6 @@
-"""Paths in a table's metadata are read in the table's own store.
+"""Files that a table's metadata name are read from the table's own store.
 
-Other paths are read only if the configuration allows it.
+Files in other stores are read only if the configuration allows it.
 """
 
 from __future__ import annotations
@@ -204,7 +204,11 @@ def test_no_path_leads_out_of_a_location(tmp_path: Path) -> None:
 
 
 def test_the_configuration_names_prefixes_for_one_table_and_for_all(tmp_path: Path) -> None:
-    """Relative prefixes are relative to the file of the configuration. A single prefix needs no list."""
+    """The setting `allow` has prefixes of paths that may be read. At the top of the file, it is for all tables.
+
+    Relative prefixes are relative to the file of the configuration. A single prefix needs no list. An invalid value of
+    `allow` or `restrict_to_table_root` is an error.
+    """
     (tmp_path / "metastore.yaml").write_text(
         """
         root: r

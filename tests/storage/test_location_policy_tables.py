@@ -1,4 +1,4 @@
-"""Files outside of a table's folder are read only if the configuration allows it, for all formats."""
+"""The store and the configuration decide whether a file outside of its table's folder is read, for all formats."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FIELDS = [field("a", "long")]
 
 
 def _delta(folder: Path, path: str, vector: dict[str, Any] | None = None) -> Path:
-    """Write a Delta table whose data file of three rows has the given path. Returns the folder."""
+    """Write only the log of a Delta table: one data file at `path`, perhaps with a deletion vector. Return the folder."""
     add = {"path": path, "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
     features = protocol("deletionVectors") if vector else protocol()
     commit(folder, features, metadata(_FIELDS), {"add": add | ({"deletionVector": vector} if vector else {})})
@@ -47,7 +47,7 @@ def _delta_rows(folder: Path, **settings: Any) -> list[int]:
 def test_delta_reads_outside_files_unless_restricted(tmp_path: Path, outside: Path) -> None:
     """A file outside of the table is read, in each spelling of its path in the log.
 
-    It is refused if the table is restricted to its folder.
+    It is refused if the table is restricted to its folder. Paths are decoded once.
     """
     ways = ["../out%20side/f.parquet", "%2e%2e/out%20side/f.parquet", "x/%2E./../out%20side/f.parquet"]
     ways += [
@@ -114,7 +114,8 @@ _COLUMNS = [column(1, "a", "long")]
 def _iceberg(folder: Path, part: str, place: str) -> IcebergWriter:
     """Write an Iceberg table that names one of its files, `part`, in another folder, `place`. Return the writer.
 
-    A local file is moved to this folder. If `part` is neither a data file nor a delete file, nothing is moved.
+    Unless the folder is on S3, the file is moved there. If `part` is neither a data file nor a delete file, all files
+    remain in the table.
     """
     writer = IcebergWriter(folder, _COLUMNS)
     data = writer.data(pa.table({"a": [1, 2, 3]}))

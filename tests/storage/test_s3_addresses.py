@@ -178,7 +178,7 @@ def test_a_tick_of_a_sensor_lists_the_end_of_the_log_once(
 
 @pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
 def test_tables_are_detected_above_and_below(kind: type[Table], tmp_path: Path, bucket: Bucket) -> None:
-    """A folder or file inside a table is refused. So are folders above, if they are read as plain files.
+    """A folder or file inside a table cannot be opened as a table. Folders above it cannot be read as plain files.
 
     The error names the table's format and, except for the table's own folder, its location. A filter of partitions
     changes nothing.
@@ -224,7 +224,7 @@ def test_plain_files_at_the_root_of_a_bucket(bucket: Bucket) -> None:
 def test_detection_takes_few_requests_and_a_tick_one_listing(bucket: Bucket, requests: Requests) -> None:
     """The first `current()` in a process searches the three folders above, with six requests each.
 
-    Later ones list only. A snapshot nevertheless detects a table that has appeared in a folder above.
+    Later calls only list the table's folder. A snapshot nevertheless detects a table that has appeared in a folder above.
     """
     for number in range(25):
         bucket.put(f"a/b/c/d={number}/x.parquet", _parquet(a=[1]))
@@ -297,7 +297,10 @@ def _clone(folder: Path, path: str, bucket: Bucket, prefix: str, vector: str | N
 
 
 def test_a_clone_from_another_bucket_needs_permission(tmp_path: Path, make_bucket: Callable[[], Bucket]) -> None:
-    """The error has the line to add. With it, data files and vectors are read with the options of the table."""
+    """A table of another bucket's files is refused with an error that has the line to add to the configuration.
+
+    With this line, data files and deletion vectors are read with the options of the table.
+    """
     source, bucket = make_bucket(), make_bucket()
     _clone(tmp_path / "t", source.uri("lake/sales"), bucket, "clone", source.uri("lake/sales"))
     source.upload(tmp_path / "t", "lake/sales")
@@ -334,9 +337,9 @@ def test_all_spellings_of_the_tables_bucket_are_allowed(tmp_path: Path, make_buc
     "path", ["file:///", "file:/", "/", "FILE:///", "//host/", "http://127.0.0.1:9/", "HTTPS://x/", "hdfs://n:8020/"]
 )
 def test_a_table_in_a_bucket_cannot_name_local_files_or_servers(tmp_path: Path, bucket: Bucket, path: str) -> None:
-    """The path is refused even if the file exists. The error has the line to add, except for an unsupported store.
+    """The path of a data file is refused even if the file exists.
 
-    With this line, a local file is read.
+    The error has the line to add to the configuration, except for an unsupported store. With it, a local file is read.
     """
     secret = tmp_path / "secret"
     secret.mkdir()
