@@ -22,7 +22,7 @@ class Stubborn(Exception):
 
 
 def double(number: int) -> int:
-    """Return twice the number. A negative number is instead the number of a signal, which ends the process."""
+    """Return twice the number. If it is -n, end the process by the signal n instead."""
     if number < 0:
         signal.raise_signal(-number)
     return 2 * number
@@ -94,7 +94,10 @@ def count_to(number: int, then: Any = None) -> Iterator[int]:
 
 
 def mark_and_wait(folder: str, number: int) -> Iterator[int]:
-    """Create a file for the task. Task 0 yields one number, and the others yield nothing."""
+    """Create a file with the task's number as its name, and wait for 0.2 seconds.
+
+    Before the wait, task 0 yields its number. Other tasks yield nothing.
+    """
     with open(f"{folder}/{number}", "w"):
         pass
     if number == 0:
@@ -103,7 +106,7 @@ def mark_and_wait(folder: str, number: int) -> Iterator[int]:
 
 
 def double_while_others_run(folder: str, members: int, number: int) -> int:
-    """Return twice the number. A negative number is a signal that ends the process while all other members run.
+    """Return twice the number. If it is -n, end the process by the signal n while all other tasks run.
 
     Each of the `members` tasks creates a file in `folder`, and waits until all have done so.
     """

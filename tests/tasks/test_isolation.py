@@ -227,7 +227,7 @@ def test_a_stream_that_ends_with_an_error_or_a_crash() -> None:
 def test_an_interrupt_ends_the_child(no_idle_children: None, tmp_path: Path) -> None:
     """SIGINT ends the child that runs a task, so that no other caller gets the answer of this task.
 
-    Importing Polars makes the system restart reads after a signal.
+    The test imports Polars, which makes the system restart reads after a signal.
     """
     import polars  # noqa: F401
 

@@ -1,4 +1,4 @@
-"""Tasks run in the calling process, and a runner chooses between a child process and Spark."""
+"""`InProcessRunner` runs tasks in the calling process, and `SizedRunner` runs large batches of tasks on Spark."""
 
 from __future__ import annotations
 
