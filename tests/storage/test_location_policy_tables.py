@@ -26,7 +26,7 @@ _FIELDS = [field("a", "long")]
 
 
 def _delta(folder: Path, path: str, vector: dict[str, Any] | None = None) -> Path:
-    """Write only the log of a Delta table: one data file at `path`, perhaps with a deletion vector. Return the folder."""
+    """Write only the log of a Delta table: a data file at `path`, perhaps with a deletion vector. Return the folder."""
     add = {"path": path, "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
     features = protocol("deletionVectors") if vector else protocol()
     commit(folder, features, metadata(_FIELDS), {"add": add | ({"deletionVector": vector} if vector else {})})

@@ -224,7 +224,7 @@ def test_plain_files_at_the_root_of_a_bucket(bucket: Bucket) -> None:
 def test_detection_takes_few_requests_and_a_tick_one_listing(bucket: Bucket, requests: Requests) -> None:
     """The first `current()` in a process searches the three folders above, with six requests each.
 
-    Later calls only list the table's folder. A snapshot nevertheless detects a table that has appeared in a folder above.
+    Later calls only list the table's folder. A snapshot nevertheless detects a new table in a folder above.
     """
     for number in range(25):
         bucket.put(f"a/b/c/d={number}/x.parquet", _parquet(a=[1]))
