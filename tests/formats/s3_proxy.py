@@ -67,7 +67,7 @@ class Requests:
 
 @contextmanager
 def counted(endpoint: str) -> Iterator[Requests]:
-    """Run a proxy for an endpoint within the block. Yield the requests to it; its URL is their `.endpoint`."""
+    """Run a proxy for an endpoint within the block. Yield its requests, whose `endpoint` is the URL of the proxy."""
     observed = Requests()
     backend = urlsplit(endpoint).netloc
 

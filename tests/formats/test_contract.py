@@ -57,7 +57,7 @@ from tests.formats.table_writers import (
 
 
 def _external_tables() -> tuple[type[Table], ...]:
-    """Return the test tables that the external package, and perhaps others, register as entry points."""
+    """Return the test tables that installed packages register as entry points, such as `external_package`."""
     with installed():
         return tuple(
             kind

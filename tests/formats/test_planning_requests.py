@@ -174,8 +174,8 @@ def test_requests_for_a_new_file_do_not_depend_on_the_number_of_cached_files(
 ) -> None:
     """A plan after one commit, and a check for changes, need no more requests for a large table than for a small one.
 
-    Exceptions are further pages of listings, and `requests_of_large_metadata`. The bytes read grow by `bytes_per_known`
-    for each file. A plan for the small table needs at most twelve requests.
+    Exceptions are further pages of listings, and `requests_of_large_metadata`. The bytes read grow by at most
+    `bytes_per_known` for each file, and 200 more. A plan for the small table needs at most twelve requests.
     """
     costs = []
     for size in sizes:

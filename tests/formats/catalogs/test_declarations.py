@@ -55,9 +55,10 @@ def test_lines_that_hive_skips_in_json_are_refused(key: str) -> None:
 def test_numbers_are_codes_of_characters_in_text_files_of_hive(
     settings: dict[str, str], delimiter: str, escape: str
 ) -> None:
-    """A delimiter or escape that is a number of one byte is the character of this code, as in Hive.
+    r"""A delimiter or escape that is a number below 128 is the character with this code, as in Hive.
 
-    Of any other text, the first character is taken.
+    Any other single character stands for itself, and `\u0002` is an escape for one. An empty delimiter is the character
+    with code 1, and an empty escape is a backslash.
     """
     options = resolve_entry(replace(_TEXT, serde_parameters=settings), tuple).options
     assert (options["delimiter"], options["escape"]) == (delimiter, escape)

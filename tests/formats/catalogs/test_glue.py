@@ -165,7 +165,7 @@ _DAY = (("day", "date"), ("n", "int"))
 def test_only_registered_partitions_are_rows(glue: Glue, tmp_path: Path) -> None:
     """Only registered partitions are read. Their folders may be anywhere below the table's folder.
 
-    Their values and types come from the catalog. Null has Hive's name for it.
+    Their values and types come from the catalog, which has null as `__HIVE_DEFAULT_PARTITION__`.
     """
     root = tmp_path / "t"
     _write(root / "day=2024-01-01" / "n=1", 99)  # dropped from the catalog, but still on disk

@@ -1,4 +1,7 @@
-"""The difference between two versions, computed from the commits between them, equals a comparison of snapshots."""
+"""The difference between two versions, computed from the commits between them, equals a comparison of snapshots.
+
+Where a docstring says that there is no difference, the commits do not suffice, and `changes` returns `NoDiff`.
+"""
 
 from __future__ import annotations
 
@@ -458,7 +461,7 @@ def test_what_a_compacted_file_removes_is_possibly_removed(tmp_path: Path) -> No
 def test_the_partition_of_a_removed_file_comes_from_its_add_action(tmp_path: Path, values: Any) -> None:
     """A remove action has no partition values. A commit since the earlier version that added the file has them.
 
-    Without such a commit, there is no difference. This also holds if the values are invalid.
+    Without such a commit, or if the remove action has invalid values, there is no difference.
     """
     config = _table(tmp_path, 2)
     before, cached = plan(config, {})

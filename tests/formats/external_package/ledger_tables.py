@@ -1,4 +1,4 @@
-"""The writer of ledger tables for the contract suite of table formats."""
+"""The writer of ledger tables (see `ledger_format`), with which `test_contract` tests their format."""
 
 from __future__ import annotations
 

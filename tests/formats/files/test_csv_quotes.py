@@ -129,7 +129,7 @@ def test_one_file_decides_what_backslashes_mean(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", [rb"\\N,x", rb"x,\\N"])
 def test_an_escaped_null_text_is_refused(line: bytes) -> None:
-    r"""MySQL and Hive write null as `\N` and the text as `\\N`. Without the escape, both would be null."""
+    r"""MySQL and Hive write null as `\N`, and the text `\N` as `\\N`. Without the escape, both would be null."""
     options: dict[str, Any] = {"escape": "\\", "escape_unquoted": True, "quote": "", "null_values": [r"\N"]}
     with pytest.raises(pa.ArrowInvalid, match=r"line 2: \\\\N .*options\.null_values"):
         _texts(b"a,b\n" + line + b"\n", **options)
@@ -235,7 +235,10 @@ _ODD = [
 @pytest.mark.parametrize("writer", _WRITERS)
 @given(st.lists(st.tuples(st.sampled_from(_ODD), st.sampled_from(_ODD)), min_size=1, max_size=5))
 def test_texts_are_read_back_with_all_options(writer: str, rows: list[tuple[str | None, str | None]]) -> None:
-    """With options that describe the writer, all texts are read back exactly."""
+    """With options that describe the writer, all texts are read back exactly.
+
+    Some writers write null and an empty text alike. Both are then read as one of them.
+    """
     write, options, confused = _WRITERS[writer]
     columns: dict[str, _Texts] = {"a": [row[0] for row in rows], "b": [row[1] for row in rows]}
     texts = _texts(write(columns), **options)
@@ -248,7 +251,10 @@ def test_texts_are_read_back_with_all_options(writer: str, rows: list[tuple[str 
 @pytest.mark.parametrize("writer", _WRITERS)
 @given(st.lists(st.tuples(st.sampled_from(_ODD), st.sampled_from(_ODD)), min_size=1, max_size=5))
 def test_texts_are_read_back_or_refused_without_options(writer: str, rows: list[tuple[str | None, str | None]]) -> None:
-    """Without options, texts are read back exactly or refused, if delimiter and quote are the usual ones."""
+    """Without options, texts are read back exactly or refused, if delimiter and quote are the usual ones.
+
+    If a writer writes null and an empty text alike, both are read as one of them.
+    """
     write, options, confused = _WRITERS[writer]
     if "delimiter" in options:
         return
@@ -270,7 +276,10 @@ def test_texts_are_read_back_or_refused_without_options(writer: str, rows: list[
 def test_texts_are_read_back_or_refused_with_some_options(
     writer: str, rows: list[tuple[str | None, str | None]]
 ) -> None:
-    """With only the escape as an option, texts are read back exactly or refused."""
+    """With only the escape as an option, texts are read back exactly or refused.
+
+    If a writer writes null and an empty text alike, both are read as null.
+    """
     write, _, confused = _WRITERS[writer]
     columns: dict[str, _Texts] = {"a": [row[0] for row in rows], "b": [row[1] for row in rows]}
     try:

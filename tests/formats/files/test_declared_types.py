@@ -323,7 +323,10 @@ def test_other_types_change_the_snapshot_and_not_the_fragments(tmp_path: Path) -
 
 @pytest.mark.parametrize("write", ["pandas", "polars"])
 def test_integers_and_floats_are_one_column(tmp_path: Path, write: str) -> None:
-    """pandas writes a column of integers with nulls as floats. Up to 2^53 they are the same numbers."""
+    """One file has integers, and the other floats, as pandas writes integers with nulls. The column has floats.
+
+    Integers up to 2^53 are the same numbers as floats.
+    """
     numbers = [[1, 2**53, -(2**53)], [1, None, 3]]
     for number, values in enumerate(numbers):
         if write == "pandas":
@@ -340,7 +343,7 @@ def test_integers_and_floats_are_one_column(tmp_path: Path, write: str) -> None:
 
 
 def test_an_integer_that_floats_round_is_refused(tmp_path: Path) -> None:
-    """If a footer shows such an integer, planning is an error with the column and both files, in either order.
+    """If a footer shows an integer beyond 2^53, planning is an error with the column and both files, in either order.
 
     If no footer shows it, reading the file is an error with the value.
     """

@@ -41,7 +41,10 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 
 
 def _refusal(uri: Path, explanation: str = "removed and superseded files would count", **rest: object) -> str:
-    """Return the message of the error, which must be the same with a detected and a configured format."""
+    """Return the error of opening a location, which must be the same with a detected and a configured format.
+
+    `explanation` is a pattern that matches it. `rest` are further settings of the table.
+    """
     messages = set()
     for format_ in (None, "files"):
         table = open_table_format(TableConfig(name="t", uri=str(uri), format=format_, **rest))  # type: ignore[arg-type]

@@ -38,7 +38,7 @@ _STEPS = st.dictionaries(_PATHS, st.sampled_from(["delete", "damage", *range(len
 
 @pytest.fixture(autouse=True, scope="module")
 def small_runs() -> Iterator[None]:
-    """Sort few tuples at a time, and make small blocks."""
+    """Sort few files at a time, and cache the footers of few files together."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sorted_runs, "_BATCH_ROWS", 2)
         patch.setattr(sorted_runs, "_RUN_BYTES", 300)

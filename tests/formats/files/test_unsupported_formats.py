@@ -41,7 +41,10 @@ def _data(path: Path, rows: int = 2) -> Path:
 
 
 def _refusal(uri: Path, **rest: Any) -> str:
-    """Return the message of the error, which must be the same with a detected and a configured format."""
+    """Return the error of opening a location, which must be the same with a detected and a configured format.
+
+    `rest` are further settings of the table.
+    """
     messages = set()
     for format_ in (None, "files"):
         table = open_table_format(TableConfig(name="t", uri=str(uri), format=format_, **rest))

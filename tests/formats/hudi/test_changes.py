@@ -1,4 +1,7 @@
-"""Differences of Hudi snapshots turn the earlier snapshot into the later one, and read only what changed."""
+"""Differences of Hudi snapshots turn the earlier snapshot into the later one, and read only what changed.
+
+Where a docstring says that there is no difference, it cannot be determined, and `changes` returns `NoDiff`.
+"""
 
 from __future__ import annotations
 
@@ -333,7 +336,7 @@ def test_a_difference_uses_cleans_on_the_timeline(history: CleanedHistory) -> No
 def test_a_difference_is_uncertain_without_the_clean_of_replaced_files(history: CleanedHistory) -> None:
     """A file group was replaced, and a clean removed its files.
 
-    If its commit is archived and the metadata of the clean are removed, there is no difference.
+    If the commit that wrote the group is archived, and the metadata of the clean are removed, there is no difference.
     """
     config = _config(history.writer.folder)
     history.insert("w", [_A])

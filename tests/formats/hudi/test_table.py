@@ -36,7 +36,7 @@ def _rows(snapshot: Snapshot) -> list[tuple[Any, ...]]:
 
 @pytest.fixture(params=[6, 9], ids=["v6", "v9"])
 def history(request: pytest.FixtureRequest, tmp_path: Path) -> History:
-    """A table with one file group, which has a base file of two rows. It exists in both timeline layouts."""
+    """A table with one file group, which has a base file of two rows. Tests run with both timeline layouts."""
     result = History(HudiWriter(tmp_path / "ta ble é", request.param))
     result.insert("x", [_A, _B])
     return result
@@ -242,7 +242,7 @@ def test_foreign_files_are_refused(history: History) -> None:
 
 @pytest.mark.parametrize("ending", ["log.1_0-0-0.parquet", "log.1_0-0-x", "log.parquet"])
 def test_log_files_with_unknown_names_are_refused(history: History, ending: str) -> None:
-    """Such log files may have rows. Hadoop's checksum files on local disks have none, and are not refused."""
+    """Log files with unknown names may have rows. Hadoop's checksum files have none, and are not refused."""
     one = _group(history)
     log = f".{one.file_id}_{one.base_instant}"
     folder = history.writer.folder
@@ -530,7 +530,7 @@ def test_another_encoding_of_folder_names_changes_fragments(tmp_path: Path) -> N
 
 
 def test_dropped_partition_columns_come_from_folder_names(history: History) -> None:
-    """A base file without the column is merged with a log file. Rows have the value in the folder name."""
+    """A base file without the partition column is merged with a log file. Rows have the value in the folder name."""
     writer = history.writer
     writer.set_properties(**{"hoodie.datasource.write.drop.partition.columns": "true"})
     base = writer.folder / "part=x" / _group(history).base_name

@@ -176,7 +176,15 @@ class HudiWriter:
         replaced: Iterable[Slice] = (),
         operation: str = "UPSERT",
     ) -> str:
-        """Write the metadata of a completed write, and forget the slices that it replaced. Return its instant."""
+        """Write the metadata of a completed write, and forget the slices that it replaced. Return its instant.
+
+        Args:
+            instant: The instant of the write.
+            action: Its action, such as `commit`.
+            stats: The write stats of its files, which `base_file` and `log_file` return.
+            replaced: The slices that it replaced.
+            operation: Its operation, which the metadata record.
+        """
         partitions: dict[str, list[Any]] = {}
         for stat in stats:
             partitions.setdefault(stat["partitionPath"], []).append(stat)

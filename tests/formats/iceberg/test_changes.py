@@ -1,4 +1,7 @@
-"""Differences of Iceberg snapshots equal a comparison of both, and open only manifests that may matter."""
+"""Differences of Iceberg snapshots equal a comparison of both, and open only manifests that may matter.
+
+Where a docstring says that there is no difference, it cannot be determined, and `changes` returns `NoDiff`.
+"""
 
 from __future__ import annotations
 
@@ -456,7 +459,7 @@ def _expire(writer: IcebergWriter) -> None:
 
 
 def _remove_manifest(writer: IcebergWriter) -> None:
-    """Remove the manifest of a file that the next commit removes."""
+    """Commit the removal of a data file, and delete the earlier manifest that lists it."""
     (removed,) = [record for record, entries in writer.manifests if entries == _live(writer, "b")[:1]]
     writer.commit(removed=_live(writer, "b")[:1], retain_manifests=True)
     Path(removed["manifest_path"]).unlink()

@@ -196,7 +196,10 @@ def test_incomplete_delete_files_are_errors(tmp_path: Path) -> None:
 
 
 def test_delete_files_without_field_ids_use_the_name_mapping(tmp_path: Path) -> None:
-    """Without a mapping, they are refused. Positions cannot be used, because the file need not have all columns."""
+    """Without a mapping, delete files without field ids are refused.
+
+    Columns cannot be found by position, because a delete file need not have all columns.
+    """
     columns = [column(1, "id", "long"), column(2, "a", "string")]
     for mapping in ('[{"field-id": 2, "names": ["a"]}]', None):
         properties = {"schema.name-mapping.default": mapping} if mapping else {}

@@ -473,7 +473,7 @@ def test_there_is_no_difference_without_the_earlier_version(tmp_path: Path) -> N
 
 
 def test_a_recreated_table_is_detected(tmp_path: Path) -> None:
-    """A table is dropped, and written again with as many versions. There is no difference.
+    """A table is dropped, and written again with as many versions. The difference from the dropped one is unknown.
 
     A file of the dropped table is reported as missing.
     """

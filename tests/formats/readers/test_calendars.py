@@ -200,7 +200,7 @@ def test_avro_files(entries: dict[str, str]) -> None:
     assert _read(_avro([_day(1001, 1, 7)], {}), "avro") == [[date(1001, 1, 7)]]
 
 
-def test_the_error_does_not_ask_to_remove_the_file(tmp_path: Path) -> None:
+def test_the_error_names_the_column_and_the_first_common_day(tmp_path: Path) -> None:
     """The error names the column and 15 October 1582, the day from which both calendars agree."""
     values = pa.array([datetime(1500, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC"))
     (tmp_path / "a.parquet").write_bytes(_parquet(pa.table({"a": values}), _LEGACY))

@@ -108,7 +108,7 @@ def _read(data: bytes) -> list[int | None]:
 
 
 def test_nanoseconds_beside_far_years() -> None:
-    """Each value is read in the unit that can represent it, and refused if neither can."""
+    """Each value is read in nanoseconds or microseconds. If neither unit can represent a value, it is refused."""
     near, far = (19_000, 1), (2_932_896, 86_399_999_999_000)
     values = [near, far, far, near, (-719_162, 0)]
     day = 86_400_000_000_000

@@ -274,7 +274,7 @@ def test_the_footer_is_read_as_protobuf() -> None:
 
 @pytest.mark.spark
 def test_timestamps_without_a_zone_as_spark_writes_them(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark stores them as integers with an attribute, also in structs and lists; bounds are timestamps too."""
+    """Spark stores such timestamps as integers with an attribute, also in structs and lists; bounds are timestamps."""
     rows = [(datetime(2024, 1, 31, 12, 30), {"x": datetime(1, 1, 1)}, [datetime(9999, 12, 31)]), (None, None, None)]
     schema = "t timestamp_ntz, s struct<x: timestamp_ntz>, l array<timestamp_ntz>, n long"
     frame = spark.createDataFrame([(*row, number) for number, row in enumerate(rows)], schema)

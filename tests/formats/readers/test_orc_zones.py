@@ -100,7 +100,7 @@ def _read(data: bytes) -> list[datetime | None]:
 
 
 def test_a_file_of_shanghai() -> None:
-    """Spark wrote it in the zone Asia/Shanghai. Timestamps near 1970 and before 1900 are read as Spark shows them."""
+    """Spark wrote the file in the zone Asia/Shanghai. Times near 1970 and before 1900 are read as Spark shows them."""
     assert _read(_SHANGHAI) == [text and datetime.fromisoformat(text) for text in _SHOWN]
 
 
@@ -122,7 +122,10 @@ def _in_zone(values: list[datetime | None], zone: str, codec: str, *, is_java: b
     ("zone", "summer"), [("PST", True), ("GMT+8", False), ("Europe/Paris", True), ("Etc/UTC", False)]
 )
 def test_compressions_and_names_of_zones(codec: str, zone: str, summer: bool) -> None:
-    """ORC counts seconds from local time on 1 January 2015. In a zone with summer time, this adds an hour in summer."""
+    """Arrow writes timestamps in GMT, and the zone in the file is replaced. In winter, the same times are read.
+
+    ORC counts seconds from 1 January 2015 in local time, so in a zone with summer time, summers are read an hour later.
+    """
     values = [datetime(2020, 1, 1, 12), datetime(2020, 7, 1, 12, 0, 0, 5), None, datetime(2150, 7, 1, 12)]
     hour = timedelta(hours=summer)
     assert _read(_in_zone(values, zone, codec)) == [values[0], values[1] + hour, None, values[3] + hour]  # type: ignore[operator]
@@ -184,9 +187,9 @@ def test_years_with_uncertain_offsets_are_refused(
 
 
 def test_values_of_other_libraries() -> None:
-    """In files that Java did not write, a time in 1970 that is before 1970 in UTC is corrected.
+    """If Java did not write a file, Arrow returns a local time in 1970 that is before 1970 in UTC one second too late.
 
-    Arrow returns it one second too late. A time that is before 1970 in both zones is returned as it is.
+    `Clock` corrects such a time. It does not change a time that is before 1970 in both zones.
     """
     moments = [datetime(1970, 1, 1, 5, 0, 0, 500_000), datetime(1969, 12, 31, 23, 0, 0, 500_000)]
     clock = Clock("Asia/Shanghai", is_java=False)
