@@ -31,7 +31,7 @@ class FolderStore:
         self._listings = self._objects = self._bytes = 0
 
     def take(self) -> tuple[int, int, int]:
-        """Return the counters and reset them, and list the folder again. Only listed files are in later listings.
+        """Return the counters and reset them. Later listings have the files that the folder has now.
 
         Returns:
             The numbers of listings and of other requests, and how many bytes of objects were sent.

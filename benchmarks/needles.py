@@ -82,7 +82,7 @@ def _ids(fragment: int) -> np.ndarray:
 
 
 def _anywhere(store: ObjectStore) -> SegmentFiles:
-    """Write an index whose bounds of the column rule out no fragment."""
+    """Write the index of all fragments. Their minimum and maximum id are so far apart that no fragment is ruled out."""
     rows = index_rows(FRAGMENTS)
     table = rows.columns[_COLUMN]
     for name, value in (("minimum", 0), ("maximum", 10**12)):

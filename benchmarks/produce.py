@@ -1,7 +1,8 @@
 """The produce layer (incremental dataflows): rows written and time of commits to single stages and to a graph.
 
-A commit to a single stage changes 1,000 random keys. A sum stage stores totals by key. A replace stage stores rows that
-a function produces from source rows; the rows of a changed source row replace those that it produced before.
+A dataflow reads inputs (roots), and computes datasets (stages) from them. A commit changes rows of a root. A commit to
+a single stage changes 1,000 random keys. A sum stage stores totals by key. A replace stage stores rows that a function
+produces from source rows; the rows of a changed source row replace those that it produced before.
 """
 
 from __future__ import annotations
@@ -70,13 +71,15 @@ def _replaced() -> list[Row]:
 
 
 def _commits(flow: Dataflow, stage: str, name: str, update: Callable[[int], dict[str, pa.Table]]) -> list[Row]:
-    """Apply all commits, and compare them with rewriting the whole dataset.
+    """Apply all commits, and compare their costs with limits and with rewriting the whole dataset.
+
+    The written rows and the sorted files have limits. The time is compared with that of a rewrite.
 
     Args:
         flow: A dataflow that has its first version.
         stage: The measured stage.
         name: A name for the report.
-        update: Returns the input of a commit, by root, from the number of the commit.
+        update: Returns the new rows of a commit, by root, from the number of the commit.
     """
     taken: list[float] = []
     written = changed = crowd = 0

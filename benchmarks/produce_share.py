@@ -47,7 +47,7 @@ def _taken(stage: Stage | SumStage, share: float, bulk_share: float, seed: int) 
     """Return the seconds of a commit that changes a share of the rows, and those of a read of all rows of the stage.
 
     Args:
-        stage: The stage, which reads the root `pairs`.
+        stage: The stage. It reads the input `pairs`.
         share: The share of the changed rows.
         bulk_share: The setting, the share of changed rows from which the dataset is rewritten.
         seed: The seed of the random rows.

@@ -168,7 +168,10 @@ def index_rows(count: int) -> IndexRows:
 
 
 def _bounds(name: str, count: int, draw: np.random.Generator) -> tuple[pa.Array, pa.Array]:
-    """Draw the minimum and maximum of a column of the type class `name` in each of `count` fragments."""
+    """Draw the minimum and maximum of a column in each of `count` fragments.
+
+    `name` is the column's type class, such as `date`.
+    """
     cls = class_named(name)
     if name == "float64":
         low = draw.normal(size=count)

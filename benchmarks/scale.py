@@ -1,9 +1,9 @@
 """What a commit costs in tables of ten thousand to a million files, of Delta, Iceberg and Hudi.
 
-Tables have real metadata and no data files. The plan, the merge tree, the entries, the indexes and the publication are
-those of a refresh; profiles are names of files that do not exist, and merges are counted and not run. Each commit is
-measured in a process of its own, after a refresh of a small table. Above 100,000 files, the first version has copied
-rows (see `scale_inflation`).
+Tables have real metadata and no data files. A refresh plans, writes its metadata and publishes as usual. Its profiles
+are names of files that do not exist, and merges of profiles are counted instead of run. Each commit is measured in a
+separate process, after a refresh of a small table. Above 100,000 files, the first version has copied rows (see
+`scale_inflation`).
 
 `METASTORE_BENCH_SCALE=10000,10000000` sets the numbers of files, and `METASTORE_BENCH_FORMATS=delta` the formats.
 The format `files` is a folder of links to few Parquet files, which a refresh lists completely. It is measured only if
@@ -55,7 +55,7 @@ def run() -> list[Row]:
 
 
 def measure(kind: str, count: int) -> dict[str, dict[str, float]]:
-    """Build a table of `count` files, and measure each of the COMMITS to it. Return the measurements by commit."""
+    """Build a table of `count` files in the format `kind`. Return the measurements of each of the COMMITS to it."""
     with tempfile.TemporaryDirectory(prefix="metastore-bench-", dir=os.environ.get("METASTORE_BENCH_FOLDER")) as name:
         built = _process(name, "build", kind, str(count))
         print(f"{kind}, {count:,} files: metadata {built['write']:.0f} s, first version {built['publish']:.0f} s, "

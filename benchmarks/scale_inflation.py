@@ -101,7 +101,7 @@ class _Inflation:
         self._partitions: StoredEntries[PartitionEntry]
 
     def entry_files(self) -> dict[str, SegmentFiles]:
-        """Write the entries of all partitions; return their files by name of the kind."""
+        """Write the entries of all partitions. Return their files by kind of entry, such as `partitions`."""
         stored = {entries.kind.name: entries for entries in stored_entries(self._version)}
         files = {name: entries.files for name, entries in stored.items()}
         # The kinds in this order: the nodes of the table's tree add shared files.
@@ -114,8 +114,8 @@ class _Inflation:
     def _write(self, kind: EntryKind[Any], stored: StoredEntries[Any]) -> SegmentFiles:
         """Write the entries of one kind for all partitions as one segment, and return its files.
 
-        They are the stored entries, copies of one partition's entries for each untouched partition, and, for nodes and
-        shared files, those of the tree over all partitions.
+        The stored entries are written, and copies of one partition's entries for each untouched partition. For nodes
+        and shared files, the entries of the table's tree are replaced by those of a tree over all partitions.
         """
         rows = stored.read_rows()
         rows = rows.take(pc.sort_indices(rows.column(0)))

@@ -1,7 +1,7 @@
 """Stand-ins for the parts of a refresh that read profiles, so that a table without data files can be refreshed.
 
-Planning, the merge tree, the entries, the indexes and the publication are those of a refresh. Profiles get names of
-files that do not exist. What a refresh would read of them is counted.
+A refresh plans, writes its metadata and publishes as usual. Its profiles are names of files that do not exist. The
+profiles that a refresh would read are counted.
 """
 
 from __future__ import annotations

@@ -194,7 +194,10 @@ class _Steps:
 
     @contextmanager
     def measured(self, step: str) -> Iterator[None]:
-        """Measure CPU seconds, seconds, requests and bytes of a block, as `numbers` that begin with the step's name."""
+        """Measure CPU seconds, seconds, requests and bytes of a block.
+
+        They are added to `numbers`, under names that begin with the step's name, such as `plan cpu`.
+        """
         gc.collect()  # A full collection of what was imported takes 0.15 s, and would hit some blocks at random.
         self.requests.reset()
         cpu, started = time.process_time(), time.perf_counter()
