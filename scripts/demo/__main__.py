@@ -1,8 +1,8 @@
 """The program of `make demo`, and of `make demo-s3`, which runs it in an S3 bucket.
 
 It builds a lakehouse, commits to it, and shows what each refresh recomputes. All files are in ./demo (./demo-s3), which
-is deleted first. The exit status is 1 if a refresh recomputed other partitions than its commit changed, or if the
-Metastore's numbers differ from those of a full scan.
+is deleted first. The exit status is 1 if a result is not as expected: a refresh recomputed other partitions than its
+commit changed, numbers of the Metastore differ from those of a full scan, or a file has the secret key of the bucket.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Demo:
             self._bucket.synchronize()
 
     def _search(self, bucket: Bucket) -> None:
-        """Search events, logs, configuration, versions and profiles for the secret key."""
+        """Search all objects of the bucket and all files of the demo for the bucket's secret key."""
         self._report.heading("6. Search all written objects and files for the secret key")
         count, leaks = bucket.find_secret(self._folder)
         self._report.line(f"{count:,} objects and files  {f'the key is in {leaks}' if leaks else '✓ none has the key'}")
