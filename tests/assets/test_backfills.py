@@ -152,12 +152,10 @@ def test_removed_partitions_fail_only_their_run(lab: Lab, workspace: WorkspacePr
     assert ("partitions", key_of(5)) in events_of_run(lab, runs[key_of(5)])
 
 
-def test_a_run_beside_an_older_run_reads_only_its_partitions(
-    lab: Lab, workspace: WorkspaceProcessContext, tmp_path: Path
-) -> None:
-    """Two runs of a backfill are active. The oldest active run is the one that is to read the partitions of all runs.
+def test_the_oldest_active_run_of_a_backfill(lab: Lab, workspace: WorkspaceProcessContext, tmp_path: Path) -> None:
+    """Each run of a backfill finds the partitions of all runs, which the oldest active run is to read.
 
-    After the older run is reported as failed, the newer one is the oldest.
+    Of two active runs, the older one is the oldest, until it is reported as failed. Then it is the newer one.
     """
     backfill = launch(lab, workspace, [1, 3], [PARTITIONS])
     older, newer = (

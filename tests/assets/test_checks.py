@@ -73,7 +73,7 @@ def checked(lab: Lab) -> Lab:
 def test_a_run_evaluates_the_checks_of_its_version(checked: Lab) -> None:
     """An unknown result is a warning. A check that does not fit its column fails. The others are evaluated.
 
-    After the next commit, a blocking check fails the run. The version and its metadata are reported nevertheless.
+    A failed blocking check fails the run. The version and its metadata are reported nevertheless.
     """
     first = evaluations(run(checked))
     assert {name: (evaluation.passed, evaluation.severity.value) for name, evaluation in first.items()} == {

@@ -105,9 +105,9 @@ def test_numbers_have_six_digits() -> None:
 
 
 def test_a_kind_of_file_shows_only_its_columns(tmp_path: Path) -> None:
-    """The schema of frequencies has no column without value counts.
+    """The schema of frequencies has the columns with value counts, that of ranks the columns with ranks.
 
-    The schema of histograms has no texts and no structs.
+    The schema of histograms has the columns with a histogram. A struct is one of them if a nested column has one.
     """
     data = pa.table({"id": [1, 2], "name": ["x", "y"], "at": [{"x": 1.5, "y": "a"}, {"x": 2.5, "y": "b"}]})
     table = publish(ObjectStore(str(tmp_path)), data)
@@ -215,7 +215,7 @@ def test_a_wide_table_has_some_statistics_and_a_complete_schema_or_none() -> Non
 
 
 def test_values_with_markup_are_shown_literally(tmp_path: Path) -> None:
-    """No image, link or HTML is in anything that Dagster renders, whatever the table's names and values are."""
+    """Dagster renders no image, link or HTML that is in the names or values of a table."""
     names = ["![n](http://127.0.0.1:9/n.png)", "<img src=x>", "http://a.example|b"]
     table = publish(
         ObjectStore(str(tmp_path)),

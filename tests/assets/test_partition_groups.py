@@ -1,4 +1,7 @@
-"""Several partitions of a table are one partition in Dagster, grouped by their first columns."""
+"""Several partitions of a table are one partition in Dagster, grouped by their first columns.
+
+A content id is a digest of what determines the statistics of a partition or a group.
+"""
 
 from dataclasses import replace
 from pathlib import Path

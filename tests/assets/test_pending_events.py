@@ -1,4 +1,7 @@
-"""The events to report for a version, computed by comparing it with what was reported before."""
+"""The events to report for a version, computed by comparing it with what was reported before.
+
+The content id of a partition is a digest of what determines its statistics.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -81,7 +84,7 @@ def reported(version: Version | None, since: dict[str, int] | None = None) -> Re
 
     Args:
         version: The last reported version; None before the first.
-        since: The versions whose partitions were reported after that, by partition key.
+        since: For each partition that was reported after that, the number of the version that was reported.
     """
     return ReportedState(
         version, {entry.key: entry.content_id for entry in version.partitions} if version else {}, since or {}

@@ -62,7 +62,7 @@ def observed(result: ExecuteInProcessResult) -> list[tuple[Any, Any]]:
 
 
 def test_scattered_changes_of_a_commit_are_one_run(lab: Lab) -> None:
-    """Partitions are appended to, added, partly deleted, dropped or untouched: each changed one is reported once."""
+    """One partition gets more rows, two are added, one is dropped, one stays. Each changed one is reported once."""
     first = lab.refresh("sales")
     assert lab.reported_events(first) == all_of(1, 2, 3)
     assert partitions(lab.instance, "sales") == [key_of(1), key_of(2), key_of(3)]
