@@ -47,7 +47,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def size_of(config: Path, *patterns: str) -> str:
-    """Return the size of the table's files as it is printed for people."""
+    """Return the size of all files of the table, or of those that match the patterns, as it is printed for people."""
     files = [path for pattern in patterns or ("*/*",) for path in (config.parent / "lake").glob(pattern)]
     return text.format_size(sum(path.stat().st_size for path in files))
 
@@ -90,7 +90,7 @@ def test_the_first_backfill_reads_all_and_the_next_nothing(config: Path) -> None
 def test_formatted_values(config: Path) -> None:
     """The plan goes to stderr and the result to stdout. With `--dry-run`, the plan goes to stdout.
 
-    All partitions are named if they are few, or with `-v`.
+    Of many partitions, the plan names the first and the last one. With `-v`, it names all.
     """
     for partition in range(20, 30):
         write(config.parent, partition)
@@ -244,7 +244,7 @@ def test_a_backfill_asks_for_confirmation(config: Path, typed: str, status: int,
 
 @pytest.mark.long
 def test_a_backfill_that_is_killed_repeatedly_ends_correctly(config: Path) -> None:
-    """The process is killed at random moments. After each one, the newest version is correct.
+    """The process is killed at random moments. After each kill, the newest version is correct.
 
     In the end, all partitions have been read again.
     """

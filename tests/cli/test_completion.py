@@ -1,4 +1,4 @@
-"""Shell completion, requested from a subprocess as shells do, and from a real bash."""
+"""Shell completion, requested with the variables that shells set, in this process, a subprocess or a real bash."""
 
 from __future__ import annotations
 

@@ -61,7 +61,8 @@ def _make(package: str, names: str, parameters: dict[str, bool], body: dict[str,
 def _behaviour(kind: type, width: int) -> list[Any]:
     """Return all strings, equalities and hashes of some objects of a dataclass and of a class derived from it.
 
-    A hash is shown as the objects that have the same one, or as the class of the error.
+    A hash is shown as the objects that have the same one, or as the class of the error. `width` is the number of the
+    dataclass's fields.
     """
     rows = [(math.nan, 1), (math.nan, 1), (1, math.nan), (True, 1.0), ("x", "y"), ("x", "z")]
     derived = type("Derived", (kind,), {"__slots__": ()})

@@ -210,7 +210,7 @@ def test_ranks_imply_all_values(tmp_path: Path) -> None:
 def test_a_statistic_of_lists_needs_a_list(small: Path) -> None:
     """A statistic that is computed from value counts is an error if the policy of a column without them requests it.
 
-    If the table's policy requests the statistic, it is absent for that column.
+    If the table's policy requests the statistic, this is no error.
     """
     text = small.read_text()
     shipped = "metastore_assets.statistics.user_defined.shipped:OutsideFences"
