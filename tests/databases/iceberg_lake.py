@@ -30,7 +30,7 @@ class Lake:
         return self.folder / "lake.db"
 
     def add(self, name: str, *numbers: int) -> None:
-        """Create a table and append rows."""
+        """Create a table and append rows with the numbers as ids, by default 1 and 2."""
         rows = pa.table({"id": pa.array(numbers or (1, 2), pa.int64())})
         self.catalog.create_table(f"sales.{name}", rows.schema).append(rows)
 

@@ -122,7 +122,10 @@ def test_the_command_refuses_the_engine(tmp_path: Path) -> None:
 
 
 def test_a_request_holds_the_configured_table() -> None:
-    """The request has the table's columns, conditions, options and catalog, and no settings that only Dagster uses."""
+    """The request has the table's catalog, partition patterns and policies.
+
+    It has no other tables, checks, or settings of EMR Serverless.
+    """
     table = {
         "name": "sales",
         "catalog": "prod",

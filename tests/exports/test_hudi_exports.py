@@ -97,7 +97,7 @@ def test_glue_has_the_numbers_of_hudi_tables(glue: Glue, tmp_path: Path, tables:
 
 
 def _declaration(table: RealTable) -> Declaration:
-    """Return the table as Hudi's own tool registers it, with its columns and partitions as its format finds them."""
+    """Return the table as Hudi's own tool registers it, with the columns and partitions that the package finds."""
     name = table.name.removeprefix("hudi/")
     configured = TableConfig(name="t", uri=table.uri, path_mapping=dict(table.path_mapping))
     snapshot = open_table_format(configured).snapshot()

@@ -90,7 +90,10 @@ def all_types() -> pa.Table:
 
 @pytest.mark.parametrize("frequencies", ["all", "off"])
 def test_sketches_have_the_hashes_of_single_values(lake: IcebergLake, frequencies: str) -> None:
-    """Sketches are built from value counts or states. `ndv` is the exact distinct count or the sketch's estimate."""
+    """Sketches are built from value counts or, without them, from the stored states of a statistic.
+
+    `ndv`, the number of distinct values, is the exact count or the estimate of the sketch.
+    """
     lake.settings["columns"] = {"default": {"frequencies": frequencies}}
     rows = all_types()
     table = lake.create(rows)
