@@ -1,4 +1,4 @@
-"""Lookups read a few kilobytes, less when metadata are cached, and importing the package loads little."""
+"""Lookups read little, less when metadata are cached, and importing the package loads little."""
 
 from __future__ import annotations
 

@@ -71,8 +71,8 @@ def as_scalar(name: str, value: Any) -> pa.Scalar:
 def test_answers_are_those_of_plain_python(tmp_path_factory: pytest.TempPathFactory, drawn: Any, stored: bool) -> None:
     """Answers about a table and its two partitions equal those of plain Python.
 
-    With `stored`, partitions with a value come from the table's value counts by partition, otherwise from the value
-    counts of each partition.
+    With `stored`, `locate` finds the partitions with a value in the table's value counts by partition, otherwise in the
+    value counts of each partition.
     """
     columns, cut = drawn
     rows = pa.table({name: STORED[name].array(values) for name, values in columns.items()})
@@ -99,7 +99,17 @@ def test_answers_are_those_of_plain_python(tmp_path_factory: pytest.TempPathFact
 
 
 def assert_answers(table: Table, name: str, values: list[Any], requested: list[Any], partition: str | None) -> None:
-    """Compare quantiles, ranks, frequencies and spread of a column with those of `values` in plain Python."""
+    """Compare answers about a column with those of plain Python.
+
+    The answers are quantiles, ranks, frequencies, distinct counts and entropy.
+
+    Args:
+        table: The table to ask.
+        name: The name of the column, which is that of its kind.
+        values: The values of the column in the table or partition.
+        requested: The values whose ranks and frequencies are requested.
+        partition: The key of the partition, or None for the table.
+    """
     facts = Facts([in_class(name, value) for value in values])
     numbers, n = facts.numbers, len(facts.numbers)
     for result, q in zip(table.quantile(name, FRACTIONS, partition=partition), FRACTIONS, strict=True):
