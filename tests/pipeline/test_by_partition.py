@@ -176,7 +176,7 @@ def test_turning_by_partition_on_reads_stored_profiles_only(plain: Plain) -> Non
 
 
 def stages(plain: Plain) -> set[str]:
-    """Return the names of the newest version's stages that store counts by partition."""
+    """Return the names of the newest version's datasets with counts by partition: one for each class of values."""
     lists = read_value_counts(ObjectStore(plain.config.root).child("t"), latest(plain.config).value_counts)
     result = {name for name in lists.flow.stages if name.startswith(graph.BY_PARTITION)}
     assert {name.partition(".")[2] for name in result} == set(lists.by_partition.values())

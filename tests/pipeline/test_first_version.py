@@ -1,4 +1,8 @@
-"""A first version that is computed in lots of fragments equals one that is computed at once."""
+"""A first version that is computed in several lots equals one that is computed at once.
+
+A lot is a group of fragments. After each lot, a staged version with all lots so far is stored. It is removed when the
+first version is published.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ from tests.store.sample_versions import files_of
 
 
 class Root:
-    """A root in which the first version of a lake is computed in lots of `lot` fragments."""
+    """A root in which the first version of a lake is computed in lots, each of `lot` fragments."""
 
     def __init__(self, lake: Lake, name: str, lot: int) -> None:
         self.lake = lake

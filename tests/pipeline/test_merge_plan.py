@@ -1,6 +1,8 @@
-"""A group of profiles is merged along a tree that only its children determine, whatever was stored before.
+"""The profiles of a group are merged along a tree that only they determine, whatever was stored before.
 
-No profile is read: the model of a merge records its inputs. The oracle is the tree that is built from all children.
+The children of a group are the profiles to merge, such as those of all partitions. A node is the stored merge of some
+of them. A spec says which statistics of which columns a profile has. No profile is read: the model of a merge records
+its inputs. The oracle is the tree that is built from all children.
 """
 
 from __future__ import annotations

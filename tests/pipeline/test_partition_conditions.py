@@ -269,7 +269,7 @@ def sql(node: Node) -> str:
 
 
 def holds(node: Node, value: Any) -> bool | None:
-    """Evaluate SQL's three-valued logic in plain Python."""
+    """Evaluate a condition on a partition value by SQL's three-valued logic in plain Python. None stands for null."""
     kind = node[0]
     if kind == "not":
         inner = holds(node[1], value)

@@ -58,7 +58,7 @@ def published(plan: Plan, *removed: FragmentEntry, unprofiled: tuple[str, ...] =
 
     Args:
         plan: The plan.
-        *removed: Removed fragments that the version retains as retired.
+        *removed: Removed fragments whose profiles the version still lists, to be used if a restore adds them again.
         unprofiled: The columns that new profiles lack, because the files do not have them.
     """
     target = plan.target.with_all_partitions()

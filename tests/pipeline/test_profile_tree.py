@@ -1,6 +1,7 @@
 """The tree of merges is a pure function of the children, and an added or removed child changes only a few branches.
 
-The oracle is the trie over the bits of the positions, built from all children at once.
+The position of a child is a 64-bit number, by default a hash of its key. The oracle is the trie over the bits of the
+positions, built from all children at once.
 """
 
 from __future__ import annotations
@@ -204,7 +205,7 @@ def test_an_added_child_changes_only_the_branches_above_it(count: int, seed: int
 
 @pytest.mark.parametrize("fan_in", [4, *(pytest.param(fan_in, marks=pytest.mark.long) for fan_in in (16, 32))])
 def test_the_cost_of_a_change_is_logarithmic_in_the_children(fan_in: int) -> None:
-    """A table grows by one partition at a time. The mean number of merged branches is about the height of the tree."""
+    """A table grows. On average, a new partition merges at most two branches more than the height of the tree."""
     shape = TreeShape(fan_in)
     height = math.log(3000, 2 ** (fan_in.bit_length() - 1))
     costs = []

@@ -145,7 +145,7 @@ def test_files_of_a_lost_race_are_removed(spark: SparkSession, lake: Lake, monke
 
 
 def test_a_purge_removes_the_values_of_a_dropped_column(spark: SparkSession, tmp_path: Path) -> None:
-    """A column is dropped. The other rows of one partition stay the same, so its reused profile still has the column.
+    """A column is dropped. One partition has the same rows otherwise, so its reused profile still has the column.
 
     The first purge reports this partition. After a refresh with `--full` and another purge, no file has the column's
     values.

@@ -1,5 +1,6 @@
 """Profiles of fragments share files, in which each profile is a section.
 
+A bundle is the fragments that one task profiles. Their profiles share a file.
 After any commits, no referenced profile is lost and little space is wasted.
 """
 
@@ -303,9 +304,10 @@ def test_groups_with_many_unused_profiles_are_compacted(
 
 @pytest.mark.parametrize("count", [1, 2_000, 2_001, 10_000, 100_000, 10**9])
 def test_each_node_of_the_table_is_in_one_window(count: int) -> None:
-    """Each version checks the nodes of one window, which are those whose names have its prefix.
+    """When a version is published, sparse files are compacted for the nodes in at most one window of a large tree.
 
-    Successive windows cover all nodes, and each has about 2,000 children.
+    A window is the nodes whose names have its prefix. Successive windows cover all nodes. On average, a window has at
+    most 2,000 children, or a thousandth of all children if that is more.
     """
     draw = random.Random(count)
     names = ["".join(draw.choices("0123", k=draw.randint(0, 14))) for _ in range(3_000)]

@@ -122,9 +122,9 @@ def test_a_rewrite_is_marked_and_skipped(lake: Lake) -> None:
 
 
 def test_a_refresh_succeeds_once_the_version_is_published(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a version is published, clearing its pending profiles fails.
+    """After a version is published, the removal of the profiles that were saved for another attempt fails.
 
-    The refresh succeeds, and the next one clears them.
+    The refresh succeeds, and the next one removes them.
     """
     write, config = ObjectStore.write, config_of(lake)
 

@@ -1,4 +1,4 @@
-"""Changes that a format reports since the published version become changes of this version."""
+"""A plan applies the changes that a format reports since the published version to the fragments of this version."""
 
 from __future__ import annotations
 

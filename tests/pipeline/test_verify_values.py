@@ -80,9 +80,10 @@ def write(path: Path, first: int) -> None:
 
 
 def test_values_beyond_pythons_are_compared_and_named(tmp_path: Path) -> None:
-    """A file with later days replaces one of the same size and time, so the table seems unchanged.
+    """Statistics of days that Python lacks are reported, or absent with a reason.
 
-    `verify` names the values.
+    Then a file with later days replaces one of the same size and time, so the table seems unchanged. `verify` reports
+    the stored and the computed values.
     """
     (tmp_path / "t").mkdir()
     write(tmp_path / "t" / "a.parquet", FAR)
