@@ -208,9 +208,10 @@ SLOW_FILES = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of slow files, and run these files first, so that no process waits for another at the end.
+    """Mark the tests of slow files, and run the files that take longest first.
 
-    Files with Spark come early and together: Spark ends Python workers that have no task for a minute.
+    So no process waits for another at the end. Files with Spark come next and together, because Spark ends Python
+    workers that have no task for a minute. Then come other slow files.
     """
     tests = REPOSITORY / "tests"
     names = {item.path: item.path.relative_to(tests).as_posix() for item in items}

@@ -30,7 +30,7 @@ BYTES_PER_PARTITION = 250_000
 
 @pytest.fixture(scope="module", autouse=True)
 def small_benchmark() -> Iterator[None]:
-    """Make the benchmark quicker: no warm-up, and few files in the first refresh.
+    """Make the benchmark `scale` quicker: no warm-up, and few files in the first refresh.
 
     `COMMITS` is replaced by a copy, which tests may change.
     """

@@ -119,7 +119,7 @@ def test_configurations_are_valid(page: Path, tmp_path: Path) -> None:
 
 
 def test_the_demos_configuration_is_valid() -> None:
-    """The `metastore.yaml` of the repository has what `make demo` needs: two tables below ./demo."""
+    """The `metastore.yaml` of the repository has what `make demo` needs: the two tables, and a root below ./demo."""
     config = load_config(REPOSITORY / "metastore.yaml")
     assert [table.name for table in config.tables] == ["lineitem", "orders"]
     assert Path(config.root) == REPOSITORY / "demo" / "metastore"
