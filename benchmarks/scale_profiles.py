@@ -172,7 +172,7 @@ class SyntheticProfiles:
         return rewrite.partition_key, True
 
     def _shared_files(self, folder: str, count: int, group: str = "") -> list[ProfileFiles]:
-        """Return the files of several profiles. All of them store their states in one file.
+        """Return the files of several profiles, which store what later merges need in one file.
 
         Args:
             folder: The folder of this file.
