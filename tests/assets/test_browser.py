@@ -83,7 +83,7 @@ def answers(url: str) -> bool:
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    """A lab with checks and three days in each table, whose instance other processes can use."""
+    """A test project with checks and three days in each table, whose Dagster instance other processes can use."""
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "dagster.yaml").write_text(INSTANCE, encoding="utf-8")
     (tmp_path / "metastore.yaml").write_text(CONFIG.replace("uri: ./sales,", CHECKS), encoding="utf-8")

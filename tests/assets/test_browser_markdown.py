@@ -83,7 +83,7 @@ def served() -> Iterator[tuple[int, list[str]]]:
 
 @pytest.fixture
 def lab(tmp_path: Path, served: tuple[int, list[str]]) -> Iterator[Lab]:
-    """A lab with a CSV table whose names and values link to the server.
+    """A test project with a CSV table whose names and values link to the server.
 
     A run and the asset that writes the table have reported it. The run is created before `page`, because the run and
     Playwright each need an event loop.

@@ -172,7 +172,7 @@ def test_errors_name_invalid_settings(attributes: dict[str, Any], message: str) 
 
 
 def test_dg_finds_the_component() -> None:
-    """The module of the package's entry point for dg lists the component, although it is imported lazily."""
+    """The package's entry point for dg names a module in which dg finds the component, which is imported lazily."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (module,) = project["entry-points"]["dagster_dg_cli.registry_modules"].values()
     point = metadata.EntryPoint("metastore_assets", module, "dagster_dg_cli.registry_modules")

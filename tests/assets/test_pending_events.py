@@ -162,7 +162,7 @@ def test_kinds_without_an_asset_are_not_reported() -> None:
 def test_only_kinds_with_other_files_are_reported() -> None:
     """A kind, such as histograms, did not change if it has no file or the same files.
 
-    Ranks are stored in the files of frequencies.
+    Ranks are stored in the files of frequencies, so both kinds change together.
     """
     before = files("a1")
     assert changed_kinds(before, ProfileFiles("a2.s", "", ("a1.f0",))) == ("statistics",)

@@ -39,7 +39,7 @@ def database(url: str) -> str:
 
 @pytest.fixture
 def lab(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    """The lab of the other tests with its instance on PostgreSQL and without Spark."""
+    """The test project of other tests, with its Dagster instance on PostgreSQL and without Spark."""
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
     with lab_in(tmp_path, SETTINGS | {"storage": {"postgres": {"postgres_url": database}}}) as created:
         created.config_file.write_text(created.config_file.read_text() + "engine: auto\n")
@@ -48,7 +48,7 @@ def lab(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def test_commits_are_reported(lab: Lab) -> None:
-    """The sensor's runs report each changed partition once, do not list removed ones, and leave nothing stale."""
+    """Each changed partition is reported once, a removed one is no longer listed, and nothing is outdated."""
     assert lab.reported_events(lab.refresh("sales")) == all_of(1, 2, 3)
     lab.append(1, 7, 5, seed=1)
     lab.delete("day = '2024-01-03'")

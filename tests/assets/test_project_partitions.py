@@ -46,7 +46,7 @@ from tests.assets.user_project import (
 
 
 def test_statistics_depend_on_the_asset_that_writes_the_table(tmp_path: Path, instance: DagsterInstance) -> None:
-    """Each partition of the statistics depends on the same partition of that asset.
+    """Each partition of the statistics depends on the same partition of the asset that writes the table.
 
     This holds if one run materializes both, after a commit, and for partitions without rows (deleted or never written).
     """
