@@ -43,6 +43,6 @@ def results(store: ObjectStore, table: Table, *checks: Any, **columns: Any) -> l
 
 
 def finding(store: ObjectStore, table: Table, *checks: Any, **columns: Any) -> Finding:
-    """Return the finding of the only check."""
+    """Return the finding of the only check: its status, what was observed, and the measured numbers."""
     (result,) = results(store, table, *checks, **columns)
     return result.finding

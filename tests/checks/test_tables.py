@@ -31,14 +31,14 @@ def numbers(count: int, nulls: int = 0) -> pa.Table:
 
 
 def table_finding(store: ObjectStore, table: Table, entry: Any, snapshot: Any = no_table, **version: Any) -> Finding:
-    """Return the finding of one check of a changed version.
+    """Evaluate one check of the table on a published version with replaced fields. Return its finding.
 
     Args:
         store: The root.
         table: The published version.
         entry: The check, as in YAML.
         snapshot: Returns the table's current snapshot, or raises an error.
-        version: The fields of the published version that are replaced.
+        version: The replaced fields of the version.
     """
     other = table.at(replace(table.version, **version))
     named_check = NamedCheck("own", None, parse_check(entry, "table"))
