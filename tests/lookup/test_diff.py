@@ -203,7 +203,7 @@ def test_changes_of_every_type(local_store: ObjectStore) -> None:
 
 @pytest.mark.parametrize("values", [["p", "q", "r"], ["p", "p", "q"]])
 def test_fingerprinted_columns_have_no_distances(tmp_path: Path, values: list[str]) -> None:
-    """A fingerprinted column has no distances but a reason, with and without repeated values."""
+    """A column of which only repeated values are stored has a reason instead of distances."""
     (tmp_path / "lake").mkdir()
     stored = {"id": {"frequencies": "repeated", "algorithm": "fingerprints"}}
     table_config = TableConfig.model_validate({"name": "t", "uri": str(tmp_path / "lake"), "columns": stored})

@@ -71,7 +71,10 @@ def test_a_cold_answer_takes_at_most_four_requests(
 def test_one_of_many_partitions_is_read_without_the_others(
     s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]
 ) -> None:
-    """Only the row group of the partition's entry and the partition's file are read, in at most two requests each."""
+    """A partition is found by reading one row group of the list of partitions.
+
+    Finding it, and then reading its statistics, takes at most two requests each.
+    """
     few = parts(3)
     created = publish(s3_store, pa.concat_tables(few.values()), partitions=few).version
     entries = [replace(created.partitions[at % 3], key=f"p={at:05}", content_id=_digest(at)) for at in range(MANY)]
