@@ -1,4 +1,4 @@
-"""How refreshes decide whether a column with the policy `auto` has value counts (is enumerated).
+"""How refreshes decide whether a column with the policy `auto` has value counts (is enumerated) or not (is estimated).
 
 The decision is recorded with its reason, small changes do not revert it, and a commit costs as much as its changes.
 """

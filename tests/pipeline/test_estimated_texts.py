@@ -1,4 +1,4 @@
-"""After small commits, a text column whose values hardly repeat stays estimated.
+"""After small commits, a text column whose values hardly repeat stays estimated, without stored value counts.
 
 The recorded decision has the current numbers of values and distinct values.
 """

@@ -1,4 +1,8 @@
-"""Columns with `frequencies: repeated`: which algorithm stores them, the cost of a changed policy, and the errors."""
+"""Columns with `frequencies: repeated`: which algorithm stores them, the cost of a changed policy, and the errors.
+
+A column is enumerated if all its values are stored, and fingerprinted if profiles have fingerprints (parts of the
+values' hashes) instead of values.
+"""
 
 from __future__ import annotations
 

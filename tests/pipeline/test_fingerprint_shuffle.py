@@ -1,4 +1,4 @@
-"""Spark tasks sum fingerprints of many values, and read the repeated values."""
+"""Spark tasks sum fingerprints (parts of hashes) of many values, and read the repeated values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Fingerprinted columns store repeated values exactly, after any commits and with any collisions."""
+"""Fingerprinted columns store repeated values exactly, after any commits and with any collisions.
+
+A profile of a fingerprinted column has fingerprints, which are parts of the values' hashes, instead of values.
+"""
 
 from __future__ import annotations
 
