@@ -5,6 +5,8 @@ partition are copied for each untouched partition, column by column in Arrow. In
 digests and all random names are replaced. Equal names get equal replacements. The copies differ from what a refresh
 would store in one point: their digests are not digests of any content. No commit compares them, because no commit
 changes these partitions.
+
+A node is a stored merge of profiles. The nodes of a table form a tree over its partitions.
 """
 
 from __future__ import annotations

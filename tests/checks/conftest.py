@@ -1,4 +1,4 @@
-"""The fixtures of the store's tests that create roots, for tests of checks."""
+"""Fixtures for tests of checks: the object stores that the tests of `store` define."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_only_useful_checks_are_suggested(local_store: ObjectStore) -> None:
 
 
 def test_a_column_is_followed_through_renames_and_versions_without_it(local_store: ObjectStore) -> None:
-    """Drift is suggested for a renamed column, but not for an added one."""
+    """Drift is suggested for a renamed column, but not for one that only the newest version has."""
     numbers = [number % 37 / 2 for number in range(60)]
 
     def rows(**columns: str) -> pa.Table:

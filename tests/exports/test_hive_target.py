@@ -128,7 +128,7 @@ def test_the_metastore_does_not_replace_the_numbers(hive: str, tmp_path: Path) -
 
 
 def test_accurate_is_declared_on_request_of_columns_with_exact_bounds(hive: str, tmp_path: Path) -> None:
-    """Hive answers queries from such columns. Columns with NaN, whose maximum Hive would not know, are left out."""
+    """Hive answers queries from accurate statistics. Columns with NaN, whose maximum it would not know, are omitted."""
     table = _flat(hive, tmp_path)
     table.export(exports={"hive": {"accurate": True}})
     accurate = table.properties()["COLUMN_STATS_ACCURATE"]

@@ -1,4 +1,7 @@
-"""A backfill reads and publishes what its plan says, for any selection of partitions and any interruption."""
+"""A backfill reads and publishes what its plan says, for any selection of partitions and any interruption.
+
+A chunk is a group of partitions that are read, and usually published, together.
+"""
 
 from __future__ import annotations
 

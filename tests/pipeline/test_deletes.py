@@ -31,9 +31,9 @@ def put(folder: Path, number: int, draw: random.Random, count: int) -> None:
 @pytest.mark.parametrize("lists", ["all", "off"])
 @pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 14))])
 def test_deletes_of_extremes_equal_a_refresh_from_scratch(tmp_path: Path, lists: str, seed: int) -> None:
-    """Files with the extreme values are deleted first, partly or completely, so bins become finer and bounds closer.
+    """Files with the most extreme values are deleted, and most rows of another file. So the bins become finer.
 
-    Bounds and numbers of rows and values also equal DuckDB's.
+    Statistics equal those from scratch. Bounds and numbers of rows and values also equal DuckDB's.
     """
     draw = random.Random(seed)
     lake = tmp_path / "lake"

@@ -154,9 +154,9 @@ def test_many_distinct_values_of_one_file_are_enumerated(frequencies: str) -> No
 
 
 def test_fingerprints_are_derived_from_value_counts(tmp_path: Path) -> None:
-    """Changing the policy to fingerprints reads only the added file.
+    """A file is added, and the policy changes to fingerprints: only this file is read.
 
-    Changing it to value counts reads the fragments that have only fingerprints.
+    A change back to value counts reads the fragments that have only fingerprints.
     """
     lake = Words(tmp_path, **LISTS)
     first = lake.words("a", "b", "b", None, "c")

@@ -308,7 +308,7 @@ def test_a_lot_is_staged_even_if_nothing_can_be_deleted(tmp_path: Path) -> None:
     assert_equals_one_plan(root)
 
 
-def test_a_lot_contains_exactly_its_fragments(tmp_path: Path) -> None:
+def test_a_lot_has_few_fragments_in_a_table_of_any_size(tmp_path: Path) -> None:
     """With lots of four fragments, a lot has at most five in memory, for a table of 12 fragments as for one of 24."""
     most = []
     for count in (12, 24):

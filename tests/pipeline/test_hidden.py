@@ -1,4 +1,7 @@
-"""`values: hidden`: no byte of the root reveals a value, and the stored statistics are correct."""
+"""`values: hidden`: no byte of the root reveals a value, and the stored statistics are correct.
+
+Hidden values are hashed with a secret key, from the configuration, the environment or a file of the root.
+"""
 
 from __future__ import annotations
 

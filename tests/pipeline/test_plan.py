@@ -1,7 +1,7 @@
 """Which fragments a plan reads and which partitions it merges.
 
 A plan depends on the published version, the snapshot, the policies, the request, and profiles that earlier attempts
-saved. Making a plan reads no stored file.
+saved. Making a plan reads no stored file. A spec says which outputs (such as frequencies) a profile has of each column.
 """
 
 from dataclasses import replace
@@ -352,7 +352,7 @@ def test_a_plan_reports_changed_types_and_reasons() -> None:
 
 
 def test_a_profile_of_an_unknown_spec_lacks_all_outputs() -> None:
-    """The spec of one published profile is unknown.
+    """The version does not have the spec of one profile.
 
     Its fragment is read again, and the plan counts it for each column.
     """

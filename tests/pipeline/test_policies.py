@@ -37,7 +37,7 @@ def counted(*parts: str) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
-def test_policies_limit_stored_values(spark: SparkSession, tmp_path: Path) -> None:
+def test_policies_limit_listed_values(spark: SparkSession, tmp_path: Path) -> None:
     """The policy changes between `all`, `top`, `repeated` and `auto`, which reads no file.
 
     All other statistics stay exact.
