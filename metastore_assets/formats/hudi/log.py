@@ -43,7 +43,8 @@ class LogBlock:
 def read_blocks(file: pa.NativeFile) -> list[LogBlock]:
     """Read the headers of all blocks, and close the file.
 
-    Raises ArrowInvalid for a truncated or corrupt file, and UnsupportedError for an unknown version of the file format.
+    Raises ArrowInvalid or UnicodeDecodeError for a truncated or corrupt file, and UnsupportedError for an unknown
+    version of the file format.
     """
     with file:
         cursor = _PieceReader(file)

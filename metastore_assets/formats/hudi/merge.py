@@ -273,7 +273,8 @@ def _infer_mode(version: int, payload: str, strategy: str, ordering: tuple[str, 
     """Return the merge mode that Hudi 1.x infers for a table that records none.
 
     Since table version 8, the strategy decides; before, the payload class. Without the one that decides, the other one
-    does. If it is not in `_STRATEGIES` or `_PAYLOADS`, the mode is `CUSTOM`, which the caller refuses.
+    does. If it is not in `_STRATEGIES` or `_PAYLOADS`, the mode is `CUSTOM`, which the caller refuses. Without both,
+    records merge by ordering values if the table has ordering fields, and otherwise by commit time.
     """
     if not payload and not strategy:
         return _EVENT_TIME if ordering else _COMMIT_TIME
