@@ -78,10 +78,10 @@ def run(work: Callable[[], Any]) -> Any:
 
 
 class KillSwitch:
-    """Kills this process with SIGKILL at step n. A step is before each call that changes stored data.
+    """Kills this process with SIGKILL at step n, counted from 0.
 
-    A kill after a call needs no step, because the stored data are those before the next call or at the end of the
-    process.
+    A step is before each call that changes stored data, and after the first write into a local file. A kill after
+    another call needs no step, because the stored data are those before the next call or at the end of the process.
     """
 
     def __init__(self, step: int) -> None:
