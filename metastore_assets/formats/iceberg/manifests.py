@@ -202,7 +202,7 @@ def _live_entries(
     has_statistics = with_statistics or manifest.content == 1
     read_statistics = _statistics if with_statistics else _deleted_paths
     names = _ENTRY_FIELDS | _FILE_FIELDS | (_STATISTICS_FIELDS if has_statistics else {})
-    for record in records_by_id(data, names, spec):
+    for record in records_by_id(data, names, spec, skip_others=not has_statistics):
         if record["status"] == _DELETED:
             continue
         file = record["data_file"]

@@ -13,20 +13,23 @@ _UNWANTED = "unwanted_"
 
 
 def records_by_id(
-    data: bytes, names: Mapping[int, str], spec: tuple[PartitionField, ...] = ()
+    data: bytes, names: Mapping[int, str], spec: tuple[PartitionField, ...] = (), *, skip_others: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Yield the records of an Avro file with only the requested fields, under the requested names.
+    """Yield the records of an Avro file with the requested fields, under the requested names.
 
     Args:
         data: the content of the file.
         names: the name of each requested field, by field id.
         spec: the partition spec of the file, if its records have the struct `partition`. The fields of this struct
             are named `partition_0`, `partition_1` and so on, in the order of the spec.
+        skip_others: whether to skip other fields. Otherwise the records have them too, under names that start with
+            `unwanted_`. Skipping is faster only if the other fields have most of the bytes: decoding of the requested
+            fields then takes twice as long.
     """
 
-    def schemas(field: Any) -> tuple[Any, Any]:
+    def schemas(field: Any) -> tuple[Any, Any | None]:
         written = _rename_fields(field, _Naming(names, spec))
-        return written, _prune_fields(written, dict(_definitions(written)))
+        return written, _prune_fields(written, dict(_definitions(written))) if skip_others else None
 
     return read_avro_records(data, schemas)
 

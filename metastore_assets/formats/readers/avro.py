@@ -100,14 +100,14 @@ def read_avro_header(data: bytes) -> AvroHeader:
 
 
 def read_avro_records(
-    data: bytes, schemas: Callable[[Any], tuple[Any, Any]] = lambda schema: (schema, schema)
+    data: bytes, schemas: Callable[[Any], tuple[Any, Any | None]] = lambda schema: (schema, None)
 ) -> Iterator[Any]:
     """Yield the records of an Avro file that is in memory, as Python values.
 
     Args:
         data: content of the file.
         schemas: converts the schema in the file to (writer schema, reader schema). The writer schema may rename fields;
-            the reader schema may select fields.
+            the reader schema may select fields. If it is None, records have all fields, and are decoded faster.
 
     Raises:
         ArrowInvalid: the file is corrupt.
