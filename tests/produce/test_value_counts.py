@@ -1,6 +1,7 @@
 """A dataflow of value counts is updated by deltas that are not stored.
 
-Its counts and ranks are exact, also after content is loaded or compacted.
+Its counts and ranks are exact, also after content is loaded or compacted. A type class is a group of Arrow types whose
+values are converted to one type, such as int8 and int64.
 """
 
 from __future__ import annotations
