@@ -137,7 +137,7 @@ def long(path: Path) -> Path:
 
 @pytest.mark.spark
 def test_a_file_that_crashes_its_reader_during_planning(spark: SparkSession, tmp_path: Path) -> None:
-    """The file is reported like any other unreadable file. No Spark worker reads it again."""
+    """Planning succeeds without the row count of the file. The refresh fails, and says how the reader ended."""
     config = config_of(tmp_path)
     lake = tmp_path / "lake"
     lake.mkdir()

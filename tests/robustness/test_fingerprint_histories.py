@@ -1,6 +1,6 @@
-"""Random histories of Delta and Iceberg tables and of plain files, with fingerprinted columns.
+"""Random histories of Delta and Iceberg tables and of plain files, whose values are counted by fingerprints.
 
-Fingerprints are short, so they collide.
+A fingerprint is a hash of a value. Here they are so short that they collide.
 
 The oracle counts repeated values in a Python model of the rows. Steps include deletes, renames, new columns, wider
 types and restores.

@@ -1,6 +1,6 @@
 """If columns are added, dropped, renamed, reordered or widened, no partition is recomputed and no data file is read.
 
-All answers equal those from scratch.
+All answers equal those from scratch. Merge nodes are stored merges of the profiles of some fragments or partitions.
 """
 
 from __future__ import annotations
