@@ -219,7 +219,8 @@ def test_repeated_values_of_some_rows_come_from_fingerprints(
 ) -> None:
     """Statistics of values that are spread over several files and partitions are correct, or are not called exact.
 
-    With fingerprints of 48 bits, all are exact. With 4 bits, values share fingerprints, and not all are.
+    Fingerprints are hashes of values. With 48 bits, all statistics are exact. With 4 bits, values share fingerprints,
+    and not all are exact.
     """
     monkeypatch.setattr(fingerprints, "TABLE_BITS", bits)
     draw = random.Random(bits)
