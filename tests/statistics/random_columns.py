@@ -1,4 +1,7 @@
-"""Hypothesis strategies for values of every column type, and functions that build Arrow arrays of them."""
+"""Hypothesis strategies for values of every column type, and functions that build Arrow arrays of them.
+
+A type class is a group of Arrow types whose values are converted to one type, such as int8 and int64.
+"""
 
 from __future__ import annotations
 

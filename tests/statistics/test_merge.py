@@ -116,9 +116,9 @@ def check_moments(merged: ColumnStatistics, scratch: ColumnStatistics) -> None:
 
 
 def check_with_facts(merged: ColumnStatistics, scratch: ColumnProfile, children: list[ColumnProfile]) -> None:
-    """Assert that merged statistics, with the summary of the summed frequencies, equal those from scratch.
+    """Assert that merged statistics equal those from scratch, once the frequencies of all parts are summed.
 
-    Skewness, kurtosis and states may differ.
+    The summary of these frequencies replaces estimates. Skewness, kurtosis and states may differ.
     """
     assert scratch.frequencies is not None
     assert merged.frequencies == "enumerated"

@@ -103,7 +103,7 @@ def test_square_roots_are_within_one_unit_in_the_last_place(numerator: int, deno
 
 
 def test_sums_are_formatted_as_decimals() -> None:
-    """The text has `scale` digits after the point, a leading zero, and no exponent."""
+    """The text has `scale` digits after the point, at least one digit before it, and no exponent."""
 
     def text(unscaled: int, scale: int | None) -> str | None:
         return compute_moment_results(Moments(1, 0, 0, 0, unscaled, unscaled**2, 0, 0.0, 0.0), scale=scale).sum

@@ -1,4 +1,7 @@
-"""Statistics, frequencies and histograms survive a round trip, and other engines read their files."""
+"""Statistics, frequencies and histograms survive a round trip, and other engines read their files.
+
+A type class is a group of Arrow types whose values are converted to one type, such as int8 and int64.
+"""
 
 from __future__ import annotations
 

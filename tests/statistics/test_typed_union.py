@@ -1,4 +1,7 @@
-"""Typed unions: arrays whose elements have values of different type classes."""
+"""Typed unions: arrays whose elements have values of different type classes.
+
+A type class is a group of Arrow types whose values are converted to one type, such as int8 and int64.
+"""
 
 from __future__ import annotations
 
