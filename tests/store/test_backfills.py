@@ -33,7 +33,7 @@ def version(number: int, partitions: dict[str, int]) -> Version:
 
 
 def test_finished_partitions_that_are_still_current(objects: ObjectStore) -> None:
-    """A recorded partition is finished if the newest version has it from the recorded version or a later one.
+    """A recorded partition is finished if the newest version has its profile of the recorded version or a later one.
 
     A partition that was dropped, or added again from an older version, is not finished.
     """
