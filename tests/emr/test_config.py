@@ -231,7 +231,7 @@ def test_a_job_of_another_release_is_refused() -> None:
 
 
 def test_tags_are_valid_for_aws() -> None:
-    """Characters that AWS does not allow are replaced. A tag may be a partition key, which may have such characters."""
+    """Characters that AWS does not allow are replaced, and long texts are cut. A tag may be any partition key."""
     assert tag_value("day=2024-01-01/country=A%26B") == "day=2024-01-01/country=A_26B"
     assert tag_value("é" * 300) == "_" * 256
     assert tag_value("me@example.com: a+b_c.d") == "me@example.com: a+b_c.d"

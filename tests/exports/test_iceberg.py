@@ -342,7 +342,7 @@ def registered_files(lake: IcebergLake) -> list[str]:
 
 
 def test_two_exports_at_once_leave_the_files_of_the_last(lake: IcebergLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each export loads the table before the other one commits, and then replaces the other one's registration."""
+    """Both exports load the table before either commits. The second to commit replaces the files of the first."""
     lake.settings["exports"] = {"iceberg": {"partition_statistics": True}}
     create_partitioned(lake).append(pa.table({"day": ["b", "a"], "id": [1, 2]}))
     commit, commits = iceberg_target._commit, []

@@ -71,7 +71,7 @@ def test_a_cold_answer_takes_at_most_four_requests(
 def test_one_of_many_partitions_is_read_without_the_others(
     s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]
 ) -> None:
-    """A partition is found by reading one row group of the list of partitions.
+    """A partition is found by reading less than half of the list of partitions.
 
     Finding it, and then reading its statistics, takes at most two requests each.
     """
