@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import chain
@@ -24,6 +25,8 @@ _SHORT_DICTIONARY = 64 << 10
 _VALUE_BYTES = 8
 _LONG_LISTS = "Length spanned by list offsets"
 """Part of Arrow's message for a list column with more levels than values."""
+_LONG_DIFFERENCES = re.compile(r"Init(Header|Block) EOF|bit width larger than integer")
+"""Matches Arrow's message for differences (DELTA_BINARY_PACKED) of more bits than the column's integers have."""
 _ENCRYPTED = "no decryption found"
 """Part of Arrow's message for a file whose footer is encrypted."""
 
@@ -120,7 +123,7 @@ class ParquetColumns:
             leaves.start for leaves, field in zip(self._leaves, self.fields, strict=True) if _is_bytes(field.type)
         }
         """Numbers of the leaf columns that store top-level strings and bytes."""
-        self._lists: dict[int, pa.Array] = {}
+        self._polars_columns: dict[int, pa.Array] = {}
         """By number, the last top-level column that Polars read."""
         if self._leaves and self._leaves[-1].stop != file.metadata.num_columns:
             raise pa.ArrowInvalid("the columns of the file's schema cannot be distinguished")
@@ -198,16 +201,46 @@ class ParquetColumns:
                     file.reader.set_batch_size(self._chunk_rows(group, leaves, encoded))
                 yield batch.column(0)
                 position += batch.num_rows
-        except pa.ArrowInvalid as error:
-            if _LONG_LISTS not in str(error):
+        except (pa.ArrowInvalid, OSError) as error:
+            explanation = self._explain_unread(group, leaves, str(error))
+            if explanation is None:
                 raise
-            yield from self._read_long_nulls(group, self._leaves.index(leaves), position, error)
+            index = self._leaves.index(leaves)
+            type_ = self.fields[index].type
+            if not _is_number(type_.value_type if pa.types.is_list(type_) else type_):
+                raise UnsupportedError(explanation) from error
+            yield from self._read_with_polars(group, index, position, error)
 
-    def _read_long_nulls(self, group: int, index: int, position: int, error: Exception) -> Iterator[pa.Array]:
-        """Yield rows of a list column whose null lists Arrow cannot read.
+    def _explain_unread(self, group: int, leaves: range, message: str) -> str | None:
+        """Return why Arrow cannot read a column that Polars may read; None if there is no such reason.
 
-        DuckDB stores a null among arrays of fixed size as several child values, and Arrow refuses that. Polars reads
-        the whole column instead. The column stays in memory until another such column is read.
+        Args:
+            group: The number of the row group that Arrow has failed to read.
+            leaves: The numbers of the column's leaf columns.
+            message: The message of Arrow's error.
+        """
+        if _LONG_LISTS in message:
+            return (
+                "it has nulls that take several values, as DuckDB writes nulls among arrays of fixed size, which Arrow "
+                "does not read; cast the column to a list before it is written, as in `x::float[]`"
+            )
+        chunks = [self._file.metadata.row_group(group).column(leaf) for leaf in leaves]
+        has_differences = any(
+            chunk.physical_type == "INT32" and "DELTA_BINARY_PACKED" in chunk.encodings for chunk in chunks
+        )
+        if has_differences and _LONG_DIFFERENCES.search(message):
+            return (
+                "it has differences of integers that take more than 32 bits, as DuckDB writes them with "
+                "`parquet_version v2`, which Arrow does not read; write the file with `parquet_version v1`"
+            )
+        return None
+
+    def _read_with_polars(self, group: int, index: int, position: int, error: Exception) -> Iterator[pa.Array]:
+        """Yield rows of a column of numbers, or lists of numbers, that Arrow cannot read.
+
+        DuckDB stores a null among arrays of fixed size as several child values, and differences of 32-bit integers in
+        up to 33 bits. Arrow refuses both. Polars reads the whole column instead. The column stays in memory until
+        another such column is read.
 
         Args:
             group: The number of the row group.
@@ -216,26 +249,20 @@ class ParquetColumns:
             error: The error of Arrow, which becomes the cause of errors.
 
         Raises:
-            UnsupportedError: The type of the column is not a list of numbers.
             ArrowInvalid: Polars reads a number of rows that differs from the file's row count.
         """
         type_ = self.fields[index].type
-        if not pa.types.is_list(type_) or not _is_number(type_.value_type):
-            raise UnsupportedError(
-                "it has nulls that take several values, as DuckDB writes nulls among arrays of fixed size, which Arrow "
-                "does not read; cast the column to a list before it is written, as in `x::float[]`"
-            ) from error
-        if index not in self._lists:
+        if index not in self._polars_columns:
             import polars as pl  # few files need it, and importing it takes time
 
             self._source.seek(0)
             frame = pl.read_parquet(self._source.read(), columns=[index], use_statistics=False, low_memory=True)
             if frame.height != self.row_count:
                 raise pa.ArrowInvalid(f"it has {frame.height:,} rows and should have {self.row_count:,}") from error
-            self._lists = {index: frame.to_series().to_arrow().cast(type_)}
+            self._polars_columns = {index: frame.to_series().to_arrow().cast(type_)}
         rows = [self._file.metadata.row_group(number).num_rows for number in range(group + 1)]
         for start in range(sum(rows[:-1]) + position, sum(rows), CHUNK_ROWS):
-            yield self._lists[index].slice(start, min(CHUNK_ROWS, sum(rows) - start))
+            yield self._polars_columns[index].slice(start, min(CHUNK_ROWS, sum(rows) - start))
 
     def _convert_int96(self, arrays: Iterator[pa.Array], group: int, leaves: range) -> Iterator[pa.Array]:
         """Yield INT96 timestamps in microseconds, or in nanoseconds if microseconds would lose digits.

@@ -1,4 +1,4 @@
-"""Parquet files with structs without fields, and with nulls among arrays of fixed size."""
+"""Parquet files that Arrow refuses: with structs without fields, and with lists or integers as DuckDB writes them."""
 
 from __future__ import annotations
 
@@ -74,4 +74,39 @@ def test_other_nulls_of_duckdb_are_refused(tmp_path: Path, value: str) -> None:
     null = "{'b': null::int[2]}" if "b" in value else "null"
     duckdb.sql(f"copy (select {value} a union all select {null}) to '{tmp_path}/x.parquet'")
     with pytest.raises(ProfileError, match=r"'a'.*`x::float\[\]`"):
+        profile(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        ("int", "case when i % 2 = 0 then 2147483647 - i else i - 2147483648 end"),
+        ("uinteger", "4294967295 - i"),
+        ("int[]", "[2147483647 - i, -2147483648, null]"),
+    ],
+)
+def test_long_differences_of_duckdb_are_read(tmp_path: Path, type_: str, value: str) -> None:
+    """DuckDB writes differences of 32-bit integers that take more than 32 bits, which Arrow refuses. They are read."""
+    path = tmp_path / "x.parquet"
+    with duckdb.connect() as connection:
+        rows = f"select case when i % 7 > 0 or i < 3000 then ({value})::{type_} end a, i from range(9000) t(i)"
+        options = "parquet_version v2, row_group_size 2048, dictionary_size_limit 1"
+        connection.execute(f"copy ({rows}) to '{path}' ({options})")
+        expected = connection.execute(f"select a, i from ({rows})").fetchall()
+    assert "DELTA_BINARY_PACKED" in pq.read_metadata(path).row_group(1).column(0).encodings
+    with pytest.raises(OSError, match="EOF"):
+        pq.read_table(path)
+    columns = ParquetColumns(pa.OSFile(str(path), "rb"))
+    chunks = list(columns.read(0))
+    assert {chunk.type for chunk in chunks} == {columns.fields[0].type}
+    actual = [value for chunk in chunks for value in chunk.to_pylist()]
+    assert actual == [value for value, _ in expected]
+    assert profile(path).statistics()[0].null_count == actual.count(None)
+
+
+def test_long_differences_in_structs_are_refused(tmp_path: Path) -> None:
+    """Long differences inside a struct are an error that says how to write the file."""
+    rows = "select {'b': (4294967295 - i)::uinteger} a from range(3000) t(i)"
+    duckdb.sql(f"copy ({rows}) to '{tmp_path}/x.parquet' (parquet_version v2, dictionary_size_limit 1)")
+    with pytest.raises(ProfileError, match="'a'.*`parquet_version v1`"):
         profile(tmp_path)
