@@ -142,8 +142,16 @@ class ParquetColumns:
         may_encode = leaves.start in self._text_leaves
         encoded = False
         for group in range(self._file.num_row_groups):
-            chunks = self._read_group(self._dictionary_file if encoded else self._file, group, leaves, encoded)
-            first = next(chunks, None)
+            try:
+                chunks = self._read_group(self._dictionary_file if encoded else self._file, group, leaves, encoded)
+                first = next(chunks, None)
+            except OSError:
+                if not encoded:
+                    raise
+                # The previous row group had a dictionary; this one has an encoding that Arrow does not read as one.
+                encoded = False
+                chunks = self._read_group(self._file, group, leaves, encoded)
+                first = next(chunks, None)
             if first is None:
                 continue
             # Row groups of a file are mostly alike, so this restarts a read about once per file.
@@ -297,6 +305,9 @@ class ParquetColumns:
     def _has_short_dictionary(self, group: int, leaf: int) -> bool:
         column = self._file.metadata.row_group(group).column(leaf)
         if not column.has_dictionary_page or column.dictionary_page_offset is None:
+            return False
+        # Writers change the encoding within a chunk. Arrow reads no differences of texts as a dictionary.
+        if any(encoding.startswith("DELTA") for encoding in column.encodings):
             return False
         return bool(0 < column.data_page_offset - column.dictionary_page_offset <= _SHORT_DICTIONARY)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -87,6 +88,22 @@ def test_only_short_dictionaries_are_preserved() -> None:
             kind for at, kind in enumerate(are_dictionaries) if at == 0 or are_dictionaries[at - 1] != kind
         ] == expected
         assert [value for chunk in chunks for value in chunk.to_pylist()] == [text for group in order for text in group]
+
+
+@pytest.mark.parametrize("type_", ["text", "blob"])
+def test_row_groups_in_another_encoding_are_read(tmp_path: Path, type_: str) -> None:
+    """Row groups with a dictionary, and others with lengths as differences, are read. Arrow encodes only the former."""
+    path = tmp_path / "x.parquet"
+    text = "case when i % 4096 < 2048 then 's' || (i % 3) else 'x' || i end"
+    with duckdb.connect() as connection:
+        rows = f"select ({text})::{type_} s from range(9000) t(i)"
+        connection.execute(f"copy ({rows}) to '{path}' (parquet_version v2, row_group_size 2048)")
+        expected = [value for (value,) in connection.execute(rows).fetchall()]
+    footer = pq.read_metadata(path)
+    encodings = {footer.row_group(group).column(0).encodings for group in range(footer.num_row_groups)}
+    assert encodings == {("RLE_DICTIONARY",), ("DELTA_LENGTH_BYTE_ARRAY",)}
+    chunks = list(ParquetColumns(pa.OSFile(str(path), "rb")).read(0))
+    assert [value for chunk in chunks for value in chunk.to_pylist()] == expected
 
 
 def test_long_repeated_strings_are_decoded_in_bounded_chunks(tmp_path: Path) -> None:
