@@ -16,6 +16,8 @@ fragments after the same version therefore decide the same.
 An enumerated column can become estimated or fingerprinted during the refresh that decides it, because sketches and
 fingerprints are derived from value counts. An estimated or fingerprinted column becomes enumerated only with the next
 commit, because its fragments must be read again.
+
+A fragment is a data file with its deletes, and its profile is its statistics.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Backfills of one table: planning, and processing of chunks (see `backfill_plan`)."""
+"""Backfills of one table: planning, and processing of chunks.
+
+A chunk has the partitions that one step of a backfill processes (see `backfill_plan`). A fragment is a data file with
+its deletes, and its profile is its statistics.
+"""
 
 from __future__ import annotations
 
@@ -308,7 +312,10 @@ def _without_profiled(backfill_plan: BackfillPlan, plan: Plan, versions: Version
 
 
 def _recent_refresh_stats(versions: VersionStore, newest: int) -> list[RefreshStats]:
-    """Return the statistics of the refreshes that published the `_ESTIMATE_VERSIONS` newest versions."""
+    """Return the statistics of the refreshes that published the `_ESTIMATE_VERSIONS` newest versions.
+
+    `newest` is the number of the newest version. Versions that have expired, or have no statistics, are left out.
+    """
     refresh_stats = []
     for number in range(newest, max(0, newest - _ESTIMATE_VERSIONS), -1):
         try:

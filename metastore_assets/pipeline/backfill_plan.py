@@ -3,6 +3,8 @@
 Partitions that are missing or stale in the newest version make one chunk, because each version describes the whole
 table. Only the mode `all` reads partitions that are up to date. They can be split into several chunks, each of which
 publishes a version.
+
+A fragment is a data file with its deletes, and its profile is its statistics.
 """
 
 from __future__ import annotations

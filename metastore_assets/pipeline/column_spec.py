@@ -4,7 +4,8 @@ A stored profile satisfies a wanted spec if it contains at least the wanted outp
 frequencies, histograms and the like. Each kind of output has its own version number. So a change of one kind does not
 outdate the others. Default values are omitted from the text, so that a new option does not change stored specs.
 
-A top-level column has one or more leaves: columns without children, such as the fields of a struct.
+A profile is the statistics of a data file, a partition or the table. A top-level column has one or more leaves: columns
+without children, such as the fields of a struct.
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ finish earlier without Spark.
 
 A corrupt file of a table may crash the process that reads it. Therefore child processes or Spark tasks read the files
 of tables. The process of the refresh reads and merges only files that the Metastore wrote.
+
+A fragment is a data file with its deletes. A column profile is the statistics of one column in a fragment, a partition
+or the table.
 """
 
 from __future__ import annotations
@@ -27,8 +30,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _SMALL_MERGE = 4_000
-"""Maximum number of column profiles that this process merges: less than a second of work. A column profile is the part
-of a profile about one column."""
+"""Maximum number of column profiles that this process merges: less than a second of work."""
 _SMALL_SUM = 500_000
 """Maximum number of values whose counts this process sums: less than a second of work."""
 _SMALL_BYTES = 32 << 20

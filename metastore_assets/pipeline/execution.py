@@ -1,4 +1,8 @@
-"""Execution of the stages of a refresh plan. The last stages publish the version and export it."""
+"""Execution of the stages of a refresh plan. The last stages publish the version and export it.
+
+A fragment is a data file with its deletes, and its profile is its statistics. The entry of a fragment names the files
+of its profile.
+"""
 
 from __future__ import annotations
 
@@ -229,10 +233,10 @@ def _write_indexes(execution: Execution, stage: WriteIndexes) -> None:
 
 
 def _publish(execution: Execution, stage: Publish) -> None:
-    """Publish the version. Then clean up: mark pending profiles as no longer needed, and delete outdated versions.
+    """Publish the version. Then update the history, and delete outdated versions.
 
-    Pending profiles are saved for a later attempt. If the store fails during the clean-up, the error is ignored. The
-    next refresh removes what remains.
+    Pending profiles, which were saved for a later attempt, are marked as no longer needed. If the store fails after the
+    publication, the error is ignored. The next refresh does what remains.
 
     Raises:
         VersionConflictError: Another process published first. The value counts and indexes that were written for this

@@ -1,7 +1,8 @@
 """The next fragment index of a table: bounds and null counts of each column in each fragment.
 
-The published index loses the rows of removed fragments, and gets rows of added ones from their stored profiles. A file
-of profiles may have several profiles, each in a section with a name.
+A fragment is a data file with its deletes, and its profile is its statistics. The published index loses the rows of
+removed fragments, and gets rows of added ones from their stored profiles. A file of profiles may have several profiles,
+each in a section with a name.
 """
 
 from __future__ import annotations

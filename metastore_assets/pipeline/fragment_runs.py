@@ -1,7 +1,7 @@
 """The fragments of a snapshot, sorted by key in bounded memory, and their comparison with the published entries.
 
-A version has an entry for each of its fragments. The key of a fragment, and of its entry, consists of the partition key
-and the path. The id of a fragment changes if its content changes.
+A fragment is a data file with its deletes. A version has an entry for each of its fragments. The key of a fragment, and
+of its entry, consists of the partition key and the path. The id of a fragment changes if its content changes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
 """Construction of the next version of a table from the profiles of its fragments.
 
 Only differences from the published version are computed, so the work depends on the number of changed partitions.
+
+A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table, and a
+profile spec says which statistics it has. A version has an entry for each fragment and each partition. A node is a
+stored intermediate result of merging profiles.
 """
 
 from __future__ import annotations
@@ -152,7 +156,7 @@ class VersionBuilder:
         self._partitions = EntryChanges(PARTITIONS, _stored(target.base, PARTITIONS), put, {**replaced, **removed})
 
     def merge_table(self) -> None:
-        """Merge the profiles of all partitions into the profile of the table, if a partition or a policy changed."""
+        """Merge the profiles of all partitions into that of the table, if a partition or the profile spec changed."""
         base, spec = self._target.base, self._target.spec
         before, now = (
             {key: self._partition_child(entry) for key, entry in entries.items()}

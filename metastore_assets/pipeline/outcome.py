@@ -1,4 +1,7 @@
-"""The progress and the result of a refresh, with their text in logs."""
+"""The progress and the result of a refresh, with their text in logs.
+
+A fragment is a data file with its deletes.
+"""
 
 from __future__ import annotations
 

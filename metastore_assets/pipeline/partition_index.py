@@ -91,7 +91,8 @@ def find_wrong_rows(store: ObjectStore, version: Version, keys: Collection[str])
     Example: ("day=2024-01-01", "price", "another row") if the index has other statistics of the column. The difference
     is "no row" if the index lacks the column. If it lacks the partition, the column is "" and the difference "no rows".
 
-    Partitions that the version lists as unindexed are not compared, because they differ from the index.
+    Partitions that the version lists as unindexed are not compared, because they differ from the index. Columns that
+    the table no longer has are not compared, either.
 
     Args:
         store: The table's folder.

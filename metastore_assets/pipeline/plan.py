@@ -1,4 +1,8 @@
-"""The plan of a refresh: a pure function of the published version, the snapshot and the wanted outputs."""
+"""The plan of a refresh: which fragments are read, and which profiles are merged.
+
+A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table, and a
+profile spec says which statistics it has. A plan depends only on `PlanInputs` and the request.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +80,8 @@ class PlanInputs:
     specs: ProfileSpecs = field(default_factory=dict)
     """The specs under which stored profiles were made, by id."""
     number: int | None = None
-    """Number of the next version; None for the number after `base`. It is set if a damaged version is replaced."""
+    """Number of the next version; None for the number after `base`. If a damaged version is replaced, `base` is None,
+    and the number is the one after the damaged version."""
     dropped_columns: tuple[str, ...] = ()
     """Columns that a policy names and that only earlier versions of the table had."""
     exports: tuple[str, ...] = ()
@@ -476,7 +481,7 @@ def _reuse_partitions(
         target: The target.
         compatibility: Compares specs of stored profiles with the wanted spec.
         profiles: The usable stored profiles, by fragment id.
-        merged_again: Keys of the partitions with fragments that are read.
+        merged_again: Keys of the partitions that are merged in any case: fragments are read, or the request names them.
     """
     partitions = []
     for partition in target.partitions:

@@ -1,7 +1,8 @@
 """Computation of a refresh plan from the newest version, the current snapshot and the configuration.
 
-The first version of a table with very many fragments is made in lots. After each lot, the fragments processed so far
-are stored as a staged version, which no reader sees.
+A fragment is a data file with its deletes, and its profile is its statistics. A profile spec says which statistics a
+profile has. The first version of a table with very many fragments is made in lots. After each lot, the fragments
+processed so far are stored as a staged version, which no reader sees.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Profile specs: the wanted content of a table's profiles, and comparisons of stored profiles with it.
 
-A leaf is a column without children: a top-level column, or a field nested in one. An enumerated leaf is stored as value
+A profile is the statistics of a data file, a partition or the table. A leaf is a column without children: a top-level
+column, or a field nested in one. An enumerated leaf is stored as value
 counts: all distinct values with their frequencies.
 """
 
@@ -117,8 +118,8 @@ class SpecCompatibility:
         """Return (field id, output) for each wanted output that a profile neither stores nor can derive.
 
         The field id is that of a leaf. If the values of all leaves of a column are hidden or have unsupported types, it
-        is that of the top-level column. Wanted columns that the profile does not have are omitted (see
-        `missing_columns`).
+        is the identity of the top-level column (see `field_identity`). Wanted columns that the profile does not have
+        are omitted (see `missing_columns`).
 
         If the profile's spec of a column cannot be parsed, all wanted outputs of the column are missing. They are
         returned as one output per leaf, `statistics`. If `spec_id` is unknown, this applies to every column.

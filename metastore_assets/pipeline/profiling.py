@@ -1,7 +1,8 @@
 """Profiling of the fragments of a plan, in one or more jobs.
 
-A bundle is a group of fragments of one partition, which one task profiles. Spark runs one task per slot at a time.
-Profiles are saved even if other fragments fail.
+A fragment is a data file with its deletes, and its profile is its statistics. A bundle is a group of fragments of one
+partition, which one task profiles. Spark runs one task per slot at a time. Profiles are saved even if other fragments
+fail.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 The command `expire` retains young files for readers, and profiles of removed fragments for restores. A purge removes
 both. It first publishes a version. A refresh that runs at the same time then fails to publish, and starts again.
+
+A fragment is a data file with its deletes, and its profile is its statistics. An entry describes a fragment, a
+partition and the like in a version.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A refresh makes a plan and runs its stages. If the plan is outdated by then, for example because another refresh has
 published a version, it plans again.
+
+A fragment is a data file with its deletes, and its profile is its statistics.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ _ATTEMPTS = 5
 def plan_refresh(config: MetastoreConfig, table: TableConfig, request: RefreshRequest = DEFAULT_REQUEST) -> Plan:
     """Return the plan that `refresh` would execute now. Reads metadata only.
 
-    If the table is up to date, the plan has no stages, except a stage for export targets that lack the version.
+    If the table is up to date, and the request reads nothing again, the plan has no stages. Exception: it has a stage
+    for export targets that lack the version.
 
     Args:
         config: The configuration.
@@ -95,7 +98,10 @@ def plan_version(
     request: RefreshRequest = DEFAULT_REQUEST,
     staged: Version | None = None,
 ) -> Plan:
-    """Return the plan of a refresh. It has no stages if the table is up to date, even if an export target is not.
+    """Return the plan of a refresh.
+
+    It has no stages if the table is up to date and the request reads nothing again, even if an export target lacks the
+    version.
 
     Args:
         config: The configuration.
@@ -144,8 +150,8 @@ def refresh(
 
     Reads only fragments without a stored profile, and those that `request` asks to read again.
 
-    Nothing is published if the newest version is up to date. Export targets that lack the newest version are written.
-    The result reports targets that fail.
+    Nothing is published if the newest version is up to date and `request` reads nothing again. Export targets that lack
+    the newest version are written. The result reports targets that fail.
 
     Several refreshes of a table may run at the same time. The first one publishes. Each of the others plans again, and
     reuses the profiles that it has already computed.
@@ -253,7 +259,8 @@ class _Refresh:
     def plan(self) -> Plan | SnapshotStream | Version:
         """Return the plan for the current snapshot, or the newest version if it is up to date.
 
-        If the first version must be made in lots, return the stream of the snapshot instead.
+        A request to read fragments again always leads to a plan. If the first version must be made in lots, return the
+        stream of the snapshot instead.
 
         Raises:
             _PurgedError: A purge removed profiles of this refresh during planning.

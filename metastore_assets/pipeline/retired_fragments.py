@@ -1,4 +1,7 @@
-"""Retired fragments: a recent version removed them, but their profiles are retained in case of a restore."""
+"""Retired fragments: a recent version removed them, but their profiles are retained in case of a restore.
+
+A fragment is a data file with its deletes, and its profile is its statistics.
+"""
 
 from __future__ import annotations
 

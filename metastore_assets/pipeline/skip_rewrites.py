@@ -1,7 +1,8 @@
 """Detection of commits that move rows between files without changing a row, such as a compaction.
 
-Profiles store a hash of the multiset of each column's values. If the added and the removed fragments of a partition
-have equal hashes, the partition's published profile stays valid and is reused.
+A fragment is a data file with its deletes, and its profile is its statistics. Profiles store a hash of the multiset of
+each column's values. If the added and the removed fragments of a partition have equal hashes, the partition's published
+profile stays valid and is reused.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The stages of a refresh, such as profiling fragments: objects that describe their work as text and JSON.
 
-The plan of a refresh is a list of stages. A dry run prints the stages that a refresh would execute.
+The plan of a refresh is a list of stages. A dry run prints the stages that a refresh would execute. A fragment is a
+data file with its deletes. A profile is the statistics of a fragment, a partition or the table.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The differences between the fragments of a table's snapshot and those of a published version.
 
-Some formats report the difference from the commits of the table. For others, all fragments are compared.
+A fragment is a data file with its deletes. Some formats report the difference from the commits of the table. For
+others, all fragments are compared.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Update of the published value filters of a table's fragments to those of the next version.
 
-A value filter is a set of hash prefixes of a column's values in one fragment. It shows which values the fragment does
-not contain.
+A fragment is a data file with its deletes, and its profile is its statistics. A value filter is a set of hash prefixes
+of a column's values in one fragment. It shows which values the fragment does not contain.
 """
 
 from __future__ import annotations

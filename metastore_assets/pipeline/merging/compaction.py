@@ -1,11 +1,12 @@
 """Compaction of files with several profiles: used profiles are copied to new files, without unneeded value counts.
 
-A profile is a section of such a file. It is used if an entry of the version references it. Only sparse files, in which
-too few profiles are used, are compacted. A copied profile retains its name, so profiles that were merged from it stay
-valid.
+A profile is the statistics of a set of rows, and a section of such a file. It is used if an entry of the version
+references it. Only sparse files, in which too few profiles are used, are compacted. A copied profile retains its name,
+so profiles that were merged from it stay valid.
 
-Fragments, nodes and retired fragments have such profiles. A node is a stored intermediate result of a merge tree, along
-which the profiles of a group are merged. A retired fragment was removed by a recent version, and may be restored.
+A fragment is a data file with its deletes. Fragments, nodes and retired fragments have such profiles. A node is a
+stored intermediate result of a merge tree, along which the profiles of a group are merged. A retired fragment was
+removed by a recent version, and may be restored.
 
 A type class is the physical type of values, such as `int64` for int8 to int64.
 """
@@ -327,7 +328,8 @@ def drop_value_counts(
     deleted.
 
     A column with few distinct values in a profile keeps its value counts there. A column that has fingerprints under
-    `before` keeps its value counts, too, because the fingerprints are derived from the value counts.
+    `before` keeps its value counts, too, because the fingerprints are derived from the value counts. So does a column
+    that becomes fingerprinted, in files that have a profile under another spec than `before`.
 
     Args:
         context: The table, its store and engine.

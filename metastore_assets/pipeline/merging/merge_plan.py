@@ -1,8 +1,8 @@
 """Planning of merges: which stored results are reused, and which are merged again.
 
-A group is a set of profiles that are merged into one: those of a partition's fragments, or of all partitions. It is
-merged as a tree. The leaves are the profiles, and each branch merges what is below it. The stored result of a branch is
-a node.
+A fragment is a data file with its deletes. A group is a set of profiles (statistics) that are merged into one: those of
+a partition's fragments, or of all partitions. A profile spec says which statistics a profile has. A group is merged as
+a tree. The leaves are the profiles, and each branch merges what is below it. The stored result of a branch is a node.
 
 Only branches above a changed profile are merged again, from the changed profiles and the unchanged nodes below them. A
 tree is rebuilt from all profiles if much of the group changed, if a node is missing or contradicts the changes, or if

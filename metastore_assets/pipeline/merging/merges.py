@@ -1,7 +1,7 @@
 """Execution of planned merges of profiles (see `merge_plan`), and storage of their results.
 
-A group of profiles is merged as a tree. The stored result of a merge below the root is a node. It consists of states:
-the mergeable forms of statistics, such as sketches.
+A profile is the statistics of a set of rows. A group of profiles is merged as a tree. The stored result of a merge
+below the root is a node. It consists of states: the mergeable forms of statistics, such as sketches.
 """
 
 from __future__ import annotations

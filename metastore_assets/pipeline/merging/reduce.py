@@ -1,5 +1,6 @@
 """Merging of the profiles of groups: fragments into partitions, and partitions into the table.
 
+A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table.
 Both merges have three steps:
 
 - Merge statistics, sketches and histograms along a tree. Intermediate results are stored as nodes, and only nodes above

@@ -1,8 +1,9 @@
 """Bundling of small files: the profiles in several small files of a partition are copied to one shared file.
 
-A commit of one file writes one profile to a file of its own. A later commit to the same partition copies the profiles
-of at least eight such files to one file, a bundle. At least eight bundles are later copied to a larger one, which is
-rarely copied again. So a profile is copied about twice, and a partition has few small files.
+A fragment is a data file with its deletes, and its profile is its statistics. A commit of one fragment writes one
+profile to a file of its own. A later commit to the same partition copies the profiles of at least eight such files to
+one file, a bundle. At least eight bundles are later copied to a larger one, which is rarely copied again. So a profile
+is copied about twice, and a partition has few small files.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The shape of the tree along which the profiles of a partition's fragments, or of a table's partitions, are merged.
 
-The leaves of the tree, called children, are the fragments or partitions. The shape depends only on their keys. The
-position of a child is a hash of its key. The tree is a trie over the digits of these positions. A branch is an inner
-node, and consists of parts: children and other branches. If it has more than `fan_in` children below it, the next digit
-divides them into parts. Adding or removing a child changes about log(n) branches above it. All other branches stay the
-same.
+A fragment is a data file with its deletes. The leaves of the tree, called children, are the fragments or partitions.
+The shape depends only on their keys. The position of a child is a hash of its key. The tree is a trie over the digits
+of these positions. A branch is an inner node, and consists of parts: children and other branches. If it has more than
+`fan_in` children below it, the next digit divides them into parts. Adding or removing a child changes about log(n)
+branches above it. All other branches stay the same.
 
 `TreeShape.update` computes the next tree from few stored branches: those above the changed children, and those directly
 below them. The result equals the tree that `TreeShape.build` computes from all keys.

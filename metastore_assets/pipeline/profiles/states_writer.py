@@ -2,7 +2,7 @@
 
 States are the mergeable forms of statistics, such as sketches. A file has a section per profile, with a row per column.
 Sections share row groups, so that many small profiles take little space. Files of fragment profiles also have value
-counts. For a column with few values, only value counts are stored, and states are derived from them.
+counts. For a column with few distinct values, only value counts are stored, and states are derived from them.
 
 Values of all columns share one struct type, with a field per type class: the physical type of values, such as `int64`.
 """

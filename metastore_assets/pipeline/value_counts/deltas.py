@@ -1,7 +1,7 @@
 """Deltas of value counts: rows to add to, or subtract from, the published value counts of a table.
 
-Deltas are read from the profiles of added and removed fragments. Columns of the same type class, such as `string`,
-share one table of deltas.
+A fragment is a data file with its deletes, and its profile is its statistics. Deltas are read from the profiles of
+added and removed fragments. Columns of the same type class, such as `string`, share one table of deltas.
 """
 
 from __future__ import annotations

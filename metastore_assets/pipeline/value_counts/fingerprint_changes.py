@@ -1,7 +1,7 @@
 """Update of the stored value counts of a fingerprinted column by the changes of one commit.
 
-A fingerprint is a short hash of a value. For a fingerprinted column, the number of rows with each fingerprint is
-stored. Values are stored only for fingerprints that occur at least twice.
+A fragment is a data file with its deletes. A fingerprint is a short hash of a value. For a fingerprinted column, the
+number of rows with each fingerprint is stored. Values are stored only for fingerprints that occur at least twice.
 
 Values are therefore read only for fingerprints that occur at least twice after the commit:
 

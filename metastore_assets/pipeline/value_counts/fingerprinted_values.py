@@ -1,7 +1,8 @@
 """Lookup of the values with given fingerprints, in stored value counts or in the files of the table.
 
-A fingerprint is a short hash of a value. The profile of a fragment has either the value counts or the fingerprints of a
-fingerprinted column. If it has only fingerprints, the values are read again from the fragment's file.
+A fragment is a data file with its deletes, and its profile is its statistics. A fingerprint is a short hash of a value.
+The profile of a fragment has either the value counts or the fingerprints of a fingerprinted column. If it has only
+fingerprints, the values are read again from the fragment's file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Verification of the newest version of a table: its numbers are recomputed from the files, and compared."""
+"""Verification of the newest version of a table: its numbers are recomputed from the files, and compared.
+
+A fragment is a data file with its deletes, and its profile is its statistics.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,8 @@ class Verification:
     complete: bool
     """Whether all partitions were compared, and with them the table's profile."""
     skipped_partitions: int
-    """Number of partitions that were not compared, because the table no longer has all of their files."""
+    """Number of partitions that were not compared, because the table no longer has all of their files. With a sample,
+    only sampled files count."""
     differences: tuple[VersionDifference, ...]
     unreadable: tuple[FragmentFailure, ...]
     """Fragments of the version whose files could not be read."""
@@ -202,7 +206,8 @@ class _VerifiedFragments:
     partitions: int
     """Number of partitions with these fragments."""
     skipped_partitions: int
-    """Number of partitions that are skipped, because the snapshot no longer has all of their fragments."""
+    """Number of partitions with a selected fragment that the snapshot no longer has. If no sample is drawn, they are
+    skipped."""
 
 
 def _select_partitions(version: Version, snapshot: Snapshot, partitions: Collection[str]) -> _VerifiedFragments:

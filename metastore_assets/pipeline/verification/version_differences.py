@@ -1,4 +1,8 @@
-"""Comparison of a version's files with recomputed files, and a check that all files can be read."""
+"""Comparison of a version's files with recomputed files, and a check that all files can be read.
+
+A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table. An
+entry describes one of these in a version.
+"""
 
 from __future__ import annotations
 
