@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from scripts.s3_server import s3_server
+from scripts.s3_server import cache_moto_lookups, s3_server
 
 ROLE = {"AWS_ACCESS_KEY_ID": "role", "AWS_SECRET_ACCESS_KEY": "of-the-job-alone"}
 _DRIVER_VARIABLE = "spark.emr-serverless.driverEnv."
@@ -115,6 +115,7 @@ def _serve(way: str) -> None:
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
 
+    cache_moto_lookups()
     started = EMRServerlessBackend.start_job_run
 
     def start_job_run(self: EMRServerlessBackend, **request: Any) -> Any:
