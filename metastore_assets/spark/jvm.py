@@ -5,6 +5,7 @@ A class-data archive (CDS) contains parsed classes. It halves the time that a lo
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
@@ -13,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -88,15 +91,33 @@ def _archive(java: Path) -> Path | None:
     digest = hashlib.sha256("\n".join([str(java), _release(java), spark, home]).encode()).hexdigest()[:16]
     cache = cache_folder()
     archive = cache / f"spark-{spark}-{digest}.jsa"
-    if not archive.exists() or _failed_long_ago(archive):
+    if _must_be_built(archive):
         cache.mkdir(parents=True, exist_ok=True)
-        _build(archive)
+        with _locked(cache):
+            # Another process may have built the archive while this one waited for the lock.
+            if _must_be_built(archive):
+                _build(archive)
     return archive if archive.stat().st_size else None
 
 
-def _failed_long_ago(archive: Path) -> bool:
+def _must_be_built(archive: Path) -> bool:
+    """Return whether the archive is missing, or building it failed more than a day ago."""
+    if not archive.exists():
+        return True
     stat = archive.stat()
     return stat.st_size == 0 and time.time() - stat.st_mtime > _RETRY_SECONDS
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock a folder during the block. On a file system without locks, this does nothing."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _build(archive: Path) -> None:

@@ -35,6 +35,20 @@ def test_the_archive_is_built_once(cache: Path, monkeypatch: pytest.MonkeyPatch)
     assert built[0].parent == cache
 
 
+def test_sessions_that_start_together_build_the_archive_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = []
+
+    def build(archive: Path) -> None:
+        built.append(archive)
+        time.sleep(0.2)
+        archive.write_bytes(b"classes")
+
+    monkeypatch.setattr(jvm, "_build", build)
+    with ThreadPoolExecutor(4) as pool:
+        options = set(pool.map(lambda _: jvm.local_jvm_options(), range(4)))
+    assert [archive_of(option) for option in options] == built
+
+
 def test_a_plain_start_up_has_no_archive(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METASTORE_PLAIN_STARTUP", "1")
     assert jvm.local_jvm_options() == ""
