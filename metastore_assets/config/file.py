@@ -56,7 +56,8 @@ def read_mapping(path: Path) -> dict[Any, Any]:
 def normalize_mapping(raw: dict[Any, Any]) -> dict[Any, Any]:
     """Normalize a parsed configuration: drop keys without a value, and move databases from `tables` to `databases`.
 
-    An entry of `tables` is a database if it has a key `database`.
+    Keys are dropped at the top, and in the entries of `tables` and `databases`, but not below. An entry of `tables` is
+    a database if it has a key `database`.
     """
     entries = {key: _without_null_keys(raw.get(key)) for key in ("tables", "databases")}
     return separate_databases(_without_nulls({**raw, **entries}))

@@ -151,7 +151,7 @@ class SharedTableConfig(ConfigModel):
         """The text by which messages refer to the table or database, such as `table 'orders'`."""
 
     def effective_policy(self, column: str, aliases: Sequence[Sequence[str]] | None = None) -> ColumnPolicy:
-        """Return the policy that applies to a column, without `checks`.
+        """Return the policy that applies to a column. The `checks` of the column's entry are left out.
 
         Each key comes from the first of these that sets it: the column's entry under `columns`, the entry `default`,
         the built-in policy. For `statistics`, the key of the table or database precedes the built-in policy. Two more
@@ -412,7 +412,10 @@ class DatabaseConfig(SharedTableConfig):
     @field_validator("only", "exclude", mode="before")
     @classmethod
     def _validate_patterns(cls, value: Any) -> Any:
-        """Validate patterns. A single text becomes a tuple of one. Raises ValueError for values other than texts."""
+        """Return patterns as a tuple; a single text becomes a tuple of one.
+
+        Raises ValueError if there are none, or if one of them is empty or not a text.
+        """
         patterns = [value] if isinstance(value, str) else value
         if (
             not isinstance(patterns, list | tuple)
@@ -618,13 +621,15 @@ class MetastoreConfig(ConfigModel):
     def resolve(self, environment: Mapping[str, str] | None = None) -> MetastoreConfig:
         """Return a copy with absolute paths and with the values of variables.
 
-        A configuration that is already resolved is returned unchanged.
+        As by `locate`, settings for all tables are merged into each table. A configuration that is already resolved is
+        returned unchanged.
 
         Args:
             environment: Values of variables. Default: the environment of this process.
 
         Raises:
-            ConfigError: A variable is not set, or its value is invalid. Or a table is in a folder of the root.
+            ConfigError: A variable is not set, or its value is invalid. Or a table is in the folder
+                `<root>/<name of a table>`, which is for statistics.
         """
         if self._is_resolved:
             return self

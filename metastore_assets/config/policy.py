@@ -44,7 +44,8 @@ ClassReferences = Annotated[tuple[str, ...], BeforeValidator(_class_references)]
 class ResolvedPolicy(ConfigModel):
     """The settings of one column that decide which of its statistics and values are stored.
 
-    With `frequencies: auto` or `repeated`, profiling decides how values are stored. `resolve` adds this decision.
+    With `frequencies: auto`, or with `frequencies: repeated` and `algorithm: auto`, profiling decides how values are
+    stored. `resolve` adds this decision.
     """
 
     frequencies: str = "auto"

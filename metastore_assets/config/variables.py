@@ -85,10 +85,10 @@ class VariableResolver:
         return value
 
     def _retain(self, text: str, path: Keys) -> str:
-        """Return the text of a field in which `${` is not interpreted: unchanged without `preserve_secret_references`.
+        """Return the text of a field in which `${` is not interpreted.
 
-        With it, another process replaces references in the resolved configuration. So each `${` is escaped as `$${`,
-        which that process turns back into `${`.
+        The text is unchanged, except with `preserve_secret_references`: then another process replaces references in
+        the resolved configuration. So each `${` is escaped as `$${`, which that process turns back into `${`.
         """
         return text.replace("${", "$${") if self._preserves_secrets else text
 
