@@ -85,7 +85,7 @@ def find_table(config: MetastoreConfig, name: str) -> TableConfig:
         name: The name of the table in the Metastore.
 
     Raises:
-        ConfigError: There is no such table.
+        ConfigError: There is no such table, or the catalog of a database is configured wrongly.
     """
     if not config.databases or any(table.name == name for table in config.tables):
         return config.table(name)

@@ -82,7 +82,11 @@ def load_listings(
     Args:
         config: A resolved configuration.
         timeout: Seconds to wait for the root and the catalogs together.
-        state: Table names by database, which are used for databases without a record in the root.
+        state: Table names by `DatabaseConfig.key`, which are used for databases without a record in the root.
+
+    Returns:
+        A listing for each database entry, in the order of the configuration. If none arrives in time, it has the tables
+        in `state`, and a `failure`.
 
     Raises:
         ConfigError: A catalog without a known listing is configured wrongly.
@@ -148,7 +152,8 @@ def _in_parallel(
 def recorded_listings(config: MetastoreConfig) -> tuple[DatabaseListing, ...]:
     """Return the recorded listing of each entry of `databases`, without requests to catalogs.
 
-    An entry without a valid record gets a listing without tables.
+    An entry without a valid record gets a listing without tables. Every listing has a `failure`, which says that the
+    catalog was not queried.
     """
     return tuple(_recorded_listing(config, database, "it was not queried") for database in config.databases)
 
