@@ -59,6 +59,7 @@ def connect_session(url: str, settings: Mapping[str, str]) -> SparkSession:
         settings: Spark settings. On a server that already runs, only session settings such as `spark.sql.*` apply.
 
     Raises:
+        ConfigError: `url` begins with `local`, and PySpark is older than 4.3.
         MetastoreError: No server answers at `url`, or the server of this machine does not start.
     """
     _remember_token(url)

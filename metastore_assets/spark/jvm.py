@@ -34,7 +34,8 @@ _FAST_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 def local_jvm_options() -> str:
     """Return JVM options that make a local session start fast; empty if METASTORE_PLAIN_STARTUP is set.
 
-    The options name a class-data archive in `cache_folder()`, which is built if it is missing.
+    The options name a class-data archive in `cache_folder()`, which is built if it is missing. They name none if it
+    cannot be built.
 
     Raises:
         MetastoreError: There is no Java 17 or newer.
@@ -121,7 +122,10 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _build(archive: Path) -> None:
-    """Build the class-data archive at a path: a child process runs a small session, and records the loaded classes."""
+    """Build the class-data archive at a path: a child process runs a small session, and records the loaded classes.
+
+    If this fails, the path becomes an empty file.
+    """
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         recorded = Path(folder) / archive.name
         options = f"{_FAST_START} {_option('ArchiveClassesAtExit', recorded)} -Xlog:disable -Xlog:all=off"
@@ -150,7 +154,10 @@ def _option(name: str, path: Path) -> str:
 
 
 def _exercise(options: str) -> None:
-    """Run a session that loads the classes of a typical job: a frame from Arrow, Python workers, a shuffle, results."""
+    """Run a session that loads the classes of a typical job: a frame from Arrow, Python workers, a shuffle, results.
+
+    `options` are the JVM options of the session.
+    """
     import pyarrow as pa
     from pyspark.sql import SparkSession
 

@@ -73,7 +73,8 @@ class SparkRunner(TaskRunner):
     A file may crash a Python worker, so that the job fails. The runner then runs all tasks of the job again, each in a
     child process of a worker. All later tasks that read files run in child processes, too.
 
-    `map` raises a task's MetastoreError unchanged. Any other error ends the job as a PythonException of Spark.
+    `map` raises a task's MetastoreError unchanged. Any other error ends the job as a PythonException of Spark. Once
+    tasks run in child processes, `map` raises their other errors unchanged, too.
     """
 
     def __init__(self, spark: Callable[[], SparkSession]) -> None:

@@ -103,6 +103,8 @@ def get_spark_session(settings: Mapping[str, object] | None = None, *, log: Spar
         log: Receives the output of Spark's JVM and Python workers. A server (`spark.remote`) has its own log.
 
     Raises:
+        MissingPackageError: PySpark is not installed.
+        ConfigError: `spark.remote` is `local[…]`, and PySpark is older than 4.3.
         MetastoreError: There is no Java 17 or newer, or Spark does not start.
     """
     with extra("spark", "reading and reducing on Spark"):
