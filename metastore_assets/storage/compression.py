@@ -257,7 +257,7 @@ def decompress_block(codec: str, data: bytes) -> bytes:
 
     Raises:
         LimitError: The content is too large.
-        ArrowException: The block is corrupt; other CORRUPTION_ERRORS are possible.
+        ArrowException: The block is corrupt. Any other of `corrupt_input.CORRUPTION_ERRORS` is possible, too.
     """
     return _CODECS[codec](data)
 

@@ -115,10 +115,16 @@ def files_on_disk(
 
 
 def objects_at_once(store: Any, prefix: str, uri: str, filters: PathFilters) -> Generator[StoredFile, None, bool]:
-    """Yield the selected files below a prefix, by listing all objects below it.
+    """Yield the selected files below a key prefix, by listing all objects below it.
+
+    Args:
+        store: The store of obstore.
+        prefix: The key prefix, without a slash at the end; empty for the whole bucket.
+        uri: The URI of the prefix, for messages.
+        filters: Select the files, and the folders whose files are listed.
 
     Returns:
-        Whether there is any object, selected or not.
+        Whether any object was listed, selected or not; the value of `yield from`.
     """
     has_objects = False
     is_selected = {"": True}
@@ -141,6 +147,8 @@ def objects_at_once(store: Any, prefix: str, uri: str, filters: PathFilters) -> 
 
 def objects_by_folder(store: Any, prefix: str, uri: str, filters: PathFilters) -> Generator[StoredFile, None, bool]:
     """Yield the selected files below a key prefix, by listing each selected folder separately.
+
+    The arguments are those of `objects_at_once`.
 
     Returns:
         Whether any object or folder was listed, selected or not; the value of `yield from`.

@@ -117,6 +117,8 @@ class Location:
     ) -> Iterator[StoredFile]:
         """Yield the files below the location, at any depth, in no order. If the location is a file, yield that file.
 
+        Nothing is yielded if the location does not exist. A missing bucket is an error.
+
         Args:
             select: Selects files by their path below the location.
             descend: Selects folders by their path below the location; called once per folder.
