@@ -200,9 +200,9 @@ def _stream_child(
 
     Raises:
         FatalFileError: The child crashed while it ran a task.
-        MetastoreError: The child ended three times while it ran no task. Once is enough if the caller has items of an
-            unfinished task, which would be repeated. Also raised if the child crashed while it ran several tasks, and
-            none of them crashes it alone.
+        MetastoreError: The child ended three times while it ran no task. Once is enough if the caller has already got
+            items of an unfinished task, because another run of the task would yield them again. Or the child crashed
+            while it ran several tasks, and none of them crashes it alone.
         Exception: The exception that a task raised.
     """
     running: dict[int, PathTask[T]] = {}
