@@ -64,7 +64,8 @@ def open_table_format(
 ) -> TableFormat:
     """Open a table at its configured location, or at the location that its catalog records.
 
-    Opening reads files only to detect the format.
+    Opening reads files only to detect the format. A table in a catalog is not opened before the result is used: these
+    errors and those of the catalog are raised then.
 
     Args:
         table: the configuration of the table. Without `format`, the format is detected.
@@ -72,7 +73,8 @@ def open_table_format(
         runner: runs the tasks that read whole data files; by default a child process.
 
     Raises:
-        ConfigError: the format does not exist, or does not have an option of the configuration.
+        ConfigError: the format does not exist, or does not have an option of the configuration. Or the configuration
+            declares a schema for a format whose tables have one.
         MissingPackageError: a package that the format needs is not installed.
         TableNotFoundError: the format has to be detected, and there is nothing at the location.
         TableFormatError: the format has to be detected, and the location cannot be read.
@@ -115,7 +117,7 @@ def _open(registration: FormatRegistration, table: TableConfig, context: OpenCon
 def _detected_format(table: TableConfig) -> str:
     """Return the name of the format at the table's location.
 
-    Raises TableNotFoundError or TableFormatError.
+    Raises TableNotFoundError if there is nothing, and TableFormatError if the location cannot be read.
     """
     location = table_location(table)
     try:

@@ -19,7 +19,8 @@ _UNKNOWN: tuple[None, Guarantee] = (None, "absent")
 class FragmentBounds:
     """The null count, minimum and maximum of a leaf column in a fragment, each as (value, guarantee).
 
-    By default all are absent.
+    The guarantee is `exact`, `bound` (only a limit of the true value), or `absent`: then the value is None. By default
+    all are absent.
     """
 
     null_count: tuple[int | None, Guarantee] = _UNKNOWN

@@ -35,7 +35,7 @@ def parse_json(data: bytes | str) -> Any:
 def parse_json_file(data: bytes) -> Any:
     """Parse the JSON document in a file, which may be compressed with gzip.
 
-    Raises ValueError, RecursionError, or an error of decompression.
+    Raises the errors of `parse_json`. For a compressed file, it also raises those of `decompress_gzip`.
     """
     if not is_gzip(data):
         return parse_json(data)

@@ -77,7 +77,8 @@ class PartitionRanges:
             last: the upper bound; None for no upper bound.
 
         Raises:
-            LiteralError: a bound is not a value of its column, or `first` is after `last`.
+            LiteralError: a bound is not a value of its column, or names no column although there are several. Or
+                `first` is after `last`.
             PartitionNotFoundError: the table is not partitioned, or no partition is in the range.
         """
         lower, upper = self._bound(first, "--from"), self._bound(last, "--to")

@@ -107,7 +107,7 @@ def format_list() -> str:
 def detect_format(location: Location) -> str:
     """Return the name of the format whose metadata a folder has; `files` if it has no metadata.
 
-    Raises OSError.
+    Raises OSError if the folder cannot be read.
     """
     for name in _DETECTION_ORDER:
         if _detects(name, location):

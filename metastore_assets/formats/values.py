@@ -26,7 +26,7 @@ _LARGE_EXPONENT = r"[eE][+-]?0*[1-9][0-9]{3,}\s*$"
 
 
 def constant(value: Any, type_: pa.DataType | None = None) -> Constant:
-    """Return a Python value as a constant.
+    """Return a Python value as a constant of a type; without `type_`, of the type that Arrow infers from the value.
 
     Raises the errors of `pa.array` if the value is not of the type, and ArrowInvalid for a decimal with a huge
     exponent.

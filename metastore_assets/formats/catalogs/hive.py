@@ -76,7 +76,7 @@ class HiveCatalogClient:
 
 
 def request_table(client: Any, database: str, name: str) -> Any:
-    """Return a table as Thrift's client returns it. Raises TableNotFoundError."""
+    """Return a table as Thrift's client returns it. Raises TableNotFoundError if there is no such table."""
     try:
         return client.get_table(dbname=database, tbl_name=name)
     except Exception as error:

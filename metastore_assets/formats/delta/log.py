@@ -114,7 +114,8 @@ class Log:
         """Return the JSON files that lead from an older version to `version`, newest first, and this older version.
 
         With a checkpoint of version 10, the result for version 12 is (names of the files of 12 and 11, 10). If neither
-        `since` nor a checkpoint is reached, the older version is the newest one whose commit is missing.
+        `since` nor a checkpoint is reached, the older version is the newest one that has neither a commit nor a
+        compacted file in its place.
 
         Args:
             version: the version to replay.
@@ -190,7 +191,7 @@ def _list_log(location: Location, first: str) -> Log:
 def is_delta_table(location: Location) -> bool:
     """Return True if a folder has a Delta log with a commit, a compacted file or a checkpoint.
 
-    Raises OSError.
+    Raises OSError if the log cannot be listed.
     """
     entries = (_COMMIT, _COMPACTED, _CHECKPOINT)
     return any(entry.fullmatch(name) for name in location.names(LOG, *NUMBERED) for entry in entries)

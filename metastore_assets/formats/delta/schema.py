@@ -117,7 +117,7 @@ def _check_fields(fields: Any, field_count: list[int], depth: int) -> None:
     Args:
         fields: The fields of the schema or of a struct, as in JSON.
         field_count: The number of types that were checked, as the only item of a list. It is increased.
-        depth: The number of structs, lists and maps around the fields.
+        depth: The number of structs, lists and maps around the fields. The schema itself is the first struct.
     """
     named_fields = as_objects(fields, "the fields of the schema")
     # Delta requires names that are unique without regard to case.
@@ -139,7 +139,7 @@ def _check_type(type_: Any, field_count: list[int], depth: int) -> None:
     Args:
         type_: The type, as in JSON.
         field_count: The number of types that were checked, as the only item of a list. It is increased.
-        depth: The number of structs, lists and maps around the type.
+        depth: The number of structs, lists and maps around the type. The schema itself is the first struct.
     """
     field_count[0] += 1
     check_limit(FIELDS, field_count[0], "fields in a schema")

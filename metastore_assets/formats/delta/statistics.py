@@ -122,8 +122,8 @@ def _nested_value(values: Any, path: tuple[str, ...]) -> Any:
 def _null_count(count: Any, add: AddedFile, is_tight: bool) -> _Bound:
     """Return the null count of the live rows of a file, with its guarantee.
 
-    The result is absent if `count` is invalid. If `count` may include deleted rows (`is_tight` is False), it is also
-    absent, unless `count` is 0 or the number of all rows.
+    The result is absent if `count` is invalid, or if the log does not record the row count of the file. If `count` may
+    include deleted rows (`is_tight` is False), it is also absent, unless `count` is 0 or the number of all rows.
     """
     if not isinstance(count, int) or add.row_count is None or not 0 <= count <= add.row_count:
         return _UNKNOWN

@@ -175,7 +175,7 @@ class DeltaFormat(TableFormat):
                 return NoDiff("files of the log were removed meanwhile")
 
     def _changes(self, since: SnapshotReference) -> SnapshotDiff:
-        """Return the changes; see `changes`. Raises NoDiffError."""
+        """Return the changes; see `changes`. Raises NoDiffError if they cannot be determined."""
         if not (since.id.isascii() and since.id.isdecimal()):
             raise NoDiffError(f"{since.id!r} is no version of a Delta table")
         older = int(since.id)

@@ -312,11 +312,12 @@ def _leaf_position(
 ) -> tuple[int, pa.DataType] | None:
     """Return the column number and the type of a leaf (a column without children) in a file; None if it is missing.
 
-    Parquet numbers the leaves of a file. ORC numbers all columns, parents before their children.
+    The result is also None for a leaf inside a list or a map, and for a column that has children in the file. Parquet
+    numbers the leaves of a file. ORC numbers all columns, parents before their children.
 
     Args:
         fields: the fields of the file, or of a struct in it.
-        path: the fields of the table, from the level of `fields` down to the leaf. All except the last are structs.
+        path: the fields of the table, from the level of `fields` down to the leaf.
         count: returns how many column numbers a type takes.
         first: the number of the first field.
         below: how many column numbers a struct itself takes: 0 in Parquet, 1 in ORC.

@@ -88,6 +88,7 @@ class TableFolder:
 
         Raises:
             OSError: the location cannot be listed.
+            TableNotFoundError: Spark's structured streaming has not committed any file yet.
             TableFormatError: a committed file is missing, the log is corrupt, or a folder does not fit the
                 partitioning.
         """

@@ -191,7 +191,8 @@ class OverlappingTables:
 def _table_above(location: Location, formats: tuple[tuple[str, FormatDetector], ...]) -> tuple[str, Location] | None:
     """Return format and location of the nearest table above a location; None without one.
 
-    The folders above the target of a symbolic link are searched too. Raises OSError.
+    The folders above the target of a symbolic link are searched too. Raises OSError if a folder cannot be read, for
+    another reason than missing permission.
     """
     return _nearest_table(list(dict.fromkeys([*_parents(location), *_parents(location.resolved)])), formats)
 

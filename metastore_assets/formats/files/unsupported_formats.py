@@ -43,7 +43,10 @@ _SUFFIXES = {
 
 
 def holds_paimon(location: Location) -> bool:
-    """Return whether a folder is a Paimon table: whether it has a valid schema file. Raises OSError."""
+    """Return whether a folder is a Paimon table, which has a valid schema file.
+
+    Raises OSError if the folder cannot be listed, or if the user has no permission to read the file.
+    """
     for name in location.names("schema", "schema-", "schema."):
         if _PAIMON_SCHEMA.fullmatch(name):
             try:

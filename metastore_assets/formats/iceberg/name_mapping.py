@@ -219,7 +219,7 @@ def _child_fields(type_: pa.DataType) -> list[pa.Field]:
 
 
 def _parse_mapping(fields: Any, what: str) -> _Tree:
-    """Return a name mapping from its JSON, after a check of its types."""
+    """Return a name mapping from its JSON. Raises ValueError for a wrong type; `what` names the JSON in the message."""
     return tuple(
         Node(
             tuple(as_text(name, "names") for name in as_list(entry.get("names") or [], "names")),

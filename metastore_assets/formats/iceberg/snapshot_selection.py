@@ -38,6 +38,7 @@ def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> Iceberg
 
     Raises:
         SnapshotNotFoundError: the table does not have that state.
+        TableFormatError: the metadata lack the schema of the state.
     """
     if at is None:
         return _current_state(name, metadata)

@@ -95,12 +95,18 @@ class _SchemaCompiler:
         self._open: set[str] = set()
 
     def compile(self, schema: Any, namespace: str, depth: int) -> _EncodedType:
-        """Return the encoded type of a schema. `namespace` is that of the enclosing type.
+        """Return the encoded type of a schema.
+
+        Args:
+            schema: The schema, or a part of it, as parsed JSON.
+            namespace: The namespace of the enclosing type; empty if there is none.
+            depth: The number of enclosing types.
 
         Raises:
             LimitError: The schema has too many types, or is nested too deeply.
             UnsupportedError: A type contains itself.
             ArrowInvalid: A name is not defined, or the size of a `fixed` is invalid.
+            LookupError, TypeError, AttributeError: The schema is malformed, for example without `type`.
         """
         check_limit(NESTING, depth, "types inside of each other in an Avro schema")
         if isinstance(schema, list):

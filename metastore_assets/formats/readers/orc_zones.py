@@ -200,8 +200,10 @@ class WriterZones:
     def __init__(self, source: pa.NativeFile, tail: OrcTail) -> None:
         """Read the footers of all stripes.
 
-        Raises UnsupportedError if their compression is not supported, LimitError if one is too large, or one of
-        CORRUPTION_ERRORS if one is corrupt.
+        Raises:
+            UnsupportedError: The compression of the file is not supported.
+            LimitError: A footer is too large.
+            Exception: A footer is corrupt. It is one of `corrupt_input.CORRUPTION_ERRORS`.
         """
         self._source = source
         self._tail = tail

@@ -92,8 +92,7 @@ class CsvReader:
         The result also records whether the first row is a header; None if this is uncertain.
 
         Args:
-            summary: the summary of the rows after the first one. Its row count, and nothing else in it, includes the
-                first row.
+            summary: the summary of the rows after the first one, except that its row count includes the first row.
             block: the first block of the file.
             batch: the rows of this block.
         """
