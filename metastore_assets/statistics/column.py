@@ -66,9 +66,9 @@ class ColumnStatistics(ScalarFieldsRepr):
     """The greatest value other than NaN, or an upper bound if `maximum_exact` is false. None means no values if
     `maximum_exact` is true, and unknown if it is false."""
     minimum_exact: bool = field(default=False, metadata=declare_statistic("flag", "minimum is exact", "statistic"))
-    """False if `minimum` is a lower bound, as for texts and bytes over 4,096 bytes."""
+    """False if `minimum` is only a lower bound, as for texts and bytes over 4,096 bytes, or if it is unknown."""
     maximum_exact: bool = field(default=False, metadata=declare_statistic("flag", "maximum is exact", "statistic"))
-    """False if `maximum` is an upper bound, as for texts and bytes over 4,096 bytes."""
+    """False if `maximum` is only an upper bound, as for texts and bytes over 4,096 bytes, or if it is unknown."""
     distinct_count: int | None = field(default=None, metadata=declare_statistic("count", "distinct", "statistic"))
     """Number of distinct values. NaN counts as one value, null does not count."""
     distinct_count_guarantee: Guarantee = field(

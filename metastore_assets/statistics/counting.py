@@ -49,8 +49,8 @@ class ValueCounter:
 
         Args:
             cls: The type class of the column.
-            consume: A function that receives each batch before the batch is counted. If it returns True, the batch is
-                not counted, and all values that were counted before are passed to the function, too. From then on, it
+            consume: A function that receives each batch before the batch is stored here. If it returns True, the batch
+                is not stored, and all values that were stored before are passed to the function, too. From then on, it
                 must return True for every batch; this is not checked.
         """
         self._class = cls

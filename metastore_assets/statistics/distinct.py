@@ -180,8 +180,9 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
 
         Counts of booleans and of constants are exact, because other merged statistics determine them. Other distinct
         counts are estimates from the sketch, and null if a part has no sketch. An estimate is at least the greatest
-        count of a part, and at most the sum of the counts of all parts. For integers, it is also at most the number of
-        values from minimum to maximum. Duplicate counts are null if they are not exact.
+        count of a part, and at most the sum of the counts of all parts. For values that are stored as integers, such as
+        dates, it is also at most the number of integers from minimum to maximum. Duplicate counts are null if they are
+        not exact.
         """
         sketches = [
             None if not states or any(state is None for state in states) else merge_distinct_sketches(states)

@@ -28,10 +28,13 @@ def finalize_statistics(row: ColumnStatistics) -> ColumnStatistics:
 def restrict_to_policy(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnStatistics:
     """Return the row without the sketches, states and exact numbers that a policy does not store.
 
-    If the policy does not store all values with their counts, the distinct count and the percentiles are recomputed:
+    If the policy does not store all values with their counts, the field `frequencies` says what it stores instead. If
+    there are values, the distinct count and the percentiles are recomputed:
 
     - If other statistics determine all values, as in a constant column, both are exact.
     - Otherwise, each is estimated from its sketch, or absent without a sketch.
+
+    Neither is done for a row without a type class, such as that of a list.
 
     Args:
         row: Statistics with their states, profiled under a policy that stores at least as much.
@@ -76,6 +79,8 @@ def unenumerated_state(policy: ResolvedPolicy) -> FrequencyState:
 
 def apply_summary(row: ColumnStatistics, summary: FrequencySummary) -> ColumnStatistics:
     """Return the row with exact distinct counts and percentiles from its value counts instead of estimates.
+
+    The user-defined results of the summary are added.
 
     Args:
         row: Statistics of a column.

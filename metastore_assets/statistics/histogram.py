@@ -1,8 +1,9 @@
 """Histograms whose bins have the width 2**k. Edges are multiples of the width, so any two histograms merge exactly.
 
 The exponent k depends only on the minimum, the maximum and the capacity, which is the maximum number of bins. It is the
-smallest k with at most `capacity` bins from floor(minimum / 2**k) to floor(maximum / 2**k). So a merged histogram
-equals the one that is built from all rows at once.
+smallest k with at most `capacity` bins from floor(minimum / 2**k) to floor(maximum / 2**k). For values that are stored
+as integers, k is at least 0. For floats, 2**k is at least the distance of neighbouring doubles at the value of greatest
+magnitude. So a merged histogram equals the one that is built from all rows at once.
 """
 
 from __future__ import annotations
@@ -249,7 +250,7 @@ def _coarsen(histogram: Histogram, exponent: int, capacity: int) -> Histogram:
 
 
 def _exponent(values: Numbers, capacity: int) -> int:
-    """Return the least exponent for which at most `capacity` bins cover all values. The values are ascending."""
+    """Return the exponent of the bins, which is the k of the module's docstring. The values are ascending."""
     if values.dtype == np.float64:
         (low, low_exponent), (high, high_exponent) = (_integer_form(float(values[at])) for at in (0, -1))
         # The bins are no finer than the doubles of the greatest magnitude, so that indices stay within 2**53.

@@ -1,11 +1,12 @@
 """Moments: sum, mean, deviation, skewness and kurtosis, from a mergeable state.
 
 The state of n finite numbers x contains the power sums  S1 = sum x  and  S2 = sum x². Each is an exact integer times a
-power of two. Therefore the sum, the mean  S1/n  and the sample deviation  sqrt((n S2 - S1²) / (n (n-1)))  are correctly
-rounded in any order of rows and merges. The third and fourth central moments  Mp = sum (x - mean)^p  are doubles,
-scaled by a power of two so that they do not overflow. They merge about the common mean (Pébay, "Formulas for robust,
-one-pass parallel computation of covariances and arbitrary-order statistical moments", Sandia 2008, eq. 2.1, over all
-parts at once). Part i has ni numbers, with the mean mean_i. With  di = mean_i - mean  and  M2 = S2 - S1²/n:
+power of two. Therefore the sum and the mean  S1/n  are correctly rounded, and the sample deviation
+sqrt((n S2 - S1²) / (n (n-1)))  is within one unit in the last place, in any order of rows and merges. The third and
+fourth central moments  Mp = sum (x - mean)^p  are doubles, scaled by a power of two so that they do not overflow. They
+merge about the common mean (Pébay, "Formulas for robust, one-pass parallel computation of covariances and
+arbitrary-order statistical moments", Sandia 2008, eq. 2.1, over all parts at once). Part i has ni numbers, with the
+mean mean_i. With  di = mean_i - mean  and  M2 = S2 - S1²/n:
 
     M3 = sum_i (M3_i + 3 di M2_i + ni di³)        M4 = sum_i (M4_i + 4 di M3_i + 6 di² M2_i + ni di⁴)
 

@@ -48,8 +48,8 @@ class ColumnProfile:
     """Fingerprints (48-bit hashes) of all values with their counts; None unless `statistics.frequencies` is "repeated".
     """
     value_filter: bytes | None = None
-    """The encoded value filter, a set of short hashes. None if the policy stores none, or if `frequencies` replace it.
-    """
+    """The encoded value filter, a set of short hashes. None if the policy stores none, if `frequencies` replace it, or
+    if there are no values."""
 
 
 def profile_field(

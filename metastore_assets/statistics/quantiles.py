@@ -1,8 +1,9 @@
 """Percentiles and the quantile sketch: a t-digest of finite values in the format of Apache DataSketches.
 
-Sorted and counted values are divided into clusters of neighbours. No cluster is wider than one step of the scale
-function k1 (Dunning, "Computing extremely accurate quantiles using t-digests", 2019). A cluster is stored as its mean
-and its weight (number of values). A merge treats the clusters of its parts as values, and clusters them again.
+Sorted and counted values are divided into clusters of neighbours. A cluster has the values whose middle rank lies in
+one step of the scale function k1 (Dunning, "Computing extremely accurate quantiles using t-digests", 2019), or a single
+frequent value. A cluster is stored as its mean and its weight (number of values). A merge treats the clusters of its
+parts as values, and clusters them again.
 
 A digest that was not merged depends only on the multiset of values. A merge does not depend on the order of its parts.
 The grouping of several merges changes the last digits of quantiles. `benchmarks/quantile_errors.py` measures the errors
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
     from metastore_assets.statistics.histogram import Histogram
 
 COMPRESSION = 200
-"""Number of steps of the scale function, and maximum number of clusters. A value that covers more than a step is an
-additional cluster."""
+"""Number of steps of the scale function. A digest has at most one cluster for each step, and additional ones because a
+value that covers more than a step is a cluster by itself."""
 _SHARES = (np.sin(math.pi * (np.arange(COMPRESSION) / COMPRESSION - 0.5)) + 1) / 2
 """Element j is the share of all values that are before step j of the scale function k1."""
 _HEADER = struct.Struct("<BBBHBHIIdd")
@@ -70,8 +71,9 @@ class Digest:
         """(ranks, values): points of a curve, between which ranks and values are interpolated.
 
         Ranks are from 0 to the number of values. The first point is the minimum, and the last one is the maximum.
-        Between them, each cluster has a point: its mean, at the middle of its ranks. The cluster of a frequent value
-        has two points: the value at its first rank and at its last. All values are multiplied by `_shrink_factor`.
+        Between them, each cluster has a point: its mean, at the middle of its ranks. The cluster of a value that covers
+        at least two steps has two points: the value at its first rank and at its last. All values are multiplied by
+        `_shrink_factor`.
         """
         ends = np.cumsum(self.weights)
         single = _count_steps(ends, self.weights) >= 2
@@ -289,7 +291,7 @@ class QuantileState:
 class QuantileStatistics(BuiltinStatistic[QuantileState]):
     """Percentiles.
 
-    A fragment's percentiles are exact if each of its blocks is sorted. Otherwise, and for merged profiles, `finalize`
+    The percentiles are exact if all blocks of the values are sorted. Otherwise, and for merged statistics, `finalize`
     estimates them from the digest, unless the statistics determine the frequencies of all values.
     """
 

@@ -21,7 +21,7 @@ from metastore_assets.statistics.murmur3 import DATASKETCHES_SEED, hash_words
 Hashes = npt.NDArray[np.uint64]
 
 NOMINAL_ENTRIES = 4096
-"""Number of hashes in a sketch, as in DataSketches' Java library: a standard error of 1.6 %, and at most 32 KB."""
+"""Maximum number of hashes in a sketch, as in DataSketches' Java library: 32 KB, with a standard error of 1.6 %."""
 _MAX_THETA = (1 << 63) - 1
 _SERIAL_VERSION, _COMPACT_FAMILY = 3, 3
 _READ_ONLY, _EMPTY, _COMPACT, _ORDERED, _SINGLE = 2, 4, 8, 16, 32

@@ -29,8 +29,8 @@ Words = npt.NDArray[np.uint64]
 FilterIndices = npt.NDArray[np.int64]
 
 MIN_BITS = 18
-"""Minimum length of a prefix in bits. So a filter has at least 2^10 buckets, as many as there are slices at most, and
-each slice has complete buckets."""
+"""Minimum length of a prefix in bits. A filter then has at least 2^10 buckets. There are at most 2^10 slices, so each
+slice has complete buckets."""
 _LOWER_BITS = 8
 _PRECISION_BITS = 7
 MAX_SLICE_BITS = MIN_BITS - _LOWER_BITS

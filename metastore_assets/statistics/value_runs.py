@@ -90,7 +90,7 @@ def count_dense(values: pl.Series) -> CountedRun | None:
 def is_hashed(values: pl.Series) -> bool:
     """Return whether values are counted faster by hashing than by sorting.
 
-    True for booleans, and for binary values of which many are equal.
+    True for booleans, and for binary values unless `is_mostly_distinct` is true of them.
     """
     return values.dtype in (pl.Binary, pl.Boolean) and not is_mostly_distinct(values)
 

@@ -125,7 +125,7 @@ def load_statistic(reference: str) -> LoadedStatistic:
 
 @lru_cache(maxsize=256)
 def _load_all(references: tuple[str, ...]) -> tuple[LoadedStatistic, ...]:
-    """Load statistics, each once. Raises ConfigError if two have the same name."""
+    """Load statistics, each once. Raises ConfigError if one cannot be used, or if two have the same name."""
     by_name: dict[str, LoadedStatistic] = {}
     for reference in dict.fromkeys(references):
         loaded = load_statistic(reference)
