@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 GROUPS = 10
 """The usual number of groups of the population stability index."""
 MAX_VALUES = 1_000_000
-"""Distributions of columns with at most this many distinct values are compared value by value."""
+"""Maximum number of distinct values of a column for a comparison value by value, which replaces missing histograms."""
 _Counts: TypeAlias = npt.NDArray[np.int64]
 
 

@@ -272,7 +272,10 @@ class ProfileReader:
 
     @lock_free_cached_property
     def _names(self) -> list[tuple[str, str]]:
-        """(dotted path, field id) of each row of the file `statistics`. Raises ValueError if this list is corrupt."""
+        """(dotted path, field id) of each row of the file `statistics`.
+
+        Raises CorruptionError if the file has no valid list of its columns.
+        """
         with self._reading(self._files.statistics):
             packed = (self._statistics.metadata.metadata or {})[_COLUMNS]
             try:

@@ -267,7 +267,7 @@ class EliminatedFragment:
     statistic: str
     """The statistic that proves it: `minimum`, `maximum`, `null_count`, `nan_count`, `partition` (the values of its
     partition) or `value_filter`. Several names, separated by commas, if only all of them together prove it. `row_count`
-    for a fragment without rows, or because of a limit."""
+    for a fragment without rows, or because of a limit. `constant` for the predicate `false`."""
     value: str | None
     """The value of the statistic in the fragment, as SQL text; None if there is no single value."""
 

@@ -61,7 +61,7 @@ class Count:
     guarantee: Guarantee
     as_of: AsOf = field(compare=False)
     cost: ReadCost | None = field(default=None, compare=False)
-    """What was read of the table's data files; None if stored statistics alone answered."""
+    """What was read of the table's data files, possibly nothing; None for a number that never needs data files."""
 
 
 @dataclass(frozen=True, repr=False)

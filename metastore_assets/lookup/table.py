@@ -419,8 +419,8 @@ class Table(Relation):
         Args:
             where: SQL text or a pyarrow expression; None for all rows of the version.
             partition: The key of a partition, or a pattern that selects one. Only without a predicate.
-            table: The table's URI or configuration. None for the location that the version records, which must be one
-                of the `table_locations` of `open_table`.
+            table: The table's URI or configuration. None for the location that the version records, which must equal
+                or lie below one of the `table_locations` of `open_table`.
             spark: A Spark session that reads fragments if there is much to read. Without it, child processes read
                 them.
             snapshot: Which rows a predicate counts: those of the table's current snapshot (`now`), or those of the
@@ -430,6 +430,8 @@ class Table(Relation):
         Raises:
             PartitionNotFoundError: There is no such partition.
             PredicateError: The predicate cannot be parsed or bound.
+            ColumnNotFoundError: The predicate names a column that does not exist.
+            LiteralError: A literal of the predicate is not of its column's type.
             ConfigError: The table's location is not known, or the caller did not confirm it (see `table_config`).
             FragmentError: A file cannot be read.
             MetastoreError: The snapshot of the version no longer exists.
@@ -467,6 +469,7 @@ class Table(Relation):
         Raises:
             PredicateError: The predicate cannot be parsed or bound.
             ColumnNotFoundError: There is no such column.
+            LiteralError: A literal of the predicate is not of its column's type.
             ConfigError: The table's location is not known, or the caller did not confirm it (see `table_config`).
             UnsupportedTypeError: Spark has no type for a column.
         """
@@ -577,7 +580,7 @@ class Table(Relation):
     ) -> RowSource:
         """Return an object that can read the rows of one snapshot any number of times.
 
-        The arguments and errors are those of `lazy`.
+        The arguments are those of `lazy`, and so are the errors except UnsupportedTypeError.
         """
         lookup = self if version is None else self.at(version)
         config = lookup.table_config(table, storage_options)

@@ -39,7 +39,7 @@ class TableFileSystem(fs.FileSystemHandler):  # type: ignore[misc]
         return path
 
     def get_file_info(self, paths: Sequence[str]) -> list[fs.FileInfo]:
-        """Return type and size of files."""
+        """Return type and size of files. The type is `NotFound` for a path that is no file of the table."""
         return [self._info(path) for path in paths]
 
     def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
