@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _FILE_ROWS = 1 << 20
 _VIEWED = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-"""By type of views, the type with the same values that Arrow can write to Parquet in a dictionary."""
+"""For each type of views, a type with the same values. Arrow can write a dictionary of this type to Parquet."""
 
 
 def profile(data: object, *, spark: SparkSession | None = None, **settings: Any) -> Table:

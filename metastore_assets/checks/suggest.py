@@ -36,7 +36,7 @@ _MAX_SET_SIZE = 20
 _MIN_ROWS_PER_VALUE = 20
 """Minimum average number of rows per value of such a column."""
 _MIN_ROWS = 20
-"""Minimum number of rows, or of distinct values, for a suggestion."""
+"""Minimum number of rows for suggestions about a column, and of distinct values for a pattern of its texts."""
 _MAX_VERSIONS = 20
 """The maximum number of earlier versions whose changes are considered."""
 _PATTERNS = (

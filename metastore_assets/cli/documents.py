@@ -328,7 +328,7 @@ class RowEstimate(Document):
     upper: int
     guarantee: Guarantee
     assumes: str | None
-    """What the estimate assumes."""
+    """`independence` if conditions on different columns are assumed to be independent; otherwise null."""
 
 
 class RowCountDocument(Document):

@@ -1,7 +1,7 @@
 """Models of the JSON documents that are printed with `--json` by commands that refresh, maintain or set up tables.
 
 A version is the published statistics of a table at one snapshot. A fragment is a data file with the deletes that apply
-to it.
+to it. A profile is the statistics of a fragment, a partition or the table.
 """
 
 from __future__ import annotations
@@ -153,13 +153,13 @@ class StageDocument(Document):
     """The rule by which the refresh will decide about work that is unknown before profiling."""
     fragments: int = Field(default=0)
     lots: int = Field(default=0)
-    """The number of lots in which the first version of a large table is made."""
+    """For the first version of a large table: the number of lots to compute. A lot is a limited number of fragments."""
     bytes: int = Field(default=0)
     reused: int = Field(default=0)
     """The number of fragments with a stored profile, which are not read."""
     columns: list[str] = Field(default=[])
     filtered_columns: list[str] = Field(default=[])
-    """Columns with value filters."""
+    """Columns for which hashes of the values are stored, to skip fragments that lack a value."""
     partitions: list[str] = Field(default=[])
     total: int = Field(default=0)
     """The number of partitions of the snapshot."""
