@@ -163,11 +163,9 @@ def run_executor(
 def _find_launched_run(instance: DagsterInstance, job: RefreshJob, backfill: str, chunk: Chunk) -> str | None:
     """Return the id of a run that was launched before for the same chunk of the backfill; None without one.
 
-    A run that has not ended counts always. A failed run counts only if one of its checks failed, because checks run
-    after the version is published.
-
-    If `chunk.read_again` is empty, no ended run counts: the backfill was planned from a version that already contains
-    the results of such runs.
+    A run that has not ended always counts. If `chunk.read_again` is not empty, a successful run counts, too. So does a
+    failed run of which a check failed, because checks run after the version is published. If `chunk.read_again` is
+    empty, no ended run counts: the backfill was planned from a version that already contains the results of such runs.
     """
     # Outdated partitions were planned from the newest version, which already contains the results of all ended runs.
     statuses = [*_UNFINISHED, *(_ENDED if chunk.read_again else ())]

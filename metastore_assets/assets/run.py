@@ -286,7 +286,7 @@ class _TableRun:
         - Any other run: its own partitions.
 
         Args:
-            runner: Runs the tasks that read the table's metadata; None reads it in this process.
+            runner: Runs the tasks that read the table's metadata; None for a child process.
         """
         context, names, selection = self.context, self.names, self.selection
         if not selection.partitions or names.source in (context.run.asset_selection or ()):

@@ -25,7 +25,7 @@ _FILE = "_dagster/tables.json"
 _FORMAT = 1
 _READERS = 8
 _WRITES = 3
-"""Number of times that the file is written, because another process replaced it after each write."""
+"""Maximum number of times that the file is written, because another process may replace it after each write."""
 
 
 @dataclass(frozen=True)

@@ -50,9 +50,9 @@ TABLE_COLUMNS = 8
 PARTITION_COLUMNS = 5
 """The maximum number of columns in a partition's picture."""
 MAX_PICTURES = 200
-"""The maximum number of changed partitions with pictures. If more changed, their events have none. A picture reads
-several files and takes about 20 kB of the event log, which Dagster's SQLite storage stores twice. Events without one
-have less than 1.9 kB, so that two fit into a page of SQLite."""
+"""The maximum number of changed partitions with pictures. If more changed, their events have none. A picture is drawn
+from several files, and takes about 20 kB of the event log, which Dagster's SQLite storage stores twice. Events without
+one have less than 1.9 kB, so that two fit into a page of SQLite."""
 
 _CHANGED_KEYS = 24
 """Maximum number of changed partitions that the event of a group names: those of a day by hour."""
