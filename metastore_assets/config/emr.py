@@ -88,7 +88,7 @@ class EmrServerlessConfig(ConfigModel):
 
 
 def job_folder(config: MetastoreConfig) -> str:
-    """Return the URI of the folder for requests to jobs and their answers, without a trailing slash.
+    """Return the URI of the folder with the requests to jobs and the jobs' answers, without a trailing slash.
 
     Args:
         config: A configuration for which `emr_obstacle` returned None.

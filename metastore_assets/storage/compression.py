@@ -278,7 +278,10 @@ def _join_within_limit(pieces: Iterator[bytes], data: bytes) -> bytes:
 
 
 def _decompress_streams(data: bytes, decompressor: Callable[[], Any]) -> Iterator[bytes]:
-    """Yield the decompressed content of consecutive bzip2 or xz streams."""
+    """Yield the decompressed content of consecutive bzip2 or xz streams.
+
+    `decompressor` creates the decompressor of one stream. Raises ArrowInvalid if the data is truncated.
+    """
     start = 0
     while start < len(data):
         stream = decompressor()

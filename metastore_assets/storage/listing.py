@@ -41,7 +41,7 @@ def local_stored_file(path: str, stat: os.stat_result) -> StoredFile:
 
 
 def local_modified(stat: os.stat_result) -> datetime:
-    """Return the modification time of a file on local disk, in UTC. Times beyond the year 9999 become its end."""
+    """Return the modification time of a file on local disk, in UTC; at most the end of the year 9999."""
     return datetime.fromtimestamp(min(stat.st_mtime, datetime.max.replace(tzinfo=UTC).timestamp() - 1), UTC)
 
 
