@@ -40,7 +40,7 @@ _REFUSED_CREDENTIALS = (
 
 
 def load_catalog_entry(table: TableConfig) -> CatalogEntry:
-    """Return the catalog entry of a table that the configuration names by catalog.
+    """Return the catalog entry of a table whose configuration names a catalog.
 
     Raises:
         ConfigError: the configuration has no such catalog, or the table's name is invalid.
@@ -56,7 +56,7 @@ def load_catalog_entry(table: TableConfig) -> CatalogEntry:
 
 
 def table_identifier(table: TableConfig) -> tuple[str, str]:
-    """Return the database and the name of a table that the configuration names by catalog.
+    """Return the database and the name of a table whose configuration names a catalog.
 
     Raises ConfigError if the configuration has no such catalog, or the table's name is invalid.
     """

@@ -1,4 +1,4 @@
-"""A table that the configuration names by catalog. Every operation first requests its catalog entry."""
+"""A table whose configuration names a catalog. Every operation first requests the table's entry there."""
 
 from __future__ import annotations
 

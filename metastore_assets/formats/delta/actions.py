@@ -109,7 +109,7 @@ class Replay:
         self._live: dict[str, AddedFile] = {}
 
     def read_commits(self, names: Sequence[str]) -> None:
-        """Read commits and compacted files, whose file names are given newest first.
+        """Read commits and compacted files (several commits in one file), whose names are given newest first.
 
         Raises TableFormatError if a file violates the protocol.
         """

@@ -72,7 +72,10 @@ _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 class DeltaFormat(TableFormat):
-    """A Delta table at a location. Its snapshots are the versions of its log."""
+    """A Delta table at a location. Its snapshots are the versions of its log.
+
+    The requested version is the one that the configuration's `at` selects, if it is set.
+    """
 
     def __init__(self, table: TableConfig, cache: MetadataCache) -> None:
         self._cache = cache

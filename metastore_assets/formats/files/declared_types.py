@@ -22,7 +22,7 @@ DeclaredTypes = Mapping[str, pa.DataType]
 
 
 def declared_types(table: TableConfig) -> dict[str, pa.DataType]:
-    """Parse the column types in a table's configuration. Raises ConfigError if there is no such type."""
+    """Parse the column types in a table's configuration. Raises ConfigError for an unknown type."""
     types = {}
     for column, name in table.declared.items():
         try:

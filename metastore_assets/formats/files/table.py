@@ -252,7 +252,7 @@ class FilesFormat(TableFormat):
         return bounds_table(snapshot, column, read_file_bounds(snapshot, column))
 
     def _list(self) -> tuple[ListedFiles, OverlappingTables]:
-        """List the files of the table, and signs of overlapping tables.
+        """List the files of the table, and signs of overlapping tables: tables of other formats with the same files.
 
         Raises SnapshotNotFoundError if `at` is configured, because plain files have no earlier states.
         """

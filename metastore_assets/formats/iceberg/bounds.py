@@ -79,7 +79,10 @@ def decode_bound(data: bytes | None, type_: pa.DataType) -> Constant | None:
 
 
 def _decode_bound(data: bytes, type_: pa.DataType) -> Constant | None:
-    """Do the same as `decode_bound`, but raise an error for some invalid bytes."""
+    """Decode a bound; None for NaN, and for bytes of a wrong length.
+
+    For other invalid bytes, it raises one of the errors that `decode_bound` catches.
+    """
     if pa.types.is_boolean(type_) and len(data) == 1:
         return constant(data != b"\x00", type_)
     if pa.types.is_decimal(type_) and data:

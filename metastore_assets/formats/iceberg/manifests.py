@@ -226,7 +226,11 @@ def _entry(
     sequence_number: int | None,
     statistics: FileStatistics | None,
 ) -> FileEntry:
-    """Return the entry of a file in a manifest. Raises an error if a field has a wrong type or an unsupported value."""
+    """Return the entry of a file in a manifest.
+
+    Raises KeyError for a missing field, ValueError for one of a wrong type, and UnsupportedError for an unknown kind of
+    file.
+    """
     referenced, offset, size = map(file.get, _VECTOR_FIELDS)
     content = as_integer(file.get("content") or DATA, "content", minimum=DATA)
     if content > EQUALITY_DELETES:

@@ -54,6 +54,8 @@ def _check_fields(fields: Any, ids: list[int], depth: int) -> None:
 def _check_type(field_id: Any, type_: Any, ids: list[int], depth: int) -> None:
     """Append the ids of a field and of its nested fields to `ids`.
 
+    `depth` is the number of structs, lists and maps around the field. The schema itself is the first struct.
+
     Raises ValueError for an invalid id or nested type, or if the schema exceeds a limit. The names of primitive types
     are not checked.
     """

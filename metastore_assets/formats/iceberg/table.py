@@ -59,7 +59,10 @@ class _LoadedTable:
 
 
 class IcebergFormat(TableFormat):
-    """An Iceberg table, located by its folder or by a metadata file."""
+    """An Iceberg table, located by its folder or by a metadata file.
+
+    The requested snapshot or state is the one that the configuration's `at` selects; without `at`, the newest.
+    """
 
     def __init__(self, table: TableConfig, cache: MetadataCache) -> None:
         self._cache = cache
@@ -144,11 +147,11 @@ class IcebergFormat(TableFormat):
 
         The result is a NoDiff in these cases, among others:
 
-        - The cache does not record `since` as the state that was planned last.
+        - The cache does not record `since` as the state that was read last, by `snapshot`, `stream` or `changes`.
         - The snapshot of `since` has expired.
         - Something other than files may have changed, such as the schema.
 
-        If the result is a SnapshotDiff, the cache then records the current state as the one that was planned last.
+        If the result is a SnapshotDiff, the cache then records the current state instead.
         """
         with self._iceberg_errors():
             try:

@@ -27,7 +27,7 @@ def split_array(array: pa.Array) -> Iterator[pa.Array]:
 def decode_dictionary(array: pa.Array) -> Iterator[pa.Array]:
     """Yield the values of a dictionary array; yield any other array unchanged.
 
-    Strings and bytes are yielded in chunks of about CHUNK_BYTES.
+    A dictionary array of strings or bytes is yielded in chunks of about CHUNK_BYTES.
 
     Raises:
         ArrowInvalid: an index has no dictionary entry.
