@@ -2,7 +2,7 @@
 
     <folder>/<n>.json    n = 1, 2, 3, …, without a gap above the oldest retained document
     <folder>/newest      hint: the number of a recent document, as text
-    <folder>/oldest      the number of the document that `store.garbage` deletes next
+    <folder>/oldest      JSON with the number of the document that `store.garbage` deletes next
 
 The newest document is found in a few requests: from the document of the hint, by doubling steps upwards, then by
 bisection. The hint is written after its document, so it may be outdated. Without a valid hint, all documents are

@@ -271,7 +271,7 @@ class Entries(Sequence[Entry]):
 
     @abstractmethod
     def find_all(self, keys: Collection[Key]) -> dict[Key, Entry]:
-        """Return the entries with these keys, by key."""
+        """Return the entries with these keys, by key. Keys without an entry are omitted."""
 
     @abstractmethod
     def find_prefixes(self, prefixes: Collection[Key]) -> list[Entry]:

@@ -1,7 +1,7 @@
 """The entries of a version that is being built, as changes of the entries of the previous version.
 
-Entries are stored in segments, which are sorted files. A new version adds a segment with its changes, and merges some
-of the segments of the previous version (see `store.segments`).
+An entry describes a fragment, a partition or the like. Entries are stored in segments, which are sorted files. A new
+version adds a segment with its changes, and merges some of the segments of the previous version (see `store.segments`).
 """
 
 from __future__ import annotations

@@ -89,7 +89,8 @@ def moment(value: object, name: str) -> datetime:
 def record(kind: type[Record], value: object, name: str) -> Record:
     """Decode a JSON object as a dataclass whose fields are str, int or float.
 
-    Raises ValueError if `value` is not an object, or if a field is missing or has another type.
+    Integers must be from 0 to 2**63 - 1. Raises ValueError if `value` is not an object, or if a field is missing or
+    invalid.
     """
     stored = mapping(value, name)
     decoded: dict[str, Any] = {}

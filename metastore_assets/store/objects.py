@@ -123,7 +123,10 @@ class ObjectStore:
         return tuple(sorted(self._backend.folders()))
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects. Missing objects are ignored. On disk, a symbolic link on a path raises StoreError."""
+        """Delete objects. Missing objects are ignored.
+
+        On disk, StoreError is raised if a folder between the configured folder and an object is a symbolic link.
+        """
         self._backend.delete([_validate_path(path) for path in paths])
 
     def delete_folder(self, prefix: str) -> None:

@@ -395,7 +395,8 @@ class SectionReader:
     def rows_between(self, name: str, low: Any, high: Any) -> tuple[int, int]:
         """Return (first row, row count) of the part of a section that may have keys from `low` to `high`.
 
-        The part consists of complete row groups. Only the footer is read.
+        The part consists of complete row groups. The result is (0, 0) if no row group may have such a key. Only the
+        footer is read.
 
         Args:
             name: A section that is sorted by the first column, the key. Its first row has the number 0.

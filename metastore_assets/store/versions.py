@@ -7,7 +7,9 @@
     <root>/<table>/pending/<unique>.parquet              lists profiles of attempts that have not published
     <root>/<table>/history/                              a Delta table that outlives the versions
 
-The JSON document is written last. A crash before that leaves unreferenced files, which `expire` deletes.
+A fragment is a data file with its deletes. A version has an entry for each fragment, each partition and so on (see
+`store.entries`). The JSON document is written last. A crash before that leaves unreferenced files, which `expire`
+deletes.
 
 An attempt is one run that profiles fragments to publish a version. A purge publishes the newest version again, without
 the profiles of removed fragments, and deletes all pending profiles.
