@@ -5,7 +5,8 @@ The column of the table with field id 3 has the flat columns `column 3.null_coun
 has only the flat columns that have a value in it. A missing bound is unknown. If all flat columns of a field id are
 missing, the table column is null in all rows.
 
-A type class is a group of types with one canonical type: int8 and int64 have the class `int64`.
+A type class is a group of types with one canonical type: int8 and int64 have the class `int64`. Index rows are the rows
+of the fragment index, one per fragment. A fragment is a data file with its deletes.
 """
 
 from __future__ import annotations
