@@ -98,6 +98,7 @@ class Dataflow:
             sort: Whether to sort updates first. Otherwise they must be sorted by key.
 
         Raises:
+            GraphError: A name in `updates` or `versions` is not that of a root.
             UpdateError: An update is invalid.
             ProduceError: A Produce function failed.
             CorruptionError: A stored file is damaged, or an unsigned total would become negative.

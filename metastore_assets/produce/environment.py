@@ -24,7 +24,8 @@ class Settings:
     """Tuning parameters, which change no result. The defaults suit millions of rows on one machine."""
 
     target_rows: int = 4_000_000
-    """Target number of rows per shard. A shard of twice this size is split, neighbours below a quarter are merged."""
+    """Target number of rows per shard. A shard of more than twice this size is split. Neighbours that have at most half
+    of this size together are joined."""
     row_group_rows: int = 100_000
     """Rows per row group of a run, which are read together. More than 131,072 mean 131,072."""
     batch_rows: int = 100_000

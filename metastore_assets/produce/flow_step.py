@@ -1,6 +1,7 @@
 """One step of a dataflow from a state to the next: each node is computed once, in graph order. Nothing is published.
 
-A node is a root or a stage. The feeders of a stage are the nodes whose output it reads.
+A node is a root or a stage. A root receives rows from an external source; a delta root does not store them. The feeders
+of a stage are the nodes whose output it reads.
 """
 
 from __future__ import annotations
@@ -207,7 +208,10 @@ def check_declared(graph: Mapping[str, Typed], base: FlowState, rebuilt: Abstrac
 
 
 def _check_stored(graph: Mapping[str, Typed], stage: Typed, base: FlowState, rebuilt: AbstractSet[str]) -> None:
-    """Raise StageChangedError if a stage must be rebuilt from a delta root, whose rows are not stored."""
+    """Raise StageChangedError if a stage that must be rebuilt reads a delta root, whose rows are not stored.
+
+    A delta root that is new, or is rebuilt as well, is allowed, because no earlier rows are needed.
+    """
     lost: Sequence[str] = [
         name
         for name in stage.feeders

@@ -1,6 +1,6 @@
 """The input of a stage: the changed keys of its feeders, and the current values of these keys.
 
-The feeders of a stage are the nodes whose output it reads.
+The feeders of a stage are the nodes whose output it reads. Their keys are the source keys of the stage.
 """
 
 from __future__ import annotations

@@ -59,7 +59,8 @@ class Loader:
         as `signed` may have negative totals.
 
         Raises:
-            UpdateError: The rows are not sorted by key, or break these rules.
+            UpdateError: A column is missing or has another type. Or the rows are not sorted by key, or break these
+                rules.
         """
         runs: list[Run] = []
         frames = self._checked(rows)

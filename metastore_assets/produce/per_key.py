@@ -1,7 +1,7 @@
 """Adapters from Produce functions for one source key to Produce functions for a batch of source keys.
 
 A Produce function computes the output rows of a stage. Stages call it with batches. A feeder is a node whose output the
-stage reads.
+stage reads. The keys of the feeders are the source keys of the stage.
 """
 
 from __future__ import annotations

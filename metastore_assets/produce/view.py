@@ -2,7 +2,8 @@
 
 A stage computes its content from its input. The keys of the input's rows are the source keys, and the keys of the
 content's rows are the target keys. A key-mapping is a pair (source key, target key): rows with this target key were
-computed from rows with this source key. An update is the changes of the content since the previous version.
+computed from rows with this source key. A root receives rows from an external source, and a sum stage adds up amounts
+by key. Both have no key-mappings. An update is the changes of the content since the previous version.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class RunInfo(NamedTuple):
 class View:
     """A reader of one state or version of a dataflow.
 
-    Reads raise VersionNotFoundError if files are missing, because the version has expired or was compacted since.
+    Reads raise VersionNotFoundError if files are missing, because the version has expired or was compacted since. Reads
+    of a delta root raise GraphError, because its rows are not stored.
     """
 
     def __init__(
@@ -83,7 +85,11 @@ class View:
         return self._state.sources
 
     def content(self, stage: str) -> pa.Table:
-        """Return all rows of a stage (target key, source key, value), sorted by target key and source key."""
+        """Return all rows of a root or stage, sorted by key.
+
+        A stage with a Produce function has the columns target key, source key and value, and is sorted by target key
+        and source key. Roots and sum stages have no source key.
+        """
         return _concat(self.content_batches(stage), self._typed(stage).content.schema)
 
     def content_batches(self, stage: str) -> Iterator[pa.RecordBatch]:
