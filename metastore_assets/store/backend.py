@@ -97,7 +97,10 @@ class Backend(Protocol):
         """
 
     def refuse_links(self, prefix: str) -> None:
-        """Raise StoreError if the folder `prefix`, a folder above it or anything in it is a symbolic link."""
+        """Raise StoreError if the folder `prefix`, or anything in it at any depth, is a symbolic link.
+
+        StoreError is also raised if a folder between `prefix` and the folder that the user configured is a link.
+        """
 
     def open_input(self, path: str, *, use_cached_tail: bool = False, tail_bytes: int = 0) -> Input:
         """Open an object for ranged reads. Raises ObjectNotFoundError.

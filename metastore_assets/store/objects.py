@@ -132,7 +132,8 @@ class ObjectStore:
     def delete_folder(self, prefix: str) -> None:
         """Delete everything below a folder.
 
-        If another process writes there at the same time, its objects may remain, or StoreError is raised.
+        If another process writes there at the same time, its objects may remain, or StoreError is raised. On disk,
+        StoreError is also raised if the folder, or one between the configured folder and it, is a symbolic link.
         """
         self._backend.delete_folder(_validate_path(prefix))
 
