@@ -150,7 +150,7 @@ class ValueCountUpdate:
             return self._files
 
     def discard(self) -> None:
-        """Delete the files that this refresh wrote."""
+        """Delete the files of value counts that this refresh wrote, because the version will not be published."""
         if self._state is not None:
             written = self._state.paths() - self._base.paths()
             self._store.delete(sorted(written | ({self._files.state} if self._files else set())))
