@@ -61,4 +61,4 @@ def test_deletes_of_extremes_equal_a_refresh_from_scratch(tmp_path: Path, lists:
         statistics = result["table"]["columns"]
         bounds = [statistics[name][bound].as_py() for name in "ns" for bound in ("minimum", "maximum")]
         assert duckdb.execute(query).fetchall() == [(*bounds, statistics["n"]["value_count"], result["row_count"])]
-    assert widths[1] < widths[0], "fewer values have fewer and wider bins"
+    assert widths[1] < widths[0], "the bins of a smaller range of values are narrower"
