@@ -30,8 +30,6 @@ class Kind:
     """How values are compared: `number`, `float`, `text`, `bytes`, `uuid`, `flag`, `date`, `time`, `local`, `zoned`."""
     pool: Sequence[Any]
     """Values that are drawn often."""
-    names: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)
-    """The type's name in Delta."""
 
     @property
     def tick(self) -> int:

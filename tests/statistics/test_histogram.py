@@ -98,7 +98,9 @@ def test_rebinning_preserves_bin_boundaries_and_the_total(values: list[float], n
     assert histogram.rebin(10_000) == histogram
     again = built(values, KINDS["float64"], n)
     assert again is not None
-    assert (coarse.exponent, coarse.first) == (max(again.exponent, histogram.exponent), coarse.first)
+    assert coarse.exponent == max(again.exponent, histogram.exponent)
+    if coarse.exponent == again.exponent:
+        assert (coarse.first, coarse.counts.tolist()) == (again.first, again.counts.tolist())
     with pytest.raises(ValueError):
         histogram.rebin(1)
 
