@@ -10,10 +10,11 @@ partition and the like in a version.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -51,6 +52,8 @@ from metastore_assets.store.version_document import stored_entries
 from metastore_assets.store.versions import HISTORY, VersionStore, file_paths
 from metastore_assets.value_counts import read_value_counts, rewrite_value_counts, write_value_counts
 from metastore_assets.values.leaf_columns import schema_leaves
+
+Result = TypeVar("Result")
 
 _ATTEMPTS = 5
 _ENTRIES_PER_LOT = 10_000
@@ -106,9 +109,9 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
     objects, documents = versions.objects, versions.documents
     published, listing = _publish_without_removed(engine, versions, before)
     begun, pending = listing.begun, PendingFiles.among(listing.pending)
-    numbers = versions.numbers()
     if before == published - 1:
         before = published
+    numbers: list[int] = []
     with (
         listing.files as files,
         SortedRuns(PATHS) as needed,
@@ -118,7 +121,8 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
         # The profiles in pending files that are not current were published.
         current = set(pending.current())
         referenced.add_keys(pa.array([path for path in pending.all() if path not in current], pa.string()))
-        for number in numbers:
+        for number in chain.from_iterable(documents.batches()):
+            numbers.append(number)
             try:
                 version = versions.read(number)
                 for paths in _lookup_paths(version):
@@ -130,7 +134,7 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
                     if number >= published:
                         needed.add_keys(paths)
             except StoreError:
-                # A version that is removed now, or was removed meanwhile by a refresh, need not be readable.
+                # A version that is removed now, or was removed meanwhile by another process, need not be readable.
                 if number >= before and documents.exists(number):
                     raise
         for rows in subtract(files, needed):
@@ -144,16 +148,32 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
     # Partition keys are values, too. Without its record an unfinished backfill starts again.
     objects.delete([info.path for info in objects.list(BACKFILLS)])
     unfinished_writes = objects.remove_unfinished(begun)
-    newest = versions.latest()  # Another purge may have removed the version that this one published.
-    assert newest is not None
     return PurgeResult(
         len(outdated),
         count + unfinished_writes,
         size,
         published,
         unfinished + unfinished_writes,
-        _count_outdated_profiles(newest),
+        _read_newest(versions, _count_outdated_profiles),
     )
+
+
+def _read_newest(versions: VersionStore, read: Callable[[Version], Result]) -> Result:
+    """Return `read(newest version)`. Call `read` again if another purge removes this version meanwhile.
+
+    Raises:
+        StoreError: The files of the newest version cannot be read.
+        VersionConflictError: Other processes published during every attempt.
+    """
+    for _ in range(_ATTEMPTS):
+        newest = versions.latest()
+        assert newest is not None, "another purge removes only older versions than its own"
+        try:
+            return read(newest)
+        except StoreError:
+            if versions.documents.exists(newest.number):
+                raise
+    raise _conflict_error(versions)
 
 
 def _count_outdated_profiles(version: Version) -> int:
@@ -235,11 +255,16 @@ def _publish_without_removed(engine: Engine, versions: VersionStore, before: int
             raise VersionNotFoundError(
                 f"table {versions.table!r} has no version {before} or later that could stay: {newest}"
             )
-        value_counts = write_value_counts(
-            versions.objects,
-            rewrite_value_counts(versions.objects, read_value_counts(versions.objects, latest.value_counts)),
-        )
-        copied, staged = _copy_entries(engine, versions, replace(latest, value_counts=value_counts))
+        try:
+            value_counts = write_value_counts(
+                versions.objects,
+                rewrite_value_counts(versions.objects, read_value_counts(versions.objects, latest.value_counts)),
+            )
+            copied, staged = _copy_entries(engine, versions, replace(latest, value_counts=value_counts))
+        except StoreError:
+            if versions.documents.exists(latest.number):
+                raise
+            continue  # Another purge removed the version, and files that this one has written.
         new = replace(
             copied,
             number=latest.number + 1,
@@ -262,7 +287,11 @@ def _publish_without_removed(engine: Engine, versions: VersionStore, before: int
             listing.files.close()
             continue
         return new.number, listing
-    raise VersionConflictError(
+    raise _conflict_error(versions)
+
+
+def _conflict_error(versions: VersionStore) -> VersionConflictError:
+    return VersionConflictError(
         f"table {versions.table!r}: other processes published {_ATTEMPTS} versions meanwhile; try again"
     )
 

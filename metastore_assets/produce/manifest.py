@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -94,12 +95,15 @@ class Manifests:
             oldest_retained = self._last_of(latest.number - keep + 1, latest)
             return oldest_retained.document if oldest_retained else documents[0]
 
-        def referenced(documents: Sequence[int]) -> Iterator[pa.Array]:
-            # A manifest that a concurrent `expire` has just deleted references no files.
-            remaining = [manifest for manifest in map(self._read_if_present, documents) if manifest is not None]
-            oldest.extend(manifest.number for manifest in remaining[:1])
-            for manifest in remaining:
+        def referenced(batches: Iterator[Sequence[int]]) -> Iterator[pa.Array]:
+            oldest_remaining: int | None = None
+            for document in chain.from_iterable(batches):
+                manifest = self._read_if_present(document)
+                if manifest is None:
+                    continue  # A concurrent `expire` has just deleted it.
+                oldest_remaining = manifest.number if oldest_remaining is None else oldest_remaining
                 yield pa.array(sorted(manifest.state.paths()), pa.string())
+            oldest.extend([] if oldest_remaining is None else [oldest_remaining])
 
         retention = Retention(first, referenced, lambda path: path.startswith(f"{self._folder}/"))
         removed = expire(self._documents, retention, grace)

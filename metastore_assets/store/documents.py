@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -64,6 +64,18 @@ class Documents:
         """Return the numbers of all documents, ascending. Takes one request per thousand documents."""
         numbers = (self.number(info.path) for info in self.objects.list(self.folder))
         return sorted(number for number in numbers if number is not None)
+
+    def batches(self) -> Iterator[Sequence[int]]:
+        """Yield lists of numbers that together contain all documents. Each list is ascending and not empty.
+
+        The caller reads the documents of one list before it requests the next one, which has the documents that were
+        created meanwhile. So it reads the newest document, even if other processes create documents and delete older
+        ones at the same time: a document is only deleted after a newer one was created.
+        """
+        listed: set[int] = set()
+        while numbers := [number for number in self.numbers() if number not in listed]:
+            listed.update(numbers)
+            yield numbers
 
     def newest(self, read_before: int = 0, hint: int | None = None) -> int:
         """Return the number of the newest document, or 0 if there is none.

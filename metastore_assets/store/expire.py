@@ -53,8 +53,9 @@ class Retention:
 
     first: Callable[[Sequence[int]], int]
     """Returns the number of the oldest document to retain, given all numbers in ascending order."""
-    referenced: Callable[[Sequence[int]], Iterable[pa.Array]]
-    """Yields the paths of the files that documents reference, given their numbers. Paths may repeat."""
+    referenced: Callable[[Iterator[Sequence[int]]], Iterable[pa.Array]]
+    """Yields the paths of the files that documents reference. Paths may repeat. The argument yields the numbers of the
+    documents in lists, of which each is requested when the documents of the one before have been read."""
     may_delete: Callable[[str], bool]
     """Returns whether a file without reference may be deleted, given its path."""
 
@@ -95,7 +96,8 @@ def expire(documents: Documents, retention: Retention, grace: timedelta, now: da
         outdated = _outdated(published, retention.first, deadline)
         objects.delete([documents.path(number) for number in sorted(outdated)])
         # All references are read before the first file is deleted.
-        for paths in retention.referenced([number for number in documents.numbers() if number not in outdated]):
+        remaining = ([number for number in numbers if number not in outdated] for numbers in documents.batches())
+        for paths in retention.referenced(filter(None, remaining)):
             referenced.add_keys(paths)
         count, size = delete_files(objects, subtract(files, referenced))
     return ExpiryCounts(len(outdated), count + objects.remove_unfinished(deadline), size)

@@ -17,11 +17,11 @@ the profiles of removed fragments, and deletes all pending profiles.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -79,9 +79,6 @@ INDEX, PARTITION_INDEX, VALUE_FILTERS = "index", "partition_index", "value_filte
 """Names of segment sets other than entries, for `set_to_merge`."""
 HISTORY = "history"
 """The folder of the table's history, which `expire` leaves alone."""
-_RECENT_SECONDS = 60
-"""Time for which `publish` relies on an earlier read of the newest version. It is short, because two purges within this
-time would hide that the version's number was used."""
 
 
 def set_to_merge(base: Version | None) -> str:
@@ -132,8 +129,6 @@ class VersionStore:
         """Result of `purged()` when the newest version was last read; None before."""
         self._latest: Version | None = None
         """The newest version when it was last read."""
-        self._latest_read = 0.0
-        """Time of the monotonic clock before that read."""
 
     def numbers(self) -> list[int]:
         """Return the numbers of all versions, ascending."""
@@ -145,7 +140,7 @@ class VersionStore:
 
     def latest(self) -> Version | None:
         """Return the newest version, or None if there is none."""
-        latest, started = self._latest, time.monotonic()
+        latest = self._latest
         hint = self.documents.read_hint()
         if hint > (latest.number if latest is not None else 0):
             # The read also shows that the document exists. Without it, `newest` checks the hint.
@@ -154,7 +149,7 @@ class VersionStore:
         number = self.documents.newest(latest.number if latest is not None else 0, hint)
         if latest is None or latest.number != number:
             latest = self.read(number) if number else None
-        self._latest, self._latest_read = latest, started
+        self._latest = latest
         self.last_purge = latest.purged if latest is not None else 0
         return latest
 
@@ -207,11 +202,10 @@ class VersionStore:
             StoreError: Two fragments of a partition have the same path, or writing failed. After a failed write, the
                 version may or may not have been published.
         """
-        if not self._was_newest_recently(version.number - 1):
-            newest = self.documents.read_hint()
-            if not newest or newest != version.number - 1:
-                newest = self.documents.newest(version.number - 1, newest)
-            # An outdated hint shows no later version. Then the put-if-absent of the document fails.
+        # The put-if-absent of the document fails if another process has published the number. A purge or an expiry may
+        # have deleted that document since then, but only together with the document before it.
+        if version.number == 1 or not self.documents.exists(version.number - 1):
+            newest = self.documents.newest()
             if version.number != newest + 1:
                 raise self._conflict(version.number, newest)
         base_entries = {} if base is None else {entries.kind: entries for entries in stored_entries(base)}
@@ -245,16 +239,6 @@ class VersionStore:
             with suppress(StoreError):  # `expire` deletes what stays.
                 self.objects.delete(sorted(new_files - reused_files))
             raise self._conflict(version.number, version.number) from None
-
-    def _was_newest_recently(self, number: int) -> bool:
-        """Return whether a version was the newest a short time ago. If so, the next one can be put without a look-up.
-
-        Another process may have published the next version since then. The document of that version then still exists,
-        so the put-if-absent correctly fails. After a long time, `expire` may have deleted the document, and the
-        put would wrongly succeed.
-        """
-        is_recent = time.monotonic() - self._latest_read < _RECENT_SECONDS
-        return is_recent and self._latest is not None and self._latest.number == number
 
     def _entry_changes(
         self, version: Version, kind: EntryKind[Any], base: StoredEntries[Any] | None
@@ -292,7 +276,7 @@ class VersionStore:
         """Delete the files among `paths` that no version references."""
         candidates = pa.array(sorted(set(paths)), pa.string())
         referenced: set[str] = set()
-        for array in _referenced_paths(self.documents, self.numbers()):
+        for array in _referenced_paths(self.documents, self.documents.batches()):
             referenced.update(array.filter(pc.is_in(array, value_set=candidates)).to_pylist())
         self.objects.delete([path for path in candidates.to_pylist() if path not in referenced])
 
@@ -370,13 +354,18 @@ class VersionStore:
         staged = Documents(self.objects, STAGED)
         retained = tuple(f"{folder}/" for folder in (PENDING, HISTORY, *(() if self.numbers() else (STAGED,))))
 
-        def referenced(numbers: Sequence[int]) -> Iterator[pa.Array]:
-            """Yield the paths that versions and pending files refer to. Without `numbers`, all versions count."""
-            if not numbers:
+        def referenced(batches: Iterator[Sequence[int]]) -> Iterator[pa.Array]:
+            """Yield the paths that versions and pending files refer to.
+
+            `batches` yields the numbers of the versions. If it is empty, versions that are published meanwhile count.
+            """
+            first = next(batches, None)
+            if first is None:
                 # Staged versions are removed once the first version is published, so its number is read after them.
                 # The next refresh does not use those of an earlier release.
-                yield from _referenced_paths(staged, staged.numbers(), (VersionNotFoundError, OlderFormatError))
-            yield from _referenced_paths(self.documents, numbers or self.numbers())
+                yield from _referenced_paths(staged, staged.batches(), (VersionNotFoundError, OlderFormatError))
+                batches = self.documents.batches()
+            yield from _referenced_paths(self.documents, batches if first is None else chain([first], batches))
             # Listed after the versions: a refresh saves the profiles of staged versions before it removes these.
             for path in list_pending_files(self.objects).paths_except(cleared):
                 # It was removed since it was listed, or no refresh can read it either.
@@ -415,18 +404,20 @@ def _format_ranges(numbers: Sequence[int]) -> str:
 
 
 def _referenced_paths(
-    documents: Documents, numbers: Sequence[int], ignored: tuple[type[StoreError], ...] = (VersionNotFoundError,)
+    documents: Documents,
+    batches: Iterable[Sequence[int]],
+    ignored: tuple[type[StoreError], ...] = (VersionNotFoundError,),
 ) -> Iterator[pa.Array]:
     """Yield the paths of the files that versions reference. Raises StoreError if a version cannot be read.
 
     Args:
         documents: The documents of the versions.
-        numbers: Numbers of the versions.
+        batches: Yields the numbers of the versions in lists, as `Documents.batches` does.
         ignored: Versions whose documents raise these errors are skipped. By default, those that another process
             deleted.
     """
     following: Version | None = None
-    for number in sorted(numbers, reverse=True):
+    for number in (number for numbers in batches for number in sorted(numbers, reverse=True)):
         try:
             version = load_version(documents, number)
         except ignored:

@@ -19,13 +19,21 @@ from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.purge import PurgeResult
 from metastore_assets.pipeline.purge import purge as purge_with
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.value_counts import compact as compact_module
 from metastore_assets.pipeline.value_counts.compact import compact
 from metastore_assets.produce import Delta, FlowState
 from metastore_assets.store.backfills import BackfillRecord
+from metastore_assets.store.documents import Documents
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.version import FragmentEntry, ProfileFiles, Version
+from metastore_assets.store.version import FragmentEntry, ProfileFiles, ValueCountFiles, Version
 from metastore_assets.store.versions import VersionStore
-from metastore_assets.value_counts import TableValueCounts, TopLimits, rewrite_value_counts, value_count_dataflow
+from metastore_assets.value_counts import (
+    TableValueCounts,
+    TopLimits,
+    read_value_counts,
+    rewrite_value_counts,
+    value_count_dataflow,
+)
 from metastore_assets.value_counts.graph import delta_name, rows_of
 from tests.pipeline.file_lake import Lake, assert_same, everything, rows
 from tests.pipeline.test_refresh import no_spark
@@ -221,6 +229,59 @@ def test_two_purges_at_once(spark: SparkSession, lake: Lake, monkeypatch: pytest
     monkeypatch.setattr(purge_module, "delete_files", delete_after_others)
     assert purge(versions(lake), 1).published == 2
     assert versions(lake).numbers() == [3]
+    assert everything(lake.config()) == answer
+
+
+def test_a_purge_publishes_after_another_listed_the_versions(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A purge lists the versions. Before it reads them, a second one publishes, and removes the version of the first.
+
+    The first purge retains the files that only the version of the second references.
+    """
+    refresh(lake.config(), lake.table, lambda: spark)
+    numbers, others = Documents.numbers, [2]
+
+    def numbers_before_others(self: Documents) -> list[int]:
+        listed = numbers(self)
+        if others and listed == [1, 2]:
+            assert purge(versions(lake), others.pop()).published == 3
+        return listed
+
+    answer = everything(lake.config())
+    monkeypatch.setattr(Documents, "numbers", numbers_before_others)
+    assert purge(versions(lake), 1).published == 2
+    assert not others
+    assert versions(lake).numbers() == [3]
+    assert everything(lake.config()) == answer
+    for path in versions(lake).read(3).paths():
+        assert versions(lake).objects.info(path), path
+
+
+@pytest.mark.parametrize("command", ["purge", "compact"])
+def test_a_purge_removes_files_that_another_command_copies(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """A purge removes the version from which another command makes the next one. The other command starts again."""
+    for _ in range(2):
+        refresh(lake.config(), lake.table, lambda: spark)
+        lake.append(1)
+    module = purge_module if command == "purge" else compact_module
+    others = [2]
+
+    def read_after_others(objects: ObjectStore, files: ValueCountFiles | None) -> TableValueCounts:
+        value_counts = read_value_counts(objects, files)
+        if others:
+            assert purge(versions(lake), others.pop()).published == 3
+        return value_counts
+
+    answer = everything(lake.config())
+    monkeypatch.setattr(module, "read_value_counts", read_after_others)
+    if command == "purge":
+        assert purge(versions(lake), 2).published == 4
+        assert versions(lake).numbers() == [3, 4]
+    else:
+        assert compact(versions(lake), lake.table).version == 4
     assert everything(lake.config()) == answer
 
 

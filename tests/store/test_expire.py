@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError, VersionNotFoundError
 from metastore_assets.store import expire, sorted_runs
+from metastore_assets.store.documents import Documents
 from metastore_assets.store.objects import ObjectInfo, ObjectStore
 from metastore_assets.store.pending import remove_all
 from metastore_assets.store.staged_versions import StagedVersions
@@ -193,6 +194,37 @@ def test_profiles_that_are_saved_during_an_expiry_stay(table: Table, monkeypatch
         patch.setattr(ObjectStore, "scan", scan_and_give_up)
         table.expire()
     assert [entry.id for entry in table.versions.pending()] == [fragment("a").id]
+    assert set(files("a").paths()) <= table.paths()
+
+
+def test_files_of_a_version_that_is_published_during_an_expiry_stay(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An expiry lists the versions. Before it reads them, a purge publishes the next one, and removes the one before.
+
+    The files that both versions reference stay.
+    """
+    table.save("a")
+    table.publish(1, "a")
+    table.pass_hour()
+    numbers, others = Documents.numbers, [1]
+
+    def numbers_before_others(self: Documents) -> list[int]:
+        listed = numbers(self)
+        if others and self.folder == "versions":
+            if others[0]:
+                others[0] -= 1  # This listing decides whether staged versions are deleted.
+            else:
+                others.clear()
+                table.publish(2, "a")
+                table.versions.objects.delete([self.path(1)])
+        return listed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Documents, "numbers", numbers_before_others)
+        table.expire()
+    assert not others
+    assert table.versions.numbers() == [2]
     assert set(files("a").paths()) <= table.paths()
 
 

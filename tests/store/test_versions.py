@@ -55,6 +55,22 @@ def test_the_set_with_the_most_segments_is_merged(local_versions: VersionStore) 
     assert set_to_merge(None) == ""
 
 
+def test_the_number_of_a_removed_version_is_not_published_again(versions: VersionStore) -> None:
+    """After a publisher has read version 1, two others publish versions 2 and 3, and remove the versions before 3.
+
+    The first publisher then publishes no version 2, although there is none.
+    """
+    versions.publish(version(1))
+    base = versions.latest()
+    other = VersionStore.of_folder("orders", versions.objects)
+    for number in (2, 3):
+        other.publish(version(number))
+    assert other.expire(1, timedelta(0), now=datetime.now(UTC) + timedelta(days=1)).versions == 2
+    with pytest.raises(VersionConflictError, match="version 3 exists"):
+        versions.publish(version(2, "late"), base)
+    assert versions.numbers() == [3]
+
+
 def test_a_table_without_versions_has_no_latest_version(versions: VersionStore) -> None:
     assert versions.numbers() == []
     assert versions.latest() is None

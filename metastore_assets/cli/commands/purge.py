@@ -20,6 +20,7 @@ from metastore_assets.report import text
 if TYPE_CHECKING:
     from metastore_assets.exports.results import ExportResult
     from metastore_assets.lookup.versions import VersionReference
+    from metastore_assets.store.version import Version
 
 
 @click.command(short_help="Remove older versions and the statistics of removed rows.")
@@ -59,8 +60,14 @@ def purge(invocation: Invocation, name: str, before: VersionReference, as_json: 
             from metastore_assets.exports.writing import write_exports
 
             watcher.working(name, "exporting again")
-            published = versions.read(purged.published)
-            exports = write_exports(table, versions.objects, lambda: published, rewrite=True)
+
+            def newest() -> Version:
+                """Return the published version, or a newer one that another process has published since."""
+                version = versions.latest()
+                assert version is not None, "the newest version is never removed"
+                return version
+
+            exports = write_exports(table, versions.objects, newest, rewrite=True)
         watcher.hide()
     result = {"table": name, **asdict(purged), "exports": [export.to_json() for export in exports]}
     answer(result, lambda page: _draw(page, result), as_json=as_json)

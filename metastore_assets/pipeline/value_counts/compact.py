@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import VersionConflictError, VersionNotFoundError
+from metastore_assets.errors import StoreError, VersionConflictError, VersionNotFoundError
 from metastore_assets.pipeline.value_counts.plain import plain_file_columns, write_frequencies, write_ranks
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import ValueCountFiles, Version
@@ -58,9 +58,14 @@ def compact(versions: VersionStore, table: TableConfig) -> Compacted:
             raise VersionNotFoundError(
                 f"table {versions.table!r} has no published version; run `metastore refresh {versions.table}`"
             )
-        before = read_value_counts(versions.objects, latest.value_counts)
-        after = _compact_files(versions.objects, before)
-        files = _write_plain_files(versions.objects, latest, after, table, is_same=after.is_same(before))
+        try:
+            before = read_value_counts(versions.objects, latest.value_counts)
+            after = _compact_files(versions.objects, before)
+            files = _write_plain_files(versions.objects, latest, after, table, is_same=after.is_same(before))
+        except StoreError:
+            if versions.documents.exists(latest.number):
+                raise
+            continue  # A purge removed the version and its files.
         file_counts = (len(before.paths()), len(after.paths()))
         plain_paths = (None, None) if files is None else (files.frequencies or None, files.ranks or None)
         if files == latest.value_counts:
