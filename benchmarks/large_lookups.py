@@ -191,7 +191,7 @@ def _profiled_rows(seed: int) -> pa.Table:
 def write_index(store: ObjectStore, fragments: int) -> SegmentFiles:
     """Write the index of a number of fragments. Their rows are generated in batches."""
     lots = (index_rows(start, min(start + _LOT, fragments)) for start in range(0, fragments, _LOT))
-    return update_index(store, None, lots, KeyChanges(range(fragments), (), fragments))
+    return update_index(store, None, lots, KeyChanges(range(fragments), (), fragments, may_merge=True))
 
 
 def index_rows(start: int, end: int) -> IndexRows:

@@ -49,7 +49,7 @@ def run() -> list[Row]:
         store = ObjectStore(str(folder))
         known = _anywhere(store)
         keys = index_rows(FRAGMENTS).keys()
-        files = update_value_filters(store, None, KeyChanges(keys, (), FRAGMENTS), _lots(keys))
+        files = update_value_filters(store, None, KeyChanges(keys, (), FRAGMENTS, may_merge=True), _lots(keys))
         size = sum(info.size for info in store.list("index") if "value_filters" in info.path)
         own = replace(version(known), value_filters=ValueFilterFiles(files, (_COLUMN,)))
         there = iter([int(_ids(at)[at % VALUES]) for at in range(7, FRAGMENTS, max(1, FRAGMENTS // 40))] * RUNS)
@@ -93,7 +93,7 @@ def _anywhere(store: ObjectStore) -> SegmentFiles:
         store,
         None,
         [replace(rows, columns={_COLUMN: table})],
-        KeyChanges(rows.keys(), (), FRAGMENTS),
+        KeyChanges(rows.keys(), (), FRAGMENTS, may_merge=True),
     )
 
 

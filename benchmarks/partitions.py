@@ -26,8 +26,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.fragment_index import IndexContext
-from metastore_assets.pipeline.partition_index import update_partition_index
+from metastore_assets.pipeline.partition_index import plan_partition_index
 from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.pipeline.profiles.files import ProfileWriter
 from metastore_assets.statistics.profile import profile_field
@@ -223,12 +222,13 @@ def publish_partitions(store: ObjectStore, name: str, made: list[ProfileFiles], 
         specs={},
         fragments=(),
         partitions=entries,
-        partition_index=update_partition_index(
-            IndexContext(Engine(_no_spark, "auto"), store.child(name)),
+        partition_index=plan_partition_index(
+            Engine(_no_spark, "auto"),
+            store.child(name),
             1,
             None,
             EntryChanges.changed(PARTITION_ENTRIES, None, entries),
-        )
+        ).write(True)
         if copies
         else None,
     )

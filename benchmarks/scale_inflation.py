@@ -188,7 +188,7 @@ class _Inflation:
         columns = {field_id: table.take(order) for field_id, table in template.columns.items()}
         index_rows = IndexRows(fragments, columns)
         added = set(index_rows.keys())
-        changes = KeyChanges(added, (), len(added) + self._version.fragment_count)
+        changes = KeyChanges(added, (), len(added) + self._version.fragment_count, may_merge=True)
         return update_index(self._objects, self._version.index, [index_rows], changes, replaced=())
 
     def partition_index(self) -> PartitionIndex:
@@ -203,7 +203,7 @@ class _Inflation:
             for start in range(0, len(partitions), 1000):
                 yield self._profiles._read_statistics(self._objects, partitions[start : start + 1000])
 
-        changes = KeyChanges(changed.keys(), (), self._count)
+        changes = KeyChanges(changed.keys(), (), self._count, may_merge=True)
         return update_partitions(self._objects, self._version.partition_index, changed, changes, read)
 
 

@@ -10,7 +10,7 @@ from metastore_assets.index.partition_index import (
     concat_partitions,
     stack_partitions,
 )
-from metastore_assets.index.partition_writer import update_partitions
+from metastore_assets.index.partition_writer import count_written_partitions, update_partitions
 
 __all__ = [
     "BoundedRows",
@@ -20,6 +20,7 @@ __all__ = [
     "PartitionReader",
     "PartitionRows",
     "concat_partitions",
+    "count_written_partitions",
     "stack_partitions",
     "update_index",
     "update_partitions",

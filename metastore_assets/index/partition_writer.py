@@ -81,9 +81,7 @@ def update_partitions(
         CorruptionError: A stored file is corrupt.
     """
     base = base or PartitionIndex(EMPTY)
-    unindexed = {partition.key: partition for partition in base.unindexed if partition.key not in changes.removed}
-    unindexed.update(changed)
-    removed = {*base.removed, *changes.removed} - changed.keys()
+    unindexed, removed = _differing_partitions(base, changed, changes)
     if len(unindexed) + len(removed) <= _MAX_UNINDEXED:
         return PartitionIndex(base.files, tuple(unindexed.values()), tuple(sorted(removed)))
     batches = iter(read(list(unindexed.values())))
@@ -96,6 +94,30 @@ def update_partitions(
             batches if first is None else chain([first], batches), lambda merge: _PartitionMerge(store, merge).write()
         )
     )
+
+
+def count_written_partitions(
+    base: PartitionIndex | None, changed: Mapping[str, UnindexedPartition], changes: KeyChanges
+) -> int:
+    """Return how many partitions the segment has that `update_partitions` writes; 0 if it writes none.
+
+    Removed partitions count, too. The arguments are those of `update_partitions`.
+    """
+    count = sum(map(len, _differing_partitions(base or PartitionIndex(EMPTY), changed, changes)))
+    return count if count > _MAX_UNINDEXED else 0
+
+
+def _differing_partitions(
+    base: PartitionIndex, changed: Mapping[str, UnindexedPartition], changes: KeyChanges
+) -> tuple[dict[str, UnindexedPartition], set[str]]:
+    """Return the partitions of the next version that differ from those in the files of `base`.
+
+    Returns:
+        (partitions that are not in the files, by key; keys of partitions in the files that the version lacks).
+    """
+    unindexed = {partition.key: partition for partition in base.unindexed if partition.key not in changes.removed}
+    unindexed.update(changed)
+    return unindexed, {*base.removed, *changes.removed} - changed.keys()
 
 
 def _count_columns(store: ObjectStore, files: SegmentFiles) -> int:

@@ -258,7 +258,7 @@ def _publish(execution: Execution, stage: Publish) -> None:
         version, refresh_stats=refresh_stats, table_location=table_location(context.table, version.format)
     )
     try:
-        versions.publish(version, base)
+        versions.publish(version, base, may_merge=execution.builder.may_merge_entries)
     except VersionConflictError:
         versions.discard(version, base)
         execution.attempt.unpublished_paths.update(execution.builder.new_paths(version))

@@ -175,7 +175,7 @@ class FirstVersion:
         execution = execute(context, replace(plan, stages=stages), attempt, time.monotonic(), {})
         assert execution.version is not None
         self._executed.append(stages)
-        staged.publish(execution.version, base)
+        staged.publish(execution.version, base, may_merge=execution.builder.may_merge_entries)
         self._profiled += len(attempt.new_entries)
         self._bytes += sum(entry.bytes for entry in attempt.new_entries)
         newest = staged.latest()

@@ -8,7 +8,7 @@ each in a section with a name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -29,6 +29,7 @@ from metastore_assets.pipeline.profiles.states_reader import corruption_guard
 from metastore_assets.pipeline.profiles.states_writer import SECTION_COLUMNS, VALUE_COUNT_COLUMNS
 from metastore_assets.statistics.typed_union import cast_to_union, merge_unions, select_class
 from metastore_assets.store.entry_changes import EntryChanges, changed_entries
+from metastore_assets.store.merged_set import PlannedUpdate
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges, SegmentFiles
 from metastore_assets.store.version import FragmentEntry
@@ -42,44 +43,35 @@ _READS_PER_MERGE = 10
 """Number of profiles whose bounds can be read in the time of merging one profile."""
 
 
-@dataclass(frozen=True)
-class IndexContext:
-    """What the updates of all indexes of a table need."""
-
-    engine: Engine
-    """The engine that reads profiles."""
-    store: ObjectStore
-    """The table's folder."""
-    may_merge: bool = True
-    """Whether a commit that changes many rows merges segments of the index. A segment is a part of the index, with
-    the changes of one or more commits."""
-
-
-def update_fragment_index(
-    context: IndexContext,
+def plan_fragment_index(
+    engine: Engine,
+    store: ObjectStore,
     columns: int,
     base: SegmentFiles | None,
     fragments: EntryChanges[FragmentEntry],
-) -> SegmentFiles:
-    """Write the changes between the published and the next fragment index. Return the files of the next index.
+) -> PlannedUpdate[SegmentFiles]:
+    """Return the update of the published to the next fragment index.
+
+    `write` of the update raises CorruptionError if a stored profile, or the published index, is damaged.
 
     Args:
-        context: The engine, the store, and whether the commit may merge stored segments.
+        engine: The engine that reads profiles.
+        store: The table's folder.
         columns: Number of columns of the table, to estimate the work.
         base: The published index; None if there is none.
         fragments: The fragments of the next version, as changes of the published ones.
-
-    Raises:
-        CorruptionError: A stored profile, or the published index, is damaged.
     """
     before, after = changed_entries(fragments, is_rebuilt=base is None)
     before_rows, after_rows = ({entry.key: _row_identity(entry) for entry in entries} for entries in (before, after))
-    changes = KeyChanges.between(before_rows, after_rows)
-    changes = replace(changes, row_count=len(fragments), may_merge=context.may_merge)
-    added = [entry for entry in after if entry.key in changes.added]
-    replaced = before_rows.keys() & changes.added
-    batches = [read_rows(context.engine, context.store, columns, added)]
-    return update_index(context.store, base, batches, changes, replaced)
+    changes = KeyChanges.between(before_rows, after_rows, len(fragments), may_merge=False)
+
+    def write(may_merge: bool) -> SegmentFiles:
+        added = [entry for entry in after if entry.key in changes.added]
+        replaced = before_rows.keys() & changes.added
+        batches = [read_rows(engine, store, columns, added)]
+        return update_index(store, base, batches, replace(changes, may_merge=may_merge), replaced)
+
+    return PlannedUpdate(changes.key_count, write)
 
 
 def read_rows(engine: Engine, store: ObjectStore, columns: int, fragments: Sequence[FragmentEntry]) -> IndexRows:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from metastore_assets.formats.schema_casting import withhold_default_values
 from metastore_assets.pipeline.auto_policies import record_decisions
 from metastore_assets.pipeline.context import RefreshContext
-from metastore_assets.pipeline.fragment_index import IndexContext, update_fragment_index
+from metastore_assets.pipeline.indexes import IndexedColumns, Indexes, update_indexes
 from metastore_assets.pipeline.merging.compaction import SegmentChanges, compact_changes, table_node_window
 from metastore_assets.pipeline.merging.groups import (
     TABLE,
@@ -35,7 +35,6 @@ from metastore_assets.pipeline.merging.merge_plan import find_group_nodes
 from metastore_assets.pipeline.merging.reduce import Reduction, merge_groups
 from metastore_assets.pipeline.merging.small_files import bundle_small_files
 from metastore_assets.pipeline.merging.tree import ROOT
-from metastore_assets.pipeline.partition_index import update_partition_index
 from metastore_assets.pipeline.plan import (
     PartitionPlan,
     Target,
@@ -47,7 +46,7 @@ from metastore_assets.pipeline.plan import (
 from metastore_assets.pipeline.profile_spec import SpecCompatibility, field_identity
 from metastore_assets.pipeline.retired_fragments import expired_fragments, find_retired
 from metastore_assets.pipeline.value_counts.update import ValueCountUpdate
-from metastore_assets.pipeline.value_filters import filtered_columns, update_table_value_filters
+from metastore_assets.pipeline.value_filters import filtered_columns
 from metastore_assets.store.entries import (
     FRAGMENTS,
     NODES,
@@ -58,22 +57,19 @@ from metastore_assets.store.entries import (
     StoredEntries,
 )
 from metastore_assets.store.entry_changes import EntryChanges, entries_of
-from metastore_assets.store.segments import SegmentFiles
+from metastore_assets.store.segments import changed_items
 from metastore_assets.store.version import (
     FragmentEntry,
     MetadataCacheEntries,
     NodeEntry,
     PartitionEntry,
-    PartitionIndex,
     ProfileFiles,
     RetiredFragment,
     ValueCountFiles,
-    ValueFilterFiles,
     Version,
     node_key,
     repeated_fragment_error,
 )
-from metastore_assets.store.versions import INDEX, PARTITION_INDEX, VALUE_FILTERS, set_to_merge
 
 
 @dataclass(frozen=True)
@@ -124,9 +120,7 @@ class VersionBuilder:
         self._nodes: EntryChanges[NodeEntry]
         self._table_files: ProfileFiles
         self._value_count_files: ValueCountFiles | None = None
-        self._index: SegmentFiles
-        self._partition_index: PartitionIndex
-        self._value_filters: ValueFilterFiles | None = None
+        self._indexes: Indexes
 
     def merge_partitions(self) -> None:
         """Merge fragment profiles into a profile of each changed partition."""
@@ -150,7 +144,7 @@ class VersionBuilder:
         published = {
             partition.key: partition.published for partition in target.partitions if partition.published is not None
         }
-        put = {entry.key: entry for entry in entries if published.get(entry.key) != entry}
+        put = changed_items(published, {entry.key: entry for entry in entries})
         replaced = {key: entry for key, entry in published.items() if key in put}
         removed = {entry.key: entry for entry in target.removed}
         self._partitions = EntryChanges(PARTITIONS, _stored(target.base, PARTITIONS), put, {**replaced, **removed})
@@ -163,7 +157,7 @@ class VersionBuilder:
             for entries in (self._partitions.dropped, self._partitions.put)
         )
         children = GroupChildren(
-            {key: child for key, child in now.items() if before.get(key) != child},
+            changed_items(before, now),
             frozenset(before.keys() - now.keys()),
             len(self._partitions),
             _PartitionChildren(self._partitions.base, self._partition_child),
@@ -209,22 +203,23 @@ class VersionBuilder:
 
     def write_indexes(self) -> None:
         """Update the fragment index, the partition index, and the value filters."""
-        engine, store, spec, base = (
-            self._context.engine, self._context.objects, self._target.spec, self._target.base,
-        )  # fmt: skip
-        columns, fragments = len(spec.leaves), self._fragments
-        merged = set_to_merge(base)
-
-        def context(index: str) -> IndexContext:
-            return IndexContext(engine, store, may_merge=index == merged)
-
-        self._index = update_fragment_index(context(INDEX), columns, base.index if base else None, fragments)
-        self._partition_index = update_partition_index(
-            context(PARTITION_INDEX), columns, base.partition_index if base else None, self._partitions
+        spec, changes = self._target.spec, (self._fragments, self._partitions, self._nodes, self._retired)
+        columns = IndexedColumns(len(spec.leaves), filtered_columns(spec))
+        self._indexes = update_indexes(
+            self._context.engine,
+            self._context.objects,
+            columns,
+            self._target.base,
+            {each.kind.name: each for each in changes},
         )
-        self._value_filters = update_table_value_filters(
-            context(VALUE_FILTERS), filtered_columns(spec), base.value_filters if base else None, fragments
-        )
+
+    @property
+    def may_merge_entries(self) -> bool:
+        """Whether stored segments of entries may be merged when the version is published. Call `write_indexes` first.
+
+        Each commit merges segments of one set: of an index or of one kind of entries.
+        """
+        return not self._indexes.is_merged
 
     def version(
         self, cached_metadata: MetadataCacheEntries | None = None, dropped_columns: tuple[str, ...] = ()
@@ -262,9 +257,9 @@ class VersionBuilder:
             nodes=self._nodes,
             metadata_cache=cached_metadata or {},
             value_counts=self._value_count_files,
-            index=self._index,
-            partition_index=self._partition_index,
-            value_filters=self._value_filters,
+            index=self._indexes.fragments,
+            partition_index=self._indexes.partitions,
+            value_filters=self._indexes.value_filters,
             buckets=snapshot.buckets,
             decisions=record_decisions(self._context.objects, target, self._table_files),
             dropped_columns=dropped_columns,
@@ -405,8 +400,7 @@ def _changed_fragments(
     if len(now) < len(entries):
         key = next(key for key, count in Counter(entry.key for entry in entries).items() if count > 1)
         raise repeated_fragment_error(table, key)
-    # Most entries are unchanged, and the same object. The comparison of two objects takes longer.
-    put = {key: entry for key, entry in now.items() if before.get(key) is not entry and before.get(key) != entry}
+    put = changed_items(before, now)
     dropped = {key: entry for key, entry in before.items() if key in put or key not in now}
     return EntryChanges(FRAGMENTS, _stored(target.base, FRAGMENTS), put, dropped)
 

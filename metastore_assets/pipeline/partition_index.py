@@ -10,15 +10,16 @@ from metastore_assets.index import (
     PartitionReader,
     PartitionRows,
     concat_partitions,
+    count_written_partitions,
     stack_partitions,
     update_partitions,
 )
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.fragment_index import IndexContext
 from metastore_assets.pipeline.profiles.states_reader import corruption_guard
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.profile_tables import parse_statistics_rows
 from metastore_assets.store.entry_changes import EntryChanges, changed_entries
+from metastore_assets.store.merged_set import PlannedUpdate
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges
 from metastore_assets.store.version import PartitionEntry, PartitionIndex, UnindexedPartition, Version
@@ -31,34 +32,39 @@ _BATCH_ROWS = 500_000
 """Number of rows of statistics that are in memory at once."""
 
 
-def update_partition_index(
-    context: IndexContext,
+def plan_partition_index(
+    engine: Engine,
+    store: ObjectStore,
     columns: int,
     base: PartitionIndex | None,
     partitions: EntryChanges[PartitionEntry],
-) -> PartitionIndex:
-    """Return the partition index of the next version, updated by changed partitions.
+) -> PlannedUpdate[PartitionIndex]:
+    """Return the update of the published to the next partition index.
 
     While few partitions differ from the files of the index, no file is written. The index then lists these partitions
     as unindexed, and readers use their statistics files.
 
+    `write` of the update raises CorruptionError if stored statistics are damaged.
+
     Args:
-        context: The engine, the store, and whether the commit may merge stored segments.
+        engine: The engine that reads statistics.
+        store: The table's folder.
         columns: Number of columns of the table, to estimate the work.
         base: The published index; None if there is none.
         partitions: The partitions of the next version, as changes of the published ones.
-
-    Raises:
-        CorruptionError: Stored statistics are damaged.
     """
     before, after = (
         {entry.key: _unindexed(entry) for entry in entries}
         for entries in changed_entries(partitions, is_rebuilt=base is None)
     )
-    changes = replace(KeyChanges.between(before, after), row_count=len(partitions), may_merge=context.may_merge)
+    changes = KeyChanges.between(before, after, len(partitions), may_merge=False)
     changed = {key: partition for key, partition in after.items() if key in changes.added}
-    read = partial(_read_batches, context.engine, context.store, max(1, columns))
-    return update_partitions(context.store, base, changed, changes, read)
+    read = partial(_read_batches, engine, store, max(1, columns))
+
+    def write(may_merge: bool) -> PartitionIndex:
+        return update_partitions(store, base, changed, replace(changes, may_merge=may_merge), read)
+
+    return PlannedUpdate(count_written_partitions(base, changed, changes), write)
 
 
 def _unindexed(entry: PartitionEntry) -> UnindexedPartition:

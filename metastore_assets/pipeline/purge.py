@@ -24,10 +24,8 @@ from metastore_assets.errors import StoreError, VersionConflictError, VersionNot
 from metastore_assets.history import remove_values
 from metastore_assets.pipeline.column_spec import parse_column_spec
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.fragment_index import IndexContext, update_fragment_index
+from metastore_assets.pipeline.indexes import IndexedColumns, update_indexes
 from metastore_assets.pipeline.merging.compaction import COMPACT_ALL, SegmentEntries, compact_segments
-from metastore_assets.pipeline.partition_index import update_partition_index
-from metastore_assets.pipeline.value_filters import update_table_value_filters
 from metastore_assets.store.backfills import FOLDER as BACKFILLS
 from metastore_assets.store.entries import (
     FILE_COLUMNS,
@@ -309,12 +307,13 @@ def _copy_entries(engine: Engine, versions: VersionStore, version: Version) -> t
     """
     if len(version.fragments) + len(version.partitions) + len(version.nodes) <= _ENTRIES_PER_LOT:
         lot = _Lot(list(version.fragments), list(version.partitions), list(version.nodes))
-        return _copy_lot(engine, versions.objects, version, None, lot), None
+        return _copy_lot(engine, versions.objects, version, None, lot)[0], None
     staged = StagedVersions(versions, f"purge/{uuid.uuid4().hex}")
     base: Version | None = None
     try:
         for lot in _lots(version):
-            staged.publish(_copy_lot(engine, versions.objects, version, base, lot), base)
+            copied, may_merge = _copy_lot(engine, versions.objects, version, base, lot)
+            staged.publish(copied, base, may_merge=may_merge)
             base = staged.latest()
     finally:
         staged.remove()
@@ -354,7 +353,9 @@ def _chunks(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
     return batched(stored, _ENTRIES_PER_LOT)
 
 
-def _copy_lot(engine: Engine, objects: ObjectStore, version: Version, base: Version | None, lot: _Lot) -> Version:
+def _copy_lot(
+    engine: Engine, objects: ObjectStore, version: Version, base: Version | None, lot: _Lot
+) -> tuple[Version, bool]:
     """Copy profiles of a lot to new files, and write indexes and value filters.
 
     Only profiles whose file also has unused profiles are copied.
@@ -367,34 +368,32 @@ def _copy_lot(engine: Engine, objects: ObjectStore, version: Version, base: Vers
         lot: The entries to process.
 
     Returns:
-        `version`, but with only the entries that are in `base` or in the lot.
+        (`version`, but with only the entries that are in `base` or in the lot; whether stored segments of entries may
+            be merged when it is staged).
     """
     columns = len(version.schema)
     compacted = compact_segments(engine, objects, columns, SegmentEntries(lot.fragments, lot.nodes), COMPACT_ALL)
     fragments = _added(FRAGMENTS, base, compacted.fragments)
     partitions = _added(PARTITIONS, base, lot.partitions)
-    index, value_filters, partition_index = (
-        (base.index, base.value_filters, base.partition_index) if base is not None else (None, None, None)
+    nodes = _added(NODES, base, compacted.nodes)
+    filtered = version.value_filters.columns if version.value_filters else ()
+    changes: tuple[EntryChanges[Any], ...] = (fragments, partitions, nodes)
+    indexes = update_indexes(
+        engine, objects, IndexedColumns(columns, filtered), base, {each.kind.name: each for each in changes}
     )
-    context = IndexContext(engine, objects)
-    if lot.fragments or base is None:
-        filtered = version.value_filters.columns if version.value_filters else ()
-        index = update_fragment_index(context, columns, index, fragments)
-        value_filters = update_table_value_filters(context, filtered, value_filters, fragments)
-    if lot.partitions or base is None:
-        partition_index = update_partition_index(context, columns, partition_index, partitions)
-    return replace(
+    copied = replace(
         version,
         fragments=fragments,
         partitions=partitions,
-        nodes=_added(NODES, base, compacted.nodes),
+        nodes=nodes,
         retired=(),
         metadata_cache={},
-        index=index,
-        value_filters=value_filters,
-        partition_index=partition_index,
+        index=indexes.fragments,
+        value_filters=indexes.value_filters,
+        partition_index=indexes.partitions,
         garbage_manifest=None,
     )
+    return copied, not indexes.is_merged
 
 
 def _added(kind: EntryKind[Entry], base: Version | None, entries: Sequence[Entry]) -> EntryChanges[Entry]:

@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from metastore_assets.index.value_filters import ValueFilterReader, ValueFilters, update_value_filters
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.fragment_index import IndexContext
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiles.states_reader import StatesReader, corruption_guard
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.statistics.value_filter import build_filter_of_frequencies, parse_filters
 from metastore_assets.store.entry_changes import EntryChanges, changed_entries
+from metastore_assets.store.merged_set import PlannedUpdate
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges
 from metastore_assets.store.version import FragmentEntry, ProfileFiles, ValueFilterFiles
@@ -36,39 +36,40 @@ def filtered_columns(spec: ProfileSpec) -> tuple[str, ...]:
     return tuple(leaf.field_id for leaf, policy in spec.leaves if policy.has_value_filter and leaf.field_id in typed)
 
 
-def update_table_value_filters(
-    context: IndexContext,
+def plan_value_filters(
+    engine: Engine,
+    store: ObjectStore,
     columns: tuple[str, ...],
     base: ValueFilterFiles | None,
     fragments: EntryChanges[FragmentEntry],
-) -> ValueFilterFiles | None:
-    """Write the changes between the published and the next value filters. Return the files of all next filters.
+) -> PlannedUpdate[ValueFilterFiles | None]:
+    """Return the update of the published to the next value filters.
+
+    `write` of the update returns None if `columns` is empty. It raises CorruptionError if a stored profile, or a
+    published filter, is damaged.
 
     Args:
-        context: The engine, the store, and whether the commit may merge stored segments.
+        engine: The engine that reads profiles.
+        store: The table's folder.
         columns: Field ids of the columns with value filters.
         base: The published filters; None if there are none.
         fragments: The fragments of the next version, as changes of the published ones.
-
-    Returns:
-        The files of the filters; None if `columns` is empty.
-
-    Raises:
-        CorruptionError: A stored profile, or a published filter, is damaged.
     """
     if not columns:
-        return None
+        return PlannedUpdate(0, lambda may_merge: None)
     if base is not None and base.columns != columns:
         base = None  # Rebuilt from all profiles, so that no filter of a removed column remains.
     before, after = changed_entries(fragments, is_rebuilt=base is None)
-    changes = KeyChanges.between(
-        {entry.key: entry.files.name for entry in before}, {entry.key: entry.files.name for entry in after}
-    )
-    changes = replace(changes, row_count=len(fragments), may_merge=context.may_merge)
-    added = [entry for entry in after if entry.key in changes.added]
-    batches = read_filters(context.engine, context.store, columns, added)
+    before_names, after_names = ({entry.key: entry.files.name for entry in entries} for entries in (before, after))
+    changes = KeyChanges.between(before_names, after_names, len(fragments), may_merge=False)
     stored = base.files if base else None
-    return ValueFilterFiles(update_value_filters(context.store, stored, changes, batches), columns)
+
+    def write(may_merge: bool) -> ValueFilterFiles:
+        batches = read_filters(engine, store, columns, [entry for entry in after if entry.key in changes.added])
+        written = update_value_filters(store, stored, replace(changes, may_merge=may_merge), batches)
+        return ValueFilterFiles(written, columns)
+
+    return PlannedUpdate(changes.key_count, write)
 
 
 def read_filters(

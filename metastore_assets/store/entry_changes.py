@@ -236,7 +236,7 @@ def changed_entries(entries: EntryChanges[Entry], *, is_rebuilt: bool) -> tuple[
 
 
 def write_entries(
-    objects: ObjectStore, changes: EntryChanges[Any], *, allow_step: bool = True, may_merge: bool = True
+    objects: ObjectStore, changes: EntryChanges[Any], *, allow_step: bool, may_merge: bool
 ) -> SegmentFiles:
     """Write the changed entries of a new version as one more segment, and do a bounded part of the due merges.
 
@@ -288,7 +288,7 @@ def write_entries(
         written.update(file.path for file in files)
         return files
 
-    keys = KeyChanges(changes.put.keys(), removed, len(changes), may_merge)
+    keys = KeyChanges(changes.put.keys(), removed, len(changes), may_merge=may_merge)
     levels = update_levels(kind.segments, before, keys, write, allow_step=allow_step)
     files = SegmentFiles(len(changes), levels)
     if superseded := written - {*files.paths()}:

@@ -11,7 +11,7 @@ the older one. Readers must ignore them: the older segment has the newest row of
 another segment. The `first` key of the newer segments shows where the next step begins.
 
 A version has several segment sets: entries of several kinds, and indexes. A commit that changes many keys merges
-segments of one set only (see `store.versions.set_to_merge`), and only as many as fit into a budget of keys. To the
+segments of one set only (see `store.merged_set`), and only as many as fit into a budget of keys. To the
 other sets, it only adds a segment. So no commit writes much more than its own changes.
 """
 
@@ -195,6 +195,11 @@ def update_levels(
     return tuple(files)
 
 
+def changes_many(kind: SegmentKind, changed: int) -> bool:
+    """Return whether a commit that changes this number of keys of a set is one of many keys."""
+    return changed > 0 and changed >= kind.file_rows * _MIN_CHANGED
+
+
 def _limit_work(
     kind: SegmentKind, segment_count: int, changes: KeyChanges, *, allow_step: bool
 ) -> tuple[int, int | None]:
@@ -210,7 +215,7 @@ def _limit_work(
         allow_step: Whether a commit of few keys does a step.
     """
     limit, changed = kind.file_rows, changes.key_count
-    if changed < limit * _MIN_CHANGED:
+    if not changes_many(kind, changed):
         return limit // 2, None if allow_step else 0
     if not changes.may_merge:
         return 0, 0

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
@@ -41,6 +41,9 @@ from metastore_assets.store.sections import (
     SectionReader,
 )
 from metastore_assets.values.physical import one_chunk
+
+Key = TypeVar("Key")
+Item = TypeVar("Item")
 
 TOMBSTONES = "tombstones"
 """Name of the section of the keys that a delta removes."""
@@ -172,7 +175,7 @@ class KeyChanges:
     removed: Collection[Any]
     row_count: int
     """Number of rows after the changes."""
-    may_merge: bool = True
+    may_merge: bool = field(kw_only=True)
     """Whether a commit that changes many keys merges stored segments of this set. It merges those of one set only."""
 
     @property
@@ -181,15 +184,35 @@ class KeyChanges:
         return len(self.added) + len(self.removed)
 
     @classmethod
-    def between(cls, before: Mapping[Any, object], after: Mapping[Any, object]) -> KeyChanges:
+    def between(
+        cls, before: Mapping[Any, object], after: Mapping[Any, object], row_count: int, *, may_merge: bool
+    ) -> KeyChanges:
         """Return the difference between two versions.
 
         Args:
-            before: The rows of the older version, by key. No row may be None.
-            after: The rows of the newer version, by key.
+            before: The rows that the newer version removes or replaces, by key. No row may be None.
+            after: The rows of the newer version, by key. Unchanged rows may be missing, if `before` lacks them, too.
+            row_count: Number of all rows of the newer version.
+            may_merge: Whether a commit that changes many keys merges stored segments.
         """
-        added = {key for key, row in after.items() if before.get(key) != row}
-        return cls(added, before.keys() - after.keys(), len(after))
+        removed = before.keys() - after.keys()
+        return cls(changed_items(before, after).keys(), removed, row_count, may_merge=may_merge)
+
+
+def changed_items(before: Mapping[Key, Item], after: Mapping[Key, Item]) -> dict[Key, Item]:
+    """Return the items of `after` that are new, or that differ from the item of `before` with the same key.
+
+    Args:
+        before: The older items. None may be none of them.
+        after: The newer items. Most are usually the same objects as in `before`: these are not compared by value, which
+            takes longer.
+    """
+    changed = {}
+    for key, item in after.items():
+        old = before.get(key)
+        if old is not item and old != item:
+            changed[key] = item
+    return changed
 
 
 def retained_files(kind: SegmentKind, files: SegmentFiles, row_count: int, changed: int) -> tuple[SegmentFile, ...]:

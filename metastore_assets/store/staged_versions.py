@@ -34,18 +34,20 @@ class StagedVersions(VersionStore):
         self._folder = folder
         self.documents = Documents(self.objects, folder)
 
-    def publish(self, version: Version, base: Version | None = None) -> None:
+    def publish(self, version: Version, base: Version | None = None, *, may_merge: bool = True) -> None:
         """Stage a version.
 
         Args:
             version: The version. Its number is replaced by that of the next staged version.
             base: The previous staged version; None if there is none.
+            may_merge: Whether stored segments of entries may be merged if many entries changed.
 
         Raises:
             VersionConflictError: Another process has staged a version meanwhile.
             StoreError: Writing failed.
         """
-        super().publish(replace(version, number=1 if base is None else base.number + 1), base)
+        number = 1 if base is None else base.number + 1
+        super().publish(replace(version, number=number), base, may_merge=may_merge)
 
     def pending(self, attempt: str = "") -> list[FragmentEntry]:
         """Return the profiles that earlier, unfinished runs (attempts) saved.

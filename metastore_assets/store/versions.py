@@ -65,7 +65,7 @@ from metastore_assets.store.pending import (
     save_pending,
     was_saved_since_purge,
 )
-from metastore_assets.store.segments import EMPTY, SegmentFiles, key_count
+from metastore_assets.store.segments import SegmentFiles
 from metastore_assets.store.version import FragmentEntry, MetadataCacheEntry, Version, repeated_fragment_error
 from metastore_assets.store.version_document import OlderFormatError, encode_version, load_version, stored_entries
 
@@ -75,33 +75,8 @@ if TYPE_CHECKING:
 
 STAGED = "staged"
 """The folder of staged versions, see `store.staged_versions`."""
-INDEX, PARTITION_INDEX, VALUE_FILTERS = "index", "partition_index", "value_filters"
-"""Names of segment sets other than entries, for `set_to_merge`."""
 HISTORY = "history"
 """The folder of the table's history, which `expire` leaves alone."""
-
-
-def set_to_merge(base: Version | None) -> str:
-    """Return the name of the segment set that a commit of many keys merges: the one with the most segments.
-
-    Each commit merges segments of one set, so that it does not write much more than its own changes. Among sets with
-    equally many segments, it is the one with the most keys outside the base (its oldest segment). The metadata cache
-    does not count.
-
-    Args:
-        base: The version before the commit, as read from a store. None if there is none: then the result is empty.
-    """
-    if base is None:
-        return ""
-    sets = {stored.kind.name: stored.files for stored in stored_entries(base) if stored.kind is not METADATA_CACHE}
-    sets |= {INDEX: base.index or EMPTY, PARTITION_INDEX: base.partition_index.files if base.partition_index else EMPTY}
-    sets[VALUE_FILTERS] = base.value_filters.files if base.value_filters else EMPTY
-
-    def size(name: str) -> tuple[int, int]:
-        segments = sets[name].segments
-        return len(segments), sum(map(key_count, segments[1:]))
-
-    return max(sets, key=size)
 
 
 class VersionStore:
@@ -189,13 +164,15 @@ class VersionStore:
             return {}
         return latest.metadata_cache if latest is not None else {}
 
-    def publish(self, version: Version, base: Version | None = None) -> None:
+    def publish(self, version: Version, base: Version | None = None, *, may_merge: bool = True) -> None:
         """Publish a version as the newest.
 
         Args:
             version: The version. Its number must be one above that of the newest version.
             base: The previous version, as read from this store. Only entries that differ from it are written. None: all
                 entries are written.
+            may_merge: Whether stored segments of entries may be merged if many entries changed. False if segments of an
+                index of the version were merged.
 
         Raises:
             VersionConflictError: Another publisher was first. Build the version again from `latest()`.
@@ -215,13 +192,14 @@ class VersionStore:
             if kind not in (SHARED_FILES, METADATA_CACHE)
         }
         # Readers of versions do not need the modules that only publishing and expiry use.
+        from metastore_assets.store.merged_set import changed_entry_keys, set_to_merge
         from metastore_assets.store.shared_files import count_references
 
         counts, garbage = count_references(version, base, changes, base_entries.get(SHARED_FILES))
         changes[SHARED_FILES.name] = counts
         # In a small commit, only one kind of entries may merge a part of its older segments.
         stepping = version.number % len(changes)
-        merged = set_to_merge(base)
+        merged = set_to_merge(base, changed_entry_keys(changes.values())) if may_merge else ""
         entries = {
             name: write_entries(self.objects, each, allow_step=number == stepping, may_merge=name == merged)
             for number, (name, each) in enumerate(changes.items())
@@ -258,10 +236,12 @@ class VersionStore:
         """
         entries = version_entries(version, METADATA_CACHE)
         try:
-            return write_entries(self.objects, EntryChanges.between(METADATA_CACHE, base, entries))
+            changes = EntryChanges.between(METADATA_CACHE, base, entries)
+            return write_entries(self.objects, changes, allow_step=True, may_merge=True)
         except CACHE_ERRORS:
             values = entries.put.values() if isinstance(entries, EntryChanges) else entries
-            return write_entries(self.objects, EntryChanges.changed(METADATA_CACHE, None, values))
+            changes = EntryChanges.changed(METADATA_CACHE, None, values)
+            return write_entries(self.objects, changes, allow_step=True, may_merge=True)
 
     def discard(self, version: Version, base: Version | None) -> None:
         """Delete the value counts and indexes of a version that was built, but not published.

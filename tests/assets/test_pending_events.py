@@ -254,7 +254,7 @@ def stored_partitions(
     objects: ObjectStore, version: Version, base: StoredEntries[PartitionEntry] | None
 ) -> StoredEntries[PartitionEntry]:
     changes = EntryChanges.between(PARTITIONS, base, version.partitions)
-    return StoredEntries(PARTITIONS, objects, write_entries(objects, changes))
+    return StoredEntries(PARTITIONS, objects, write_entries(objects, changes, allow_step=True, may_merge=True))
 
 
 @given(STATES, ENTRIES, st.booleans())

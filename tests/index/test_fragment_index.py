@@ -288,7 +288,7 @@ def test_an_index_with_other_fragments_than_the_version_is_reported(tmp_path: An
     store = ObjectStore(str(tmp_path))
     fragments = [drawn_fragment(key, random.Random(key)) for key in range(12)]
     rows = rows_of(fragments)
-    files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), 12))
+    files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), 12, may_merge=True))
     with pytest.raises(CorruptionError, match=r"\b12 rows.*\b13\b.*--full"):
         IndexReader(store, replace(files, rows=13)).all  # noqa: B018
 
@@ -297,7 +297,7 @@ def test_batches_without_fragments_are_ignored(tmp_path: Any) -> None:
     fragments = [drawn_fragment(key, random.Random(key)) for key in range(12)]
     rows, empty = rows_of(fragments), rows_of([])
     store = ObjectStore(str(tmp_path))
-    files = update_index(store, None, [empty, rows, empty, empty], KeyChanges(rows.keys(), (), 12))
+    files = update_index(store, None, [empty, rows, empty, empty], KeyChanges(rows.keys(), (), 12, may_merge=True))
     paths = IndexReader(store, files).all.fragments(("path",))["path"].to_pylist()
     assert sorted(paths) == sorted(fragment.path for fragment in fragments)
 
@@ -322,7 +322,7 @@ def test_errors_name_damaged_files(tmp_path: Any) -> None:
     store = ObjectStore(str(tmp_path))
     fragments = [drawn_fragment(key, random.Random(key)) for key in range(70)]
     rows = rows_of(fragments)
-    files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), 70))
+    files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), 70, may_merge=True))
     read_all(store, files)
     assert len(files.paths()) > 2
     for path in files.paths():
@@ -337,7 +337,7 @@ def test_errors_name_damaged_files(tmp_path: Any) -> None:
 def test_a_missing_file_of_a_segment_is_reported(tmp_path: Any) -> None:
     store = ObjectStore(str(tmp_path))
     rows = rows_of([drawn_fragment(key, random.Random(key)) for key in range(70)])
-    files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), 70))
+    files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), 70, may_merge=True))
     with pytest.raises(CorruptionError, match="--full"):
         read_all(store, replace(files, files=files.files[:-1]))
 
@@ -345,7 +345,7 @@ def test_a_missing_file_of_a_segment_is_reported(tmp_path: Any) -> None:
 def test_a_directory_of_other_files_is_named(tmp_path: Any) -> None:
     store = ObjectStore(str(tmp_path))
     rows = rows_of([drawn_fragment(key, random.Random(key)) for key in range(300)])
-    files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), 300))
+    files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), 300, may_merge=True))
     first, second, *others = files.directories
     store.write(first.path, store.read(second.path))
     with pytest.raises(CorruptionError, match=rf"{first.path} lacks {files.files[0].path}"):
@@ -372,7 +372,7 @@ def test_merged_segments_share_the_rows_that_are_in_memory(
     keys = {fragment_key(fragment.partition_key, fragment.path) for lot in lots for fragment in lot}
     monkeypatch.setattr(fragment_segments.LargeSegment, "read", counted)
     store = ObjectStore(str(tmp_path))
-    files = update_index(store, None, map(rows_of, lots), KeyChanges(keys, set(), len(keys)))
+    files = update_index(store, None, map(rows_of, lots), KeyChanges(keys, set(), len(keys), may_merge=True))
     # All batches but the last one are read back, in windows that together have at most 256 rows.
     assert sum(read_rows) == 64 * (count - 1)
     assert max(read_rows) * (count - 1) <= 256
@@ -392,7 +392,9 @@ def test_no_commit_rewrites_a_large_index(tmp_path: Any, monkeypatch: pytest.Mon
     for key in range(300):
         fragment = drawn_fragment(key, draw)
         now[fragment_key(fragment.partition_key, fragment.path)] = fragment
-    files = update_index(store, None, [rows_of(list(now.values()))], KeyChanges(now.keys(), (), len(now)))
+    files = update_index(
+        store, None, [rows_of(list(now.values()))], KeyChanges(now.keys(), (), len(now), may_merge=True)
+    )
     first = {*files.paths()}
     absorbed = 0
     for _ in range(24):
@@ -402,7 +404,7 @@ def test_no_commit_rewrites_a_large_index(tmp_path: Any, monkeypatch: pytest.Mon
         removed = {draw.choice([*now])} - by_key.keys()
         now = {key: fragment for key, fragment in {**now, **by_key}.items() if key not in removed}
         before = {*files.paths()}
-        changes = KeyChanges(by_key.keys(), removed, len(now))
+        changes = KeyChanges(by_key.keys(), removed, len(now), may_merge=True)
         files = update_index(store, files, [rows_of([*by_key.values()])], changes, replaced)
         assert sum(file.rows for file in files.files if file.path not in before) <= 250
         assert len(files.segments) <= 10
@@ -419,7 +421,7 @@ def test_a_lookup_opens_only_files_that_may_match(tmp_path: Any) -> None:
     store = ObjectStore(str(tmp_path))
     fragments = [drawn_fragment(key, draw) for key in range(400)]
     rows = rows_of(fragments)
-    files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), len(fragments)))
+    files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), len(fragments), may_merge=True))
     assert len(files.files) > 8
     assert len(files.directories) > 1
     schema = pa.schema([(name, cls.arrow) for name, cls in CLASSES.items()])

@@ -133,7 +133,7 @@ def test_the_last_written_statistics_are_read(
             now = {key: number for key, number in {**now, **changed}.items() if key not in removed_keys}
             partitions = {key: UnindexedPartition(key, str(number), number) for key, number in changed.items()}
             files = update_partitions(
-                store, files, partitions, KeyChanges(partitions.keys(), removed_keys, len(now)), read
+                store, files, partitions, KeyChanges(partitions.keys(), removed_keys, len(now), may_merge=True), read
             )
             assert read_index(store, files) == {key: rows_of(number) for key, number in now.items()}
             assert len(files.unindexed) + len(files.removed) <= 8
@@ -171,7 +171,9 @@ def test_no_commit_rewrites_the_statistics_of_all_partitions(
         live = live - removed_keys
         partitions = {key: UnindexedPartition(key, "1", number) for key in changed}
         before = set() if files is None else set(files.files.paths())
-        files = update_partitions(store, files, partitions, KeyChanges(changed, removed_keys, len(live)), read)
+        files = update_partitions(
+            store, files, partitions, KeyChanges(changed, removed_keys, len(live), may_merge=True), read
+        )
         sizes.append(sum(file.rows for file in files.files.files if file.path not in before))
         assert len(files.files.segments) <= 6
     assert set(PartitionReader(store, files.files).partitions["_key"].to_pylist()) == live
@@ -198,7 +200,9 @@ def test_a_truncated_file_is_reported(tmp_path: object) -> None:
         tables = [build_statistics_table(list(rows_of(int(one.path)).values())) for one in wanted]
         yield stack_partitions([(one.key, one.row_count) for one in wanted], tables)
 
-    files = update_partitions(store, None, partitions, KeyChanges(partitions.keys(), (), 12), read).files
+    files = update_partitions(
+        store, None, partitions, KeyChanges(partitions.keys(), (), 12, may_merge=True), read
+    ).files
     with pytest.raises(CorruptionError, match=r"\b12 rows.*\b13\b.*--full"):
         PartitionReader(store, type(files)(13, files.files)).partitions  # noqa: B018
     data = store.read(files.files[0].path)

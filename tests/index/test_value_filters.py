@@ -148,7 +148,7 @@ def test_a_lookup_reads_the_files_of_the_requested_fragments(tmp_path: Path, mon
     store = ObjectStore(str(tmp_path))
     monkeypatch.setattr(value_filters, "_KIND", replace(value_filters._KIND, file_rows=10))
     numbers = {f"f{at:03}": 1 for at in range(100)}
-    files = update_value_filters(store, None, KeyChanges(numbers, (), 100), lots(numbers, 10**9))
+    files = update_value_filters(store, None, KeyChanges(numbers, (), 100, may_merge=True), lots(numbers, 10**9))
     assert len(files.files) == 10
     needed = [file.path for file in files.files if str(file.first) <= "f042" <= str(file.last)]
     assert len(needed) == 1

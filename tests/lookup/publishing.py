@@ -13,8 +13,8 @@ from metastore_assets.config import TableConfig
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import open_scanner
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.fragment_index import IndexContext, update_fragment_index
-from metastore_assets.pipeline.partition_index import update_partition_index
+from metastore_assets.pipeline.fragment_index import plan_fragment_index
+from metastore_assets.pipeline.partition_index import plan_partition_index
 from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.pipeline.profiles.files import ProfileWriter
 from metastore_assets.pipeline.value_counts.update import enumerated_classes
@@ -125,7 +125,7 @@ def publish(
         FragmentEntry(part.key, part.key, f"{part.key}.parquet", part.bytes, part.row_count, "spec", (), part.files)
         for part in entries
     ]
-    context = IndexContext(Engine(_no_spark, "auto"), versions.objects)
+    engine, objects, columns = Engine(_no_spark, "auto"), versions.objects, len(rows.schema)
     version = Version(
         number=number,
         table=name,
@@ -145,8 +145,8 @@ def publish(
         specs={},
         fragments=(),
         partitions=entries,
-        index=update_fragment_index(context, len(rows.schema), None, fragments),
-        partition_index=update_partition_index(context, len(rows.schema), None, entries),
+        index=plan_fragment_index(engine, objects, columns, None, fragments).write(True),
+        partition_index=plan_partition_index(engine, objects, columns, None, entries).write(True),
     )
     versions.publish(version)
     return Table(versions.objects, versions.read(number), open_scanner)

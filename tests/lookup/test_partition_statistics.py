@@ -17,8 +17,7 @@ from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.fragment_index import IndexContext
-from metastore_assets.pipeline.partition_index import find_wrong_rows, update_partition_index
+from metastore_assets.pipeline.partition_index import find_wrong_rows, plan_partition_index
 from metastore_assets.store.entries import PARTITIONS, StoredEntries
 from metastore_assets.store.entry_changes import EntryChanges
 from metastore_assets.store.objects import ObjectStore
@@ -119,12 +118,15 @@ def test_a_few_changed_partitions_are_read_separately(root: Path) -> None:
         for partition in version.partitions
         if partition.key != keys[9]
     ]
-    files = update_partition_index(
-        IndexContext(_engine(), VersionStore(ObjectStore(str(root)), "orders").objects),
+    update = plan_partition_index(
+        _engine(),
+        VersionStore(ObjectStore(str(root)), "orders").objects,
         3,
         version.partition_index,
         EntryChanges.between(PARTITIONS, entries_before, partitions),
     )
+    assert update.key_count == 0
+    files = update.write(True)
     assert files.files == version.partition_index.files
     assert [entry.key for entry in files.unindexed] == [keys[0], keys[3]]
     VersionStore(ObjectStore(str(root)), "orders").publish(
@@ -177,9 +179,8 @@ def test_verify_reports_missing_rows(root: Path) -> None:
     path = version.partitions[4].files.statistics
     full, answer = objects.read(path), objects.read_parquet(path)
     objects.write_parquet(path, answer.slice(1))
-    files = update_partition_index(
-        IndexContext(_engine(), objects), 3, None, EntryChanges.between(PARTITIONS, None, version.partitions)
-    )
+    entries = EntryChanges.between(PARTITIONS, None, version.partitions)
+    files = plan_partition_index(_engine(), objects, 3, None, entries).write(True)
     objects.write(path, full)
     incomplete = replace(version, partition_index=files)
     column = answer["column"][0].as_py()

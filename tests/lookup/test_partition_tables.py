@@ -19,8 +19,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import open_scanner
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.fragment_index import IndexContext
-from metastore_assets.pipeline.partition_index import update_partition_index
+from metastore_assets.pipeline.partition_index import plan_partition_index
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.profile_tables import build_statistics_table, build_typed_table
 from metastore_assets.store.entries import PARTITIONS, StoredEntries
@@ -177,12 +176,13 @@ def table_after(stored_parts: StoredParts, commits: list[dict[str, int | None]],
         dropped = {key: entry for key, entry in before.items() if key in put or key not in entries}
         # The published entries are not read, because only `len` of the base is used.
         stored = StoredEntries(PARTITIONS, objects, SegmentFiles(len(before), ())) if base is not None else None
-        files_of = update_partition_index(
-            IndexContext(Engine(_no_spark, "auto"), objects),
+        files_of = plan_partition_index(
+            Engine(_no_spark, "auto"),
+            objects,
             20,
             base.partition_index if base is not None else None,
             EntryChanges(PARTITIONS, stored, put, dropped),
-        )
+        ).write(True)
         base = replace(
             stored_parts.versions[generation],
             number=number,

@@ -272,7 +272,7 @@ def test_a_lost_race_and_a_purge_remove_value_counts(plain: Plain, monkeypatch: 
     before = plain.written()
     real = VersionStore.publish
 
-    def losing(self: VersionStore, version: Any, base: Any = None) -> None:
+    def losing(self: VersionStore, version: Any, base: Any = None, **options: Any) -> None:
         raise VersionConflictError("lost")
 
     plain.columns = {"a": ON}

@@ -275,9 +275,9 @@ def test_another_refresh_publishes_right_after_the_last_lot(tmp_path: Path) -> N
     publish, latest = StagedVersions.publish, StagedVersions.latest
     staged = 0
 
-    def count_lots(self: StagedVersions, *arguments: Any) -> None:
+    def count_lots(self: StagedVersions, *arguments: Any, **options: Any) -> None:
         nonlocal staged
-        publish(self, *arguments)
+        publish(self, *arguments, **options)
         staged += 1
 
     def after_rival(self: StagedVersions) -> Any:

@@ -6,7 +6,7 @@ import random
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,9 +22,11 @@ from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts import compact as compact_module
 from metastore_assets.pipeline.value_counts.compact import compact
 from metastore_assets.produce import Delta, FlowState
+from metastore_assets.store import entry_changes, segment_levels
 from metastore_assets.store.backfills import BackfillRecord
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segments import KeyChanges, SegmentFiles, SegmentKind
 from metastore_assets.store.version import FragmentEntry, ProfileFiles, ValueCountFiles, Version
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.value_counts import (
@@ -138,10 +140,10 @@ def test_files_of_a_lost_race_are_removed(spark: SparkSession, lake: Lake, monke
     publish = VersionStore.publish
     others = [lambda: compact(versions(lake), lake.table)]
 
-    def publish_after_others(store: VersionStore, version: Version, base: Version | None = None) -> None:
+    def publish_after_others(store: VersionStore, version: Version, *arguments: Any, **options: Any) -> None:
         if others:
             others.pop()()
-        publish(store, version, base)
+        publish(store, version, *arguments, **options)
 
     monkeypatch.setattr(VersionStore, "publish", publish_after_others)
     assert purge(versions(lake), 2).published == 4
@@ -283,6 +285,29 @@ def test_a_purge_removes_files_that_another_command_copies(
     else:
         assert compact(versions(lake), lake.table).version == 4
     assert everything(lake.config()) == answer
+
+
+def test_a_lot_merges_segments_of_one_set(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A purge in lots may merge segments of at most one set per lot, as a commit does: of an index, or of entries."""
+    refresh(lake.config(), lake.table, lambda: spark)
+    lots: list[set[str]] = [set()]
+    update_levels, publish = segment_levels.update_levels, Documents.publish
+
+    def record_merging(kind: SegmentKind, before: SegmentFiles, changes: KeyChanges, *rest: Any, **options: Any) -> Any:
+        lots[-1] |= {kind.name} if changes.may_merge else set()
+        return update_levels(kind, before, changes, *rest, **options)
+
+    def publish_lot(documents: Documents, *arguments: Any) -> None:
+        lots.append(set())
+        publish(documents, *arguments)
+
+    for module in (segment_levels, entry_changes):
+        monkeypatch.setattr(module, "update_levels", record_merging)
+    monkeypatch.setattr(Documents, "publish", publish_lot)
+    monkeypatch.setattr(segment_levels, "_MIN_CHANGED", 0)
+    purge(versions(lake), 1)
+    assert max(map(len, lots)) <= 1, lots
+    assert any(lots) == (purge_module._ENTRIES_PER_LOT == 3), "the first lot has no stored segments"
 
 
 def test_a_purge_before_a_missing_version_is_an_error(spark: SparkSession, lake: Lake) -> None:

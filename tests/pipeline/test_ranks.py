@@ -168,7 +168,7 @@ def test_a_compaction_repeats_after_a_concurrent_publish(
     versions = VersionStore(ObjectStore(config.root), "t")
     files = {info.path for info in versions.objects.list()}
 
-    def lose(*_: object) -> None:
+    def lose(*_: object, **options: object) -> None:
         raise VersionConflictError("another was first")
 
     with monkeypatch.context() as patched:

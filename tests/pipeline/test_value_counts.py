@@ -172,11 +172,11 @@ def test_a_lost_race_leaves_no_value_count_files(plain: Plain, monkeypatch: pyte
     plain.put("three", pa.table({"a": [8]}))
     real, lost = VersionStore.publish, []
 
-    def losing(self: VersionStore, version: Any, base: Any = None) -> None:
+    def losing(self: VersionStore, version: Any, base: Any = None, **options: Any) -> None:
         if not lost:
             lost.append(version.value_counts)
             raise VersionConflictError("lost")
-        real(self, version, base)
+        real(self, version, base, **options)
 
     monkeypatch.setattr(VersionStore, "publish", losing)
     plain.refresh()

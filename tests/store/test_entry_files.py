@@ -81,7 +81,7 @@ def write(
     objects: ObjectStore, kind: EntryKind[Entry], entries: Iterable[Entry], base: StoredEntries[Entry] | None = None
 ) -> StoredEntries[Entry]:
     """Write the entries of a version, as changes if there is a `base`, and open them as a reader does."""
-    files = write_entries(objects, EntryChanges.between(kind, base, list(entries)))
+    files = write_entries(objects, EntryChanges.between(kind, base, list(entries)), allow_step=True, may_merge=True)
     return StoredEntries(kind, objects, files)
 
 
@@ -128,7 +128,7 @@ def test_every_sequence_of_published_versions_is_read_back(
         assert changes.put == {key: entry for key, entry in expected.items() if before.get(key) != entry}
         assert changes.dropped == {key: entry for key, entry in before.items() if expected.get(key) != entry}
         check_lookups(changes, expected, searched, prefixes)
-        files = write_entries(objects, changes)
+        files = write_entries(objects, changes, allow_step=True, may_merge=True)
         check_lookups(StoredEntries(NODES, objects, files), expected, searched, prefixes)
         base = StoredEntries(NODES, objects, files)
         assert random.random() < 0.5 or base == list(changes)
@@ -170,7 +170,7 @@ def test_the_difference_of_two_versions_reads_only_changed_files(local_store: Ob
     """
     first = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(100)])
     changes = EntryChanges.changed(NODES, first, [node("005", 2), node("new", 1)], ["007"])
-    second = StoredEntries(NODES, local_store, write_entries(local_store, changes))
+    second = StoredEntries(NODES, local_store, write_entries(local_store, changes, allow_step=True, may_merge=True))
     assert diff_entries(NODES, StoredEntries(NODES, local_store, first.files), second) == {
         "005": (node("005", 1), node("005", 2)),
         "007": (node("007", 1), None),
@@ -235,7 +235,7 @@ def test_unchanged_entries_are_not_read(local_store: ObjectStore) -> None:
     changes = EntryChanges.changed(NODES, unread, [node("0005", 2)], ["007"])
     assert len(changes) == 100
     local_store.delete(base.files.paths())
-    files = write_entries(local_store, changes)
+    files = write_entries(local_store, changes, allow_step=True, may_merge=True)
     assert files.rows == 100
     assert files.files[0] == base.files.files[0]
 
@@ -357,9 +357,13 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.s3
 def test_reads_of_several_segments_count_for_the_caller(s3_store: ObjectStore, travelled: list[int]) -> None:
     nodes = [NodeEntry(f"{at:04}", ProfileFiles("s", "", ())) for at in range(600)]
-    base = StoredEntries(NODES, s3_store, write_entries(s3_store, EntryChanges.changed(NODES, None, nodes)))
+    base = StoredEntries(
+        NODES,
+        s3_store,
+        write_entries(s3_store, EntryChanges.changed(NODES, None, nodes), allow_step=True, may_merge=True),
+    )
     changes = EntryChanges.changed(NODES, base, [replace(nodes[300], spec_id="other")])
-    stored = StoredEntries(NODES, s3_store, write_entries(s3_store, changes))
+    stored = StoredEntries(NODES, s3_store, write_entries(s3_store, changes, allow_step=True, may_merge=True))
     assert len(stored.files.files) == 2
     travelled.clear()
     with count_io() as counter:

@@ -161,7 +161,7 @@ class SegmentHistories(RuleBasedStateMachine):
         base = self._stored(self._versions.latest())
         keys = draw.sample(NAMES, count)
         changes = EntryChanges.changed(NODES, base, [_node(key, -2) for key in keys], ())
-        write_entries(self._objects, changes, may_merge=draw.random() < 0.5)
+        write_entries(self._objects, changes, may_merge=draw.random() < 0.5, allow_step=True)
 
     @precondition(lambda self: len(self._retained) > 2)
     @rule(keep=st.sampled_from([1, 2, 3]))

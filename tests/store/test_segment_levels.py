@@ -59,7 +59,9 @@ class KeysOnly:
         self.written = 0
         self.files = SegmentFiles(
             self.rows,
-            update_levels(KIND, self.files, KeyChanges(keys, (), self.rows, may_merge), write, allow_step=allow_step),
+            update_levels(
+                KIND, self.files, KeyChanges(keys, (), self.rows, may_merge=may_merge), write, allow_step=allow_step
+            ),
         )
 
     def _write(self, keys: list[str], file_rows: int) -> tuple[SegmentFile, ...]:
@@ -251,7 +253,7 @@ def test_rows_that_an_older_segment_has_absorbed_are_ignored(tmp_path: Path, mon
                 state[f"{at:04}"] = number
         put = [_node(key, value) for key, value in state.items() if before.get(key) != value]
         changes = EntryChanges.changed(NODES, base, put, before.keys() - state.keys())
-        files = write_entries(objects, changes, allow_step=True)
+        files = write_entries(objects, changes, allow_step=True, may_merge=True)
         is_absorbed.append(sum(segment[0].absorbed for segment in files.segments) > 1)
         base = StoredEntries(NODES, objects, files)
         expected = {key: _node(key, state[key]) for key in sorted(state)}

@@ -8,20 +8,24 @@ import pickle
 import zlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from metastore_assets.errors import CorruptionError, StoreError, VersionConflictError, VersionNotFoundError
+from metastore_assets.store import segment_levels
+from metastore_assets.store import versions as versions_module
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.entries import FRAGMENTS, PARTITIONS, StoredEntries, StoredMetadataCache
-from metastore_assets.store.entry_changes import change_metadata_cache
+from metastore_assets.store.entry_changes import EntryChanges, change_metadata_cache
+from metastore_assets.store.merged_set import changed_entry_keys, set_to_merge
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import SegmentFile, SegmentFiles
-from metastore_assets.store.version import RetiredFragment, ValueFilterFiles, Version
+from metastore_assets.store.version import NodeEntry, RetiredFragment, ValueFilterFiles, Version
 from metastore_assets.store.version_document import FORMAT_VERSION, stored_entries
-from metastore_assets.store.versions import VersionStore, set_to_merge
-from tests.store.sample_versions import SCHEMA, fragment, version
+from metastore_assets.store.versions import VersionStore
+from tests.store.sample_versions import SCHEMA, files, fragment, version, write_small_segments
 
 
 @pytest.fixture
@@ -37,7 +41,7 @@ def local_versions(local_store: ObjectStore) -> VersionStore:
 
 
 def test_the_set_with_the_most_segments_is_merged(local_versions: VersionStore) -> None:
-    """A commit merges segments of one set: the one with the most segments.
+    """A commit merges segments of one set: of those that it changes, the one with the most segments.
 
     Of sets with equally many, it is the one with the most keys outside the base.
     """
@@ -46,13 +50,64 @@ def test_the_set_with_the_most_segments_is_merged(local_versions: VersionStore) 
     assert published is not None
     base, delta = SegmentFile("base", 900, "a", "z"), SegmentFile("delta", 5, "a", "z")
     index = replace(published, index=SegmentFiles(905, (base, delta)))
-    assert set_to_merge(index) == "index"
+    changed = {"index": 9, "value_filters": 9, "partitions": 9}
+    assert set_to_merge(index, changed) == "index"
     larger_delta = delta._replace(rows=6)
     filters = ValueFilterFiles(SegmentFiles(7, (larger_delta, larger_delta)), ("1",))
-    assert set_to_merge(replace(index, value_filters=filters)) == "value_filters"
+    assert set_to_merge(replace(index, value_filters=filters), changed) == "value_filters"
     partitions = StoredEntries(PARTITIONS, local_versions.objects, SegmentFiles(9, (delta,) * 3))
-    assert set_to_merge(replace(index, value_filters=filters, partitions=partitions)) == "partitions"
-    assert set_to_merge(None) == ""
+    all_sets = replace(index, value_filters=filters, partitions=partitions)
+    assert set_to_merge(all_sets, changed) == "partitions"
+    assert set_to_merge(all_sets, {**changed, "partitions": 0}) == "value_filters"
+    assert set_to_merge(all_sets, {"index": 9}) == "index"
+    assert set_to_merge(all_sets, {}) == ""
+    assert set_to_merge(None, changed) == ""
+
+
+def test_only_kinds_with_many_changed_entries_are_candidates_for_a_merge(local_versions: VersionStore) -> None:
+    """A commit of few entries of a kind does not need the turn: it merges some of their segments anyway."""
+    local_versions.publish(version(1))
+    base = local_versions.latest()
+    assert base is not None
+    assert isinstance(base.fragments, StoredEntries)
+    few, many = (
+        EntryChanges(FRAGMENTS, base.fragments, {f"{at}": fragment(f"{at}") for at in range(count)}, {})
+        for count in (100, 200)
+    )
+    assert changed_entry_keys([few]) == {}
+    assert changed_entry_keys([many]) == {"fragments": 200}
+
+
+def test_a_commit_without_changes_of_a_kind_merges_another_kind(
+    local_versions: VersionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fragments have the most segments, and the commit changes none of them. It merges segments of nodes."""
+    write_small_segments(monkeypatch)
+    monkeypatch.setattr(segment_levels, "_MIN_CHANGED", 0)
+    nodes = [NodeEntry(f"{at:04}", files(f"{at}"), "spec") for at in range(64)]
+    local_versions.publish(replace(version(1, fragments=64), nodes=nodes))
+    for number in range(2, 9):
+        base = local_versions.latest()
+        assert base is not None
+        changed = fragment(f"changed-{number}")
+        local_versions.publish(
+            replace(base, number=number, fragments=[*base.fragments, changed]), base, may_merge=False
+        )
+    base = local_versions.latest()
+    assert base is not None
+    assert isinstance(base.fragments, StoredEntries)
+    assert len(base.fragments.files.segments) > 2
+    merging: list[str] = []
+    write_entries = versions_module.write_entries
+
+    def record_merging(*arguments: Any, may_merge: bool, **options: Any) -> SegmentFiles:
+        merging.extend([arguments[1].kind.name] if may_merge else [])
+        return write_entries(*arguments, may_merge=may_merge, **options)
+
+    monkeypatch.setattr(versions_module, "write_entries", record_merging)
+    changed_nodes = [replace(node, spec_id="other") for node in nodes]
+    local_versions.publish(replace(base, number=9, nodes=changed_nodes), base)
+    assert [name for name in merging if name != "metadata_cache"] == ["nodes"]
 
 
 def test_the_number_of_a_removed_version_is_not_published_again(versions: VersionStore) -> None:

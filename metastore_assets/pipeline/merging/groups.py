@@ -15,6 +15,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profile_spec import ProfileSpec, SpecCompatibility
 from metastore_assets.statistics.frequencies import FrequencySummary
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segments import changed_items
 from metastore_assets.store.version import NodeEntry, ProfileFiles
 
 TABLE = "*"
@@ -89,12 +90,8 @@ class GroupChildren:
         """Return how the children of a group change from the published version (`before`) to the next (`after`)."""
         stored = {child.key: child for child in before}
         children = {child.key: child for child in after}
-        changed = {
-            key: child
-            for key, child in children.items()
-            if stored.get(key) is not child and stored.get(key) != child  # Most children are the same object.
-        }
-        return cls(changed, frozenset(stored.keys() - children.keys()), len(children), LoadedChildren(stored))
+        removed = frozenset(stored.keys() - children.keys())
+        return cls(changed_items(stored, children), removed, len(children), LoadedChildren(stored))
 
     @property
     def is_replaced(self) -> bool:

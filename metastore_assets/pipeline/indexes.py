@@ -1,0 +1,90 @@
+"""The next indexes of a table: the fragment index, the partition index, and the value filters of fragments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.fragment_index import plan_fragment_index
+from metastore_assets.pipeline.partition_index import plan_partition_index
+from metastore_assets.pipeline.value_filters import plan_value_filters
+from metastore_assets.store.entries import FRAGMENTS, PARTITIONS
+from metastore_assets.store.entry_changes import EntryChanges
+from metastore_assets.store.merged_set import (
+    INDEX,
+    INDEXES,
+    PARTITION_INDEX,
+    VALUE_FILTERS,
+    changed_entry_keys,
+    set_to_merge,
+)
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segments import SegmentFiles
+from metastore_assets.store.version import PartitionIndex, ValueFilterFiles, Version
+
+
+@dataclass(frozen=True)
+class IndexedColumns:
+    """The columns of a table's indexes."""
+
+    count: int
+    """Number of columns of the table, to estimate the work."""
+    filtered: tuple[str, ...]
+    """Field ids of the columns with value filters."""
+
+
+@dataclass(frozen=True)
+class Indexes:
+    """The files of the indexes of a version."""
+
+    fragments: SegmentFiles
+    partitions: PartitionIndex
+    value_filters: ValueFilterFiles | None
+    """None if no column has value filters."""
+    is_merged: bool
+    """Whether segments of an index may have been merged. Then the commit must not merge segments of entries."""
+
+
+def update_indexes(
+    engine: Engine,
+    store: ObjectStore,
+    columns: IndexedColumns,
+    base: Version | None,
+    changes: Mapping[str, EntryChanges[Any]],
+) -> Indexes:
+    """Write the changes between the indexes of two versions. Return the files of the next indexes.
+
+    Segments of one index are merged if `set_to_merge` chooses it, and segments of the others are not.
+
+    Args:
+        engine: The engine that reads profiles.
+        store: The table's folder.
+        columns: The columns of the next version.
+        base: The version with the published indexes; None if there is none.
+        changes: The changes of the entries of the next version, by name of the kind: of fragments, of partitions, and
+            of all other kinds whose changes are known.
+
+    Raises:
+        CorruptionError: A stored profile, or a published index, is damaged.
+    """
+    fragments, partitions = changes[FRAGMENTS.name], changes[PARTITIONS.name]
+    index, partition_index, filters = (
+        (None, None, None) if base is None else (base.index, base.partition_index, base.value_filters)
+    )
+    fragment_update = plan_fragment_index(engine, store, columns.count, index, fragments)
+    partition_update = plan_partition_index(engine, store, columns.count, partition_index, partitions)
+    filter_update = plan_value_filters(engine, store, columns.filtered, filters, fragments)
+    changed = changed_entry_keys(changes.values()) | {
+        INDEX: fragment_update.key_count,
+        PARTITION_INDEX: partition_update.key_count,
+        VALUE_FILTERS: filter_update.key_count,
+    }
+    merged = set_to_merge(base, changed)
+    return Indexes(
+        fragment_update.write(merged == INDEX),
+        partition_update.write(merged == PARTITION_INDEX),
+        filter_update.write(merged == VALUE_FILTERS),
+        merged in INDEXES,
+    )

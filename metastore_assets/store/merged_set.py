@@ -1,0 +1,75 @@
+"""The choice of the one segment set whose segments a commit of many keys merges.
+
+A version has several segment sets: entries of several kinds, and indexes. A commit merges segments of one set, so that
+it does not write much more than its own changes (see `store.segment_levels`).
+
+Indexes are written before the version is published, and entries when it is published. So a set is chosen twice: first
+among the indexes and the entries whose changes are known by then. If that is no index, among all kinds of entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from metastore_assets.store.entries import METADATA_CACHE
+from metastore_assets.store.entry_changes import EntryChanges
+from metastore_assets.store.segment_levels import changes_many
+from metastore_assets.store.segments import EMPTY, SegmentFiles, key_count
+from metastore_assets.store.version import Version
+from metastore_assets.store.version_document import stored_entries
+
+INDEX, PARTITION_INDEX, VALUE_FILTERS = "index", "partition_index", "value_filters"
+"""Names of the segment sets of indexes. The sets of entries have the names of their kinds."""
+INDEXES = (INDEX, PARTITION_INDEX, VALUE_FILTERS)
+
+Files = TypeVar("Files")
+
+
+@dataclass(frozen=True)
+class PlannedUpdate(Generic[Files]):
+    """The changes of an index from one version to the next, before they are written."""
+
+    key_count: int
+    """Number of keys that `write` adds, replaces or removes in the files of the index."""
+    write: Callable[[bool], Files]
+    """Writes the changes, and returns the files of the next index. The argument says whether stored segments may be
+    merged, if many keys change."""
+
+
+def changed_entry_keys(changes: Iterable[EntryChanges[Any]]) -> dict[str, int]:
+    """Return the number of changed keys of each kind of entries of which a commit changes many. Others are omitted.
+
+    Args:
+        changes: The changes of the entries, one item for each kind.
+    """
+    counts = {each.kind: len(each.put.keys() | each.dropped.keys()) for each in changes}
+    return {kind.name: count for kind, count in counts.items() if changes_many(kind.segments, count)}
+
+
+def set_to_merge(base: Version | None, changed: Mapping[str, int]) -> str:
+    """Return the name of the segment set that a commit of many keys merges: the one with the most segments.
+
+    Among sets with equally many segments, it is the one with the most keys outside the base (its oldest segment). A set
+    that the commit does not change is never chosen: its segments would stay, and those of the other sets, too. The
+    metadata cache does not count.
+
+    Args:
+        base: The version before the commit, as read from a store; None if there is none.
+        changed: Number of keys that the commit changes in each set, by name. Sets that are missing are not changed.
+
+    Returns:
+        The name of the set; empty if `base` is None, or if no set is changed.
+    """
+    if base is None:
+        return ""
+    sets = {stored.kind.name: stored.files for stored in stored_entries(base) if stored.kind is not METADATA_CACHE}
+    sets |= {INDEX: base.index or EMPTY, PARTITION_INDEX: base.partition_index.files if base.partition_index else EMPTY}
+    sets[VALUE_FILTERS] = base.value_filters.files if base.value_filters else EMPTY
+
+    def size(name: str) -> tuple[int, int]:
+        files: SegmentFiles = sets[name]
+        return len(files.segments), sum(map(key_count, files.segments[1:]))
+
+    return max((name for name in sets if changed.get(name)), key=size, default="")
