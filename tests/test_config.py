@@ -12,6 +12,9 @@ from metastore_assets.errors import ConfigError
 from metastore_assets.spark.default_settings import normalize_settings
 from tests.cli.run_command import BADLY_JOINED
 
+_AZURE_ROOT = "root: az://l\nstorage_options: {azure_storage_account_name: s}"
+"""The start of a configuration whose root is the container `l` of the storage account `s`."""
+
 
 def written(folder: Path, text: str) -> Path:
     path = folder / "metastore.yaml"
@@ -194,6 +197,17 @@ def test_a_column_inherits_unset_keys(tmp_path: Path) -> None:
         ("root: s3://l\ntables: [{name: a, uri: 's3a://l/b/'}, {name: b, uri: x}]", "'a' is in s3://l/b, .*'b'"),
         ("root: gs://l\ntables: [{name: a, uri: 'gcs://l/b/'}, {name: b, uri: x}]", "'a' is in gs://l/b, .*'b'"),
         ("root: file:///a%20b\ntables: [{name: a, uri: /a b/a}]", "'a' is in /a b/a, .*'a'"),
+        (
+            f"{_AZURE_ROOT}\ntables: [{{name: a, uri: 'abfss://l@s.dfs.core.windows.net/b'}}, {{name: b, uri: x}}]",
+            "'a' is in az://l/b, .*'b'",
+        ),
+        (
+            f"{_AZURE_ROOT}\ntables: [{{name: a, uri: 'https://S.blob.core.windows.net/l/a/x'}}]",
+            "'a' is in az://l/a, .*'a'",
+        ),
+        ("root: lake/m\ntables: [{name: a, uri: lake}]", r"root \S+/lake/m is in \S+/lake, .* 'a'.*`root`.*`_`"),
+        ("root: lake\ntables: [{name: a, uri: lake}]", r"root \S+/lake is in \S+/lake, the folder of table 'a'"),
+        ("root: s3a://l/m\ntables: [{name: a, uri: s3://l}]", r"root s3a://l/m is in s3://l, the folder of table 'a'"),
         ("root: [", "YAML: line 1, column 8: "),
         ("root: r\nroot: s", r"YAML: line 2, column 1: .*'root'"),
         ("root: r\ntables:\n- name: a\n  uri: b\n  uri: c\n", r"line 5, column 3: .*'uri'"),
@@ -209,6 +223,22 @@ def test_an_invalid_file_is_explained(tmp_path: Path, text: str, message: str) -
     assert "\n" not in str(raised.value)
     assert "tables.0" not in str(raised.value)
     assert not BADLY_JOINED.search(str(raised.value))
+
+
+@pytest.mark.parametrize(
+    ("root", "table"),
+    [
+        ("lake/_m", "lake"),
+        ("lake/.m/x", "lake"),
+        ("lake", "lake/b"),
+        ("lake/m", "lake/m2"),
+        ("az://l/m", "abfss://l@other.dfs.core.windows.net"),
+    ],
+)
+def test_a_root_may_be_beside_tables(tmp_path: Path, root: str, table: str) -> None:
+    """The root may be in a table's folder if readers of the table ignore it. A table may be elsewhere in the root."""
+    config = load_config(written(tmp_path, f"root: '{root}'\ntables: [{{name: a, uri: '{table}'}}]"))
+    assert config.tables[0].name == "a"
 
 
 @pytest.mark.parametrize("key", ["ranks", "by_partition"])

@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import ConfigDict, Field, PrivateAttr, SecretStr, ValidationError, field_validator, model_validator
 
@@ -24,6 +23,10 @@ from metastore_assets.errors import ConfigError, PredicateError
 from metastore_assets.expressions.wildcards import matches_any_pattern
 from metastore_assets.messages import close_names, is_uri, join_names
 from metastore_assets.plugins import TABLE_FORMATS
+
+if TYPE_CHECKING:
+    from metastore_assets.config.root_folders import RootFolders
+    from metastore_assets.storage.location import Location
 
 EMBEDDED_CATALOG = "default"
 """Name of the Iceberg catalog that exists without being configured."""
@@ -253,6 +256,7 @@ class TableConfig(SharedTableConfig):
     _database: str | None = PrivateAttr(None)
     _catalog_format: str | None = PrivateAttr(None)
     _dropped_reason: str | None = PrivateAttr(None)
+    _root_folders: RootFolders | None = PrivateAttr(None)
 
     @model_validator(mode="before")
     @classmethod
@@ -331,6 +335,20 @@ class TableConfig(SharedTableConfig):
         copy = self.model_copy()
         copy._hidden_key = key
         return copy
+
+    def with_root_folders(self, folders: RootFolders) -> TableConfig:
+        """Return a copy of the table for which `check_location` checks these folders."""
+        copy = self.model_copy()
+        copy._root_folders = folders
+        return copy
+
+    def check_location(self, location: Location) -> None:
+        """Raise ConfigError if the table, at this location, overlaps the folders of the root (see `RootFolders`).
+
+        Nothing is checked for a table of a configuration that is not resolved.
+        """
+        if self._root_folders is not None:
+            self._root_folders.check(self.name, location)
 
     @property
     def database(self) -> str | None:
@@ -489,7 +507,8 @@ class MetastoreConfig(ConfigModel):
 
     root: str = Field(min_length=1)
     """Where the statistics are stored: a path, relative to the file, or a URI such as `s3://bucket/metastore`. The
-    folder `<root>/<name of a table>` must not contain a table."""
+    folder `<root>/<name of a table>` must not contain a table. A root in the folder of a table needs a folder in
+    between, or a last part, that begins with `_` or `.`, such as `lake/_metastore`: readers of the table ignore it."""
     storage_options: dict[str, str] = Field(default_factory=dict, repr=False)
     """Object-store settings of `root` (`aws_endpoint`, `aws_region`, …), as obstore names them."""
     spark: dict[str, Any] = Field(default_factory=dict, repr=False)
@@ -628,8 +647,8 @@ class MetastoreConfig(ConfigModel):
             environment: Values of variables. Default: the environment of this process.
 
         Raises:
-            ConfigError: A variable is not set, or its value is invalid. Or a table is in the folder
-                `<root>/<name of a table>`, which is for statistics.
+            ConfigError: A variable is not set, or its value is invalid. Or a table overlaps the root (see
+                `RootFolders`).
         """
         if self._is_resolved:
             return self
@@ -641,10 +660,16 @@ class MetastoreConfig(ConfigModel):
             _check_emr(config)
         except ValueError as error:
             raise ConfigError(str(error)) from None
-        located = config.locate()
-        _check_table_folders(located)
+        located = _with_root_folders(config.locate())
         located._is_resolved, located._folder = True, None
         return located
+
+    def root_folders(self, names: Iterable[str]) -> RootFolders:
+        """Return the folders of the root for tables with these names."""
+        from metastore_assets.config.root_folders import RootFolders  # imports pyarrow, which models do not need
+        from metastore_assets.storage.location import Location
+
+        return RootFolders(Location.of(self.root, self.storage_options), frozenset(names))
 
     def in_folder(self, folder: Path) -> MetastoreConfig:
         """Return a copy whose relative paths start at `folder`: `data` stands for `folder/data`."""
@@ -669,36 +694,22 @@ def _check_embedded_catalog(config: MetastoreConfig) -> None:
             )
 
 
-def _check_table_folders(config: MetastoreConfig) -> None:
-    """Raise ConfigError if a table is in a folder where the Metastore stores the statistics of a table.
-
-    Otherwise a purge or an expiry might delete data of the table.
+def _with_root_folders(config: MetastoreConfig) -> MetastoreConfig:
+    """Return a copy whose tables know the root, because locations in catalogs are known when a table is opened.
 
     Args:
         config: The configuration, with absolute locations and without variables.
+
+    Raises:
+        ConfigError: A table with a known location overlaps the root.
     """
-    root = f"{_real_location(config.root)}/"
-    names = {table.name for table in config.tables}
+    from metastore_assets.storage.location_policy import table_location
+
+    folders = config.root_folders(table.name for table in config.tables)
     for table in config.tables:
-        location = _real_location(table.uri)
-        folder = location.removeprefix(root).split("/")[0] if location.startswith(root) else None
-        if folder in names:
-            raise ConfigError(
-                f"table {table.name!r} is in {root}{folder}, the folder for statistics of table {folder!r}: choose a "
-                "`root` in which there are no tables"
-            )
-
-
-def _real_location(uri: str) -> str:
-    """Return a local path without symbolic links, or a URI with the usual scheme of S3 or GCS; no slash ends it."""
-    if is_uri(uri):
-        uri = re.sub(r"^s3[an]?://", "s3://", uri, flags=re.IGNORECASE)
-        uri = re.sub(r"^gcs://", "gs://", uri, flags=re.IGNORECASE)
-        file = re.match(r"file:(?://[^/]*)?(?=/)", uri, re.IGNORECASE)
-        if file is None:
-            return uri.rstrip("/")
-        uri = unquote(uri[file.end() :])
-    return os.path.realpath(uri).rstrip("/")
+        if table.catalog is None:
+            folders.check(table.name, table_location(table))
+    return config.model_copy(update={"tables": [table.with_root_folders(folders) for table in config.tables]})
 
 
 def _check_emr(config: MetastoreConfig) -> None:

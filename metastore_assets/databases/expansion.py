@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from metastore_assets.config import CatalogConfig, MetastoreConfig, TableConfig
 from metastore_assets.databases.listing import DatabaseListing, list_databases
 from metastore_assets.errors import ConfigError
+from metastore_assets.storage.location_policy import table_location
 
 _IGNORING_CASE = ("glue", "hive")
 """The types of catalogs in which `Sales.Orders` and `sales.orders` are one table."""
@@ -72,7 +73,11 @@ def expand_databases(
                 tables.setdefault(_source(table), table)
     # Two tables of one name could continue each other's versions.
     unique, clashes = _split_by_unique_name(config, list(tables.values()))
-    return config.model_copy(update={"tables": [*config.tables, *unique]}), [*skipped, *clashes]
+    separate, overlaps = _split_by_free_folder(config, unique)
+    all_tables = [*config.tables, *separate]
+    folders = config.root_folders(table.name for table in all_tables)
+    expanded = config.model_copy(update={"tables": [table.with_root_folders(folders) for table in all_tables]})
+    return expanded, [*skipped, *clashes, *overlaps]
 
 
 def find_table(config: MetastoreConfig, name: str) -> TableConfig:
@@ -137,6 +142,24 @@ def _split_by_unique_name(
             )
         )
     return unique, clashes
+
+
+def _split_by_free_folder(
+    config: MetastoreConfig, tables: list[TableConfig]
+) -> tuple[list[TableConfig], list[SkippedTable]]:
+    """Return (tables whose folder for statistics contains no configured table, all other tables as skipped tables)."""
+    folders = config.root_folders(table.name for table in tables)
+    occupied = {folders.folder_of(table_location(table)): table for table in config.tables if table.catalog is None}
+    skipped = [
+        SkippedTable(
+            f"{table.database}.{str(table.identifier).rpartition('.')[2]}",
+            f"its name would be {table.name!r}, and table {occupied[table.name].name!r} is in the folder "
+            f"{config.root}/{table.name}, which is for statistics: choose a `root` in which there are no tables",
+        )
+        for table in tables
+        if table.name in occupied
+    ]
+    return [table for table in tables if table.name not in occupied], skipped
 
 
 def _source(table: TableConfig) -> tuple[str, str]:

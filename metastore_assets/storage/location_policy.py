@@ -26,6 +26,9 @@ _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
 _KINDS = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 """The scheme that replaces each alias."""
 _AZURE = ("az", "azure", "adl", "abfs", "abfss", "wasb", "wasbs")
+_AZURE_URL = re.compile(r"(https://([^./]+)\.(?:blob|dfs)\.[^/]+/([^/]+))(/.*)?", re.IGNORECASE | re.DOTALL)
+"""Matches the URL of a file in Azure. Its groups are the URL of the container, the account, the container and the
+path."""
 _READABLE = ("file", "s3", "gs", "azure", "http", "https")
 _OPTIONS = {"s3": "aws_", "gs": "google_", "azure": "azure_"}
 """The prefix of the names of storage options, by kind of address."""
@@ -67,6 +70,8 @@ class StorageAddress:
         path = path.rstrip("/")
         if scheme == "file":
             return cls("file", "", "", path, "")
+        if (url := _AZURE_URL.fullmatch(f"{scheme}://{authority}{path}")) is not None:
+            return cls("azure", url[3], url[2].lower(), url[4] or "", url[1])
         if scheme in _AZURE:
             container, _, host = authority.rpartition("@") if "@" in authority else (authority, "", "")
             uri_account = host.partition(".")[0].lower()
@@ -115,7 +120,7 @@ class LocationPolicy:
         """
         path_mapping = _path_mapping(table)
         uris = [Location.of(uri).uri for uri in (*table.allow, *(new for _, new in path_mapping.pairs))]
-        account = _table_address(folder).account
+        account = location_address(folder).account
         allowed = tuple(address for uri in uris if (address := StorageAddress.of(uri, account)))
         return cls(table.uri, folder, path_mapping, allowed, table.restrict_to_table_root)
 
@@ -131,7 +136,7 @@ class LocationPolicy:
             TableFormatError: The policy does not allow the file, or no mapping resolves a relative path.
         """
         current = self.path_mapping.apply(recorded)
-        address = StorageAddress.of(current, _table_address(self.table_root).account)
+        address = StorageAddress.of(current, location_address(self.table_root).account)
         if address is None:
             raise TableFormatError(
                 f"{self.name} records the relative location {recorded!r}; map it with "
@@ -146,7 +151,7 @@ class LocationPolicy:
         """
         if ".." not in path.split("/"):
             return folder, path
-        address = StorageAddress.of(folder.full_path(path), _table_address(self.table_root).account)
+        address = StorageAddress.of(folder.full_path(path), location_address(self.table_root).account)
         assert address is not None
         return self._resolve_address(address, path)
 
@@ -163,7 +168,7 @@ class LocationPolicy:
         Raises:
             TableFormatError: The policy does not allow the file.
         """
-        table_address = _table_address(self.table_root)
+        table_address = location_address(self.table_root)
         if table_address.contains(address):
             return self.table_root, address.path[len(table_address.path) + 1 :]
         if self.restrict_to_table_root:
@@ -241,19 +246,19 @@ def _path_mapping(table: TableConfig) -> PathMapping:
     return PathMapping.of({old: Location.of(new).uri for old, new in table.path_mapping.items()})
 
 
-def _table_address(table: Location) -> StorageAddress:
-    """Return the address of a table's folder.
+def location_address(location: Location) -> StorageAddress:
+    """Return the address of a location, such as the folder of a table.
 
     An Azure account that the URI does not name comes from the storage options or the environment.
     """
-    options = {key.lower(): value for key, value in table.options}
+    options = {key.lower(): value for key, value in location.options}
     account = next((value for key, value in options.items() if key.endswith("account_name")), "")
-    address = StorageAddress.of(table.uri, (account or os.environ.get(_AZURE_ACCOUNT, "")).lower())
+    address = StorageAddress.of(location.uri, (account or os.environ.get(_AZURE_ACCOUNT, "")).lower())
     assert address is not None
-    if address.kind == "file":
+    if address.kind == "file" or _AZURE_URL.fullmatch(location.uri):
         return address
-    scheme, _, rest = table.uri.partition("://")
-    return replace(address, root=f"{scheme}://{rest.partition('/')[0]}")  # The spelling with which the table opens.
+    scheme, _, rest = location.uri.partition("://")
+    return replace(address, root=f"{scheme}://{rest.partition('/')[0]}")  # The spelling with which the location opens.
 
 
 def _suggest_prefix(address: StorageAddress) -> str:

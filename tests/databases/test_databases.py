@@ -5,6 +5,7 @@ import re
 import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -97,6 +98,29 @@ def test_two_tables_with_the_same_name_are_both_skipped() -> None:
     ]
     assert re.search("'orders'.*catalog://prod/shop.orders", skipped["prod.sales.orders"])
     assert "give the database another `name`, such as '{database}_{table}'" in skipped["prod.sales.own"]
+
+
+def test_a_table_whose_folder_for_statistics_has_a_table_is_skipped() -> None:
+    config = _config({"catalog": "prod", "database": "sales"}, tables=({"name": "mine", "uri": "r/sales_a/x"},))
+    tables, skipped = _expanded(config, DatabaseListing("prod.sales", dict.fromkeys(("a", "b"), "files")))
+    assert list(tables) == ["mine", "sales_b"]
+    assert re.search("'sales_a'.*'mine' is in the folder r/sales_a.*`root`", skipped["prod.sales.a"])
+
+
+def test_a_table_that_its_catalog_locates_in_the_root_is_refused(lake: Lake) -> None:
+    """The message names the table and the folder. Another table of the database is refreshed."""
+    lake.add("a")
+    schema = pa.schema([("id", pa.int64())])
+    for name, location in (("b", "root/sales_a/b"), ("c", "."), ("d", "root/d")):
+        lake.catalog.create_table(f"sales.{name}", schema, location=str(lake.folder / location)).append(
+            pa.table([[1]], schema)
+        )
+    lake.publish("sales_a")
+    with pytest.raises(ConfigError, match=r"'sales_b' is in \S+/root/sales_a, the folder for .* 'sales_a'"):
+        lake.publish("sales_b")
+    with pytest.raises(ConfigError, match=r"the root \S+/root is in \S+, the folder of table 'sales_c'"):
+        lake.publish("sales_c")
+    lake.publish("sales_d")
 
 
 def test_tables_with_invalid_names_are_skipped() -> None:

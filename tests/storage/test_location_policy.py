@@ -233,6 +233,14 @@ def test_all_spellings_of_an_address_are_equal() -> None:
     assert StorageAddress.of("S3A://b/x/") == StorageAddress.of("s3://b/x")
     assert StorageAddress.of("file:///a/b") == StorageAddress.of("/a//b/./")
     assert StorageAddress.of("az://c/x", "acc").store == StorageAddress.of("abfss://c@Acc.dfs.core.windows.net/x").store  # type: ignore[union-attr]
+    in_azure = StorageAddress.of("abfs://c@acc.dfs.core.windows.net/x")
+    assert in_azure is not None
+    for host in ("acc.blob.core.windows.net", "ACC.dfs.core.windows.net", "acc.dfs.fabric.microsoft.com"):
+        url = StorageAddress.of(f"https://{host}/c/x/")
+        assert url is not None
+        assert url.contains(in_azure)
+        assert in_azure.contains(url)
+        assert url.uri == f"https://{host}/c/x"
     assert StorageAddress.of("a/b") is None
     assert StorageAddress.of("file:a/b") is None
 
