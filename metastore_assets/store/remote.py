@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 import os
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from threading import Lock
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -17,6 +15,7 @@ import pyarrow as pa
 from obstore import exceptions
 from obstore.store import from_url
 
+from metastore_assets.caching import SizedCache
 from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, StoreError
 from metastore_assets.storage.io_counters import record_read, record_write
 from metastore_assets.storage.object_store import RangedFile, obstore_arguments
@@ -33,8 +32,8 @@ _WRITE_BYTES = 1 << 20
 """Number of bytes that are passed to an object store's client at once. Each call takes about 40 microseconds."""
 _LISTED_AT_ONCE = 1000
 """Number of objects in one response of a listing, in most object stores."""
-_MAX_CACHED_TAILS = 128
-"""Maximum number of objects whose last bytes are cached: eight megabytes in all, rarely more."""
+_CACHED_TAIL_BYTES = 8 << 20
+"""Maximum number of last bytes of objects that are cached: those of 128 objects with small footers."""
 _INSTANCE_METADATA = ("/latest/api/token", "/latest/meta-data/", "/computeMetadata/", "/metadata/identity/")
 """Parts of the URLs at which a client on a cloud machine asks for credentials."""
 
@@ -51,8 +50,7 @@ class RemoteObjects:
         Raises StoreError if that fails, or if this process was forked after an object store was used.
         """
         self._uri = uri
-        self._lock = Lock()
-        self._tails: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
+        self._tails: SizedCache[str, tuple[int, bytes]] = SizedCache(_CACHED_TAIL_BYTES, lambda tail: len(tail[1]))
         if RemoteObjects._opened_in not in (None, os.getpid()):
             # A forked child has no such threads, and would wait for them forever.
             raise StoreError(
@@ -149,16 +147,11 @@ class RemoteObjects:
 
     def cached_tail(self, path: str) -> tuple[int, bytes] | None:
         """Return (size, last bytes) of an immutable object; None if they are not cached."""
-        with self._lock:
-            return self._tails.get(path)
+        return self._tails.get(path)
 
     def cache_tail(self, path: str, size: int, tail: bytes) -> None:
-        """Cache the size and last bytes of an object."""
-        with self._lock:
-            self._tails[path] = size, tail
-            self._tails.move_to_end(path)
-            if len(self._tails) > _MAX_CACHED_TAILS:
-                self._tails.popitem(last=False)
+        """Cache the size and last bytes of an object, in place of those of an earlier read."""
+        self._tails.put(path, (size, tail))
 
     def read_range(self, path: str, start: int, end: int) -> bytes:
         with self._store_errors("read", path):

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from threading import Lock
+from operator import attrgetter
 from types import TracebackType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from metastore_assets.caching import lock_free_cached_property
+from metastore_assets.caching import SizedCache, lock_free_cached_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.keys import KeySelection, KeySet
@@ -267,7 +266,7 @@ class SectionWriter:
         self._section_begun = True
 
 
-class RowGroupCache:
+class RowGroupCache(SizedCache[tuple[object, ...], pa.Table]):
     """A cache of the most recently used row groups of one or more files. Threads can share it."""
 
     def __init__(self, max_bytes: int, max_groups: int | None = None) -> None:
@@ -277,36 +276,7 @@ class RowGroupCache:
             max_bytes: Maximum size in memory of all row groups.
             max_groups: Maximum number of row groups; None means any number.
         """
-        self.max_bytes = max_bytes
-        self._max_groups = max_groups
-        self._tables: OrderedDict[tuple[object, ...], pa.Table] = OrderedDict()
-        self._bytes = 0
-        self._lock = Lock()
-
-    def get(self, key: tuple[object, ...]) -> pa.Table | None:
-        """Return the rows of a row group, or None if they are not cached."""
-        with self._lock:
-            table = self._tables.get(key)
-            if table is not None:
-                self._tables.move_to_end(key)
-            return table
-
-    def put(self, key: tuple[object, ...], table: pa.Table) -> None:
-        """Cache the rows of a row group, unless they are larger than `max_bytes` or the key is already cached.
-
-        Then drop the least recently used row groups from the cache until it is within its limits.
-        """
-        size = table.nbytes
-        if size > self.max_bytes:
-            return
-        with self._lock:
-            if key not in self._tables:
-                self._tables[key] = table
-                self._bytes += size
-            while self._bytes > self.max_bytes or (
-                self._max_groups is not None and len(self._tables) > self._max_groups
-            ):
-                self._bytes -= self._tables.popitem(last=False)[1].nbytes
+        super().__init__(max_bytes, attrgetter("nbytes"), max_groups)
 
 
 class SectionReader:
@@ -365,13 +335,14 @@ class SectionReader:
         groups = list(range(first_group, last_group + 1)) if count else []
         skipped = section.first_row - self._group_starts[first_group] if count else 0
         names = None if columns is None else list(columns)
-        with self._file.acquire() as file, parquet_errors(self._uri):
+        with parquet_errors(self._uri):
             if limit is None and len(groups) == 1:
-                table = self._read_group(file, groups[0], names)
-            elif limit is None or not groups:
-                table = file.read_row_groups(groups, columns=names)
-            else:
-                table = _read_first(file, groups, skipped + count, names)
+                return self._read_group(groups[0], names).slice(skipped, count)
+            with self._file.acquire() as file:
+                if limit is None or not groups:
+                    table = file.read_row_groups(groups, columns=names)
+                else:
+                    table = _read_first(file, groups, skipped + count, names)
         return table.slice(skipped, count)
 
     def stream_section(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
@@ -485,9 +456,11 @@ class SectionReader:
     def _may_have_key(self, group: int, selection: KeySelection, sections: Mapping[str, Section]) -> bool:
         """Return whether a row group may have a selected key in one of the sections.
 
-        If the row group is large and `selection` is a KeySet, its keys are read to find this out.
+        If the row group is large and not cached, and `selection` is a KeySet, its keys are read to find this out.
         """
         if self._group_bytes[group] < _LARGE_GROUP_BYTES or not isinstance(selection, KeySet):
+            return True
+        if self._cache.get((self._path, group, None)) is not None:
             return True
         with self._file.acquire() as file:
             keys = file.read_row_group(group, [file.metadata.row_group(group).column(0).path_in_schema])
@@ -522,11 +495,12 @@ class SectionReader:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _read_group(self, file: ParquetObject, group: int, columns: list[str] | None) -> pa.Table:
+    def _read_group(self, group: int, columns: list[str] | None) -> pa.Table:
         key = (self._path, group, None if columns is None else tuple(columns))
         table = self._cache.get(key)
         if table is None:
-            table = file.read_row_group(group, columns)
+            with self._file.acquire() as file:
+                table = file.read_row_group(group, columns)
             self._cache.put(key, table)
         return table
 

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from metastore_assets.errors import CorruptionError, ObjectExistsError, ObjectNotFoundError, StoreError
 from metastore_assets.storage.listing import local_modified
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.remote import RemoteObjects
 
 NUMBERS = pa.table({"number": pa.array(range(1000)), "text": pa.array([f"text {i}" for i in range(1000)])})
 
@@ -32,6 +33,19 @@ def test_written_objects_are_read_unchanged(store: ObjectStore) -> None:
     store.write("folder/object", b"first")
     store.write("folder/object", b"second")
     assert store.read("folder/object") == b"second"
+
+
+@pytest.mark.s3
+def test_cached_ends_of_objects_are_limited_in_bytes(s3_store: ObjectStore) -> None:
+    """The last bytes of 20 objects, a megabyte of each, take at most eight megabytes. The newest ones stay cached."""
+    backend = s3_store._backend
+    assert isinstance(backend, RemoteObjects)
+    for number in range(20):
+        backend.cache_tail(str(number), 5 << 20, bytes(1 << 20))
+    cached = [number for number in range(20) if backend.cached_tail(str(number)) is not None]
+    assert cached == list(range(12, 20))
+    backend.cache_tail("19", 5 << 20, b"new")
+    assert backend.cached_tail("19") == (5 << 20, b"new")
 
 
 def test_create_happens_once(store: ObjectStore) -> None:

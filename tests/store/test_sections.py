@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.store.keys import KeySet
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.remote import RemoteObjects
 from metastore_assets.store.sections import SECTIONS, RowGroupCache, SectionOptions, SectionReader, SectionWriter
 
 SCHEMA = pa.schema([("name", pa.string()), ("value", pa.struct([("int64", pa.int64())])), ("row", pa.int64())])
@@ -187,6 +188,38 @@ def test_a_key_is_found_in_a_large_row_group_that_sections_share(local_store: Ob
         matches = {key: reader.find_rows(KeySet([key]), ["rows", "tombstones"]) for key in "abcd"}
     counts = {key: (len(sections["rows"]), len(sections["tombstones"])) for key, sections in matches.items()}
     assert counts == {"a": (0, 1), "b": (1, 0), "c": (1, 0), "d": (0, 0)}
+
+
+@pytest.mark.s3
+def test_a_key_in_a_cached_large_row_group_is_found_without_a_request(
+    s3_store: ObjectStore, travelled: list[int]
+) -> None:
+    """A row group of 5 MB is read once. Later lookups of its keys, and of keys that it lacks, read nothing."""
+    schema = pa.schema([("key", pa.string()), ("value", pa.string())])
+    values = [random.Random(key).randbytes(25).hex() for key in range(100_000)]
+    with SectionWriter(s3_store, "file", schema) as writer:
+        writer.write_section("rows", pa.table([[f"{key:06}" for key in range(0, 200_000, 2)], values], schema))
+    with SectionReader(s3_store, "file", cache=RowGroupCache(64 << 20)) as reader:
+        found = reader.find_rows(KeySet(["000150"]), ["rows"])["rows"]
+        travelled.clear()
+        assert reader.find_rows(KeySet(["000150"]), ["rows"])["rows"] == found
+        assert len(reader.find_rows(KeySet(["000152", "000153"]), ["rows"])["rows"]) == 1
+        assert travelled == []
+
+
+@pytest.mark.s3
+def test_a_cached_section_is_read_again_without_a_request(s3_store: ObjectStore, travelled: list[int]) -> None:
+    """This also holds after the reader has released the footer, and the end of the file is no longer cached."""
+    write(s3_store, {"a": 5000})
+    backend = s3_store._backend
+    assert isinstance(backend, RemoteObjects)
+    with SectionReader(s3_store, "file") as reader:
+        section = reader.read_section("a")
+        reader.release()
+        backend._tails.clear()
+        travelled.clear()
+        assert reader.read_section("a") == section
+        assert travelled == []
 
 
 @pytest.mark.parametrize("limit", [0, 1, None])

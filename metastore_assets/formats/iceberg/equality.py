@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from metastore_assets.caching import SizedCache
 from metastore_assets.formats.iceberg.delete_files import Positions, align_chunks
 from metastore_assets.formats.iceberg.name_mapping import FallbackIds
 from metastore_assets.formats.readers.columns import open_columns
@@ -26,36 +25,19 @@ Codes = npt.NDArray[np.int64]
 Columns = Sequence[pa.Array]
 
 
-class DeleteRowCache:
+class DeleteRowCache(SizedCache[Hashable, Columns]):
     """A least-recently-used cache of the rows of delete files, limited in bytes."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._entries: OrderedDict[Hashable, tuple[Columns, int]] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
+        super().__init__(max_bytes, lambda columns: sum(column.nbytes for column in columns))
 
-    def get(self, key: Hashable, read: Callable[[], Columns]) -> Columns:
+    def get_or_read(self, key: Hashable, read: Callable[[], Columns]) -> Columns:
         """Return the columns of a key. If they are not cached, call `read`, and cache its result if it fits."""
-        with self._lock:
-            if key in self._entries:
-                self._entries.move_to_end(key)
-                return self._entries[key][0]
-        columns = read()
-        size = sum(column.nbytes for column in columns)
-        with self._lock:
-            if key not in self._entries and size <= self._max_bytes:
-                self._entries[key] = columns, size
-                self._bytes += size
-            while self._bytes > self._max_bytes:
-                self._bytes -= self._entries.popitem(last=False)[1][1]
+        columns = self.get(key)
+        if columns is None:
+            columns = read()
+            self.put(key, columns)
         return columns
-
-    def clear(self) -> None:
-        """Remove all entries."""
-        with self._lock:
-            self._entries.clear()
-            self._bytes = 0
 
 
 DELETE_ROWS = DeleteRowCache(DELETES_CACHE_BYTES)
@@ -104,7 +86,9 @@ def deleted_positions(
         rows = []
         for file in files:
             with fragment_errors(path, "the equality deletes", file.location.full_path(file.path)):
-                rows.append(DELETE_ROWS.get((file, fallback.digest), partial(_deleted_rows, file, fallback, size)))
+                rows.append(
+                    DELETE_ROWS.get_or_read((file, fallback.digest), partial(_deleted_rows, file, fallback, size))
+                )
                 size += sum(column.nbytes for column in rows[-1])
                 check_limit(DELETE_FILE_BYTES, size, _WHAT)
         columns = [pa.concat_arrays([row[index] for row in rows]) for index in range(len(keys))]

@@ -72,6 +72,6 @@ def test_recently_used_rows_stay_cached() -> None:
 
     cache_ = DeleteRowCache(80)
     for name, rows in [("a", 4), ("b", 4), ("a", 4), ("c", 4), ("a", 4), ("b", 4), ("d", 11), ("d", 11), ("b", 4)]:
-        (values,) = cache_.get(name, lambda name=name, rows=rows: reader(name, rows))  # type: ignore[misc]
+        (values,) = cache_.get_or_read(name, lambda name=name, rows=rows: reader(name, rows))  # type: ignore[misc]
         assert values.to_pylist() == list(range(rows))
     assert read == ["a", "b", "c", "b", "d", "d"]
