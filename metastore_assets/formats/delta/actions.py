@@ -67,8 +67,9 @@ class AddedFile:
     """In bytes."""
     modification_time: int
     """In milliseconds since 1970."""
-    partition_values: Mapping[str, str | None]
-    """Partition values by physical column name, as text."""
+    partition_values: Mapping[str, str | None] | None
+    """Partition values by physical column name, as text; None if the log records none. Readers take a missing value for
+    null."""
     row_count: int | None
     """Number of rows of the file, including deleted ones; None if the log does not record it."""
     vector: DeletionVector | None
@@ -148,11 +149,11 @@ class Replay:
     def _add(self, name: str, actions: Iterator[Action]) -> None:
         """Apply the actions of the file `name` of the log. Newer files were applied before, and their actions prevail.
 
-        Raises TableFormatError if an action is invalid. Also raises it if the file adds a data file with two different
-        deletion vectors, or both adds and removes a logical file.
+        Raises TableFormatError if an action is invalid. Also raises it if the file adds a data file twice with
+        different fields, such as deletion vectors, or both adds and removes a logical file.
         """
         file_keys = self._file_keys
-        added_paths: set[str] = set()
+        added: dict[str, AddedFile] = {}
         kinds: dict[FileKey, str] = {}
         with metadata_errors(self._location.full_path(f"{LOG}/{name}")):
             for kind, action in actions:
@@ -165,17 +166,17 @@ class Replay:
                         f"{self._location.uri}: {LOG}/{name} both adds and removes the data file {action['path']}; "
                         "readers differ in whether the table then has it"
                     )
-                elif key not in file_keys:
+                elif key not in file_keys or key in kinds:
                     file_keys.add(key)
                     kinds[key] = kind
                     if kind == "add":
-                        if key[0] in added_paths:
+                        file = _added_file(action, self._with_statistics)
+                        if added.setdefault(key[0], file) != file:
                             raise TableFormatError(
-                                f"{self._location.uri}: {LOG}/{name} adds the same data file twice, which no protocol "
-                                "allows"
+                                f"{self._location.uri}: {LOG}/{name} adds the data file {action['path']} twice, with "
+                                "different fields; readers differ in which of them apply"
                             )
-                        added_paths.add(key[0])
-                        self._live.setdefault(key[0], _added_file(action, self._with_statistics))
+                        self._live.setdefault(key[0], file)
 
 
 def replay(location: Location, log: Log, version: int, with_statistics: bool = False) -> TableState:
@@ -357,8 +358,9 @@ def _file_key(recorded: str, vector: DeletionVector | None) -> FileKey:
 def _added_file(action: Mapping[str, Any], with_statistics: bool) -> AddedFile:
     """Return the file of an `add` action. Raises ValueError for an invalid value."""
     stats_text, stats_parsed = _statistics_text(action.get("stats")), action.get("stats_parsed")
-    values = as_object(action.get("partitionValues") or {}, "partitionValues")
-    for name, value in values.items():
+    recorded = action.get("partitionValues")
+    values = None if recorded is None else as_object(recorded, "partitionValues")
+    for name, value in (values or {}).items():
         if value is not None and not isinstance(value, str):
             raise ValueError(f"the partition value {format_value(name)} is {format_value(value)}, not a text")
     return AddedFile(

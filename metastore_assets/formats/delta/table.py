@@ -454,10 +454,10 @@ class _Table:
 
         Raises TableFormatError if two different files have the same path.
         """
-        ids: dict[str, str] = {}
+        fragments: dict[str, Fragment] = {}
         for add, fragment, values in self.files(adds):
-            if (first_id := ids.setdefault(fragment.path, fragment.id)) is not fragment.id:
-                if first_id == fragment.id:
+            if (first := fragments.setdefault(fragment.path, fragment)) is not fragment:
+                if (first.id, first.row_count) == (fragment.id, fragment.row_count):
                     continue  # Some writers repeat a file in a checkpoint.
                 raise TableFormatError(f"{self._location.uri}: the log has the data file {fragment.path} twice")
             yield add, fragment, values
@@ -469,6 +469,9 @@ class _Table:
         """
         result = set()
         for file in files:
+            missing = [name for _, name in self._partition_fields if name not in file.partition_values]
+            if missing:
+                raise TableFormatError(f"the log records no value of the partition column {missing[0]!r}")
             key = self._partition(self._partition_texts(file.partition_values, file.path)).key
             if key is not None:
                 location, path = self._resolve(file.path)
@@ -480,21 +483,21 @@ class _Table:
         by_name = {field["name"]: field for field in self.fields}
         return [(self.schema.field(name), physical_name(by_name[name], self.mode)) for name in self.partition_columns]
 
-    def _partition_texts(self, values: Mapping[str, str | None], path: str) -> tuple[str | None, ...]:
+    def _partition_texts(self, values: Mapping[str, str | None] | None, path: str) -> tuple[str | None, ...]:
         """Return the recorded partition values of a file, in the order of the partition columns.
 
-        Raises TableFormatError if one is missing.
+        A missing value is null, as Spark and deltalake read it.
 
         Args:
-            values: the values by physical column name.
+            values: the values by physical column name; None if the log records none.
             path: the path of the file, for the message.
+
+        Raises:
+            TableFormatError: the table is partitioned, and `values` is None. Other readers raise errors, too.
         """
-        try:
-            return tuple(values[name] for _, name in self._partition_fields)
-        except KeyError as error:
-            raise TableFormatError(
-                f"{self._location.uri}: the log records no value of the partition column {error} for {path}"
-            ) from None
+        if values is None and self._partition_fields:
+            raise TableFormatError(f"{self._location.uri}: the log records no partition values for {path}")
+        return tuple((values or {}).get(name) for _, name in self._partition_fields)
 
     def _partition(self, texts: tuple[str | None, ...]) -> _Partition:
         """Return the partition with these recorded values, which have the order of the partition columns."""

@@ -310,6 +310,23 @@ def test_a_file_twice_in_one_commit_is_refused(tmp_path: Path) -> None:
         _snapshot(tmp_path)
 
 
+def test_a_repeated_action_of_one_commit_counts_once(tmp_path: Path) -> None:
+    """A commit adds a file twice with equal fields. deltalake reads its rows once, too.
+
+    With different row counts or partition values, the file is refused: deltalake applies the first action, and Spark
+    the last.
+    """
+    add = add_file(tmp_path / "same", pa.table({"a": [1, 2, 3]}), "x.parquet")
+    commit(tmp_path / "same", protocol(), metadata([field("a", "long")]), add, add)
+    assert [fragment.row_count for fragment in _snapshot(tmp_path / "same").fragments] == [3]
+    assert len(DeltaTable(tmp_path / "same").to_pyarrow_table()) == 3
+    for name, changed in (("stats", '{"numRecords":99}'), ("partitionValues", {"a": "2"}), ("modificationTime", 5)):
+        other = {"add": {**add["add"], name: changed}}
+        commit(tmp_path / name, protocol(), metadata([field("a", "long")]), add, other)
+        with pytest.raises(TableFormatError, match=r"0\.json.*x\.parquet twice.*readers differ"):
+            _snapshot(tmp_path / name)
+
+
 @pytest.mark.parametrize("is_removed_first", [False, True])
 def test_a_file_added_and_removed_in_one_commit_is_refused(tmp_path: Path, is_removed_first: bool) -> None:
     """The two actions may have either order. Spark applies the last one, and deltalake the first."""
@@ -427,6 +444,9 @@ def test_different_duplicates_in_a_checkpoint_are_refused(tmp_path: Path) -> Non
     _checkpoint(tmp_path / "other", _add(1), _add(1, modificationTime=2))
     with pytest.raises(TableFormatError, match="twice"):
         _paths(tmp_path / "other")
+    _checkpoint(tmp_path / "count", _add(1, stats='{"numRecords":1}'), _add(1, stats='{"numRecords":2}'))
+    with pytest.raises(TableFormatError, match="twice"):
+        _paths(tmp_path / "count")
 
 
 def test_partition_columns_need_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

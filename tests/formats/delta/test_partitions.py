@@ -11,13 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, TableFormatError
-from metastore_assets.formats import Snapshot, decode_partition_key, open_table_format
+from metastore_assets.formats import NoDiff, Snapshot, decode_partition_key, open_table_format
 from metastore_assets.formats.delta import table as table_module
 from tests.formats.delta.log_writer import add_file, commit, field, mapped, metadata, protocol
 from tests.formats.oracle import read_columns
@@ -156,15 +157,39 @@ def test_a_filter_uses_the_logical_column_name(tmp_path: Path) -> None:
     assert _snapshot(tmp_path, partitions={"p": "2024-01-02*"}).fragments == ()
 
 
-def test_a_file_without_a_partition_value_is_refused(tmp_path: Path) -> None:
-    """The action lacks a value for the partition column `p`, and has one for the unknown `q`.
+def test_a_missing_partition_value_is_null(tmp_path: Path) -> None:
+    """The actions have `partitionValues` without a value for the partition column `p`.
 
-    The missing value is not taken for null.
+    deltalake reads null, too. If a commit removes such a file, its partition is unknown, so all files are compared.
     """
-    add = add_file(tmp_path, pa.table({"a": [1]}), q="1")
-    commit(tmp_path, protocol(), metadata([field("p", "long"), field("a", "long")], ["p"]), add)
-    with pytest.raises(TableFormatError, match="'p'"):
-        _snapshot(tmp_path)
+    adds = [add_file(tmp_path, pa.table({"a": [1]}), "x.parquet"), add_file(tmp_path, pa.table({"a": [2]}))]
+    commit(tmp_path, protocol(), metadata([field("p", "long"), field("a", "long")], ["p"]), *adds)
+    table = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
+    snapshot = table.snapshot()
+    assert {fragment.partition_key for fragment in snapshot.fragments} == {"p=__HIVE_DEFAULT_PARTITION__"}
+    assert read_columns(snapshot)["p"] == [None, None]
+    assert DeltaTable(tmp_path).to_pyarrow_table()["p"].to_pylist() == [None, None]
+    commit(tmp_path, {"remove": {"path": "x.parquet", "dataChange": True, "partitionValues": {}}})
+    diff = table.changes(snapshot.reference)
+    assert isinstance(diff, NoDiff)
+    assert "without recording their partition" in diff.reason
+    assert read_columns(table.snapshot()) == {"a": [2], "p": [None]}
+
+
+def test_a_file_without_partition_values_is_refused(tmp_path: Path) -> None:
+    """The action has no `partitionValues`, which the protocol requires. deltalake refuses it, too.
+
+    In a table that is not partitioned, the file is read.
+    """
+    add = add_file(tmp_path, pa.table({"a": [1]}))
+    del add["add"]["partitionValues"]
+    commit(tmp_path / "t", protocol(), metadata([field("p", "long"), field("a", "long")], ["p"]), add)
+    with pytest.raises(TableFormatError, match="no partition values for"):
+        _snapshot(tmp_path / "t")
+    with pytest.raises(DeltaError):
+        DeltaTable(tmp_path / "t").to_pyarrow_table()
+    commit(tmp_path, protocol(), metadata([field("a", "long")]), add)
+    assert read_columns(_snapshot(tmp_path)) == {"a": [1]}
 
 
 @pytest.mark.parametrize(
