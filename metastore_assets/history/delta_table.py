@@ -37,6 +37,8 @@ _SETTINGS = {
 }
 _UNSUPPORTED = re.compile(r"%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f\[\\\]^|]")
 """Parts of a local path that `deltalake` decodes or replaces, so that it uses another folder, or that crash it."""
+_REFUSED = re.compile(r"(os error|Os \{ code:) (1|13|28|30|122)\b|\b403\b|access ?denied|permission denied", re.I)
+"""Matches errors of `deltalake` that are no damage: missing permission, a read-only or full disk, a used-up quota."""
 _COMPACTION_INTERVAL = 20
 """Small files are compacted at every Delta version that is a multiple of this."""
 _FILE_BYTES = 8_000_000
@@ -170,7 +172,7 @@ class HistoryTable:
         with extra("history", "the history of tables"):
             from deltalake import DeltaTable
             from deltalake.exceptions import TableNotFoundError
-        with self._translated_errors("read"):
+        with self._translated_errors("write" if create else "read"):
             try:
                 return DeltaTable(self._url, storage_options=self._options)
             except TableNotFoundError:
@@ -200,7 +202,10 @@ class HistoryTable:
         except CommitFailedError as error:
             raise ConflictError(f"cannot {verb} the history at {self._uri}: {error}") from error
         except (DeltaError, OSError, ValueError, pa.ArrowException) as error:
-            raise StoreError(
-                f"cannot {verb} the history at {self._uri}: {error_reason(error)}; if it is damaged, remove "
-                "that folder: the next append recreates it from the existing versions"
-            ) from error
+            reason = error_reason(error)
+            advice = (
+                f"give this user access to {self._uri}, and check the free space"
+                if _REFUSED.search(reason)
+                else "if it is damaged, remove that folder: the next append recreates it from the existing versions"
+            )
+            raise StoreError(f"cannot {verb} the history at {self._uri}: {reason}; {advice}") from error

@@ -55,6 +55,8 @@ def append_versions(versions: VersionStore) -> int:
             missing = [number for number in versions.numbers() if number > last]
             if missing:
                 rows = read_rows(versions, missing, find_hidden_columns(versions, missing[-1]))
+                # If the root cannot be written, this error says why. Those of `deltalake` do not, and it panics.
+                _record_last_appended(versions, last)
                 try:
                     table.append(rows, last, missing[-1])
                 except ConflictError:
@@ -62,7 +64,8 @@ def append_versions(versions: VersionStore) -> int:
                         raise
                     continue
                 last = missing[-1]
-        versions.objects.write(_LAST_APPENDED, str(last).encode())
+        if missing or _read_last_appended(versions) != last:
+            _record_last_appended(versions, last)
         return last
     raise AssertionError("the last attempt returns or raises")
 
@@ -94,6 +97,12 @@ def append_when_due(versions: VersionStore, base: Version | None, new: Version, 
     if is_due or (appended < outdated and _may_be_removed(versions, appended + 1, grace)):
         appended = append_versions(versions)
     return min(outdated, appended)
+
+
+def _record_last_appended(versions: VersionStore, last: int) -> None:
+    """Write the number of the last version in the history. Raises StoreError if the root cannot be written."""
+    versions.objects.refuse_links(HISTORY)
+    versions.objects.write(_LAST_APPENDED, str(last).encode())
 
 
 def _read_last_appended(versions: VersionStore) -> int:
@@ -166,6 +175,7 @@ def remove_values(versions: VersionStore, before: int) -> None:
         rows = pa.concat_tables([rows, read_rows(versions, missing, hidden)])
         is_hidden = pc.is_in(rows["field_id"], value_set=pa.array(sorted(hidden), pa.string()))
         rows = remove_values_of(rows, pc.or_(pc.less(rows["version"], before), is_hidden))
+        _record_last_appended(versions, last)
         try:
             table.replace(rows, commit, newest)
         except ConflictError:

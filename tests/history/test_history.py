@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from metastore_assets.errors import ColumnNotFoundError, ObjectNotFoundError, StoreError
 from metastore_assets.history import (
@@ -31,6 +33,7 @@ from metastore_assets.history import (
     updates,
     version_points,
 )
+from metastore_assets.history.delta_table import HistoryTable
 from metastore_assets.history.version_rows import SCHEMA, read_rows
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
@@ -38,7 +41,9 @@ from metastore_assets.statistics.column import column_to_json
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import Version
 from metastore_assets.store.versions import HISTORY, VersionStore
+from tests.cli.run_command import run
 from tests.lookup.publishing import publish
+from tests.store.test_failures import mounted
 
 HOURS = timedelta(hours=0)
 
@@ -180,6 +185,52 @@ def test_versions_that_are_not_appended_are_read(local_store: ObjectStore) -> No
     append_versions(VersionStore(local_store, "orders"))
     append_versions(VersionStore(local_store, "orders"))
     assert sorted(keys(written(local_store))) == expected(4)
+
+
+def test_an_append_to_a_read_only_root_says_so(tmp_path: Path) -> None:
+    """The error does not advise to remove the history, and the command can be repeated without `--append`.
+
+    If no version is missing, nothing is written, and there is no error.
+    """
+    root = tmp_path / "root"
+    (tmp_path / "metastore.yaml").write_text(f"root: {root}\ntables: [{{name: orders, uri: nowhere}}]\n")
+    published(ObjectStore(str(root)), 2)
+    command = "history", "orders"
+    for _ in range(2):
+        for _ in mounted(root, "--bind", str(root)):
+            subprocess.run(["mount", "-o", "remount,ro,bind", str(root)], check=True)
+            result = run(*command, "--append", config=tmp_path / "metastore.yaml")
+            message = "the file system is read-only; set another root; without --append, this command writes nothing"
+            assert f"{root}/orders/history/_last_appended: {message}" in result.stderr
+            assert run(*command, config=tmp_path / "metastore.yaml").exit_code == 0
+        append_versions(VersionStore(ObjectStore(str(root)), "orders"))
+        for _ in mounted(root, "--bind", str(root)):
+            subprocess.run(["mount", "-o", "remount,ro,bind", str(root)], check=True)
+            assert run(*command, "--append", config=tmp_path / "metastore.yaml").exit_code == 0
+        published(ObjectStore(str(root)), 1)
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        ("Unable to open file x: Permission denied (os error 13)", "give this user access"),
+        ('Error: Os { code: 30, kind: ReadOnlyFilesystem, message: "Read-only file system" }', "give this user access"),
+        ("Client error with status 403 Forbidden: AccessDenied", "give this user access"),
+        ("Object at location x not found: No such file or directory (os error 2)", "if it is damaged, remove"),
+    ],
+)
+def test_only_a_damaged_history_is_to_be_removed(
+    local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, reason: str, advice: str
+) -> None:
+    published(local_store, 1)
+    append_versions(VersionStore(local_store, "orders"))
+
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise DeltaError(reason)
+
+    monkeypatch.setattr(DeltaTable, "to_pyarrow_table", refuse)
+    with pytest.raises(StoreError, match=f"{re.escape(reason)}; {advice}"):
+        HistoryTable(VersionStore(local_store, "orders").objects).read()
 
 
 @pytest.mark.long

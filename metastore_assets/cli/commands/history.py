@@ -16,6 +16,7 @@ from metastore_assets.cli.opening import load_config, open_version
 from metastore_assets.cli.options import name_argument, output_options
 from metastore_assets.cli.output import GridColumn, Page, Styled, answer
 from metastore_assets.cli.progress import show_progress
+from metastore_assets.errors import StoreError
 from metastore_assets.report import text
 
 if TYPE_CHECKING:
@@ -56,7 +57,10 @@ def history(
     if append:
         with show_progress() as watcher:
             watcher.working(name, "adding versions to the history")
-            append_versions(table.versions)
+            try:
+                append_versions(table.versions)
+            except StoreError as error:
+                raise StoreError(f"{error}; without --append, this command writes nothing") from error
     if statistic is not None:
         try:
             points = table.history(column, statistic)
