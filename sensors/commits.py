@@ -36,7 +36,7 @@ from metastore_assets.assets.secrets import hide_secrets
 from metastore_assets.config import SensorStatus, TableConfig
 from metastore_assets.formats import SnapshotReference
 from metastore_assets.pipeline.column_spec import PROFILE_VERSION
-from metastore_assets.pipeline.planning import matches_policies
+from metastore_assets.pipeline.version_policies import matches_policies
 from metastore_assets.report.text import to_one_line
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.sensors.decision import Cursor, SensorState, decide_run, next_missing

@@ -1,4 +1,4 @@
-"""A background check whether a version describes the current snapshot of its table.
+"""A background check whether a version describes the current snapshot of its table, under the configured policies.
 
 A version is the published statistics of a table at one snapshot.
 """
@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from metastore_assets.cli.opening import find_table_config
-from metastore_assets.config import MetastoreConfig
+from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError, SnapshotNotFoundError, TableNotFoundError
 from metastore_assets.report.text import to_one_line
 
@@ -28,6 +28,7 @@ class CurrentCheck:
     def __init__(self, config: MetastoreConfig, table: str) -> None:
         self._config = config
         self._name = table
+        self._table: TableConfig | None = None
         self._snapshot: SnapshotReference | None = None
         self._absence = ""
         self._failure = f"the table did not answer within {_TIMEOUT:.0f} seconds"
@@ -36,10 +37,14 @@ class CurrentCheck:
         self._thread.start()
 
     def is_current(self, version: Version) -> tuple[bool | None, str | None]:
-        """Wait for the answer, and return whether the version describes the table's current snapshot.
+        """Wait for the answer, and return whether a refresh would publish no newer version.
+
+        That is the case if the version describes the table's current snapshot, and was made under the configured
+        policies.
 
         Returns:
-            (True or False, None) or, if it is unknown, (None, the reason as one line).
+            (answer, note). The answer is None if it is unknown. The note is one line, which says why it is unknown, or
+                that the policies have changed, and not the snapshot; None for no note.
         """
         # Wait in short intervals, because a long wait might not notice a signal; see `install_signal_handlers`.
         end = time.monotonic() + _TIMEOUT
@@ -49,7 +54,24 @@ class CurrentCheck:
             return None, f"the table no longer exists; version {version.number} is still available: {self._absence}"
         if self._snapshot is None:
             return None, f"cannot tell whether version {version.number} is current: {self._failure}"
-        return (self._snapshot.id, self._snapshot.committed_at) == (version.snapshot, version.committed_at), None
+        if (self._snapshot.id, self._snapshot.committed_at) != (version.snapshot, version.committed_at):
+            return False, None
+        return self._matches_policies(version)
+
+    def _matches_policies(self, version: Version) -> tuple[bool | None, str | None]:
+        """Return whether a version was made under the configured policies; the form is that of `is_current`."""
+        from metastore_assets.pipeline.version_policies import has_configured_policies
+
+        assert self._table is not None, "the snapshot is known"
+        try:
+            if has_configured_policies(self._config, self._table, version):
+                return True, None
+        except MetastoreError as error:
+            return None, f"cannot tell whether version {version.number} is current: {to_one_line(str(error))}"
+        return False, (
+            f"the configuration of the table, or the release of this package, has changed since version "
+            f"{version.number}: run `metastore refresh {self._name}` to apply it"
+        )
 
     def _request(self) -> None:
         """Ask the table's format for the current snapshot. Store the snapshot, or the reason why there is none."""
@@ -58,7 +80,8 @@ class CurrentCheck:
 
         cache = MetadataCache(versions_of(self._config, self._name).metadata_cache)
         try:
-            self._snapshot = open_table_format(find_table_config(self._config, self._name), cache).current()
+            self._table = find_table_config(self._config, self._name)
+            self._snapshot = open_table_format(self._table, cache).current()
         except SnapshotNotFoundError as error:
             self._failure = to_one_line(str(error))
         except TableNotFoundError as error:

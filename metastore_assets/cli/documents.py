@@ -160,7 +160,8 @@ class TableStatistics(Document):
     version: int
     snapshot: str
     current: bool | None
-    """Whether the version describes the current snapshot of the table; null if that is unknown."""
+    """Whether the version describes the current snapshot of the table, under the configured policies; null if that is
+    unknown."""
     partition: str = Field(default="")
     """The key of the partition; absent for the whole table."""
     where: str = Field(default="")

@@ -45,6 +45,7 @@ from metastore_assets.pipeline.plan import Plan, Target, undecided_columns
 from metastore_assets.pipeline.profile_spec import ProfileSpec, table_profile_spec
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import read_counts
+from metastore_assets.pipeline.version_policies import recorded_resolutions
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import Decision, FragmentEntry, ProfileFiles, Version
 from metastore_assets.values.types import type_class
@@ -110,15 +111,6 @@ def _why_not_enumerated(policy: ResolvedPolicy, estimate: CardinalityEstimate) -
 
 def _alternative(policy: ResolvedPolicy) -> CardinalityMode:
     return "fingerprinted" if policy.frequencies == "repeated" else "estimated"
-
-
-def recorded_resolutions(version: Version, table: TableConfig) -> dict[str, CardinalityMode]:
-    """Return {field id: mode} of a version's `auto` and `repeated` columns.
-
-    Columns without a recorded decision are `enumerated`.
-    """
-    leaves = table_profile_spec(version.schema, table).unresolved
-    return {leaf: version.decisions[leaf].frequencies if leaf in version.decisions else "enumerated" for leaf in leaves}
 
 
 def planned_resolutions(

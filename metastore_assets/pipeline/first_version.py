@@ -34,9 +34,10 @@ from metastore_assets.pipeline.context import RefreshContext, export_version
 from metastore_assets.pipeline.execution import GRACE, execute
 from metastore_assets.pipeline.fragment_runs import Lot, sort_fragments, stream_lots
 from metastore_assets.pipeline.outcome import Progress, RefreshResult
-from metastore_assets.pipeline.planning import AttemptProfiles, matches_policies, plan_lot
+from metastore_assets.pipeline.planning import AttemptProfiles, plan_lot
 from metastore_assets.pipeline.stages import DivideIntoLots, PlanStage, Publish, WriteExports, join_lots
 from metastore_assets.pipeline.table_location import table_location
+from metastore_assets.pipeline.version_policies import matches_policies
 from metastore_assets.store.entries import StoredEntries
 from metastore_assets.store.staged_versions import StagedVersions
 from metastore_assets.store.version import FragmentEntry, RefreshStats, Version

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from metastore_assets.config import HIDDEN_KEY_MIN_LENGTH, MetastoreConfig, TableConfig
-from metastore_assets.errors import ConfigError, CorruptionError, ObjectExistsError, ObjectNotFoundError
+from metastore_assets.errors import ConfigError, CorruptionError, ObjectExistsError, ObjectNotFoundError, StoreError
 from metastore_assets.formats.base import DerivedColumn, SnapshotMetadata
 from metastore_assets.messages import join_names
 from metastore_assets.pipeline.profile_spec import ProfileSpec, field_identity
@@ -52,6 +52,17 @@ def with_hidden_key(config: MetastoreConfig, table: TableConfig, *, create: bool
             f"{KEY_VARIABLE} has {len(text)} characters: a key has at least {HIDDEN_KEY_MIN_LENGTH}, drawn at random"
         )
     return table.with_hidden_key(hashlib.blake2b(text.encode(), digest_size=32, person=b"metastore-hidden").digest())
+
+
+def has_hidden_key(config: MetastoreConfig) -> bool:
+    """Return whether the key that hashes hidden values is configured, or stored in a file that this user can read."""
+    if os.environ.get(KEY_VARIABLE) or config.hidden_key is not None:
+        return True
+    try:
+        ObjectStore(config.root, config.storage_options).read(KEY_FILE)
+    except StoreError:
+        return False
+    return True
 
 
 def _stored_key(root: ObjectStore, *, create: bool) -> bytes:

@@ -34,7 +34,7 @@ from metastore_assets.formats.base import (
     fragment_order,
 )
 from metastore_assets.messages import close_names, join_names
-from metastore_assets.pipeline.auto_policies import planned_resolutions, recorded_resolutions
+from metastore_assets.pipeline.auto_policies import planned_resolutions
 from metastore_assets.pipeline.column_spec import check_sources
 from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.fragment_runs import Lot, compare_stream
@@ -52,6 +52,7 @@ from metastore_assets.pipeline.profile_spec import ProfileSpec, SpecCompatibilit
 from metastore_assets.pipeline.retired_fragments import find_retired
 from metastore_assets.pipeline.stages import DivideIntoLots
 from metastore_assets.pipeline.table_changes import SnapshotChanges, changes_from_diff, compare_snapshot
+from metastore_assets.pipeline.version_policies import describes, matches_policies, unknown_columns
 from metastore_assets.store.entries import FRAGMENTS, StoredEntries
 from metastore_assets.store.entry_changes import entries_of
 from metastore_assets.store.version import FragmentEntry, Version
@@ -232,29 +233,6 @@ def is_up_to_date(table_format: TableFormat, table: TableConfig, version: Versio
         version: The version.
     """
     return describes(version, table_format.current(), table)
-
-
-def describes(version: Version, snapshot: SnapshotReference, table: TableConfig) -> bool:
-    """Return whether a version was made from this snapshot, and under the configured policies.
-
-    Args:
-        version: The version.
-        snapshot: The snapshot.
-        table: The configured policies, with the key that hashes hidden values.
-    """
-    return snapshot == SnapshotReference(version.snapshot, version.committed_at) and matches_policies(table, version)
-
-
-def matches_policies(table: TableConfig, version: Version) -> bool:
-    """Return whether a version was made under the configured policies.
-
-    Args:
-        table: The configured policies, with the key that hashes hidden values.
-        version: The version.
-    """
-    if set(_unknown_columns(version.schema, table)) - set(version.dropped_columns):
-        return False  # Planning finds out whether the name is misspelt, or of a column that was dropped.
-    return table_profile_spec(version.schema, table, recorded_resolutions(version, table)).id == version.spec_id
 
 
 def current_plan(
@@ -550,11 +528,6 @@ class _Planner:
         return make_plan(inputs, self._request)
 
 
-def _unknown_columns(schema: pa.Schema, table: TableConfig) -> list[str]:
-    """Return the columns that a policy names and the schema does not have."""
-    return table.unknown_policy_columns(set(column_paths(schema)))
-
-
 def _dropped_columns(
     versions: VersionStore, base: Version | None, schema: pa.Schema, table: TableConfig
 ) -> tuple[str, ...]:
@@ -564,7 +537,7 @@ def _dropped_columns(
         ConfigError: A missing column was in no readable version. Or the table lacks a hidden column and has a new
             column, which may be the same one, renamed.
     """
-    unknown = _unknown_columns(schema, table)
+    unknown = unknown_columns(schema, table)
     unexplained = set(unknown)
     if base is not None:
         check_hidden_not_renamed(table, base.schema, schema)

@@ -36,12 +36,12 @@ from metastore_assets.pipeline.planning import (
     AttemptProfiles,
     ManyFragmentsError,
     current_plan,
-    describes,
     is_up_to_date,
     metadata_cache,
     with_lots,
 )
 from metastore_assets.pipeline.stages import PlanStage, WriteExports
+from metastore_assets.pipeline.version_policies import describes
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.storage.io_counters import count_io, io_step
 from metastore_assets.store.entry_changes import change_metadata_cache

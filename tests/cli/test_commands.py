@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 from metastore_assets.cli.commands.histogram import _draw as draw_histogram
 from metastore_assets.cli.commands.refresh import draw_refresh
@@ -83,6 +87,40 @@ def test_a_table_that_cannot_be_read_is_shown(published: Path) -> None:
     assert all(part in result.stderr for part in ("version 1 ", str(published.parent / "gone")))
     assert len(result.stderr.splitlines()) == 1
     assert "perhaps outdated" in run("show", "gone", config=published).stdout
+
+
+def test_a_root_in_the_folder_of_a_table_of_plain_files(tmp_path: Path) -> None:
+    """Its name begins with `_`, so the listing of the table's files ignores it."""
+    (tmp_path / "lake").mkdir()
+    pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "lake" / "a.parquet")
+    config = tmp_path / "metastore.yaml"
+    config.write_text("root: lake/_metastore\nengine: auto\ntables: [{name: t, uri: lake}]")
+    assert run_json("refresh", "t", config=config)["published"] is True
+    assert run_json("refresh", "t", config=config)["published"] is False
+    assert run_json("show", "t", config=config)["row_count"] == 2
+
+
+@pytest.mark.parametrize("change", ["partitions: {half: ['1']}", "columns: {id: {frequencies: off}}"])
+def test_show_says_that_the_configuration_changed(tmp_path: Path, change: str) -> None:
+    """After a change of the configured partitions or policies, the version is outdated until the next refresh."""
+    config = tmp_path / "metastore.yaml"
+    write_deltalake(tmp_path / "orders", pa.table({"id": [1, 2], "half": ["1", "2"]}), partition_by=["half"])
+
+    def configure(keys: str) -> None:
+        config.write_text(f"root: ./root\nengine: auto\ntables: [{{name: orders, uri: ./orders, {keys}}}]")
+
+    configure("")
+    assert run("refresh", "orders", config=config).exit_code == 0
+    assert run_json("show", "orders", config=config)["current"] is True
+    assert "version 1 is current" in run("doctor", config=config).stdout
+    configure(change)
+    result = run("show", "orders", "--json", config=config)
+    assert json.loads(result.stdout)["current"] is False
+    note = "the configuration of the table, or the release of this package, has changed since version 1: run "
+    assert result.stderr == f"note: {note}`metastore refresh orders` to apply it\n"
+    assert "version 1 is outdated: run `metastore refresh`" in run("doctor", config=config).stdout
+    assert run("refresh", "orders", config=config).exit_code == 0
+    assert run_json("show", "orders", config=config)["current"] is True
 
 
 def test_top(published: Path) -> None:

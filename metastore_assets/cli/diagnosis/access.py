@@ -92,6 +92,7 @@ def _describe_table(config: MetastoreConfig, table: TableConfig, deep: bool) -> 
     """
     from metastore_assets.formats import open_table_format
     from metastore_assets.metastore import Metastore
+    from metastore_assets.pipeline.version_policies import has_configured_policies
     from metastore_assets.tasks.isolation import IsolatedRunner
 
     table_format = open_table_format(table)
@@ -113,7 +114,8 @@ def _describe_table(config: MetastoreConfig, table: TableConfig, deep: bool) -> 
         state = f"never refreshed: run `metastore refresh {table.name}`"
     else:
         format_name = format_name or version.format
-        is_current = (version.snapshot, version.committed_at) == (current.id, current.committed_at)
+        has_snapshot = (version.snapshot, version.committed_at) == (current.id, current.committed_at)
+        is_current = has_snapshot and has_configured_policies(config, table, version)
         state = f"version {version.number} is {'current' if is_current else 'outdated: run `metastore refresh`'}"
     facts.append(f"snapshot {text.make_printable(current.id[:20])}; {state}")
     return ", ".join([*([] if format_name is None else [format_name]), *facts])

@@ -24,7 +24,6 @@ from metastore_assets.formats.base import (
     UnstreamableError,
     fragment_order,
 )
-from metastore_assets.pipeline.auto_policies import recorded_resolutions
 from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.fragment_runs import stream_ids
@@ -47,6 +46,7 @@ from metastore_assets.pipeline.verification.version_differences import (
     unreadable_files,
     value_filter_differences,
 )
+from metastore_assets.pipeline.version_policies import recorded_resolutions
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.store.entries import StoredEntries, partition_contents
 from metastore_assets.store.objects import ObjectStore
