@@ -98,9 +98,9 @@ class StatisticsDocument(Document):
     minimum: Value
     maximum: Value
     minimum_exact: bool
-    """Whether `minimum` is the least value. If not, it is a lower bound."""
+    """Whether `minimum` is the least value. If not, it is a lower bound, or null because it is unknown."""
     maximum_exact: bool
-    """Whether `maximum` is the greatest value. If not, it is an upper bound."""
+    """Whether `maximum` is the greatest value. If not, it is an upper bound, or null because it is unknown."""
     distinct_count: Integer | None
     distinct_count_guarantee: Guarantee
     duplicate_count: Integer | None
@@ -447,7 +447,7 @@ class ComparedColumnDocument(Document):
     kolmogorov_smirnov: Number
     jensen_shannon: Number
     over: str | None
-    """The parts over which the distances are computed, such as bins or values."""
+    """What was compared, such as `812 bins` or `5 values`; null without distances."""
     guarantee: Guarantee
     reason: str | None
     before: StatisticsDocument | None

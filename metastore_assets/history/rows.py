@@ -41,9 +41,11 @@ class HistoryRow:
     null_count: int
     nan_count: int | None = field(repr=False)
     minimum: str | None
-    """The least value other than NaN; only a lower bound if `minimum_exact` is false."""
+    """The least value other than NaN; only a lower bound if `minimum_exact` is false. None without values, or if
+    unknown."""
     maximum: str | None
-    """The greatest value other than NaN; only an upper bound if `maximum_exact` is false."""
+    """The greatest value other than NaN; only an upper bound if `maximum_exact` is false. None without values, or if
+    unknown."""
     minimum_exact: bool = field(repr=False)
     maximum_exact: bool = field(repr=False)
     distinct_count: int | None

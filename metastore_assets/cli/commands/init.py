@@ -109,7 +109,7 @@ def init(
 
 
 def _parse_catalog(text: str) -> tuple[str, Any]:
-    """Parse `NAME=SETTINGS` to the name and the settings. Raises BadParameter if the settings are not valid YAML."""
+    """Parse `NAME=SETTINGS` to the name and the settings. Raises BadParameter without a name, `=` and valid YAML."""
     import yaml
 
     from metastore_assets.config.base import as_text
