@@ -181,13 +181,14 @@ class SegmentHistories(RuleBasedStateMachine):
 
     @invariant()
     def every_retained_version_is_read(self) -> None:
+        """Check the newest version and a random one, and the keys in which three versions differ from the newest."""
         draw = random.Random(self._value)
         read = [(self._stored(self._versions.read(each.number)), each.rows) for each in self._retained]
-        for stored, rows in (read[-1], draw.choice(read)):
-            _check(self._objects, stored, rows, draw)
-        for stored, rows in read[:-1]:
-            assert stored.files.rows == len(rows)
-            newest, newest_rows = read[-1]
+        for index in {len(read) - 1, draw.randrange(len(read))}:
+            _check(self._objects, *read[index], draw)
+        *earlier, (newest, newest_rows) = read
+        assert all(stored.files.rows == len(rows) for stored, rows in earlier)
+        for stored, rows in draw.sample(earlier, min(3, len(earlier))):
             differing = newest.differing_keys(stored)
             assert differing is not None
             keys = rows.keys() | newest_rows.keys()
@@ -241,7 +242,7 @@ def _check(
     files = stored.files.files
     limits = [*names, *(bound for file in files for bound in (file.first, file.last) if bound)]
     reader = SegmentReader(objects, NODES.segments, stored.files)
-    for _ in range(6):
+    for _ in range(3):
         start, end = (draw.choice([None, draw.choice(limits)]) for _ in range(2))
         found = reader.find(SegmentKeyRange(start, end))["key"].to_pylist()
         assert sorted(found) == [
