@@ -10,7 +10,7 @@ import json
 import os
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -34,7 +34,7 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.staged_versions import StagedVersions
 from metastore_assets.store.version_document import FORMAT_VERSION
 from metastore_assets.store.versions import VersionStore
-from tests.pipeline.file_lake import Lake, assert_same, everything
+from tests.pipeline.file_lake import SCHEMA, Lake, assert_same, everything
 from tests.pipeline.test_refresh import no_spark
 from tests.store.sample_versions import files_of
 
@@ -110,9 +110,9 @@ class Root:
         return {info.path for info in self.versions.objects.list()}
 
 
-def lake_of(folder: Path, seed: int, files: int = 9) -> Lake:
-    lake = Lake(folder, random.Random(seed))
-    for _ in range(files):
+def lake_of(folder: Path, seed: int, columns: Sequence[str] = ("id", "group")) -> Lake:
+    lake = Lake(folder, random.Random(seed), columns=columns)
+    for _ in range(9):
         lake.append(lake.draw.randrange(4), lake.draw.randrange(30))
     return lake
 
@@ -127,7 +127,7 @@ def test_lots_and_one_plan_give_equal_versions(seed: int, lot: int, near_unique_
     """
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(auto_policies, "NEAR_UNIQUE_FROM", near_unique_from)
-        lake = lake_of(Path(folder), seed)
+        lake = lake_of(Path(folder), seed, SCHEMA.names)
         at_once, parts = Root(lake, "whole", 10**6), Root(lake, "parts", lot)
         for step in range(2):
             results = [root.refresh() for root in (at_once, parts)]
@@ -312,7 +312,7 @@ def test_a_lot_has_few_fragments_in_a_table_of_any_size(tmp_path: Path) -> None:
     """With lots of four fragments, a lot has at most five in memory, for a table of 12 fragments as for one of 24."""
     most = []
     for count in (12, 24):
-        lake = Lake(tmp_path / str(count), random.Random(1))
+        lake = Lake(tmp_path / str(count), random.Random(1), columns=["id"])
         for number in range(count):
             lake.append(number, 1)
         root, execute, sizes = Root(lake, "root", 4), first_version.execute, []
