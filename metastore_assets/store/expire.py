@@ -44,7 +44,8 @@ class ExpiryCounts:
     files: int
     """Number of deleted files, without version documents."""
     bytes: int
-    """Total size in bytes of these files, without unfinished files and cleared pending files."""
+    """Total size in bytes of the deleted files, without version documents, unfinished files and cleared pending
+    files."""
 
 
 @dataclass(frozen=True)

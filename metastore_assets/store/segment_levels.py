@@ -40,15 +40,17 @@ from metastore_assets.store.segments import (
 _GROWTH = 4
 """A commit of few keys absorbs a segment when the next older one has at most this many times as many keys."""
 _BASE_GROWTH = 1
-"""The base absorbs all newer segments when it has at most this many times as many keys as they have together."""
+"""The oldest segment, the base, absorbs all newer segments when it has at most this many times as many keys as they
+have together."""
 _DELTA_GROWTH = 1.5
-"""Another segment absorbs all newer ones when it has at most this many times as many keys as they have together."""
+"""A segment other than the base absorbs all newer ones when it has at most this many times as many keys as they have
+together."""
 _MAX_WAITING = 4
 """Maximum number of segments that wait until the steps of others end, if commits change many keys. If it were smaller,
 more keys would be rewritten. If it were larger, lookups would open more files."""
 _MAX_WAITING_BEGUN = 10
-"""The same number while older segments are being absorbed. It is larger, so that steps that have begun come to an end.
-"""
+"""Maximum number of waiting segments while older segments are being absorbed. It is larger than `_MAX_WAITING`, so that
+steps that have begun come to an end."""
 _MIN_ABSORBED = 1 / 8
 """Minimum number of keys of absorbed segments, as a fraction of the keys of a file."""
 _WORK_PER_KEY = 6
@@ -318,12 +320,12 @@ class _StepRange:
     start: int
     """Position of the first file that the step replaces, among the files of the segment that grows."""
     end: int
-    """Position after the last one."""
+    """Position after the last file that the step replaces."""
     older_count: int
-    """Number of keys in these files."""
+    """Number of keys in the files from `start` to `end`."""
     newer_count: int
-    """About the number of keys that the step takes out of newer segments, if their files have their keys at even
-    distances."""
+    """Estimated number of keys that the step takes out of newer segments: as if the keys of each of their files were
+    evenly distributed."""
 
     @classmethod
     def of_step(

@@ -40,7 +40,8 @@ class ProfileFiles:
     states: str = ""
     """Path of the file of states; empty if all states are derived from value counts, or if no merge needs them."""
     section: str = ""
-    """Name of the profile's section in the file `states`, or empty. It stays when the section moves to another file."""
+    """Name of the profile's section in the file `states`; empty if there is no such file. It stays when the section
+    moves to another file."""
     sections: int = 0
     """Number of sections in the file `states` when it was written."""
     states_bytes: int = 0
@@ -362,7 +363,7 @@ class ProfileSpecEntry:
     field_ids: tuple[str, ...]
     """The identities of the profiled top-level columns: field ids, or names of columns without field id."""
     column_specs: tuple[str, ...]
-    """The column spec of each of these columns as text (see `pipeline.column_spec`), in the same order."""
+    """The column spec of each column as text (see `pipeline.column_spec`), in the order of `field_ids`."""
 
 
 @dataclass(frozen=True)
@@ -380,7 +381,7 @@ class RefreshStats:
     fragments: int
     """Number of fragments that were read."""
     bytes: int
-    """Stored size of these fragments in bytes."""
+    """Stored size in bytes of the fragments that were read."""
     seconds: float
 
 
