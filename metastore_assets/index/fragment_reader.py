@@ -151,7 +151,7 @@ class _MatchingZones:
     numbers: Numbers | None = None
     """The positions in `zones` of the zones that may match; None if the segment has no zones."""
     is_full: bool = False
-    """Whether all rows of these zones match."""
+    """Whether all table rows in the fragments of `ranges` match."""
 
 
 def _match_zones(segment: FragmentSegment, columns: Sequence[BoundColumn], condition: Condition) -> _MatchingZones:

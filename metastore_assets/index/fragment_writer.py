@@ -78,7 +78,8 @@ _FILE_ROWS = 16_384
 """A file with zones ends when it has this many fragments, because a commit may rewrite one file: about a megabyte."""
 _MIN_FILE_ROWS = 4_096
 _FILE_CELLS = 1 << 17
-"""Files of tables with many columns end earlier: with this many bounds of columns (fragments times columns)."""
+"""A file with zones also ends when it has this many bounds of columns (fragments times columns), but not with fewer
+than `_MIN_FILE_ROWS` fragments."""
 _GROUP_ROWS = 1_024
 """Maximum number of fragments in a row group of fragments. A row group has one or more complete zones."""
 _WINDOW_ROWS = 1 << 16
