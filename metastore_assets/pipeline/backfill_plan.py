@@ -36,7 +36,8 @@ CHUNK_BYTES = 16 << 30
 """Maximum stored size in bytes of the fragments that a chunk reads again. Not used if chunks are limited by a number of
 partitions."""
 CHUNK_FRAGMENTS = 50_000
-"""Maximum number of fragments that a chunk reads again, with the same exception. They are in memory."""
+"""Maximum number of fragments that a chunk reads again, because they are in memory. Not used if chunks are limited by a
+number of partitions."""
 
 
 @dataclass(frozen=True)
@@ -227,9 +228,9 @@ class PlannedRefresh:
     changed: frozenset[str]
     """Keys of the partitions that the refresh would merge."""
     partitions: Mapping[str, tuple[int, int]]
-    """Number and stored bytes of the fragments of each partition of the snapshot."""
+    """Number and stored bytes of the fragments of each partition of the snapshot, by partition key."""
     unread: Mapping[str, tuple[int, int]]
-    """The same, of the fragments that the refresh would read."""
+    """Number and stored bytes of the fragments that the refresh would read, by partition key."""
     is_current: bool
     """Whether the newest version has the snapshot and the profile spec of the refresh."""
 

@@ -104,7 +104,7 @@ class VerificationScope:
     partitions: tuple[str, ...] = ()
     """Keys or patterns of the partitions to compare; empty for all."""
     sample: int | None = None
-    """Number of fragments to draw at random from these partitions; None for all. With a sample, profiles of partitions
+    """Number of fragments to draw at random from `partitions`; None for all. With a sample, profiles of partitions
     and of the table are not compared."""
 
 
@@ -202,9 +202,9 @@ class _VerifiedFragments:
 
     fragments: Sequence[Fragment]
     published: Mapping[str, FragmentEntry]
-    """The entries of these fragments in the version, by fragment id."""
+    """The entries of `fragments` in the version, by fragment id."""
     partitions: int
-    """Number of partitions with these fragments."""
+    """Number of partitions of `fragments`."""
     skipped_partitions: int
     """Number of partitions with a selected fragment that the snapshot no longer has. If no sample is drawn, they are
     skipped."""
