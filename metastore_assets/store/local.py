@@ -245,6 +245,8 @@ class LocalFiles:
         """Yield (path of a new temporary file, the open file, final path).
 
         The file is deleted unless the block renames it.
+
+        Raises ObjectNotFoundError if another process, such as a purge, deletes the file before the block renames it.
         """
         full_path = self._full_path(path)
         folder = os.path.dirname(full_path)
@@ -253,7 +255,14 @@ class LocalFiles:
             _make_folders(folder)
             file = _LocalOutput(temporary, full_path, mode)
         try:
-            yield temporary, file, full_path
+            try:
+                yield temporary, file, full_path
+            except StoreError as error:
+                if isinstance(error.__cause__, FileNotFoundError) and not os.path.exists(temporary):
+                    raise ObjectNotFoundError(
+                        f"cannot write {full_path}: another process, such as a purge, removed the unfinished file"
+                    ) from error
+                raise
             with self._store_errors("write", full_path):
                 _sync_folder(folder)
         finally:

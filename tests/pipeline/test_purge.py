@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from metastore_assets.errors import VersionNotFoundError
+from metastore_assets.errors import MetastoreError, VersionNotFoundError
 from metastore_assets.pipeline import purge as purge_module
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.plan import RefreshRequest
@@ -22,7 +22,7 @@ from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts import compact as compact_module
 from metastore_assets.pipeline.value_counts.compact import compact
 from metastore_assets.produce import Delta, FlowState
-from metastore_assets.store import entry_changes, segment_levels
+from metastore_assets.store import entry_changes, local, segment_levels
 from metastore_assets.store.backfills import BackfillRecord
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.objects import ObjectStore
@@ -285,6 +285,26 @@ def test_a_purge_removes_files_that_another_command_copies(
     else:
         assert compact(versions(lake), lake.table).version == 4
     assert everything(lake.config()) == answer
+
+
+def test_a_purge_removes_a_file_that_a_refresh_is_writing(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refresh says that the table was purged. The next refresh publishes a version."""
+    refresh(lake.config(), lake.table, lambda: spark)
+    lake.append(1)
+    sync, others = local._LocalOutput.sync, [1]
+
+    def sync_before_purge(self: local._LocalOutput) -> None:
+        sync(self)
+        if others:
+            assert purge(versions(lake), others.pop()).published == 2
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local._LocalOutput, "sync", sync_before_purge)
+        with pytest.raises(MetastoreError, match="'t' was purged while it was refreshed"):
+            refresh(lake.config(), lake.table, lambda: spark)
+    assert refresh(lake.config(), lake.table, lambda: spark).version == 3
 
 
 def test_a_lot_merges_segments_of_one_set(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -124,6 +125,19 @@ def test_writes_to_a_read_only_disk_fail(read_only_disk: Path) -> None:
     with pytest.raises(StoreError, match=r"orders/versions/1\.json.*read-only"):
         store.delete(["orders/versions/1.json"])
     assert versions.latest() == version(1)
+
+
+def test_an_unfinished_file_that_another_process_removes(local_store: ObjectStore) -> None:
+    """The error is not that of a folder that cannot be created."""
+    schema = pa.schema([("a", pa.int64())])
+
+    def write_and_remove() -> None:
+        with local_store.parquet_writer("folder/file", schema):
+            assert local_store.remove_unfinished(datetime.now(UTC) + timedelta(days=1)) == 1
+
+    with pytest.raises(ObjectNotFoundError, match=r"/folder/file: another process.*removed the unfinished file"):
+        write_and_remove()
+    assert local_store.list() == []
 
 
 def test_a_root_below_a_file(tmp_path: Path) -> None:
