@@ -5,10 +5,12 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
+import re
 import sqlite3
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -36,6 +38,11 @@ settings.register_profile("long", settings.get_profile("default"), max_examples=
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
 
 
+_EXPENSIVE_FIXTURES = {
+    "hive": r"\bhive: str\b|\(\"hive\"\)",
+    "spark": r"\bspark: SparkSession\b|\bdrivers: Drivers\b|\(\"spark\"\)",
+}
+"""Session fixtures that take 5 to 10 s of CPU time in each process, and a pattern of the files that use each."""
 _SQLITE_STORAGES = (
     "event_log.sqlite.sqlite_event_log",
     "runs.sqlite.sqlite_run_storage",
@@ -226,6 +233,34 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if names[item.path] in SLOW_FILES:
             item.add_marker(pytest.mark.slow)
     items.sort(key=order)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile`, run files that use the same of the `_EXPENSIVE_FIXTURES` in the same process.
+
+    Spark runs in two processes: one for the files in `robustness`, which take about half of the time, and one for all
+    others. Files without these fixtures are distributed one by one.
+    """
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _process_of(super()._split_scope(nodeid))
+
+    return Scheduling(config, log)
+
+
+@cache
+def _process_of(file: str) -> str:
+    """Return a text that is the same for all files of tests that must run in the same process."""
+    text = (REPOSITORY / file).read_text(encoding="utf-8")
+    name = next((name for name, use in _EXPENSIVE_FIXTURES.items() if re.search(use, text)), None)
+    if name == "spark" and file.startswith("tests/robustness/"):
+        return "spark in robustness"
+    return name or file
 
 
 @pytest.hookimpl(wrapper=True)
