@@ -19,7 +19,7 @@ from threading import Lock
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.errors import ObjectNotFoundError, StoreError
+from metastore_assets.errors import ObjectNotFoundError, VersionNotFoundError
 from metastore_assets.extras import is_installed
 from metastore_assets.history.delta_table import ConflictError, HistoryTable, explain_unavailable
 from metastore_assets.history.version_rows import SCHEMA, find_hidden_columns, read_rows, remove_values_of
@@ -31,6 +31,8 @@ PAUSE = timedelta(minutes=10)
 MAX_VERSIONS = 16
 """A publish also appends if its version number is a multiple of this, even after a shorter pause."""
 _ATTEMPTS = 5
+_CHANGED = (ConflictError, ObjectNotFoundError, VersionNotFoundError)
+"""Errors after which an update is repeated: another process changed the history, or removed the newest version."""
 _LAST_APPENDED = f"{HISTORY}/_last_appended"
 """A file with the number of the last appended version as text. It is a hint, so that a publish need not open the Delta
 table."""
@@ -54,12 +56,12 @@ def append_versions(versions: VersionStore) -> int:
             last = table.last()
             missing = [number for number in versions.numbers() if number > last]
             if missing:
-                rows = read_rows(versions, missing, find_hidden_columns(versions, missing[-1]))
-                # If the root cannot be written, this error says why. Those of `deltalake` do not, and it panics.
-                _record_last_appended(versions, last)
                 try:
+                    rows = read_rows(versions, missing, find_hidden_columns(versions, missing[-1]))
+                    # If the root cannot be written, this error says why. Those of `deltalake` do not, and it panics.
+                    _record_last_appended(versions, last)
                     table.append(rows, last, missing[-1])
-                except ConflictError:
+                except _CHANGED:
                     if attempt + 1 == _ATTEMPTS:
                         raise
                     continue
@@ -167,18 +169,19 @@ def remove_values(versions: VersionStore, before: int) -> None:
     if not may_exist and not versions.objects.list(f"{HISTORY}/_delta_log"):
         return
     table = HistoryTable(versions.objects)
-    for _ in range(_ATTEMPTS):
+    for attempt in range(_ATTEMPTS):
         rows, last, commit = table.read()
         missing = [number for number in versions.numbers() if number > last]
         newest = missing[-1] if missing else last
-        hidden = find_hidden_columns(versions, newest)
-        rows = pa.concat_tables([rows, read_rows(versions, missing, hidden)])
-        is_hidden = pc.is_in(rows["field_id"], value_set=pa.array(sorted(hidden), pa.string()))
-        rows = remove_values_of(rows, pc.or_(pc.less(rows["version"], before), is_hidden))
-        _record_last_appended(versions, last)
         try:
+            hidden = find_hidden_columns(versions, newest)
+            rows = pa.concat_tables([rows, read_rows(versions, missing, hidden)])
+            is_hidden = pc.is_in(rows["field_id"], value_set=pa.array(sorted(hidden), pa.string()))
+            rows = remove_values_of(rows, pc.or_(pc.less(rows["version"], before), is_hidden))
+            _record_last_appended(versions, last)
             table.replace(rows, commit, newest)
-        except ConflictError:
+        except _CHANGED:
+            if attempt + 1 == _ATTEMPTS:
+                raise
             continue
         return
-    raise StoreError(f"the history of table {versions.table!r} was changed during every attempt: try again")

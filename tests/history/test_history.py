@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -38,6 +39,7 @@ from metastore_assets.history.version_rows import SCHEMA, read_rows
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.statistics.column import column_to_json
+from metastore_assets.store.documents import Documents
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import Version
 from metastore_assets.store.versions import HISTORY, VersionStore
@@ -208,6 +210,29 @@ def test_an_append_to_a_read_only_root_says_so(tmp_path: Path) -> None:
             subprocess.run(["mount", "-o", "remount,ro,bind", str(root)], check=True)
             assert run(*command, "--append", config=tmp_path / "metastore.yaml").exit_code == 0
         published(ObjectStore(str(root)), 1)
+
+
+@pytest.mark.parametrize("update", [append_versions, lambda versions: remove_values(versions, 2)])
+def test_a_purge_removes_the_newest_version_meanwhile(
+    local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, update: Callable[[VersionStore], Any]
+) -> None:
+    """An update of the history lists the versions. Before it reads them, a purge replaces the only one by version 2."""
+    published(local_store, 1)
+    versions = VersionStore(local_store, "orders")
+    numbers, others = Documents.numbers, [1]
+
+    def numbers_before_purge(self: Documents) -> list[int]:
+        listed = numbers(self)
+        if others:
+            removed = others.pop()
+            published(local_store, 1)
+            versions.objects.delete([self.path(removed)])
+        return listed
+
+    monkeypatch.setattr(Documents, "numbers", numbers_before_purge)
+    update(versions)
+    rows, last, _ = HistoryTable(versions.objects).read()
+    assert (set(rows["version"].to_pylist()), last) == ({2}, 2)
 
 
 @pytest.mark.parametrize(
