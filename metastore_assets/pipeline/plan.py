@@ -429,7 +429,9 @@ def _find_affected_partitions(inputs: PlanInputs, request: RefreshRequest) -> _A
     affected = changed | requested
     if len(base.partitions) == 1:
         affected |= {entry.key for entry in base.partitions}  # It may need value counts, see `Target`.
-    for entry in entries_of(base, FRAGMENTS).find_prefixes([fragment_key(key, "") for key in affected]):
+    before |= {key: [*entries] for key, entries in changes.before.items() if key in affected and entries}
+    unread = affected - changes.before.keys()
+    for entry in entries_of(base, FRAGMENTS).find_prefixes([fragment_key(key, "") for key in unread]):
         before.setdefault(entry.partition_key, []).append(entry)
     if changes.current is not None:
         fragments = {key: current[key] for key in affected if key in current}

@@ -7,8 +7,8 @@ others, all fragments are compared.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from metastore_assets.formats.base import Fragment, NoDiffError, Snapshot, SnapshotDiff, SnapshotMetadata
@@ -31,6 +31,9 @@ class SnapshotChanges:
     """Fragments that both have, in partitions that are read again on request. Other unchanged fragments are omitted."""
     comparison: str = ""
     """Why all fragments were compared, as text for users; empty if the format reported the difference."""
+    before: Mapping[str, Sequence[FragmentEntry]] = field(default_factory=dict)
+    """{partition key: all fragments of the partition in the version, sorted by key}, for partitions whose entries are
+    already read."""
 
     @property
     def complete_snapshot(self) -> Snapshot | None:
@@ -90,7 +93,15 @@ def changes_from_diff(diff: SnapshotDiff, base: Version) -> SnapshotChanges:
     removed_keys = {fragment_key(*path) for path in diff.removed}
     added_keys = {fragment_key(fragment.partition_key, fragment.path): fragment for fragment in diff.added}
     possibly_removed = [fragment_key(*path) for path in diff.possibly_removed]
-    published = entries_of(base, FRAGMENTS).find_all([*removed_keys, *added_keys, *possibly_removed])
+    # The plan needs all fragments of these partitions. One lookup reads them with those that the difference names.
+    partition_keys = {key for key, _ in diff.removed} | {fragment.partition_key for fragment in diff.added}
+    entries = entries_of(base, FRAGMENTS)
+    stored = {entry.key: entry for entry in entries.find_prefixes([fragment_key(key, "") for key in partition_keys])}
+    published = {key: stored[key] for key in (*removed_keys, *added_keys) if key in stored}
+    published |= entries.find_all([key for key in possibly_removed if key not in published])
+    before: dict[str, list[FragmentEntry]] = {key: [] for key in partition_keys}
+    for entry in stored.values():
+        before[entry.partition_key].append(entry)
     unknown = removed_keys - published.keys()
     if unknown:
         raise NoDiffError(f"the commits remove {len(unknown):,} files that version {base.number} does not have")
@@ -101,4 +112,4 @@ def changes_from_diff(diff: SnapshotDiff, base: Version) -> SnapshotChanges:
     unchanged = {key for key, fragment in added_keys.items() if key in published and published[key].id == fragment.id}
     added = tuple(fragment for key, fragment in added_keys.items() if key not in unchanged)
     removed = {key: entry for key, entry in published.items() if key not in unchanged}
-    return SnapshotChanges(diff.current, added, removed)
+    return SnapshotChanges(diff.current, added, removed, before=before)
