@@ -18,14 +18,14 @@ from metastore_assets.store.objects import ObjectStore
 
 SIZES = (10_000, 50_000)
 """Numbers of files of the tables."""
-FIRST_REQUESTS = {"delta": 24, "iceberg": 27, "hudi": 26}
+FIRST_REQUESTS = {"delta": 22, "iceberg": 25, "hudi": 24}
 """Number of requests of the first commit that adds a file to a table with 10,000 files. Ranges of an object are one."""
 REQUESTS = 38
 """Maximum number of requests of a commit that adds a file, to a table with deltas of earlier commits."""
 REQUESTS_PER_PARTITION = 10
-BYTES = 700_000
+BYTES = 600_000
 """Maximum number of bytes that a commit of a file reads and writes. The document of the version takes 20,000."""
-BYTES_PER_PARTITION = 250_000
+BYTES_PER_PARTITION = 120_000
 
 
 @pytest.fixture(scope="module", autouse=True)

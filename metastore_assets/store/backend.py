@@ -102,7 +102,9 @@ class Backend(Protocol):
         StoreError is also raised if a folder between `prefix` and the folder that the user configured is a link.
         """
 
-    def open_input(self, path: str, *, use_cached_tail: bool = False, tail_bytes: int = 0) -> Input:
+    def open_input(
+        self, path: str, *, use_cached_tail: bool = False, tail_bytes: int = 0, data_bytes: int = 0
+    ) -> Input:
         """Open an object for ranged reads. Raises ObjectNotFoundError.
 
         Args:
@@ -110,6 +112,7 @@ class Backend(Protocol):
             use_cached_tail: Whether the object is immutable and was opened before, so that its last bytes may be
                 cached.
             tail_bytes: Number of last bytes that the caller reads first; 0 if unknown. A backend may read more.
+            data_bytes: If not 0, the caller reads only this number of first bytes, and no last bytes are read now.
         """
 
     def create_output(self, path: str) -> AbstractContextManager[Output]:

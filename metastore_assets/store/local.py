@@ -157,10 +157,12 @@ class LocalFiles:
             if link is not None:
                 raise StoreError(f"cannot write {full_path}: {link} is a symbolic link; remove it")
 
-    def open_input(self, path: str, *, use_cached_tail: bool = False, tail_bytes: int = 0) -> Input:
+    def open_input(
+        self, path: str, *, use_cached_tail: bool = False, tail_bytes: int = 0, data_bytes: int = 0
+    ) -> Input:
         """Open a file for reads. The whole content of a small file is read by this call.
 
-        `use_cached_tail` and `tail_bytes` have no effect on local files.
+        `use_cached_tail`, `tail_bytes` and `data_bytes` have no effect on local files.
         """
         full_path = self._full_path(path)
         with self._store_errors("read", full_path):

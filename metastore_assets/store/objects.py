@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
@@ -156,6 +156,7 @@ class ObjectStore:
         footer_bytes: int = 0,
         *,
         use_cached_tail: bool = False,
+        data_bytes: int = 0,
     ) -> ParquetObject:
         """Open a Parquet object for reads of single row groups and columns.
 
@@ -165,9 +166,14 @@ class ObjectStore:
             footer_bytes: Number of bytes after the row groups; 0 if unknown. If known, one request reads the footer.
             use_cached_tail: Whether the object is immutable and was opened before, so that its last bytes may be
                 cached. Always true if `metadata` is given.
+            data_bytes: Number of bytes up to the end of the row groups, if it is known and `metadata` is given;
+                otherwise 0. If it is known, opening the object takes no request.
         """
         source = self._backend.open_input(
-            _validate_path(path), use_cached_tail=use_cached_tail or metadata is not None, tail_bytes=footer_bytes
+            _validate_path(path),
+            use_cached_tail=use_cached_tail or metadata is not None,
+            tail_bytes=footer_bytes,
+            data_bytes=data_bytes,
         )
         return open_parquet(source, self.uri(path), metadata)
 
@@ -185,6 +191,8 @@ class ObjectStore:
         encodings: Mapping[str, str] | None = None,
         bounded: Sequence[str] | None = None,
         minimal: MinimalParquet | None = None,
+        plain: Collection[str] = (),
+        copies_footer: bool = False,
     ) -> Iterator[ParquetTableWriter]:
         """Open a Parquet object for writing, table by table. It becomes visible if the block ends without an error.
 
@@ -195,10 +203,14 @@ class ObjectStore:
                 missing here gets a dictionary, unless it is nested. None: all columns get one, even nested columns.
             bounded: Columns with a minimum and maximum per row group. None: all columns with short values.
             minimal: Options of a file with minimal size, which replace `encodings` and `bounded`.
+            plain: Leaf columns without a dictionary, by dotted path, if `encodings` and `minimal` are None.
+            copies_footer: Whether a file that is not small gets a compressed copy of its footer.
         """
         with (
             self._backend.create_output(_validate_path(path)) as sink,
-            parquet_writer(sink, schema, encodings, bounded, minimal) as writer,
+            parquet_writer(
+                sink, schema, encodings, bounded, minimal, plain=plain, copies_footer=copies_footer
+            ) as writer,
         ):
             yield writer
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +25,10 @@ ROW_GROUP_ROWS = 131_072
 _METADATA_ENTRY_BYTES = (1 << 31) - 1
 """Maximum size of an entry of the key-value metadata. The index of a run contains complete keys, such as a text of 100
 MB, and Arrow reads at most 100 MB by default."""
+_MAX_FOOTER_BYTES = 64 << 20
+"""Maximum size of a footer that is decompressed. Without a limit, a damaged copy may expand to gigabytes."""
+_MIN_BYTES_WITH_COPY = 1 << 16
+"""Minimum size of the row groups of a file with a copy of its footer. One request reads all of a smaller file."""
 _MAX_IDLE_FILES = 2
 """Maximum number of idle files of a `SharedParquet` that stay open."""
 
@@ -42,6 +48,17 @@ class MinimalParquet:
     with LZ4, which has no header, so that it is smaller for about a hundred bytes, and takes a tenth of the time."""
 
 
+class FooterCopy(NamedTuple):
+    """The position in a file of a compressed copy of its footer. The row groups end where it begins.
+
+    A footer repeats the names and encodings of all columns for each row group, so that the copy has about a sixth of
+    its size. Parquet itself has no compressed footers. The copy is between the row groups and the footer.
+    """
+
+    start: int
+    size: int
+
+
 class ParquetTableWriter:
     """A Parquet file that is being written. All tables must have the schema of the file."""
 
@@ -51,6 +68,8 @@ class ParquetTableWriter:
         self.row_count = 0
         self.footer_bytes = 0
         """Number of bytes after the row groups, known when the file is closed."""
+        self.footer_copy: FooterCopy | None = None
+        """The position of the copy of the footer, known when the file is closed; None if the file has no copy."""
 
     @property
     def metadata(self) -> pq.FileMetaData:
@@ -80,6 +99,9 @@ def parquet_writer(
     encodings: Mapping[str, str] | None = None,
     bounded: Sequence[str] | None = None,
     minimal: MinimalParquet | None = None,
+    *,
+    plain: Collection[str] = (),
+    copies_footer: bool = False,
 ) -> Iterator[ParquetTableWriter]:
     """Open a Parquet file for writing. The footer is written when the block ends.
 
@@ -93,6 +115,8 @@ def parquet_writer(
             missing here gets a dictionary, unless it is nested. None: all columns get one, nested ones too.
         bounded: Columns with a minimum and maximum per row group. None: all columns with short values.
         minimal: Options of a file with minimal size, which replace `encodings` and `bounded`.
+        plain: Leaf columns without a dictionary, by dotted path, if `encodings` and `minimal` are None.
+        copies_footer: Whether a file that is not small gets a compressed copy of its footer.
     """
     dictionary: list[str] | bool
     if minimal is not None:
@@ -102,13 +126,17 @@ def parquet_writer(
         if bounded is None:
             bounded = [path for field in schema for path in _bounded(field, field.name)]
         dictionary = [name for name in schema.names if name not in encodings] if encodings else True
+        if plain:
+            leaves = (leaf for field in schema for leaf in leaf_paths(field, field.name))
+            dictionary = [leaf for leaf in leaves if leaf not in plain]
         light = {field.name for field in schema if pa.types.is_primitive(field.type)} if encodings else set()
     # A damaged page may still decompress, to other numbers. Only a checksum detects that.
+    footer_sink = _FooterSink(sink) if copies_footer else None
     writer = pq.ParquetWriter(
-        sink,
+        footer_sink or sink,
         schema,
         compression={
-            leaf: "lz4" if field.name in light else "zstd" for field in schema for leaf in _leaves(field, field.name)
+            leaf: "lz4" if field.name in light else "zstd" for field in schema for leaf in leaf_paths(field, field.name)
         },
         write_statistics=list(bounded),
         write_page_checksum=True,
@@ -127,8 +155,37 @@ def parquet_writer(
             writer.close()
         raise
     data_bytes = sink.tell()
+    if footer_sink is not None:
+        footer_sink.holds_footer = True
     writer.close()
+    if footer_sink is not None:
+        if data_bytes >= _MIN_BYTES_WITH_COPY:
+            copy = zlib.compress(footer_sink.footer)
+            table_writer.footer_copy = FooterCopy(data_bytes, len(copy))
+            sink.write(copy)
+        sink.write(bytes(footer_sink.footer))
     table_writer.footer_bytes = sink.tell() - data_bytes
+
+
+class _FooterSink(io.RawIOBase):
+    """A sink that passes bytes on to another one. It holds back the footer instead, once `holds_footer` is set."""
+
+    def __init__(self, sink: Output) -> None:
+        self._sink = sink
+        self.holds_footer = False
+        self.footer = bytearray()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        if not self.holds_footer:
+            return self._sink.write(data)
+        self.footer += data
+        return len(data)
+
+    def tell(self) -> int:
+        return self._sink.tell() + len(self.footer)
 
 
 class ParquetObject:
@@ -245,10 +302,24 @@ class SharedParquet:
     footer, which is read only once, unless it is released.
     """
 
-    def __init__(self, store: ObjectStore, path: str, footer_bytes: int = 0) -> None:
+    def __init__(
+        self, store: ObjectStore, path: str, footer_bytes: int = 0, footer_copy: FooterCopy | None = None
+    ) -> None:
+        """Open an object.
+
+        Args:
+            store: The store of the object.
+            path: Path of the object.
+            footer_bytes: Number of bytes after the row groups; 0 if unknown. If known, one request reads the footer.
+            footer_copy: Position of the copy of the footer, which is read instead if the store is remote; None if
+                there is none.
+        """
         self._store = store
         self._path = path
         self._footer_bytes = footer_bytes
+        self._copy_position = footer_copy if store.is_remote else None
+        self._copy: bytes | None = None
+        """The copy of the footer as stored, after it was read."""
         self._metadata: pq.FileMetaData | None = None
         self._idle: list[ParquetObject] = []  # a list's `pop` and `append` are atomic
         self._idle.append(self._open(is_first=True))
@@ -279,11 +350,29 @@ class SharedParquet:
 
     def _open(self, *, is_first: bool = False) -> ParquetObject:
         metadata = self._metadata  # Another thread may release it.
+        if metadata is None and self._copy_position is not None:
+            metadata = self._metadata = self._read_copy(*self._copy_position)
         if metadata is not None:
-            return self._store.open_parquet(self._path, metadata)
+            data_bytes = 0 if self._copy_position is None else self._copy_position.start
+            return self._store.open_parquet(self._path, metadata, data_bytes=data_bytes)
         file = self._store.open_parquet(self._path, footer_bytes=self._footer_bytes, use_cached_tail=not is_first)
         self._metadata = file.metadata
         return file
+
+    def _read_copy(self, start: int, size: int) -> pq.FileMetaData:
+        """Return the footer from its copy. Raises CorruptionError if the copy is damaged."""
+        if self._copy is None:
+            self._copy = self._store.read_range(self._path, start, start + size)
+        with parquet_errors(self._store.uri(self._path)):
+            inflater = zlib.decompressobj()
+            try:
+                footer = inflater.decompress(self._copy, _MAX_FOOTER_BYTES)
+            except zlib.error as error:
+                raise ValueError(f"the copy of the footer: {error}") from error
+            metadata = _parse_footer(footer) if inflater.eof else None
+            if metadata is None:
+                raise ValueError("the copy of the footer is cut short")
+            return metadata
 
     def release(self) -> None:
         """Close the idle files and forget the footer, which takes half a megabyte if it has 500 column chunks."""
@@ -337,17 +426,17 @@ def _bounded(field: pa.Field, path: str) -> Iterator[str]:
         yield path
 
 
-def _leaves(field: pa.Field, path: str) -> Iterator[str]:
+def leaf_paths(field: pa.Field, path: str) -> Iterator[str]:
     """Yield the dotted paths of a field's leaf columns in the file."""
     type_ = field.type
     if pa.types.is_struct(type_):
         for child in type_:
-            yield from _leaves(child, f"{path}.{child.name}")
+            yield from leaf_paths(child, f"{path}.{child.name}")
     elif pa.types.is_map(type_):
-        yield from _leaves(type_.key_field, f"{path}.key_value.key")
-        yield from _leaves(type_.item_field, f"{path}.key_value.value")
+        yield from leaf_paths(type_.key_field, f"{path}.key_value.key")
+        yield from leaf_paths(type_.item_field, f"{path}.key_value.value")
     elif pa.types.is_nested(type_):
-        yield from _leaves(type_.value_field, f"{path}.list.element")
+        yield from leaf_paths(type_.value_field, f"{path}.list.element")
     else:
         yield path
 

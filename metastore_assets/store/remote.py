@@ -111,8 +111,13 @@ class RemoteObjects:
     def refuse_links(self, prefix: str) -> None:
         """Do nothing: object stores have no links."""
 
-    def open_input(self, path: str, *, use_cached_tail: bool = False, tail_bytes: int = 0) -> Input:
-        opened = _RangedInput(self, path, self.cached_tail(path) if use_cached_tail else None, tail_bytes)
+    def open_input(
+        self, path: str, *, use_cached_tail: bool = False, tail_bytes: int = 0, data_bytes: int = 0
+    ) -> Input:
+        cached_tail = self.cached_tail(path) if use_cached_tail else None
+        if data_bytes and cached_tail is None:
+            cached_tail = data_bytes, b""
+        opened = _RangedInput(self, path, cached_tail, tail_bytes)
         return Input(pa.PythonFile(opened, mode="r"), opened.fetched.fetch, opened.tail)
 
     @contextmanager

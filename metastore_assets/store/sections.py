@@ -10,7 +10,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from operator import attrgetter
 from types import TracebackType
@@ -20,11 +20,12 @@ import pyarrow as pa
 
 from metastore_assets.caching import SizedCache, lock_free_cached_property
 from metastore_assets.errors import CorruptionError
-from metastore_assets.store.json_fields import parse_json
+from metastore_assets.store.json_fields import mapping, parse_json
 from metastore_assets.store.keys import KeySelection, KeySet
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import (
     ROW_GROUP_ROWS,
+    FooterCopy,
     MinimalParquet,
     ParquetObject,
     ParquetTableWriter,
@@ -34,6 +35,8 @@ from metastore_assets.store.parquet import (
 
 SECTIONS = "metastore.columns"
 """Metadata key of the sections: a JSON list of [name, first row, row count] in file order."""
+CONSTANTS = "metastore.constants"
+"""Metadata key of columns that are not stored, because all rows have the same value: a JSON object {name: value}."""
 LARGE_SECTION_ROWS = 4096
 """Minimum number of rows of a section that shares no row group with another."""
 _MAX_CACHED_BYTES = 16 << 20
@@ -70,6 +73,12 @@ class SectionOptions:
     """Maximum number of rows in a row group."""
     zstd_columns: Collection[str] | None = None
     """Columns that are compressed with zstd instead of LZ4; None for all. Ignored if `encodings` is None."""
+    plain: Collection[str] = ()
+    """Leaf columns without a dictionary, by dotted path. Ignored if `encodings` are given."""
+    copies_footer: bool = False
+    """Whether a file that is not small gets a compressed copy of its footer (see `FooterCopy`)."""
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    """Columns that are not stored, because all rows have the same value: {name: value}. Values must fit into JSON."""
 
 
 class SectionWriter:
@@ -104,6 +113,9 @@ class SectionWriter:
         self._bounded = bounded
         self._row_group_rows = options.row_group_rows
         self._large = options.large_section_rows
+        self._constants = options.constants
+        self._plain = options.plain
+        self._copies_footer = options.copies_footer
         self._stack = ExitStack()
         self._writer: ParquetTableWriter
         self._sections: dict[str, int] = {}
@@ -120,6 +132,11 @@ class SectionWriter:
     def footer_bytes(self) -> int:
         """Number of bytes after the row groups, known when the `with` block has ended."""
         return self._writer.footer_bytes
+
+    @property
+    def footer_copy(self) -> FooterCopy | None:
+        """The position of the copy of the footer, known when the `with` block has ended; None if there is none."""
+        return self._writer.footer_copy
 
     @property
     def tail_bytes(self) -> int:
@@ -197,7 +214,14 @@ class SectionWriter:
 
     def __enter__(self) -> SectionWriter:
         self._writer = self._stack.enter_context(
-            self._store.parquet_writer(self._path, self._schema, minimal=self._minimal, bounded=self._bounded)
+            self._store.parquet_writer(
+                self._path,
+                self._schema,
+                minimal=self._minimal,
+                bounded=self._bounded,
+                plain=self._plain,
+                copies_footer=self._copies_footer,
+            )
         )
         return self
 
@@ -215,6 +239,8 @@ class SectionWriter:
             firsts = accumulate(counts, initial=0)
             index = [[name, first, count] for name, first, count in zip(self._sections, firsts, counts, strict=False)]
             self._writer.add_metadata({SECTIONS: json.dumps(index, ensure_ascii=False)})
+            if self._constants:
+                self._writer.add_metadata({CONSTANTS: json.dumps(self._constants, ensure_ascii=False)})
 
     def _end_section(self) -> None:
         """End the current section.
@@ -283,7 +309,12 @@ class SectionReader:
     """A reader of the sections of one file. Opening it reads the footer. Threads can share it."""
 
     def __init__(
-        self, store: ObjectStore, path: str, footer_bytes: int = 0, cache: RowGroupCache | None = None
+        self,
+        store: ObjectStore,
+        path: str,
+        footer_bytes: int = 0,
+        cache: RowGroupCache | None = None,
+        footer_copy: FooterCopy | None = None,
     ) -> None:
         """Open a file.
 
@@ -292,16 +323,19 @@ class SectionReader:
             path: Path of the file in the store.
             footer_bytes: Number of bytes after the row groups; 0 if unknown. If known, one request reads the footer.
             cache: A cache of row groups that other readers may share; None to cache only the last one read.
+            footer_copy: Position of the compressed copy of the footer; None if there is none.
         """
         self._path = path
         self._uri = store.uri(path)
-        self._file = SharedParquet(store, path, footer_bytes)
+        self._file = SharedParquet(store, path, footer_bytes, footer_copy)
         metadata = self._file.metadata
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         self._group_starts = list(accumulate((group.num_rows for group in groups), initial=0))
         self._group_bytes = [group.total_byte_size for group in groups]
         """Decompressed size of each row group in bytes."""
         self._sections = _sections(metadata.metadata or {}, metadata.num_rows, self._uri)
+        self.constants = _constants(metadata.metadata or {}, self._uri)
+        """The values of columns that are not stored, because all rows have the same value, by name."""
         self._cache = cache or RowGroupCache(_MAX_CACHED_BYTES, 1)
 
     @property
@@ -554,3 +588,24 @@ def _sections(metadata: Mapping[bytes, bytes], rows: int, uri: str) -> dict[str,
             f"{uri} lacks a valid list of its columns ({error}); rebuild with `metastore refresh NAME --full`"
         ) from error
     return sections
+
+
+def _constants(metadata: Mapping[bytes, bytes], uri: str) -> Mapping[str, Any]:
+    """Return the values of the columns that a file does not store, by name. The metadata lists them.
+
+    Args:
+        metadata: Key-value metadata of the file.
+        uri: URI of the file, for the message.
+
+    Raises:
+        CorruptionError: The list is invalid.
+    """
+    encoded = metadata.get(CONSTANTS.encode())
+    if encoded is None:
+        return {}
+    try:
+        return mapping(parse_json(encoded), CONSTANTS)
+    except ValueError as error:
+        raise CorruptionError(
+            f"{uri} lacks a valid list of constant columns ({error}); rebuild with `metastore refresh NAME --full`"
+        ) from error

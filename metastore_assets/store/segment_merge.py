@@ -19,6 +19,7 @@ import pyarrow as pa
 from metastore_assets.startup import pc
 from metastore_assets.store.keys import SegmentKeyRange
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.parquet import leaf_paths
 from metastore_assets.store.sections import SectionOptions, SectionWriter
 from metastore_assets.store.segments import (
     ROWS,
@@ -28,6 +29,7 @@ from metastore_assets.store.segments import (
     SegmentKind,
     SegmentReader,
     live_masks,
+    repeat_value,
 )
 from metastore_assets.values.physical import empty_table, one_chunk
 
@@ -35,9 +37,12 @@ _PIECE_ROWS = 4096
 """Maximum number of rows that are added to a file at once."""
 _BATCH_ROWS = 16_384
 """Maximum number of rows in memory that are merged at once."""
-_MIN_GROUP_BYTES = 32 << 10
-_COLUMN_FOOTER_BYTES = 85
-"""Size in a footer of one column of one row group."""
+_MIN_GROUP_BYTES = 10 << 10
+"""Minimum size of row groups. Smaller ones compress less."""
+_SMALL_BYTES = 1 << 16
+"""Size of a file that one request reads completely, so that several row groups have no use."""
+_GROUP_FOOTER_BYTES = 150
+"""Size of a row group in the compressed copy of the footer."""
 _COMPRESSION = 4
 """Size of rows in memory divided by their size in a file."""
 _MAX_CHARACTER = chr(sys.maxunicode)
@@ -193,34 +198,81 @@ def _write_file(
         row_count: The expected number of rows of the file, which determines the size of row groups.
         file_rows: Number of keys of rows and tombstones after which the file is closed.
     """
-    rows, removed = next(ranges)
-    group_rows = row_group_rows(kind, rows, row_count)
+    pieces = _take(ranges, file_rows)
+    constants: dict[str, Any] = {}
+    plain: list[str] = []
+    if not any(pa.types.is_binary(field.type) for field in kind.rows):  # Long values stay out of memory.
+        pieces = iter(stored := list(pieces))
+        all_rows = pa.concat_tables([rows for rows, _ in stored])
+        constants = _constant_columns(all_rows)
+        plain = _distinct_columns(all_rows.drop_columns(list(constants)))
+    first_rows, first_removed = next(pieces)
+    schema = pa.schema([field for field in kind.rows if field.name not in constants])
+    group_rows = row_group_rows(kind, first_rows.select(schema.names), row_count)
     path = f"{kind.folder}/{uuid.uuid4().hex}.{kind.name}.parquet"
-    options = SectionOptions(None, [kind.key.name], group_rows, group_rows)
-    tombstones = [removed]
-    count = len(rows) + len(removed)
-    low, high = _bounds(rows, removed)
-    with SectionWriter(objects, path, kind.rows, options) as writer:
-        writer.write_section(ROWS, rows)
-        while count < file_rows and (following := next(ranges, None)) is not None:
-            rows, removed = following
-            writer.write_section(ROWS, rows)
+    options = SectionOptions(
+        None, [kind.key.name], group_rows, group_rows, plain=plain, copies_footer=True, constants=constants
+    )
+    tombstones = []
+    count = 0
+    low, high = _bounds(first_rows, first_removed)
+    with SectionWriter(objects, path, schema, options) as writer:
+        for rows, removed in chain([(first_rows, first_removed)], pieces):
+            writer.write_section(ROWS, rows.select(schema.names))
             tombstones.append(removed)
             count += len(rows) + len(removed)
             high = _bounds(rows, removed)[1]
         keys = pa.concat_arrays(tombstones)
-        columns = [keys, *(pa.nulls(len(keys), field.type) for field in list(kind.rows)[1:])]
-        writer.write_section(TOMBSTONES, pa.Table.from_arrays(columns, schema=kind.rows))
+        columns = [keys, *(pa.nulls(len(keys), field.type) for field in list(schema)[1:])]
+        writer.write_section(TOMBSTONES, pa.Table.from_arrays(columns, schema=schema))
     file = SegmentFile(path, count, footer_bytes=writer.footer_bytes)
+    if writer.footer_copy is not None:
+        file = file._replace(copy_start=writer.footer_copy.start, footer_bytes=writer.footer_copy.size)
     if not pa.types.is_string(kind.key.type) or max(len(low), len(high)) > MAX_BOUND:
         return file
     return file._replace(first=low, last=high)
 
 
+def _take(ranges: Iterator[tuple[pa.Table, pa.Array]], key_count: int) -> Iterator[tuple[pa.Table, pa.Array]]:
+    """Yield ranges until they have at least `key_count` keys of rows and tombstones."""
+    count = 0
+    while count < key_count and (piece := next(ranges, None)) is not None:
+        yield piece
+        count += len(piece[0]) + len(piece[1])
+
+
+def _constant_columns(rows: pa.Table) -> dict[str, Any]:
+    """Return {name: value} of the columns that have one value in all rows, except the key, which is the first column.
+
+    Without rows, these are all columns, with the value None.
+    """
+    constants = {}
+    for name in rows.schema.names[1:]:
+        column = rows[name]
+        values = column.slice(0, 1).to_pylist() or [None]
+        repeated = repeat_value(values[0], column.type, len(rows))
+        if column.equals(pa.chunked_array([repeated], column.type)):
+            constants[name] = values[0]
+    return constants
+
+
+def _distinct_columns(rows: pa.Table) -> list[str]:
+    """Return the leaf columns of texts of which most are distinct, by dotted path. A dictionary makes them longer."""
+    leaves: list[str] = []
+    for field in rows.schema:
+        values = rows[field.name]
+        if pa.types.is_list(field.type):
+            values = pc.list_flatten(values)
+        if pa.types.is_string(values.type) and 2 * pc.count_distinct(values).as_py() > len(values):
+            leaves += leaf_paths(field, field.name)
+    return leaves
+
+
 def row_group_rows(kind: SegmentKind, rows: pa.Table, row_count: int) -> int:
     """Return the number of rows per row group: the fixed number of `kind`, or one that makes lookups cheap.
 
-    A lookup of one key reads one row group and the footer. It reads the fewest bytes if both have about the same size.
+    A lookup of one key reads one row group and the compressed copy of the footer. It reads the fewest bytes if both
+    have about the same size.
 
     Args:
         kind: The kind of the segment.
@@ -230,8 +282,9 @@ def row_group_rows(kind: SegmentKind, rows: pa.Table, row_count: int) -> int:
     if kind.row_group_rows is not None:
         return kind.row_group_rows
     row_bytes = max(1.0, rows.nbytes / max(1, len(rows)) / _COMPRESSION)
-    footer_bytes = _COLUMN_FOOTER_BYTES * len(kind.rows)
-    return max(1, round(max(sqrt(row_count * footer_bytes / row_bytes), _MIN_GROUP_BYTES / row_bytes)))
+    if row_count * row_bytes <= _SMALL_BYTES:
+        return max(1, row_count)
+    return max(1, round(max(sqrt(row_count * _GROUP_FOOTER_BYTES / row_bytes), _MIN_GROUP_BYTES / row_bytes)))
 
 
 class _TableCursor:

@@ -34,7 +34,7 @@ from metastore_assets.startup import pc
 from metastore_assets.storage.parallel import parallel_map
 from metastore_assets.store.keys import KeySelection
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.parquet import ROW_GROUP_ROWS, parquet_errors
+from metastore_assets.store.parquet import ROW_GROUP_ROWS, FooterCopy, parquet_errors
 from metastore_assets.store.sections import (
     LARGE_SECTION_ROWS,
     RowGroupCache,
@@ -74,11 +74,14 @@ class SegmentFile(NamedTuple):
     continues: bool = False
     """Whether the file continues the segment of the previous file, with greater keys."""
     footer_bytes: int = 0
-    """Number of bytes at the end of the file that a reader needs first, mostly the footer; 0 if it is unknown."""
+    """Number of bytes at the end of the file that a reader needs first, mostly the footer; 0 if it is unknown. If the
+    file has a copy of the footer, the size of this copy."""
     absorbed: bool = False
     """Whether the file may have keys before `first`, which older segments have absorbed. Readers ignore them."""
     companion: str | None = None
     """Path of a second file, with more columns of the same rows; None if there is none."""
+    copy_start: int = 0
+    """Position in the file of a compressed copy of its footer (see `store.parquet.FooterCopy`); 0 if it has none."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -271,7 +274,11 @@ class Segment:
     @lock_free_cached_property
     def sections(self) -> SectionReader:
         """The reader of the file's sections."""
-        return SectionReader(self._reader.objects, self._file.path, self._file.footer_bytes, self._reader.cache)
+        file = self._file
+        copy = FooterCopy(file.copy_start, file.footer_bytes) if file.copy_start else None
+        return SectionReader(
+            self._reader.objects, file.path, 0 if copy else file.footer_bytes, self._reader.cache, copy
+        )
 
     def read_section(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Return all rows of a section, live or not, with all columns or some.
@@ -279,7 +286,10 @@ class Segment:
         Raises CorruptionError if there is no such section.
         """
         try:
-            return self.sections.read_section(name, columns=columns)
+            if not self.sections.constants:
+                return self.sections.read_section(name, columns=columns)
+            names = self._reader.kind.rows.names if columns is None else columns
+            return self._add_constants(self.sections.read_section(name, columns=self._stored_columns(names)), names)
         except KeyError as error:
             raise self._missing(error) from error
 
@@ -292,7 +302,8 @@ class Segment:
         sections = self.sections
         try:
             yield from (
-                self._file.omit_absorbed(part.select(columns)) for part in sections.stream_section(name, columns)
+                self._file.omit_absorbed(self._add_constants(part, columns))
+                for part in sections.stream_section(name, self._stored_columns(columns))
             )
         except KeyError as error:
             raise self._missing(error) from error
@@ -311,11 +322,11 @@ class Segment:
         `columns` must contain the key: the tombstones are read from it.
         """
         try:
-            tables = self.sections.read_sections([TOMBSTONES, ROWS], columns)
+            tables = self.sections.read_sections([TOMBSTONES, ROWS], self._stored_columns(columns))
         except KeyError as error:
             raise self._missing(error) from error
         with parquet_errors(self.uri):
-            return one_chunk(tables[TOMBSTONES][self._key]), tables[ROWS].select(columns)
+            return one_chunk(tables[TOMBSTONES][self._key]), self._add_constants(tables[ROWS], columns)
 
     @property
     def keys(self) -> pa.Array:
@@ -356,7 +367,7 @@ class Segment:
             sections = self.sections.find_rows(selection, (TOMBSTONES, ROWS))
         except KeyError as error:
             raise self._missing(error) from error
-        rows = self._file.omit_absorbed(sections[ROWS].select(self._reader.kind.rows.names))
+        rows = self._file.omit_absorbed(self._add_constants(sections[ROWS], self._reader.kind.rows.names))
         return self._file.omit_absorbed(one_chunk(sections[TOMBSTONES][self._key])), rows
 
     def omit_absorbed(self, rows: pa.Table) -> pa.Table:
@@ -369,6 +380,25 @@ class Segment:
     @property
     def _key(self) -> str:
         return str(self._reader.kind.key.name)
+
+    def _stored_columns(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the columns that the file stores of `names`; the key if it stores none of them."""
+        constants = self.sections.constants
+        return [name for name in names if name not in constants] or [self._key] if constants else names
+
+    def _add_constants(self, rows: pa.Table, names: Sequence[str]) -> pa.Table:
+        """Return the columns `names` of rows that were read. Columns that the file does not store are added."""
+        constants, schema = self.sections.constants, self._reader.kind.rows
+        if constants.keys().isdisjoint(names):
+            return rows.select(names)
+        with parquet_errors(self.uri):
+            columns = [
+                repeat_value(constants[name], schema.field(name).type, len(rows))
+                if name in constants
+                else rows.column(name)
+                for name in names
+            ]
+            return pa.Table.from_arrays(columns, schema=pa.schema([schema.field(name) for name in names]))
 
     def _read_keys(self, section: str) -> pa.Array:
         return one_chunk(self.read_section(section, [self._key])[self._key])
@@ -517,6 +547,12 @@ class SegmentReader:
     def _read_all(self, read: Callable[[Segment], Result]) -> list[Result]:
         is_parallel = self.objects.is_remote or sum(file.rows for file in self._files.files) >= _PARALLEL_ROWS
         return parallel_map(read, self.segments, _READERS, is_parallel=is_parallel)
+
+
+def repeat_value(value: Any, type: pa.DataType, count: int) -> pa.Array:
+    """Return an array with `count` times the same value, given as a Python object."""
+    # `pa.repeat` refuses to make an empty array of lists.
+    return pa.repeat(pa.scalar(value, type), count) if count else pa.array([], type)
 
 
 def live_masks(keys: Sequence[pa.Array], removed: Sequence[pa.Array]) -> list[pa.Array | None]:

@@ -7,6 +7,8 @@ keys. The oldest segment is the base.
 from __future__ import annotations
 
 import gc
+import io
+import json
 import os
 import random
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -426,7 +429,7 @@ def test_large_values_of_other_keys_are_not_read(local_store: ObjectStore, monke
         return groups(self, wanted, columns)
 
     monkeypatch.setattr(ParquetObject, "read_row_groups", read_row_groups)
-    assert StoredEntries(METADATA_CACHE, local_store, stored.files).find(b"0051") is None
+    assert StoredEntries(METADATA_CACHE, local_store, stored.files).find(b"0049") is None
     assert read == [["key"]]
     read.clear()
     assert StoredEntries(METADATA_CACHE, local_store, stored.files).find(b"0052") == entries[26]
@@ -521,3 +524,56 @@ def test_a_version_without_entries_writes_no_files(local_store: ObjectStore) -> 
     assert (len(result), list(result), result.find("x"), result.find_prefixes([""])) == (0, [], None, [])
     assert local_store.list() == [], "no entries need no file"
     assert list(write(local_store, NODES, [node("a", 1)], result)) == [node("a", 1)]
+
+
+def test_columns_with_one_value_are_only_in_the_metadata(local_store: ObjectStore) -> None:
+    """A file of entries stores the columns in which entries differ. The others are in its metadata, as JSON.
+
+    Lookups, streams and reads of single columns return all columns.
+    """
+    entries = [replace(fragment(f"f{at}"), row_count=at, bytes=7) for at in range(3)]
+    stored = write(local_store, FRAGMENTS, entries)
+    (file,) = stored.files.files
+    metadata = pq.read_metadata(io.BytesIO(local_store.read(file.path)))
+    columns = {metadata.row_group(0).column(at).path_in_schema for at in range(metadata.num_columns)}
+    assert {"key", "id", "row_count"} <= columns
+    constants = json.loads(metadata.metadata[b"metastore.constants"])
+    assert constants["bytes"] == 7
+    assert constants["unprofiled"] == ["7"]
+    assert columns.isdisjoint(constants)
+    assert {path.split(".")[0] for path in columns} | constants.keys() == set(FRAGMENTS.schema.names)
+    assert list(stored.stream()) == entries
+    assert stored.find_prefixes(["day=1"]) == entries
+    assert stored.find(entries[1].key) == entries[1]
+    assert stored.read_rows(["bytes"]).to_pydict() == {"bytes": [7, 7, 7]}
+    assert stored.read_rows(["bytes", "row_count"]).to_pydict() == {"bytes": [7] * 3, "row_count": [0, 1, 2]}
+    changed = write(local_store, FRAGMENTS, [replace(entry, bytes=8) for entry in entries[1:]], stored)
+    assert {entry.bytes for entry in changed} == {8}
+    assert len(changed) == 2
+
+
+@pytest.mark.s3
+def test_a_lookup_of_a_partition_reads_little_of_a_large_file(s3_store: ObjectStore, travelled: list[int]) -> None:
+    """The file has 16,000 fragments in 160 partitions, and 0.9 MB. A lookup reads at most 40 kB, in two requests."""
+    numbers = random.Random(0)
+    entries = [
+        FragmentEntry(
+            f"{numbers.getrandbits(128):032x}",
+            f"day={at // 100:03}",
+            f"day={at // 100:03}/{numbers.getrandbits(128):032x}.parquet",
+            numbers.getrandbits(20),
+            numbers.getrandbits(10),
+            "spec",
+            (),
+            ProfileFiles("", "", (), f"{at // 25:032x}", f"{numbers.getrandbits(64):016x}", 25, 100_000 + at // 25),
+        )
+        for at in range(16_000)
+    ]
+    stored = write(s3_store, FRAGMENTS, entries)
+    assert len(stored.files.files) == 1
+    travelled.clear()
+    assert sorted(map(FRAGMENTS.key, entries[7000:7100])) == [
+        entry.key for entry in stored.find_prefixes(["day=070\0"])
+    ]
+    assert len(travelled) == 2
+    assert sum(travelled) <= 40_000

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import json
 import random
+import zlib
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError, StoreError
-from metastore_assets.store.keys import KeySet
+from metastore_assets.store.keys import KeyPrefixes, KeySet
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.remote import RemoteObjects
-from metastore_assets.store.sections import SECTIONS, RowGroupCache, SectionOptions, SectionReader, SectionWriter
+from metastore_assets.store.sections import (
+    CONSTANTS,
+    SECTIONS,
+    RowGroupCache,
+    SectionOptions,
+    SectionReader,
+    SectionWriter,
+)
 
 SCHEMA = pa.schema([("name", pa.string()), ("value", pa.struct([("int64", pa.int64())])), ("row", pa.int64())])
 SIZES = st.sampled_from([0, 1, 3, 100, 4095, 4096, 4097, 9000, 40_000, 131_071, 131_072, 131_073, 300_000])
@@ -234,3 +243,50 @@ def test_a_cache_has_at_most_its_number_of_row_groups(limit: int | None) -> None
     assert [cache.get((number,)) is not None for number in range(3)] == [
         limit is None or number >= 3 - limit for number in range(3)
     ]
+
+
+@pytest.mark.s3
+def test_the_compressed_copy_of_a_footer_is_read_instead_of_it(s3_store: ObjectStore, travelled: list[int]) -> None:
+    """The copy is the footer, compressed with zlib, between the row groups and the footer; less than a third as long.
+
+    A reader that knows its position reads exactly the copy, and then one row group in one request. A damaged copy
+    raises CorruptionError, which names the file.
+    """
+    schema = pa.schema([(f"c{at}", pa.string()) for at in range(20)])
+    numbers = random.Random(0)
+    with SectionWriter(s3_store, "file", schema, SectionOptions(None, ["c0"], 100, 100, copies_footer=True)) as writer:
+        for start in range(0, 2000, 100):
+            column = [f"{at:06}{numbers.getrandbits(60)}" for at in range(start, start + 100)]
+            writer.write_section("rows", pa.table([column] * 20, schema))
+    copy, data = writer.footer_copy, s3_store.read("file")
+    assert copy is not None
+    end = copy.start + copy.size
+    assert zlib.decompress(data[copy.start : end]) == data[end:]
+    assert 3 * copy.size < len(data) - end
+    assert pq.read_table(pa.BufferReader(data)).num_rows == 2000
+    travelled.clear()
+    with SectionReader(s3_store, "file", footer_copy=copy) as reader:
+        assert travelled == [copy.size]
+        reader.release()
+        assert len(reader.find_rows(KeyPrefixes(["000150"]), ["rows"])["rows"]) == 1
+        assert len(travelled) == 2
+    for damaged in (bytes(copy.size), data[copy.start : end - 20] + bytes(20), zlib.compress(bytes(copy.size))):
+        s3_store.write("damaged", data[: copy.start] + damaged + data[end:])
+        with pytest.raises(CorruptionError, match=r"/damaged\b"):
+            SectionReader(s3_store, "damaged", footer_copy=copy)
+
+
+def test_a_small_file_has_no_copy_of_its_footer(local_store: ObjectStore) -> None:
+    with SectionWriter(local_store, "file", SCHEMA, SectionOptions(copies_footer=True)) as writer:
+        writer.write_section("a", rows("a", 0, 1000))
+    assert writer.footer_copy is None
+    with SectionReader(local_store, "file") as reader:
+        assert reader.read_section("a").equals(rows("a", 0, 1000))
+
+
+@pytest.mark.parametrize("constants", ["nonsense", "[1]", "[" * 100_000])
+def test_a_file_with_an_invalid_list_of_constant_columns_is_refused(local_store: ObjectStore, constants: str) -> None:
+    with local_store.parquet_writer("file", SCHEMA) as writer:
+        writer.add_metadata({SECTIONS: "[]", CONSTANTS: constants})
+    with pytest.raises(CorruptionError, match=r"/file\b.*constant"):
+        SectionReader(local_store, "file")
