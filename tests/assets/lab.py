@@ -153,7 +153,7 @@ class Lab:
     ) -> ExecuteInProcessResult:
         """Materialize assets of a table, as from the UI: for the partitions `first` to `last`, or only for `first`.
 
-        Without `first`, the run has no partition.
+        `assets` are their kinds, such as `statistics`. Without `first`, the run has no partition.
         """
         keys = {AssetKey([table, f"{table}_{asset}"]) for asset in assets}
         job = self.definitions().resolve_implicit_global_asset_job_def().get_subset(asset_selection=keys)

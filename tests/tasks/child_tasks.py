@@ -142,7 +142,7 @@ _together = 0
 
 
 def crash_together(begun: str) -> Iterator[str]:
-    """Wait until another task of this kind runs in this process, then crash it.
+    """Wait until another task of this kind runs in this process, then crash the process.
 
     Called again after the crash, yield the path of the file that marks the first call.
     """

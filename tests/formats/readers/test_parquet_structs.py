@@ -105,7 +105,10 @@ def test_long_differences_of_duckdb_are_read(tmp_path: Path, type_: str, value: 
 
 
 def test_long_differences_in_structs_are_refused(tmp_path: Path) -> None:
-    """Long differences inside a struct are an error that says how to write the file."""
+    """A struct is refused if DuckDB stored its 32-bit integers as differences of more than 32 bits.
+
+    The error says how to write the file.
+    """
     rows = "select {'b': (4294967295 - i)::uinteger} a from range(3000) t(i)"
     duckdb.sql(f"copy ({rows}) to '{tmp_path}/x.parquet' (parquet_version v2, dictionary_size_limit 1)")
     with pytest.raises(ProfileError, match=r"'a'.*`parquet_version v1`"):
