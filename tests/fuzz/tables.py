@@ -556,7 +556,7 @@ class Files(FuzzTable):
 
 
 class Lance(FuzzTable):
-    """A Lance table. Lance has no partitions, so the column that is drawn as the partition column is an ordinary one."""
+    """A Lance table. Lance has no partitions, so the column drawn as the partition column is an ordinary one."""
 
     kinds = FILE_KINDS
     names: ClassVar = [name for name in _ONE_CASE if not {".", "`"} & set(name)]
