@@ -157,7 +157,7 @@ def test_nothing_is_deleted_after_the_folder_was_removed(table: Published) -> No
 @manifests
 @pytest.mark.parametrize("rest", [b"", b"PAR1"])
 def test_a_damaged_manifest_stops_no_deletion(table: Published, rest: bytes) -> None:
-    """A damaged garbage manifest does not stop the deletion of outdated versions. `expire` deletes the files it named."""
+    """A damaged garbage manifest does not stop the deletion of old versions. `expire` deletes the files it named."""
     for number in range(1, 5):
         table.commit("always", f"{number}", keep=99)
     manifest = table.versions.read(3).garbage_manifest
