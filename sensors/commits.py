@@ -29,7 +29,7 @@ from dagster import (
 )
 
 from metastore_assets.assets.checks import current_check_name, escape_markdown
-from metastore_assets.assets.names import DAGSTER_BACKFILL_TAG, RUN_KEY_TAG, TABLE_TAG, TableNames
+from metastore_assets.assets.names import DAGSTER_BACKFILL_TAG, RUN_KEY_TAG, TABLE_TAG, UNFINISHED, TableNames
 from metastore_assets.assets.pending_events import is_partitioned
 from metastore_assets.assets.reported_state import reported_version
 from metastore_assets.assets.secrets import hide_secrets
@@ -45,12 +45,6 @@ from metastore_assets.sensors.table_probe import ProbeResult, TableProbe
 from metastore_assets.sensors.timeout import TimeoutRunner, tick_timeout
 from metastore_assets.store.version import Version
 
-_UNFINISHED = [
-    DagsterRunStatus.QUEUED,
-    DagsterRunStatus.STARTING,
-    DagsterRunStatus.STARTED,
-    DagsterRunStatus.CANCELING,
-]
 _FINISHED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 _KEYS_PER_QUERY = 32
 """The maximum number of run keys in one query to Dagster."""
@@ -268,19 +262,30 @@ def _report_dead_runs(instance: DagsterInstance, unfinished: Iterable[DagsterRun
 
 
 def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[DagsterRun]:
-    """Return the unfinished runs of the table, including queued runs that do not have the table's tag yet."""
+    """Return the unfinished runs of the table, including queued runs that do not have the table's tag yet.
+
+    Runs that a repeated request of a sensor resumes are left out.
+    """
     # Runs without the tag are among the last runs of the table's assets and the runs of their backfills.
     keys = {names.partitions, *names.kind_assets.values()}
     # Events that a person reports by hand have an empty run id.
     launched = {record.asset_entry.last_run_id for record in instance.get_asset_records(list(keys))} - {None, ""}
-    runs = list(instance.get_runs(RunsFilter(tags={TABLE_TAG: names.tag}, statuses=_UNFINISHED)))
+    runs = list(instance.get_runs(RunsFilter(tags={TABLE_TAG: names.tag}, statuses=list(UNFINISHED))))
     if launched:
         last = instance.get_runs(RunsFilter(run_ids=sorted(filter(None, launched))))
-        runs += [run for run in last if run.status in _UNFINISHED]
+        runs += [run for run in last if run.status in UNFINISHED]
         for backfill in sorted({run.tags[DAGSTER_BACKFILL_TAG] for run in last if DAGSTER_BACKFILL_TAG in run.tags}):
-            backfill_runs = instance.get_runs(RunsFilter(tags={DAGSTER_BACKFILL_TAG: backfill}, statuses=_UNFINISHED))
+            backfill_runs = instance.get_runs(
+                RunsFilter(tags={DAGSTER_BACKFILL_TAG: backfill}, statuses=list(UNFINISHED))
+            )
             runs += [run for run in backfill_runs if keys & set(run.asset_selection or ())]
-    return list({run.run_id: run for run in runs}.values())
+    # Dagster starts a run that a crashed daemon created but did not launch if the sensor repeats the request.
+    return list({run.run_id: run for run in runs if not _is_resumable(run)}.values())
+
+
+def _is_resumable(run: DagsterRun) -> bool:
+    """Return whether a sensor has requested the run, and Dagster has not launched it yet."""
+    return run.status == DagsterRunStatus.NOT_STARTED and RUN_KEY_TAG in run.tags
 
 
 def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:
@@ -290,10 +295,12 @@ def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:
     """
     if run.status == DagsterRunStatus.QUEUED:
         return False
-    events: Iterable[float] = (
-        record.timestamp for record in instance.get_records_for_run(run.run_id, limit=1, ascending=False).records
-    )
-    return now - max(events, default=now) > _DEAD_AFTER and not _is_running(instance, run)
+    records = instance.get_records_for_run(run.run_id, limit=1, ascending=False).records
+    last_event = max((record.timestamp for record in records), default=now)
+    if run.status == DagsterRunStatus.NOT_STARTED and not records:
+        run_record = instance.get_run_record_by_id(run.run_id)
+        last_event = run_record.create_timestamp.timestamp() if run_record else now
+    return now - last_event > _DEAD_AFTER and not _is_running(instance, run)
 
 
 def _is_running(instance: DagsterInstance, run: DagsterRun) -> bool:

@@ -17,7 +17,14 @@ from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunSta
 
 from metastore_assets.assets.graphql import graphql_string, run_graphql
 from metastore_assets.assets.metadata import VERSION
-from metastore_assets.assets.names import TABLE_TAG, TAG_DIGEST_LENGTH, identifier, is_shortened_tag, table_tag
+from metastore_assets.assets.names import (
+    TABLE_TAG,
+    TAG_DIGEST_LENGTH,
+    UNFINISHED,
+    identifier,
+    is_shortened_tag,
+    table_tag,
+)
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.pipeline.backfill import ChunkProcessor, ChunkResult
 from metastore_assets.pipeline.backfill_plan import Chunk
@@ -32,13 +39,6 @@ _JOB_SUFFIX = "_refresh"
 _MAX_PREFIXES = 100_000
 """Maximum number of possible prefixes of a job's name that are compared with its tag."""
 _POLL_SECONDS = 1.0
-_UNFINISHED = [
-    DagsterRunStatus.QUEUED,
-    DagsterRunStatus.NOT_STARTED,
-    DagsterRunStatus.STARTING,
-    DagsterRunStatus.STARTED,
-    DagsterRunStatus.CANCELING,
-]
 _ENDED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE]
 _WORKSPACE = """{
   instance { daemonHealth { daemonStatus(daemonType: "QUEUED_RUN_COORDINATOR") { required healthy } } }
@@ -168,7 +168,7 @@ def _find_launched_run(instance: DagsterInstance, job: RefreshJob, backfill: str
     empty, no ended run counts: the backfill was planned from a version that already contains the results of such runs.
     """
     # Outdated partitions were planned from the newest version, which already contains the results of all ended runs.
-    statuses = [*_UNFINISHED, *(_ENDED if chunk.read_again else ())]
+    statuses = [*UNFINISHED, *(_ENDED if chunk.read_again else ())]
     records = instance.get_run_records(RunsFilter(tags={BACKFILL_TAG: backfill}, statuses=statuses, job_name=job.name))
     for run in (record.dagster_run for record in records):
         if run.run_config != _run_config(job, chunk):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from dagster import AssetKey, DagsterInstance, DynamicPartitionsDefinition, PartitionsDefinition
+from dagster import AssetKey, DagsterInstance, DagsterRunStatus, DynamicPartitionsDefinition, PartitionsDefinition
 
 from metastore_assets.assets.partition_groups import UNGROUPED, PartitionGrouping
 from metastore_assets.assets.partition_mapping import PartitionKeyMap, TablePartitions
@@ -36,6 +36,15 @@ DAGSTER_BACKFILL_TAG = "dagster/backfill"
 """The documented tag of runs with the id of the backfill that launched them."""
 RUN_KEY_TAG = "dagster/run_key"
 """The tag of runs that a sensor requested, with the key of the request."""
+UNFINISHED = (
+    DagsterRunStatus.QUEUED,
+    DagsterRunStatus.NOT_STARTED,
+    DagsterRunStatus.STARTING,
+    DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+)
+"""The statuses of runs that may still refresh their table. A created run is `NOT_STARTED` until it is queued or
+launched."""
 _MAX_TAG_LENGTH = 63
 TAG_DIGEST_LENGTH = 17
 """Length of the end of a shortened tag: a hyphen and a digest."""

@@ -80,7 +80,15 @@ def test_another_commit_requests_another_run(lab: Lab) -> None:
     assert attempt_of(second) == "1"
 
 
-@pytest.mark.parametrize("status", [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING])
+@pytest.mark.parametrize(
+    "status",
+    [
+        DagsterRunStatus.NOT_STARTED,
+        DagsterRunStatus.STARTING,
+        DagsterRunStatus.STARTED,
+        DagsterRunStatus.CANCELING,
+    ],
+)
 def test_no_run_is_requested_beside_an_unfinished_run(lab: Lab, status: DagsterRunStatus) -> None:
     """An unfinished run of the table prevents a request for this table, but not for another one."""
     run = run_of(lab.instance, status)
@@ -88,6 +96,26 @@ def test_no_run_is_requested_beside_an_unfinished_run(lab: Lab, status: DagsterR
     assert tick.run_requests == []
     assert tick.skip_message == f"run {run} is refreshing the table; the next tick checks again"
     assert requested(lab.tick("visits-eu"))
+
+
+def test_a_created_run_of_the_sensor_is_requested_again(lab: Lab) -> None:
+    """The daemon died after it created a run. The next tick repeats the request, by which Dagster launches the run."""
+    request = requested(lab.tick("sales"))
+    run_of(lab.instance, DagsterRunStatus.NOT_STARTED, request)
+    assert requested(lab.tick("sales")).run_key == request.run_key
+
+
+def test_a_created_run_that_is_not_launched_for_an_hour_is_reported_as_failed(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run was created by hand, and nothing launched it. It has no events, so its age counts."""
+    run = run_of(lab.instance, DagsterRunStatus.NOT_STARTED)
+    later = time.time() + 3700
+    monkeypatch.setattr(commits.time, "time", lambda: later)
+    assert requested(lab.tick("sales"))
+    ended = lab.instance.get_run_by_id(run)
+    assert ended is not None
+    assert ended.status == DagsterRunStatus.FAILURE
 
 
 def test_manual_runs_count_too(lab: Lab) -> None:
