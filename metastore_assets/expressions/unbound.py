@@ -120,7 +120,7 @@ class TextLiteral(UnboundLiteral):
 
     @property
     def description(self) -> str:
-        return repr(self.text)
+        return repr(self.text) if self.kind is None else f"{self.kind} {self.text!r}"
 
     def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
         """Convert the text to the target's class.

@@ -76,6 +76,10 @@ def test_count(published: Path) -> None:
         ('id < 3 or\n  "s = 1', "does not parse in line 2, at 3: the quote is not closed"),
         ("id < 'x'", "'x' is no value of column 'id' of table 'orders': give an integer"),
         ("day > 5", "5 is no value of column 'day' of table 'orders': give a date, such as 2024-01-31"),
+        (
+            "day > timestamp '2024-01-02'",
+            "timestamp '2024-01-02' is no value of column 'day' of table 'orders': give a date",
+        ),
         ("state > ratio", "compares two columns"),
         ("tags = 'x'", "whose values do not compare"),
         ("", "the predicate is empty"),
