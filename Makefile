@@ -9,8 +9,8 @@ INSTALLED := .venv/.installed
 DEMO := $(CURDIR)/demo
 PORT ?= 3000
 ARGS ?=
-# Tests run in so many processes, each with a Spark session of its own; 0 runs them in one. They wait for processes that
-# they start, so that three keep two cores busy.
+# Tests run in so many processes, two of which have a Spark session; 0 runs them in one. They wait for processes that they
+# start, so that three keep two cores busy.
 PROCESSES ?= 3
 # What is imported is compiled once, not by every process that is started, whatever the shell says: tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
