@@ -36,7 +36,8 @@ from metastore_assets.lookup.results import explain_no_values
 from metastore_assets.report.facts import maximum_text, minimum_text, scalar_text
 from metastore_assets.report.text import format_count, format_number, format_share, shorten
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.values.physical import identity_key, order_key, physical_value
+from metastore_assets.statistics.finalize import max_distinct
+from metastore_assets.values.physical import identity_key, order_key
 from metastore_assets.values.types import class_named
 
 DistanceMeasure: TypeAlias = Literal["stability_index", "kolmogorov_smirnov", "jensen_shannon"]
@@ -137,8 +138,8 @@ class Unique(Check):
                 observed += f"; {format_count(row.duplicate_count, 'value occurs', 'values occur')} more than once"
             measures = {"values": row.value_count, "distinct": distinct}
             return Finding(status_of(distinct == row.value_count), observed, measures=measures)
-        limit = _max_distinct(row)
-        if limit is not None and limit < row.value_count:
+        limit = max_distinct(row)
+        if limit < row.value_count:
             return Finding(
                 "failed",
                 f"{format_count(row.value_count, 'value')}, and only {format_number(limit)} can be distinct",
@@ -154,24 +155,6 @@ class Unique(Check):
 
     def excess(self, measures: Mapping[str, float]) -> float:
         return measures.get("values", 0) - measures.get("distinct", 0)
-
-
-def _max_distinct(row: ColumnStatistics) -> int | None:
-    """Return an upper bound of the number of distinct values; None if minimum or maximum is unknown.
-
-    - If minimum and maximum are equal, the bound is 1, or 2 if the column also has NaN.
-    - For classes of kind `integer`, such as dates, it is the number of physical values from minimum to maximum.
-    - For other classes, it is the number of the column's values, where all NaN count as one.
-    """
-    if row.minimum is None or row.maximum is None or row.type_class is None:
-        return None
-    nan = min(row.nan_count or 0, 1)
-    if order_key(row.minimum) == order_key(row.maximum):
-        return 1 + nan
-    if class_named(row.type_class).kind != "integer":
-        # All NaN count as one value.
-        return row.value_count - (row.nan_count or 0) + nan
-    return int(physical_value(row.maximum) - physical_value(row.minimum)) + 1
 
 
 class Range(BoundedCheck):

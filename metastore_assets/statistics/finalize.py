@@ -10,8 +10,8 @@ from metastore_assets.statistics.distinct import estimate_distinct
 from metastore_assets.statistics.frequencies import FrequencySummary, derive_frequencies, summarize_frequencies
 from metastore_assets.statistics.registry import BUILTIN_STATISTICS
 from metastore_assets.statistics.user_defined.states import select_states
-from metastore_assets.values.physical import physical_value
-from metastore_assets.values.types import TypeClass, class_named
+from metastore_assets.values.physical import order_key, physical_value
+from metastore_assets.values.types import class_named
 
 if TYPE_CHECKING:
     from metastore_assets.config import ResolvedPolicy
@@ -49,10 +49,9 @@ def restrict_to_policy(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnS
     state: FrequencyState = unenumerated_state(policy)
     if not row.value_count:
         return replace(row, frequencies=state)
-    cls = class_named(row.type_class)
     distinct_count = None
     if row.distinct_sketch is not None:
-        distinct_count = max(1, min(estimate_distinct(row.distinct_sketch), _max_distinct(row, cls)))
+        distinct_count = max(1, min(estimate_distinct(row.distinct_sketch), max_distinct(row)))
     row = replace(
         row,
         distinct_count=distinct_count,
@@ -97,11 +96,20 @@ def apply_summary(row: ColumnStatistics, summary: FrequencySummary) -> ColumnSta
     )
 
 
-def _max_distinct(row: ColumnStatistics, cls: TypeClass) -> int:
-    """Return the greatest possible number of distinct values: the number of values.
+def max_distinct(row: ColumnStatistics) -> int:
+    """Return an upper bound of the number of distinct values of a column.
 
-    For types that are stored as integers, it is at most maximum - minimum + 1, if both are known.
+    - If minimum and maximum are equal, the bound is 1, or 2 if the column also has NaN.
+    - For classes of kind `integer`, such as dates, it is the number of physical values from minimum to maximum, if that
+      is less than the number of values.
+    - Otherwise, it is the number of the column's values, where all NaN count as one.
     """
-    if cls.kind != "integer" or row.minimum is None or row.maximum is None:
-        return row.value_count
-    return min(row.value_count, int(physical_value(row.maximum) - physical_value(row.minimum)) + 1)
+    nan_count = row.nan_count or 0
+    count = row.value_count - nan_count + min(nan_count, 1)
+    if row.minimum is None or row.maximum is None or row.type_class is None:
+        return count
+    if order_key(row.minimum) == order_key(row.maximum):
+        return 1 + min(nan_count, 1)
+    if class_named(row.type_class).kind != "integer":
+        return count
+    return min(count, int(physical_value(row.maximum) - physical_value(row.minimum)) + 1)

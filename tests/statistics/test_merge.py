@@ -16,7 +16,7 @@ from metastore_assets.config import ColumnPolicy
 from metastore_assets.errors import CorruptionError
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.distinct import estimate_distinct
-from metastore_assets.statistics.finalize import apply_summary, restrict_to_policy
+from metastore_assets.statistics.finalize import apply_summary, max_distinct, restrict_to_policy
 from metastore_assets.statistics.frequencies import Frequencies, sum_frequencies, summarize_frequencies
 from metastore_assets.statistics.histogram import merge_histograms
 from metastore_assets.statistics.merge import merge_states
@@ -217,6 +217,34 @@ def test_distinct_estimate_is_within_its_bounds() -> None:
         assert (merged.distinct_count or 0) <= 1000
         beyond += estimate_distinct(merged.distinct_sketch or b"") > 1000
     assert beyond  # else the test has tested nothing
+
+
+@pytest.mark.parametrize("name", KINDS)
+@share(30)
+@given(data=st.data())
+def test_no_column_has_more_distinct_values_than_its_bound(name: str, data: st.DataObject) -> None:
+    """The bound holds for the counted values, also of types with NaN and two zeros, and is at most the value count."""
+    kind = KINDS[name]
+    statistics = profile_one(kind.array(data.draw(rows(kind)))).statistics
+    assert statistics.distinct_count_guarantee == "exact"
+    assert (statistics.distinct_count or 0) <= max_distinct(statistics) <= statistics.value_count
+
+
+@pytest.mark.parametrize(
+    ("values", "bound"),
+    [
+        (pa.array([1, 5, 5, 5, 5, 5, 5]), 5),
+        (pa.array([1, 9]), 2),
+        (pa.array(["a", "a"]), 1),
+        (pa.array(["a", "b", "b"]), 3),
+        (pa.array([0.0, 1.0, math.nan, math.nan]), 3),
+        (pa.array([1.0, 1.0, math.nan, math.nan]), 2),
+        (pa.array([math.nan, math.nan, None]), 1),
+        (pa.nulls(2, pa.int64()), 0),
+    ],
+)
+def test_the_bound_of_distinct_values_uses_minimum_maximum_and_nan(values: pa.Array, bound: int) -> None:
+    assert max_distinct(profile_one(values).statistics) == bound
 
 
 @given(data=st.data())
