@@ -15,16 +15,17 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from metastore_assets.checks.base import Status as CheckStatus
+from metastore_assets.statistics.declaration import Guarantee
+
 Integer = int | str
 """A whole number; a text if its absolute value is beyond 2^53."""
 Number = float | str | None
 """A number; a text for NaN, infinities and decimals; null if it is unknown."""
 Value = Any
 """A value of a column, in the form that docs/reference/output.md lists."""
-Guarantee = Literal["exact", "bound", "estimate", "absent"]
 SuggestedCheck = str | dict[str, Any]
 """A check as in the configuration: its kind, or its kind as a key with the settings, and keys such as `severity`."""
-CheckStatus = Literal["passed", "failed", "unknown"]
 
 
 class Document(BaseModel):
