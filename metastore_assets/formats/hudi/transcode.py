@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.formats.hudi.log import AVRO_BLOCK, PARQUET_BLOCK, SCHEMA_HEADER, encode_block, read_blocks
-from metastore_assets.formats.readers.avro import AvroColumns, encode_varint
+from metastore_assets.formats.readers.avro import AvroColumns, encode_zigzag
 from metastore_assets.formats.readers.parquet import open_parquet
 from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
 
@@ -166,10 +166,10 @@ def _encode_avro_file(schema: str, rows: list[bytes]) -> bytes:
     """Return an Avro container file with the given encoded rows."""
     body = b"".join(rows)
     items = b"".join(_encode_text(text) for text in ("avro.schema", schema, "avro.codec", "null"))
-    header = b"Obj\x01" + encode_varint(2) + items + encode_varint(0) + _SYNC
-    return header + encode_varint(len(rows)) + encode_varint(len(body)) + body + _SYNC
+    header = b"Obj\x01" + encode_zigzag(2) + items + encode_zigzag(0) + _SYNC
+    return header + encode_zigzag(len(rows)) + encode_zigzag(len(body)) + body + _SYNC
 
 
 def _encode_text(text: str) -> bytes:
     data = text.encode()
-    return encode_varint(len(data)) + data
+    return encode_zigzag(len(data)) + data

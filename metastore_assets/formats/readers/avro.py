@@ -22,6 +22,7 @@ from metastore_assets.formats.readers.spill import SpilledColumns
 from metastore_assets.storage.compression import CODECS, decompress_block
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, UnsupportedError, check_limit, error_reason
 from metastore_assets.storage.limits import HEADER_BYTES, METADATA_BYTES
+from metastore_assets.storage.thrift import encode_varint
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
@@ -271,7 +272,7 @@ class _Blocks:
                 raise pa.ArrowInvalid("a block of the Avro file does not end with the file's marker")
             self._limits.check(data, count)
             self.block_bytes = len(data)
-            yield encode_varint(count) + encode_varint(len(data))
+            yield encode_zigzag(count) + encode_zigzag(len(data))
             if data:
                 yield data  # The decoder reads it in one call.
             yield header.sync
@@ -279,8 +280,8 @@ class _Blocks:
 
 def _container_header(schema: Any, sync: bytes) -> bytes:
     items = [(b"avro.schema", json.dumps(schema).encode()), (b"avro.codec", b"null")]
-    texts = b"".join(encode_varint(len(text)) + text for item in items for text in item)
-    return _MAGIC + encode_varint(len(items)) + texts + b"\0" + sync
+    texts = b"".join(encode_zigzag(len(text)) + text for item in items for text in item)
+    return _MAGIC + encode_zigzag(len(items)) + texts + b"\0" + sync
 
 
 def _stream(data: bytes) -> io.BufferedReader:
@@ -319,14 +320,9 @@ def _read_varint(stream: io.BufferedReader) -> int:
     raise pa.ArrowInvalid("the Avro file has a number of more than 64 bits")
 
 
-def encode_varint(value: int) -> bytes:
-    """Encode a non-negative integer as an Avro varint."""
-    value <<= 1
-    data = bytearray()
-    while value > 0x7F:
-        data.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*data, value])
+def encode_zigzag(value: int) -> bytes:
+    """Encode a non-negative integer in Avro's zigzag encoding of variable length."""
+    return encode_varint(value << 1)
 
 
 _ALIASES = {"": "null", "uncompressed": "null", "gzip": "deflate", "zstd": "zstandard"}

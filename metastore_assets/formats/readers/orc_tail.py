@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from metastore_assets.storage.corrupt_input import UnsupportedError, check_limit
 from metastore_assets.storage.limits import FIELDS, NESTING, STRIPE_ROWS
+from metastore_assets.storage.thrift import encode_varint
 
 # Field numbers and enum values of ORC's protobuf messages.
 _JULIAN, _PROLEPTIC = 1, 2
@@ -177,18 +178,10 @@ def encode_message(fields: Mapping[int, Sequence[Value]]) -> bytes:
     for number, values in sorted(fields.items()):
         for value in values:
             if isinstance(value, int):
-                data += _encode_varint(number << 3 | _VARINT) + _encode_varint(value)
+                data += encode_varint(number << 3 | _VARINT) + encode_varint(value)
             else:
-                data += _encode_varint(number << 3 | _BYTES) + _encode_varint(len(value)) + value
+                data += encode_varint(number << 3 | _BYTES) + encode_varint(len(value)) + value
     return bytes(data)
-
-
-def _encode_varint(value: int) -> bytes:
-    data = bytearray()
-    while value > 0x7F:
-        data.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*data, value])
 
 
 def decode_message(data: bytes) -> dict[int, list[Value]]:
