@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -159,3 +160,8 @@ def remove_secrets(text: str) -> str:
 def is_uri(location: str) -> bool:
     """Return whether a location is a URI, such as `s3://bucket/x` or `file:/x`, and no path on local disk."""
     return "://" in location or location[:5].lower() == "file:"
+
+
+def absolute_location(uri: str) -> str:
+    """Make a local path absolute, where `~` is the user's home. A URI is returned unchanged."""
+    return uri if is_uri(uri) else os.path.abspath(os.path.expanduser(uri))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,6 @@ from metastore_assets.cli.completion import (
     complete_tables,
 )
 from metastore_assets.cli.failures import Invocation
-from metastore_assets.messages import is_uri
 
 if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig
@@ -197,11 +195,6 @@ def parse_pair(text: str) -> tuple[str, str]:
     if not key or not equals:
         raise click.BadParameter(f"{text!r} has no `=` after a name")
     return key, value
-
-
-def absolute_location(uri: str) -> str:
-    """Make a local path absolute. A URI is returned unchanged."""
-    return uri if is_uri(uri) else os.path.abspath(os.path.expanduser(uri))
 
 
 def _check_uri(uri: str) -> str:

@@ -5,13 +5,12 @@ This is a separate module, because scans import it without the rest of the pipel
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from metastore_assets.config import TableConfig
-from metastore_assets.messages import is_uri
+from metastore_assets.messages import absolute_location
 
 _FIELDS = frozenset(
     {"uri", "at", "partitions", "path_mapping", "allow", "restrict_to_table_root", "options", "declared"}
@@ -32,13 +31,9 @@ def table_location(table: TableConfig, format: str) -> Mapping[str, Any] | None:
         Keys and values as JSON, without default values. None if a URI may contain a secret, such as a password.
     """
     location = table.model_dump(mode="json", include=set(_FIELDS), exclude_defaults=True, by_alias=True)
-    location["uri"] = _absolute(table.uri)
+    location["uri"] = absolute_location(table.uri)
     locations = [location["uri"], *table.path_mapping, *table.path_mapping.values(), *table.allow]
     return None if any(map(_has_secret, locations)) else {**location, "format": format}
-
-
-def _absolute(uri: str) -> str:
-    return uri if is_uri(uri) else os.path.abspath(os.path.expanduser(uri))
 
 
 def _has_secret(uri: str) -> bool:

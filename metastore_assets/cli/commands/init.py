@@ -13,7 +13,6 @@ import click
 from metastore_assets.cli.failures import ERROR, SUCCESS, Invocation, raise_interrupt, report_error
 from metastore_assets.cli.files import write_atomically
 from metastore_assets.cli.options import (
-    absolute_location,
     output_options,
     parse_pair,
     reader_option,
@@ -23,6 +22,7 @@ from metastore_assets.cli.options import (
 from metastore_assets.cli.output import Answer, Page, Styled, answer
 from metastore_assets.cli.progress import show_progress
 from metastore_assets.errors import ConfigError, MetastoreError
+from metastore_assets.messages import absolute_location
 from metastore_assets.report import text
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ import click
 from metastore_assets.cli.drawing import draw_table_heading
 from metastore_assets.cli.failures import ERROR, SUCCESS, Invocation, explain_error, raise_interrupt, report_error
 from metastore_assets.cli.options import (
-    absolute_location,
     output_options,
     parse_pair,
     reader_option,
@@ -20,7 +19,7 @@ from metastore_assets.cli.options import (
 from metastore_assets.cli.output import Answer, Page, answer, write_json
 from metastore_assets.cli.progress import show_progress
 from metastore_assets.cli.spark import LazySpark
-from metastore_assets.messages import redact
+from metastore_assets.messages import absolute_location, redact
 
 if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
