@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 from pyarrow import types as t
@@ -16,6 +17,7 @@ from pyarrow import types as t
 TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 """Ticks per second, by Arrow's name of the unit."""
 _DAY_SECONDS = 86_400
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXT = re.compile(
     r"(?P<year>[+-]?\d{4,12})-(?P<month>\d\d)-(?P<day>\d\d)"
     r"(?:[Tt ](?P<hour>\d\d)(?::?(?P<minute>\d\d)(?::?(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?)?"
@@ -110,6 +112,19 @@ def parse_timestamp(text: str, unit: str) -> tuple[int, int | None]:
     seconds = _days(match) * _DAY_SECONDS + hour * 3600 + minute * 60 + second - offset
     fraction = int(f"{match['fraction'] or 0:0<9}"[:9]) // (10**9 // TICKS[unit])
     return seconds * TICKS[unit] + fraction, offset if match["zone"] else None
+
+
+def parse_moment(text: str) -> datetime | None:
+    """Return the date or time that a user names, in UTC, with microseconds; None for another text.
+
+    A date means its midnight. A time without an offset is in UTC. Only ISO 8601's extended form is read, because
+    `20240101` may name a version, a snapshot or another state. None is also returned for years beyond 1 to 9999.
+    """
+    try:
+        ticks, _ = parse_timestamp(text, "us")
+        return _EPOCH + timedelta(microseconds=ticks)
+    except (ValueError, OverflowError):
+        return None
 
 
 def parse_time(text: str, unit: str) -> int:

@@ -13,7 +13,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from metastore_assets.iso8601 import TICKS, date_text, parse_date, parse_time, parse_timestamp, temporal_text
+from metastore_assets.iso8601 import (
+    TICKS,
+    date_text,
+    parse_date,
+    parse_moment,
+    parse_time,
+    parse_timestamp,
+    temporal_text,
+)
 
 DAYS = st.integers(-(2**31), 2**31 - 1)
 TICKS_OF_64_BITS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-2000, 2000))
@@ -136,3 +144,28 @@ def test_fractions_of_nanoseconds_are_refused(digits: str, is_accepted: bool) ->
         else:
             with pytest.raises(ValueError, match=digits):
                 parse(text, "ns")
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2024-01-31", dt.datetime(2024, 1, 31, tzinfo=dt.UTC)),
+        ("2024-01-31 12:30", dt.datetime(2024, 1, 31, 12, 30, tzinfo=dt.UTC)),
+        ("2024-01-31T12:30:00.5Z", dt.datetime(2024, 1, 31, 12, 30, 0, 500_000, tzinfo=dt.UTC)),
+        ("2024-01-31T12:30:00+02:00", dt.datetime(2024, 1, 31, 10, 30, tzinfo=dt.UTC)),
+        ("20240131123000000", None),
+        ("20240131", None),
+        ("20240131T123000-05:00", None),
+        ("2024-W05-3", None),
+        ("2024-01-31x12:30", None),
+        ("0001-01-01T00:00+01:00", None),
+        ("+10000-01-01", None),
+        ("17", None),
+        ("-17", None),
+        ("main", None),
+        ("audit-2024", None),
+    ],
+)
+def test_users_name_times_in_the_extended_form(text: str, moment: dt.datetime | None) -> None:
+    """Other texts may be names: of a version, a snapshot, or a branch such as `2024-W05-3`."""
+    assert parse_moment(text) == moment

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import pyarrow as pa
@@ -19,13 +19,6 @@ from metastore_assets.storage.location import Location
 
 T = TypeVar("T")
 _ATTEMPTS = 3
-FIELD_ID = b"metastore.field_id"
-"""Metadata key of an Arrow field, at every depth. Its value is the field's identity, which survives renames.
-
-The identity is the physical name or field id where the format has one. A field without the key is identified by its
-name.
-"""
-
 INITIAL_DEFAULT = b"metastore.initial_default"
 """Metadata key of an Arrow field, at every depth. Its value is the field's default in files that lack the field.
 
@@ -53,7 +46,7 @@ class FragmentReader(Protocol):
 
     @property
     def stored_columns(self) -> frozenset[str]:
-        """Identities (see `FIELD_ID`) of the fragment's top-level columns, including partition and dropped columns.
+        """Identities (metadata FIELD_ID) of the fragment's top-level columns, including partition and dropped columns.
 
         UNMAPPED_COLUMNS is an item if the file has columns without an identity. A later name mapping of the table may
         assign an identity to these columns.
@@ -491,21 +484,6 @@ def retry_while_files_are_removed(read: Callable[[], T]) -> T:
         with suppress(FileNotFoundError):
             return read()
     return read()
-
-
-def parse_state_time(at: str) -> datetime | None:
-    """Parse the option `at` of a table's configuration as an ISO 8601 date or time; None if it is no time.
-
-    A time without an offset is in UTC. A text that has no dash, or only a leading one, is never a time: it names a
-    version, a snapshot or another state. So `20240101` and `20240101T100000Z`, in ISO 8601's basic form, are no times.
-    """
-    if "-" not in at[1:]:
-        return None
-    try:
-        moment = datetime.fromisoformat(at)
-        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):  # OverflowError: in UTC, it is after the year 9999 or before the year 1.
-        return None
 
 
 def state_not_found(table: str, at: str, choices: str, examples: Iterable[object]) -> SnapshotNotFoundError:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
+from metastore_assets.formats.base import INITIAL_DEFAULT
 from metastore_assets.formats.values import Constant, repeat_constant
 from metastore_assets.formats.variants import TYPED_VALUE, VARIANT, assemble_variants
 from metastore_assets.iso8601 import TICKS
 from metastore_assets.startup import pc
 from metastore_assets.storage.corrupt_input import UnsupportedError
+from metastore_assets.values.leaf_columns import FIELD_ID
 
 PARQUET_FIELD_ID = b"PARQUET:field_id"
 _WITHHELD = b"withheld"

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TypeAlias
 
 from metastore_assets.errors import ColumnNotFoundError, VersionNotFoundError
-from metastore_assets.iso8601 import parse_timestamp
+from metastore_assets.iso8601 import parse_moment
 from metastore_assets.messages import close_names, join_names
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import Version
@@ -34,7 +34,6 @@ VersionReference: TypeAlias = int | str | datetime
 _SNAPSHOT = "snapshot:"
 _NUMBER_DIGITS = 9
 """Maximum number of digits of a version number. Ids of Iceberg's and Hudi's snapshots have more."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class VersionColumns:
@@ -129,7 +128,7 @@ def parse_version_reference(reference: VersionReference) -> int | SnapshotId | d
         return SnapshotId(text.removeprefix(_SNAPSHOT))
     if isinstance(reference, int) or (text.isascii() and text.isdigit()):
         return int(text) if len(text) <= _NUMBER_DIGITS else SnapshotId(text)
-    return _parse_time(text) or SnapshotId(text)
+    return parse_moment(text) or SnapshotId(text)
 
 
 def resolve_version(versions: VersionStore, reference: VersionReference) -> Version:
@@ -193,12 +192,3 @@ def _from_newest(versions: VersionStore) -> Iterator[Version]:
             yield versions.read(number)
         except VersionNotFoundError:
             continue  # it expired after it was listed
-
-
-def _parse_time(text: str) -> datetime | None:
-    """Return the time in an ISO 8601 text, in UTC if it has no zone; None for another text."""
-    try:
-        ticks, _ = parse_timestamp(text, "us")
-        return _EPOCH + timedelta(microseconds=ticks)
-    except (ValueError, OverflowError):
-        return None

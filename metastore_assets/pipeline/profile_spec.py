@@ -19,12 +19,12 @@ from metastore_assets.digests import digest_texts
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.exports.configured_targets import ExportEntry, read_export_entries
 from metastore_assets.expressions.partition_filter import PartitionFilter
-from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
+from metastore_assets.formats.base import INITIAL_DEFAULT
 from metastore_assets.pipeline.column_spec import ColumnSpec, column_spec, parse_column_spec
 from metastore_assets.statistics.keyed_hashing import column_key
 from metastore_assets.statistics.user_defined.interface import FrequencyStatistic
 from metastore_assets.statistics.user_defined.loading import load_for_class
-from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
+from metastore_assets.values.leaf_columns import FIELD_ID, LeafColumn, schema_leaves
 from metastore_assets.values.types import type_class
 
 _MERGE_VERSION = "4"

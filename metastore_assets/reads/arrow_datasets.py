@@ -24,7 +24,7 @@ from pyarrow import fs
 from metastore_assets.errors import FragmentError, MetastoreError, UnsupportedTypeError
 from metastore_assets.expressions.predicates import BoundColumn
 from metastore_assets.expressions.row_bounds import ColumnBounds
-from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT, ArrowFile, ArrowReadable, Fragment, Snapshot
+from metastore_assets.formats.base import INITIAL_DEFAULT, ArrowFile, ArrowReadable, Fragment, Snapshot
 from metastore_assets.formats.readers.calendars import FileCalendar
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.nested_arrays import leaf_types
@@ -33,7 +33,7 @@ from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, identity
 from metastore_assets.lookup.pruning import Pruner
 from metastore_assets.reads.table_file_system import TableFileSystem
 from metastore_assets.tasks.isolation import IsolatedRunner
-from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
+from metastore_assets.values.leaf_columns import FIELD_ID, LeafColumn, schema_leaves
 from metastore_assets.values.physical import array_of
 from metastore_assets.values.types import type_class
 

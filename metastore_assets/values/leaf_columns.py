@@ -16,7 +16,11 @@ from pyarrow import types as t
 from metastore_assets.startup import pc
 
 FIELD_ID = b"metastore.field_id"
-"""Metadata key of a field's stable identity; the same literal as `formats.base.FIELD_ID`."""
+"""Metadata key of an Arrow field, at every depth. Its value is the field's identity, which survives renames.
+
+The identity is the physical name or field id where the format has one. A field without the key is identified by its
+name.
+"""
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.errors import SnapshotNotFoundError
 from metastore_assets.expressions.partition_filter import PartitionFilter
-from metastore_assets.formats.base import parse_state_time, state_not_found
+from metastore_assets.formats.base import state_not_found
 from metastore_assets.formats.bounds import column_path
 from metastore_assets.storage.location_policy import PathMapping, path_without_origin
 
@@ -80,25 +78,6 @@ def test_partitions_excluded_by_their_first_columns_are_not_listed(
     bound_filter = PartitionFilter.of(patterns).bind("t", {})
     matches = [bound_filter.may_match(items[:depth]) for depth in range(len(items) + 1)]
     assert matches == sorted(matches, reverse=True)
-
-
-@pytest.mark.parametrize(
-    ("at", "moment"),
-    [
-        ("2024-01-31", datetime(2024, 1, 31, tzinfo=UTC)),
-        ("2024-01-31 12:30", datetime(2024, 1, 31, 12, 30, tzinfo=UTC)),
-        ("2024-01-31T12:30:00.5Z", datetime(2024, 1, 31, 12, 30, 0, 500_000, tzinfo=UTC)),
-        ("2024-01-31T12:30:00+02:00", datetime(2024, 1, 31, 10, 30, tzinfo=UTC)),
-        ("20240131123000000", None),
-        ("20240131", None),
-        ("17", None),
-        ("-17", None),
-        ("main", None),
-        ("audit-2024", None),
-    ],
-)
-def test_only_dates_with_dashes_are_times(at: str, moment: datetime | None) -> None:
-    assert parse_state_time(at) == moment
 
 
 def test_the_error_for_an_unknown_state_lists_the_states() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import PartitionNotFoundError
-from metastore_assets.formats.base import FIELD_ID, Fragment, Snapshot, TypeReason
+from metastore_assets.formats.base import Fragment, Snapshot, TypeReason
 from metastore_assets.formats.schema_casting import set_default
 from metastore_assets.pipeline import column_spec as column_specs
 from metastore_assets.pipeline.plan import (
@@ -28,6 +28,7 @@ from metastore_assets.pipeline.plan import (
 from metastore_assets.pipeline.profile_spec import ProfileSpec, table_profile_spec
 from metastore_assets.pipeline.table_changes import compare_snapshot
 from metastore_assets.store.version import FragmentEntry, PartitionEntry, ProfileFiles, RetiredFragment, Version
+from metastore_assets.values.leaf_columns import FIELD_ID
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 TABLE = TableConfig(name="t", uri="/lake/t")

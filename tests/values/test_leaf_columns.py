@@ -10,9 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.formats.base import FIELD_ID
 from metastore_assets.values import leaf_columns as leaves
-from metastore_assets.values.leaf_columns import LeafColumn, leaf_columns, logical_nulls, schema_leaves, split_leaves
+from metastore_assets.values.leaf_columns import (
+    FIELD_ID,
+    LeafColumn,
+    leaf_columns,
+    logical_nulls,
+    schema_leaves,
+    split_leaves,
+)
 
 NESTED = pa.struct(
     [

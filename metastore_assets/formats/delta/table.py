@@ -40,7 +40,6 @@ from metastore_assets.formats.base import (
     UnstreamableError,
     fragment_order,
     history_change_by_number,
-    parse_state_time,
     retry_while_files_are_removed,
     state_not_found,
 )
@@ -59,6 +58,7 @@ from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.formats.readers.reader import ColumnMapping, FileFragmentReader, fragment_errors
 from metastore_assets.formats.schema_casting import FieldMatcher, identity
 from metastore_assets.formats.values import Constant, value_text
+from metastore_assets.iso8601 import parse_moment
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, metadata_errors, unreadable_error
 from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import LocationPolicy, table_location
@@ -313,7 +313,7 @@ class DeltaFormat(TableFormat):
             raise TableNotFoundError(f"{uri} is no Delta table: there is no {LOG} with commits")
         if self._at is None:
             return log, log.newest
-        moment = parse_state_time(self._at)
+        moment = parse_moment(self._at)
         if moment is not None:
             version = self._times.version_at(log, moment)
             if version is None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
-from metastore_assets.formats.base import parse_state_time, state_not_found
+from metastore_assets.formats.base import state_not_found
+from metastore_assets.iso8601 import parse_moment
 from metastore_assets.storage.corrupt_input import metadata_errors
 from metastore_assets.storage.location import Location, StoredFile
 
@@ -99,7 +100,7 @@ class Timeline:
             return self._state(self.completed[-1].requested if self.completed else NO_INSTANT, self.pending)
         if at == NO_INSTANT and not self.completed:
             return self._state(NO_INSTANT, frozenset())
-        moment = parse_state_time(at)
+        moment = parse_moment(at)
         match = _STATE.fullmatch(at)
         if moment is not None:
             visible = [

@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
-from metastore_assets.formats.base import FIELD_ID
 from metastore_assets.formats.schema_casting import field_default, identity, set_default
 from metastore_assets.formats.values import Constant, constant
 from metastore_assets.formats.variants import VARIANT
 from metastore_assets.iso8601 import parse_date, parse_time, parse_timestamp
 from metastore_assets.storage.corrupt_input import with_redacted_message
 from metastore_assets.storage.limits import FIXED_BYTES
+from metastore_assets.values.leaf_columns import FIELD_ID
 
 _PRIMITIVES = {
     "boolean": pa.bool_(),

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
-from metastore_assets.formats.base import HistoryChange, SnapshotReference, parse_state_time, state_not_found
+from metastore_assets.formats.base import HistoryChange, SnapshotReference, state_not_found
 from metastore_assets.formats.iceberg.metadata import IcebergSnapshot, TableMetadata
+from metastore_assets.iso8601 import parse_moment
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> Iceberg
         return _state(name, metadata, snapshot_id, at, current_schema=kind == "branch")
     if at.isdecimal():
         return _state(name, metadata, int(at), at)
-    moment = parse_state_time(at)
+    moment = parse_moment(at)
     if moment is None:
         raise _state_not_found(name, metadata, at)
     before = [entry for entry in _history(metadata) if _time(entry[0]) <= moment]

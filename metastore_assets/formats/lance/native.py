@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from metastore_assets.digests import digest_json
-from metastore_assets.formats.base import FIELD_ID
 from metastore_assets.formats.lance.schema import arrow_fields
 from metastore_assets.formats.lance.versions import LanceVersion
 from metastore_assets.storage.corrupt_input import UnsupportedError
 from metastore_assets.storage.io_counters import record_read
+from metastore_assets.values.leaf_columns import FIELD_ID
 
 _CACHED_DATASETS = 4
 _PANIC = "pyo3_runtime"

@@ -13,8 +13,9 @@ from datetime import datetime
 from urllib.parse import quote, unquote
 
 from metastore_assets.errors import SnapshotNotFoundError, TableNotFoundError
-from metastore_assets.formats.base import parse_state_time, state_not_found
+from metastore_assets.formats.base import state_not_found
 from metastore_assets.formats.metadata_json import as_integer, as_object, as_text, parse_json
+from metastore_assets.iso8601 import parse_moment
 from metastore_assets.storage.corrupt_input import metadata_errors
 from metastore_assets.storage.location import Location, StoredFile
 
@@ -122,7 +123,7 @@ def resolve_version(
         candidates = versions if name in ("", _MAIN) else list_versions(location, name)
         if int(digits) in candidates:
             return candidates[int(digits)]
-    if (moment := parse_state_time(at)) is not None:
+    if (moment := parse_moment(at)) is not None:
         newest_number = version_at(versions, moment)
         if newest_number is None:
             raise state_not_found(location.uri, at, "its stored versions are later", versions)
