@@ -387,17 +387,23 @@ class Segment:
         return [name for name in names if name not in constants] or [self._key] if constants else names
 
     def _add_constants(self, rows: pa.Table, names: Sequence[str]) -> pa.Table:
-        """Return the columns `names` of rows that were read. Columns that the file does not store are added."""
+        """Return the columns `names` of rows that were read. Columns that the file does not store are added.
+
+        Raises CorruptionError if a column is missing, or a value does not fit its type.
+        """
         constants, schema = self.sections.constants, self._reader.kind.rows
-        if constants.keys().isdisjoint(names):
-            return rows.select(names)
         with parquet_errors(self.uri):
-            columns = [
-                repeat_value(constants[name], schema.field(name).type, len(rows))
-                if name in constants
-                else rows.column(name)
-                for name in names
-            ]
+            if constants.keys().isdisjoint(names):
+                return rows.select(names)
+            try:
+                columns = [
+                    repeat_value(constants[name], schema.field(name).type, len(rows))
+                    if name in constants
+                    else rows.column(name)
+                    for name in names
+                ]
+            except OverflowError as error:
+                raise ValueError(f"the value of a constant column: {error}") from error
             return pa.Table.from_arrays(columns, schema=pa.schema([schema.field(name) for name in names]))
 
     def _read_keys(self, section: str) -> pa.Array:

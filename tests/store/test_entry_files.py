@@ -552,6 +552,25 @@ def test_columns_with_one_value_are_only_in_the_metadata(local_store: ObjectStor
     assert len(changed) == 2
 
 
+@pytest.mark.parametrize("constants", [{}, {"bytes": "x"}, {"bytes": 1 << 70}, {"bytes": [1]}])
+def test_a_file_without_valid_values_of_its_constant_columns_is_corrupt(
+    local_store: ObjectStore, constants: dict[str, object]
+) -> None:
+    """The error of a lookup names the file, whether a column is missing or its value has the wrong type."""
+    stored = write(local_store, FRAGMENTS, [fragment("a"), fragment("b")])
+    (file,) = stored.files.files
+    data = io.BytesIO(local_store.read(file.path))
+    metadata = pq.read_metadata(data).metadata
+    valid = json.loads(metadata[b"metastore.constants"])
+    damaged = {**valid, **constants} if constants else {}
+    rows = pq.read_table(data).replace_schema_metadata(
+        {b"metastore.columns": metadata[b"metastore.columns"], b"metastore.constants": json.dumps(damaged)}
+    )
+    local_store.write_parquet(file.path, rows)
+    with pytest.raises(CorruptionError, match=file.path):
+        StoredEntries(FRAGMENTS, local_store, stored.files).find("day=1\0s3://lake/a.parquet")
+
+
 @pytest.mark.s3
 def test_a_lookup_of_a_partition_reads_little_of_a_large_file(s3_store: ObjectStore, travelled: list[int]) -> None:
     """The file has 16,000 fragments in 160 partitions, and 0.9 MB. A lookup reads at most 40 kB, in two requests."""
