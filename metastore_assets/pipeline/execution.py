@@ -96,7 +96,8 @@ class Execution:
     value_count_changes: ValueCountChanges | None = None
     """Changes of the table's value counts; None before the version is published, or if they are unknown."""
     version: Version | None = None
-    """The version that the stage `Publish` publishes; None until it is built."""
+    """The version that the stage `Publish` publishes; None until it is built. If the plan publishes nothing, the newest
+    version."""
     exports: tuple[ExportResult, ...] = ()
     """One result for each target under `exports`."""
     _builder: VersionBuilder | None = None
@@ -143,6 +144,9 @@ def execute(
         CorruptionError: A stored file is damaged or missing.
     """
     execution = Execution(context, plan, attempt, started, cached_metadata, plan.target, dict(plan.reused))
+    if not plan.publishes:
+        execution.version, execution.exports = plan.base, plan.exports
+        execution.value_count_changes = ValueCountChanges()
     try:
         for stage in plan.stages:
             with io_step(stage.step), _explain_missing(context.table, stage):

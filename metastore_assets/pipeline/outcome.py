@@ -13,7 +13,7 @@ from metastore_assets.exports.results import ExportResult
 from metastore_assets.pipeline.plan import TypeChange
 from metastore_assets.pipeline.stages import PlanStage
 from metastore_assets.storage.io_counters import IoCounter, IoCounts
-from metastore_assets.store.version import RefreshStats, Version
+from metastore_assets.store.version import RefreshStats
 from metastore_assets.value_counts import ValueCountChanges
 
 STEPS = ("plan", "profile", "decide", "reduce", "value_counts", "publish")
@@ -115,21 +115,6 @@ class RefreshResult:
             "exports": [export.to_json() for export in self.exports],
             "seconds": round(self.seconds, 3),
         }
-
-
-def up_to_date_result(latest: Version, profiled: int, started: float, counter: IoCounter) -> RefreshResult:
-    """Return the result of a refresh that published nothing.
-
-    Args:
-        latest: The newest version, which is up to date.
-        profiled: Number of fragments that were read.
-        started: Time of the monotonic clock when the refresh started.
-        counter: The counter of reads and writes.
-    """
-    return RefreshResult(
-        latest.table, latest.number, latest.snapshot, False, 0, 0, latest.fragment_count, profiled, (), (),
-        len(latest.partitions), time.monotonic() - started, latest.dropped_columns, steps=counts_by_step(counter),
-    )  # fmt: skip
 
 
 def counts_by_step(counter: IoCounter) -> dict[str, IoCounts]:

@@ -14,6 +14,7 @@ from itertools import chain
 import pyarrow as pa
 
 from metastore_assets.digests import digest_texts
+from metastore_assets.exports.results import ExportResult
 from metastore_assets.expressions.partition_patterns import match_partitions
 from metastore_assets.formats.base import UNMAPPED_COLUMNS, Fragment, NoDiffError, SnapshotMetadata, fragment_order
 from metastore_assets.pipeline.profile_spec import ProfileSpec, ProfileSpecs, SpecCompatibility, field_identity
@@ -242,6 +243,8 @@ class Plan:
     """Number of fragments that are read again because their profile lacks an output: {column: {output: number}}."""
     dropped_columns: tuple[str, ...] = ()
     """Columns that a policy names and that only earlier versions of the table had."""
+    exports: tuple[ExportResult, ...] = ()
+    """The state of each target under `exports`, if the published version is up to date; otherwise empty."""
 
     @property
     def number(self) -> int:

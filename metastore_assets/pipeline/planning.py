@@ -19,6 +19,7 @@ from metastore_assets.config import CardinalityMode, TableConfig
 from metastore_assets.digests import digest_texts
 from metastore_assets.errors import ConfigError, CorruptionError, MetastoreError, ObjectNotFoundError, StoreError
 from metastore_assets.exports.configured_targets import read_export_entries
+from metastore_assets.exports.results import ExportResult
 from metastore_assets.expressions.partition_patterns import match_partitions
 from metastore_assets.formats import MetadataCache
 from metastore_assets.formats.base import (
@@ -44,15 +45,21 @@ from metastore_assets.pipeline.plan import (
     Plan,
     PlanInputs,
     RefreshRequest,
+    Target,
     make_plan,
     needs_all_fragments,
     usable_profiles,
 )
 from metastore_assets.pipeline.profile_spec import ProfileSpec, SpecCompatibility, table_profile_spec
 from metastore_assets.pipeline.retired_fragments import find_retired
-from metastore_assets.pipeline.stages import DivideIntoLots
+from metastore_assets.pipeline.stages import DivideIntoLots, WriteExports
 from metastore_assets.pipeline.table_changes import SnapshotChanges, changes_from_diff, compare_snapshot
-from metastore_assets.pipeline.version_policies import describes, matches_policies, unknown_columns
+from metastore_assets.pipeline.version_policies import (
+    describes,
+    matches_policies,
+    recorded_resolutions,
+    unknown_columns,
+)
 from metastore_assets.store.entries import FRAGMENTS, StoredEntries
 from metastore_assets.store.entry_changes import entries_of
 from metastore_assets.store.version import FragmentEntry, Version
@@ -235,6 +242,54 @@ def is_up_to_date(table_format: TableFormat, table: TableConfig, version: Versio
     return describes(version, table_format.current(), table)
 
 
+def plan_next_version(
+    versions: VersionStore,
+    table_format: TableFormat,
+    table: TableConfig,
+    request: RefreshRequest,
+    attempt: AttemptProfiles,
+) -> Plan:
+    """Plan a refresh. A dry run shows this plan, and a refresh executes it.
+
+    If the newest version is up to date, and the request reads nothing again, the plan publishes nothing. Its only stage
+    writes the version to the export targets that lack it. Without such targets, it has no stages.
+
+    The arguments and errors are those of `current_plan`. `attempt.newest` is set to the newest version, or to None if
+    the request reads fragments again.
+    """
+    newest = attempt.newest = None if request.forces_reading else versions.latest()
+    if newest is not None and is_up_to_date(table_format, table, newest):
+        return _up_to_date_plan(versions, table, newest)
+    return current_plan(versions, table_format, table, request, attempt)
+
+
+def _up_to_date_plan(versions: VersionStore, table: TableConfig, newest: Version) -> Plan:
+    """Return the plan of a refresh of a table whose newest version is up to date."""
+    exports: tuple[ExportResult, ...] = ()
+    if table.exports:
+        from metastore_assets.exports.writing import read_export_states  # it imports lookups, which few refreshes need
+
+        exports = read_export_states(table, versions.objects, newest)
+    outdated = tuple(export.target for export in exports if export.state != "current")
+    snapshot = SnapshotMetadata(
+        newest.format, newest.snapshot, newest.committed_at, newest.schema, newest.partition_columns
+    )
+    spec = table_profile_spec(newest.schema, table, recorded_resolutions(newest, table))
+    return Plan(
+        table=table.name,
+        target=Target(newest.number + 1, newest, SnapshotChanges(snapshot, (), {}), spec, newest.specs, ()),
+        stages=(WriteExports(outdated),) if outdated else (),
+        to_profile=(),
+        reused={},
+        added=(),
+        removed=(),
+        unchanged=newest.fragment_count,
+        removed_partitions=(),
+        dropped_columns=newest.dropped_columns,
+        exports=exports,
+    )
+
+
 def current_plan(
     versions: VersionStore,
     table_format: TableFormat,
@@ -242,7 +297,7 @@ def current_plan(
     request: RefreshRequest = DEFAULT_REQUEST,
     attempt: AttemptProfiles | None = None,
 ) -> Plan:
-    """Plan a refresh to the table's current snapshot.
+    """Plan a version of the table's current snapshot, even if the newest version is up to date.
 
     The plan uses the changes of the commits since the newest version if the format reports them. Otherwise all
     fragments are compared, and the plan contains the reason.

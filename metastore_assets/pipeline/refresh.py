@@ -9,7 +9,7 @@ A fragment is a data file with its deletes, and its profile is its statistics.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -23,14 +23,13 @@ from metastore_assets.errors import (
     VersionConflictError,
     WorkerEndedError,
 )
-from metastore_assets.exports.results import ExportResult
 from metastore_assets.formats import MetadataCache, open_table_format
 from metastore_assets.formats.base import SnapshotReference, SnapshotStream, TableFormat
-from metastore_assets.pipeline.context import RefreshContext, export_version, ignore_progress
+from metastore_assets.pipeline.context import RefreshContext, ignore_progress
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.execution import Execution, UnreadableFragmentsError, execute
 from metastore_assets.pipeline.hidden_values import with_hidden_key
-from metastore_assets.pipeline.outcome import Progress, RefreshResult, counts_by_step, up_to_date_result
+from metastore_assets.pipeline.outcome import Progress, RefreshResult, counts_by_step
 from metastore_assets.pipeline.plan import DEFAULT_REQUEST, Plan, RefreshRequest
 from metastore_assets.pipeline.planning import (
     AttemptProfiles,
@@ -38,10 +37,9 @@ from metastore_assets.pipeline.planning import (
     current_plan,
     is_up_to_date,
     metadata_cache,
+    plan_next_version,
     with_lots,
 )
-from metastore_assets.pipeline.stages import PlanStage, WriteExports
-from metastore_assets.pipeline.version_policies import describes
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.storage.io_counters import count_io, io_step
 from metastore_assets.store.entry_changes import change_metadata_cache
@@ -67,16 +65,15 @@ def plan_refresh(config: MetastoreConfig, table: TableConfig, request: RefreshRe
         table: The table.
         request: The fragments that are read again.
     """
-    versions = versions_of(config, table.name)
-    version = versions.latest()
-    staged = None if version is not None or request.forces_reading else _read_staged(versions)
-    plan = plan_version(config, table, request, staged)
-    if plan.publishes or version is None or not table.exports:
-        return with_lots(plan, request, with_hidden_key(config, table), staged)
-    from metastore_assets.exports.writing import read_export_states  # it imports lookups, which few refreshes need
-
-    states = read_export_states(table, versions.objects, version)
-    return replace(plan, stages=_export_stages(states))
+    versions, table = versions_of(config, table.name), with_hidden_key(config, table)
+    table_format = open_table_format(table, metadata_cache(versions, full=request.full))
+    attempt = AttemptProfiles.resume(versions, request)
+    staged = None if request.forces_reading or versions.newest() else _read_staged(versions)
+    if staged is not None:
+        attempt.entries += staged.fragments
+        attempt.specs.update(staged.specs)
+    plan = plan_next_version(versions, table_format, table, request, attempt)
+    return with_lots(plan, request, table, staged)
 
 
 def _read_staged(versions: VersionStore) -> Version | None:
@@ -92,38 +89,15 @@ def _read_staged(versions: VersionStore) -> Version | None:
         return None
 
 
-def plan_version(
-    config: MetastoreConfig,
-    table: TableConfig,
-    request: RefreshRequest = DEFAULT_REQUEST,
-    staged: Version | None = None,
-) -> Plan:
-    """Return the plan of a refresh.
-
-    It has no stages if the table is up to date and the request reads nothing again, even if an export target lacks the
-    version.
+def plan_version(config: MetastoreConfig, table: TableConfig) -> Plan:
+    """Return the plan of a version for the table's current snapshot, even if the newest version is up to date.
 
     Args:
         config: The configuration.
         table: The table.
-        request: The fragments that are read again.
-        staged: The staged version of an interrupted first refresh, whose profiles are reused; None if there is none.
     """
     versions, table = versions_of(config, table.name), with_hidden_key(config, table)
-    table_format = open_table_format(table, metadata_cache(versions, full=request.full))
-    attempt = AttemptProfiles.resume(versions, request)
-    if staged is not None:
-        attempt.entries += staged.fragments
-        attempt.specs.update(staged.specs)
-    plan = current_plan(versions, table_format, table, request, attempt)
-    is_current = plan.base is not None and describes(plan.base, plan.snapshot.reference, table)
-    return plan if request.forces_reading or not is_current else replace(plan, stages=())
-
-
-def _export_stages(exports: Sequence[ExportResult]) -> tuple[PlanStage, ...]:
-    """Return a stage that exports a version to the targets that lack it, or no stage if all have it."""
-    targets = tuple(export.target for export in exports if export.state != "current")
-    return (WriteExports(targets),) if targets else ()
+    return current_plan(versions, open_table_format(table, metadata_cache(versions, full=False)), table)
 
 
 def is_current(config: MetastoreConfig, table: TableConfig, version: Version) -> bool:
@@ -178,11 +152,6 @@ def refresh(
             try:
                 with io_step("plan"):
                     plan = refreshing.plan()
-                if isinstance(plan, Version):
-                    profiled = len(refreshing.attempt.new_entries)
-                    exports = export_version(refreshing.context, plan)
-                    up_to_date = up_to_date_result(plan, profiled, started, counter)
-                    return replace(up_to_date, exports=exports, stages=_export_stages(exports))
                 if isinstance(plan, SnapshotStream):
                     result = refreshing.publish_in_lots(plan, started)
                     if result is None:
@@ -235,7 +204,9 @@ class _Refresh:
         self.context = RefreshContext(engine, self.versions, table, progress, self._config.keep_versions)
 
     def cached_metadata(self, plan: Plan) -> Mapping[bytes, bytes]:
-        """Return the metadata cache to store in the next version."""
+        """Return the metadata cache to store in the version that the plan publishes; {} if it publishes none."""
+        if not plan.publishes:
+            return {}
         if plan.base is None or plan.target.changes.comparison:
             return self.cache.entries  # It compared all fragments, and so read every entry that is still needed.
         return change_metadata_cache(plan.base.metadata_cache, self.cache.new_entries, self.cache.discarded)
@@ -256,11 +227,10 @@ class _Refresh:
         first_version = FirstVersion(self.context, self._format, stream)
         return first_version.publish(self.attempt, started, self.cache.entries)
 
-    def plan(self) -> Plan | SnapshotStream | Version:
-        """Return the plan for the current snapshot, or the newest version if it is up to date.
+    def plan(self) -> Plan | SnapshotStream:
+        """Return the plan for the current snapshot.
 
-        A request to read fragments again always leads to a plan. If the first version must be made in lots, return the
-        stream of the snapshot instead.
+        If the first version must be made in lots, return the stream of the snapshot instead.
 
         Raises:
             _PurgedError: A purge removed profiles of this refresh during planning.
@@ -269,16 +239,15 @@ class _Refresh:
         if attempt.paths and versions.purged() != self._purged:
             versions.delete_unreferenced(attempt.paths)  # A purge removes everything that was written before it.
             attempt.clear()
-        latest = attempt.newest = None if self._request.forces_reading else versions.latest()
-        if latest is not None and is_up_to_date(self._format, context.table, latest):
-            return latest
         context.progress(Progress(context.table.name, "plan"))
         try:
-            self._plan = current_plan(versions, self._format, context.table, self._request, attempt)
+            self._plan = plan_next_version(versions, self._format, context.table, self._request, attempt)
         except ManyFragmentsError as error:
             self._planned = error.stream.metadata.reference
             return error.stream
         self._planned = self._plan.snapshot.reference
+        if not self._plan.publishes:
+            return self._plan
         purged_before, self._purged = self._purged, versions.last_purge
         if attempt.entries and self._purged != purged_before:
             raise _PurgedError(f"table {context.table.name!r} was purged")
@@ -303,14 +272,14 @@ class _Refresh:
 
 
 def _result(execution: Execution) -> RefreshResult:
-    """Return the result of a refresh that published a version, without duration, reads and writes."""
+    """Return the result of a refresh, without duration, reads and writes."""
     plan, version = execution.plan, execution.version
     assert version is not None
     return RefreshResult(
         table=plan.table,
         version=version.number,
         snapshot=version.snapshot,
-        published=True,
+        published=plan.publishes,
         fragments_added=len(plan.added),
         fragments_removed=len(plan.removed),
         fragments_unchanged=plan.unchanged,
@@ -320,7 +289,7 @@ def _result(execution: Execution) -> RefreshResult:
         partitions_total=plan.partition_count,
         seconds=0.0,
         dropped_columns=version.dropped_columns,
-        refresh_stats=version.refresh_stats,
+        refresh_stats=version.refresh_stats if plan.publishes else None,
         type_changes=plan.type_changes,
         value_count_changes=execution.value_count_changes,
         stages=tuple(execution.executed),

@@ -185,7 +185,7 @@ def run_before(monkeypatch: pytest.MonkeyPatch, function: str, action: Callable[
     monkeypatch.setattr(owner, function, before)
 
 
-PLACES = ["current_plan", "profile_all", "resolve_auto_policies", "VersionBuilder", "publish", "save_pending"]
+PLACES = ["plan_next_version", "profile_all", "resolve_auto_policies", "VersionBuilder", "publish", "save_pending"]
 
 
 @pytest.mark.parametrize(
