@@ -20,7 +20,7 @@ import pyarrow as pa
 from benchmarks.scale_tables import ROWS, SIZE
 from metastore_assets.index import IndexRows, PartitionRows, stack_partitions
 from metastore_assets.index.fragment_index import column_schema
-from metastore_assets.pipeline import execution, first_version, fragment_index, partition_index, skip_rewrites
+from metastore_assets.pipeline import execution, fragment_index, partition_index, skip_rewrites
 from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.merging import compaction, reduce
@@ -79,7 +79,6 @@ class SyntheticProfiles:
             (Engine, "of_refresh", lambda *arguments: _InProcessEngine()),
             (execution, "profile_all", self._profile_all),
             (execution, "append_when_due", lambda versions, base, new, retained, grace: new.number - retained),
-            (first_version, "append_when_due", lambda versions, base, new, retained, grace: new.number - retained),
             (reduce, "_run", self._run_merge),
             (reduce, "_write_separate_files", self._write_separate_files),
             (fragment_index, "read_rows", self._read_index_rows),

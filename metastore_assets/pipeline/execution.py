@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from metastore_assets.config import TableConfig
@@ -37,6 +37,7 @@ from metastore_assets.pipeline.profiling import Profiled, failure_advice, profil
 from metastore_assets.pipeline.skip_rewrites import skip_rewrites
 from metastore_assets.pipeline.stages import (
     CompactSegments,
+    DivideIntoLots,
     DropValueCounts,
     MergePartitions,
     MergeTable,
@@ -52,6 +53,7 @@ from metastore_assets.pipeline.stages import (
 )
 from metastore_assets.pipeline.table_location import table_location
 from metastore_assets.storage.io_counters import io_step
+from metastore_assets.store.staged_versions import StagedVersions
 from metastore_assets.store.version import FragmentEntry, RefreshStats, Version
 from metastore_assets.value_counts import ValueCountChanges, count_changes
 
@@ -73,6 +75,10 @@ class UnreadableFragmentsError(MetastoreError):
         super().__init__(str(reported))
         self.reported = reported
         self.is_missing = is_missing
+
+
+class ImpossibleLotsError(MetastoreError):
+    """Raised by the stage `DivideIntoLots` if the first version cannot be made in lots."""
 
 
 @dataclass
@@ -100,6 +106,8 @@ class Execution:
     version."""
     exports: tuple[ExportResult, ...] = ()
     """One result for each target under `exports`."""
+    staged: Version | None = None
+    """The staged version with all lots, if the version is made in lots and they are finished."""
     _builder: VersionBuilder | None = None
 
     @property
@@ -142,20 +150,35 @@ def execute(
         UnreadableFragmentsError: Fragments cannot be read.
         VersionConflictError: Another process published a version first.
         CorruptionError: A stored file is damaged or missing.
+        ImpossibleLotsError: The first version cannot be made in lots.
     """
     execution = Execution(context, plan, attempt, started, cached_metadata, plan.target, dict(plan.reused))
-    if not plan.publishes:
+    if all(isinstance(stage, WriteExports) for stage in plan.stages):  # The published version is up to date.
         execution.version, execution.exports = plan.base, plan.exports
         execution.value_count_changes = ValueCountChanges()
     try:
         for stage in plan.stages:
             with io_step(stage.step), _explain_missing(context.table, stage):
-                _EXECUTORS[type(stage)](execution, stage)
-            execution.executed.append(stage)
+                executed = _EXECUTORS[type(stage)](execution, stage)
+            execution.executed.append(executed or stage)
     except BaseException:
         execution.clean_up()
         raise
     return execution
+
+
+def _divide_into_lots(execution: Execution, stage: DivideIntoLots) -> DivideIntoLots:
+    """Compute the lots of the first version. Return the stage with the lots that were computed, and their stages."""
+    # Imported here, because few refreshes publish a first version in lots, and because it imports this module.
+    from metastore_assets.pipeline.first_version import make_lots
+
+    assert execution.plan.lots is not None
+    staged, executed = make_lots(execution.context, execution.plan, execution.plan.lots, execution.attempt)
+    execution.staged = staged
+    execution.version = replace(
+        staged, number=execution.plan.number, published_at=datetime.now(UTC), metadata_cache=execution.cached_metadata
+    )
+    return executed
 
 
 def _profile_fragments(execution: Execution, stage: ProfileFragments) -> None:
@@ -249,27 +272,34 @@ def _publish(execution: Execution, stage: Publish) -> None:
     context, base, version = execution.context, execution.plan.base, execution.version
     assert version is not None
     versions, keep_versions = context.versions, context.keep_versions
-    with io_step("value_counts"):  # The files of the previous version are there until the new one is published.
-        execution.value_count_changes = count_changes(
-            context.objects, base.value_counts if base else None, version.value_counts
-        )
+    staged = execution.staged
+    if staged is None:  # The changes of a version that was made in lots are unknown.
+        with io_step("value_counts"):  # The files of the previous version are there until the new one is published.
+            execution.value_count_changes = count_changes(
+                context.objects, base.value_counts if base else None, version.value_counts
+            )
     context.progress(Progress(context.table.name, "publish"))
-    profiled = execution.attempt.new_entries
-    refresh_stats = RefreshStats(
-        len(profiled), sum(entry.bytes for entry in profiled), time.monotonic() - execution.started
-    )
+    attempt = execution.attempt
+    refresh_stats = RefreshStats(attempt.read_fragments, attempt.read_bytes, time.monotonic() - execution.started)
     version = replace(
         version, refresh_stats=refresh_stats, table_location=table_location(context.table, version.format)
     )
-    try:
-        versions.publish(version, base, may_merge=execution.builder.may_merge_entries)
-    except VersionConflictError:
-        versions.discard(version, base)
-        execution.attempt.unpublished_paths.update(execution.builder.new_paths(version))
-        raise
+    if staged is not None:
+        versions.publish(version, staged)
+    else:
+        try:
+            versions.publish(version, base, may_merge=execution.builder.may_merge_entries)
+        except VersionConflictError:
+            versions.discard(version, base)
+            attempt.unpublished_paths.update(execution.builder.new_paths(version))
+            raise
     execution.version = version
     with suppress(StoreError):  # The next refresh, or `expire`, removes what stays, and reports the error.
         versions.clear_pending()
+        if staged is not None:
+            StagedVersions(versions).remove()
+        elif execution.plan.staged is not None:
+            StagedVersions(versions).remove_documents()  # The version may have files of any of them.
         outdated = append_when_due(versions, base, version, keep_versions, GRACE)
         versions.drop_outdated(outdated + keep_versions, keep_versions, GRACE)
 
@@ -279,7 +309,9 @@ def _write_exports(execution: Execution, stage: WriteExports) -> None:
     execution.exports = export_version(execution.context, execution.version)
 
 
-_EXECUTORS: Mapping[type[PlanStage], Callable[[Execution, Any], None]] = {
+# An executor may return the stage as it ran, if that can differ from the plan.
+_EXECUTORS: Mapping[type[PlanStage], Callable[[Execution, Any], PlanStage | None]] = {
+    DivideIntoLots: _divide_into_lots,
     ProfileFragments: _profile_fragments,
     ResolveAutoPolicies: _resolve_auto_policies,
     DropValueCounts: _drop_value_counts,

@@ -16,7 +16,15 @@ import pyarrow as pa
 from metastore_assets.digests import digest_texts
 from metastore_assets.exports.results import ExportResult
 from metastore_assets.expressions.partition_patterns import match_partitions
-from metastore_assets.formats.base import UNMAPPED_COLUMNS, Fragment, NoDiffError, SnapshotMetadata, fragment_order
+from metastore_assets.formats.base import (
+    UNMAPPED_COLUMNS,
+    Fragment,
+    NoDiffError,
+    SnapshotMetadata,
+    SortedFragments,
+    fragment_order,
+)
+from metastore_assets.pipeline.fragment_runs import FragmentRuns
 from metastore_assets.pipeline.profile_spec import ProfileSpec, ProfileSpecs, SpecCompatibility, field_identity
 from metastore_assets.pipeline.stages import (
     CompactSegments,
@@ -219,6 +227,22 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Lots:
+    """The fragments of a first version that is made in lots, of which only a lot is in memory at a time."""
+
+    fragments: FragmentRuns | SortedFragments
+    """All fragments of the snapshot."""
+    count: int
+    """Number of fragments of the snapshot."""
+    profiled: int
+    """Number of fragments to read."""
+    bytes: int
+    """Stored size in bytes of the fragments to read."""
+    partition_keys: tuple[str, ...]
+    """Keys of all partitions of the snapshot, sorted."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """The stages that lead from the published version to the next one, with their inputs."""
 
@@ -245,6 +269,11 @@ class Plan:
     """Columns that a policy names and that only earlier versions of the table had."""
     exports: tuple[ExportResult, ...] = ()
     """The state of each target under `exports`, if the published version is up to date; otherwise empty."""
+    staged: Version | None = None
+    """The finished lots of an interrupted first refresh, whose profiles are reused; None if there are none."""
+    lots: Lots | None = None
+    """The fragments, if the version is made in lots. Then `to_profile`, `reused`, `added` and `partitions` are
+    empty."""
 
     @property
     def number(self) -> int:
@@ -279,17 +308,25 @@ class Plan:
     @property
     def partition_count(self) -> int:
         """Number of partitions of the snapshot."""
-        return self.target.partition_count
+        return len(self.lots.partition_keys) if self.lots else self.target.partition_count
 
     @property
     def partition_keys(self) -> set[str]:
         """Keys of all partitions of the snapshot."""
-        return self.target.changes.partition_keys(self.base)
+        return set(self.lots.partition_keys) if self.lots else self.target.changes.partition_keys(self.base)
 
     @property
     def changed_partitions(self) -> tuple[str, ...]:
-        """Keys of the partitions whose profile has to be merged, as planned before profiling."""
-        return self.target.changed_partitions
+        """Keys of the partitions whose profile has to be merged, as planned before profiling.
+
+        They are all partitions if the version is made in lots, even if earlier lots have merged some of them.
+        """
+        return self.lots.partition_keys if self.lots else self.target.changed_partitions
+
+    @property
+    def added_count(self) -> int:
+        """Number of fragments of the snapshot that are not in the published version."""
+        return self.lots.count if self.lots else len(self.added)
 
     @property
     def may_read_again(self) -> dict[str, int]:
@@ -305,6 +342,9 @@ class Plan:
 
     def to_json(self) -> dict[str, object]:
         """Return the plan as `refresh --dry-run --json` prints it."""
+        profiled, size = len(self.to_profile), sum(fragment.bytes for fragment in self.to_profile)
+        if self.lots:
+            profiled, size = self.lots.profiled, self.lots.bytes
         return {
             "table": self.table,
             "version": self.number,
@@ -312,10 +352,10 @@ class Plan:
             "dry_run": True,
             "full_comparison": self.target.changes.comparison or None,
             "fragments": {
-                "added": len(self.added),
+                "added": self.added_count,
                 "removed": len(self.removed),
                 "unchanged": self.unchanged,
-                "profiled": len(self.to_profile),
+                "profiled": profiled,
             },
             "partitions": {
                 "changed": len(self.changed_partitions),
@@ -327,7 +367,7 @@ class Plan:
             "type_changes": [change.to_json() for change in self.type_changes],
             "read_again": {column: dict(outputs) for column, outputs in self.read_again.items()},
             "may_read_again": self.may_read_again,
-            "bytes_to_read": self.snapshot.bytes_read + sum(fragment.bytes for fragment in self.to_profile),
+            "bytes_to_read": self.snapshot.bytes_read + size,
             "stages": stages_to_json(self.stages),
         }
 
@@ -389,7 +429,7 @@ def make_plan(inputs: PlanInputs, request: RefreshRequest = DEFAULT_REQUEST) -> 
         unchanged=(len(base.fragments) if base else 0) - len(removed),
         removed_partitions=tuple(entry.key for entry in target.removed),
         type_changes=_type_changes(base.schema, changes.snapshot) if base else (),
-        read_again=_read_again(compatibility, stored, {fragment.id for fragment in to_profile}),
+        read_again=lacking_outputs(compatibility, stored, {fragment.id for fragment in to_profile}),
         dropped_columns=inputs.dropped_columns,
     )
 
@@ -512,7 +552,31 @@ def _stages(
         to_profile: The fragments that have no usable profile.
         exports: Names of the exports to write. If there are none, the plan has no stage for them.
     """
-    spec, changes, valued = target.spec, target.changes, target.spec.typed_leaves
+    changes, reading = target.changes, None
+    if to_profile:
+        stored = (len(target.base.fragments) if target.base else 0) + len(changes.added) - len(changes.removed)
+        size = sum(fragment.bytes for fragment in to_profile)
+        reading = ProfileFragments(len(to_profile), size, stored - len(to_profile))
+    rewritten = () if request.forces_reading else rewritten_partitions(target, {fragment.id for fragment in to_profile})
+    merging = MergePartitions(target.changed_partitions, target.partition_count)
+    return (
+        *version_stages(target.spec, reading, rewritten, merging),
+        *publishing_stages(target.number, target.base.number if target.base else 0, exports),
+    )
+
+
+def version_stages(
+    spec: ProfileSpec, reading: ProfileFragments | None, rewritten: tuple[str, ...], merging: MergePartitions
+) -> tuple[PlanStage, ...]:
+    """Return the stages of a plan before the version is published.
+
+    Args:
+        spec: The profile spec, as planned before profiling.
+        reading: The stage that profiles fragments; None if all have a usable profile.
+        rewritten: Keys of the partitions that both lost and gained fragments.
+        merging: The stage that merges partitions. Its `changed_by` is replaced.
+    """
+    valued = spec.typed_leaves
     undecided = undecided_columns(spec)
     auto_columns = tuple(leaf.path for leaf, _ in spec.leaves if leaf.field_id in undecided)
     counted = tuple(
@@ -521,29 +585,33 @@ def _stages(
         if leaf.field_id in valued and (policy.is_enumerated or policy.is_fingerprinted)
     )
     filtered = tuple(leaf.path for leaf, policy in spec.leaves if policy.has_value_filter and leaf.field_id in valued)
-    rewritten = () if request.forces_reading else rewritten_partitions(target, {fragment.id for fragment in to_profile})
-    stages: list[PlanStage] = []
-    if to_profile:
-        stored = (len(target.base.fragments) if target.base else 0) + len(changes.added) - len(changes.removed)
-        size = sum(fragment.bytes for fragment in to_profile)
-        stages.append(ProfileFragments(len(to_profile), size, stored - len(to_profile)))
+    stages: list[PlanStage] = [] if reading is None else [reading]
     if auto_columns:
         stages += [ResolveAutoPolicies(auto_columns), DropValueCounts(auto_columns)]
-    if to_profile:
-        stages.append(SaveProfiles(len(to_profile)))
+    if reading is not None:
+        stages.append(SaveProfiles(reading.fragments))
     if rewritten:
         stages.append(SkipRewrites(rewritten))
     changed_by = tuple(stage.name for stage in stages if isinstance(stage, ResolveAutoPolicies | SkipRewrites))
     return (
         *stages,
-        MergePartitions(target.changed_partitions, target.partition_count, changed_by),
+        replace(merging, changed_by=changed_by),
         MergeTable(),
         UpdateValueCounts(counted),
         CompactSegments(),
         WriteIndexes(filtered),
-        Publish(target.number, target.base.number if target.base else 0),
-        *([WriteExports(exports)] if exports else ()),
     )
+
+
+def publishing_stages(number: int, previous: int, exports: tuple[str, ...]) -> tuple[PlanStage, ...]:
+    """Return the last stages of a plan: those that publish the version and write it to export targets.
+
+    Args:
+        number: Number of the version.
+        previous: Number of the previous version; 0 if there is none.
+        exports: Names of the targets. If there are none, the plan has no stage for them.
+    """
+    return (Publish(number, previous), *([WriteExports(exports)] if exports else ()))
 
 
 def undecided_columns(spec: ProfileSpec) -> frozenset[str]:
@@ -660,7 +728,7 @@ def _may_store(entry: FragmentEntry, columns: Set[str]) -> bool:
     return bool(columns) and (UNMAPPED_COLUMNS in entry.unprofiled or not columns.isdisjoint(entry.unprofiled))
 
 
-def _read_again(
+def lacking_outputs(
     compatibility: SpecCompatibility, stored: Iterable[FragmentEntry], profiled: set[str]
 ) -> dict[str, dict[str, int]]:
     """Return {column: {output: number of fragments that are read because their profile lacks it}}.

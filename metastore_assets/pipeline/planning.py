@@ -7,7 +7,7 @@ processed so far are stored as a staged version, which no reader sees.
 
 from __future__ import annotations
 
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,14 @@ import pyarrow as pa
 
 from metastore_assets.config import CardinalityMode, TableConfig
 from metastore_assets.digests import digest_texts
-from metastore_assets.errors import ConfigError, CorruptionError, MetastoreError, ObjectNotFoundError, StoreError
+from metastore_assets.errors import (
+    ConfigError,
+    CorruptionError,
+    ObjectNotFoundError,
+    StoreError,
+    VersionConflictError,
+    VersionNotFoundError,
+)
 from metastore_assets.exports.configured_targets import read_export_entries
 from metastore_assets.exports.results import ExportResult
 from metastore_assets.expressions.partition_patterns import match_partitions
@@ -38,21 +45,31 @@ from metastore_assets.messages import close_names, join_names
 from metastore_assets.pipeline.auto_policies import planned_resolutions
 from metastore_assets.pipeline.column_spec import check_sources
 from metastore_assets.pipeline.context import RefreshContext
-from metastore_assets.pipeline.fragment_runs import Lot, compare_stream
+from metastore_assets.pipeline.fragment_runs import FragmentRuns, Lot, compare_stream, stream_lots
 from metastore_assets.pipeline.hidden_values import check_hidden_not_derived, check_hidden_not_renamed, column_paths
 from metastore_assets.pipeline.plan import (
     DEFAULT_REQUEST,
+    Lots,
     Plan,
     PlanInputs,
     RefreshRequest,
     Target,
+    lacking_outputs,
     make_plan,
     needs_all_fragments,
+    publishing_stages,
     usable_profiles,
+    version_stages,
 )
 from metastore_assets.pipeline.profile_spec import ProfileSpec, SpecCompatibility, table_profile_spec
 from metastore_assets.pipeline.retired_fragments import find_retired
-from metastore_assets.pipeline.stages import DivideIntoLots, WriteExports
+from metastore_assets.pipeline.stages import (
+    DivideIntoLots,
+    MergePartitions,
+    PlanStage,
+    ProfileFragments,
+    WriteExports,
+)
 from metastore_assets.pipeline.table_changes import SnapshotChanges, changes_from_diff, compare_snapshot
 from metastore_assets.pipeline.version_policies import (
     describes,
@@ -60,11 +77,14 @@ from metastore_assets.pipeline.version_policies import (
     recorded_resolutions,
     unknown_columns,
 )
-from metastore_assets.store.entries import FRAGMENTS, StoredEntries
+from metastore_assets.store.entries import FRAGMENTS, StoredEntries, partition_fragment_counts
 from metastore_assets.store.entry_changes import entries_of
-from metastore_assets.store.version import FragmentEntry, Version
+from metastore_assets.store.staged_versions import StagedVersions
+from metastore_assets.store.version import FragmentEntry, Version, split_fragment_key
+from metastore_assets.store.version_document import OlderFormatError
 from metastore_assets.store.versions import VersionStore
 
+PUBLISHED_BY_ANOTHER = "another process has published the first version"
 FRAGMENTS_PER_LOT = 10_000
 """Number of fragments in a lot. The first version of a table with more fragments is made in several lots."""
 
@@ -105,62 +125,41 @@ class AttemptProfiles:
 
     @property
     def new_entries(self) -> Sequence[FragmentEntry]:
-        """The profiles that this refresh computed itself."""
+        """The profiles that this refresh computed itself, without those of lots."""
         return self.entries[self.resumed :]
+
+    @property
+    def read_fragments(self) -> int:
+        """Number of fragments that this refresh has read."""
+        return self.lot_fragments + len(self.new_entries)
+
+    @property
+    def read_bytes(self) -> int:
+        """Stored size in bytes of the fragments that this refresh has read."""
+        return self.lot_bytes + sum(entry.bytes for entry in self.new_entries)
 
     @property
     def paths(self) -> set[str]:
         """`unpublished_paths`, and the paths of the files of the profiles in `entries`."""
         return {*self.unpublished_paths, *(path for entry in self.entries for path in entry.files.paths())}
 
-    makes_lots: bool = False
-    """Whether the first version of a table with many fragments is made in lots."""
+    makes_lots: bool = True
+    """Whether the first version of a table with many fragments is made in lots, where possible."""
+    lot_fragments: int = 0
+    """Number of fragments that were read for lots. Their profiles are not in `entries`."""
+    lot_bytes: int = 0
+    """Stored size in bytes of the fragments that were read for lots."""
 
     def clear(self) -> None:
         """Forget all profiles and files. Nothing is deleted from the store."""
         self.entries, self.resumed, self.specs, self.unpublished_paths = [], 0, {}, set()
 
 
-def with_lots(plan: Plan, request: RefreshRequest, table: TableConfig, staged: Version | None) -> Plan:
-    """Return the plan as it is displayed: with a first stage `DivideIntoLots` if a refresh would execute it in lots.
-
-    This stage has the number of lots that are still to do. Lots that an interrupted refresh has stored are not counted.
-    If a refresh would not use lots, the plan is returned unchanged.
-
-    Args:
-        plan: A plan of all fragments, not of one lot.
-        request: The request of the plan.
-        table: The configured policies, with the key that hashes hidden values.
-        staged: The staged version of an interrupted refresh, from which the next refresh continues; None if there is
-            none. If it was not made under the configured policies, the refresh cannot continue it and uses no lots.
-    """
-    count = len(plan.added)
-    if plan.number > 1 or request.forces_reading or count <= FRAGMENTS_PER_LOT or needs_all_fragments(plan.spec):
-        return plan
-    if staged is not None and not matches_policies(table, staged):
-        return plan
-    finished = set() if staged is None else {entry.id for entry in staged.fragments}
-    missing = sum(identity not in finished for identity in plan.added)
-    return replace(plan, stages=(DivideIntoLots(count, -(-missing // FRAGMENTS_PER_LOT)), *plan.stages))
-
-
-class ManyFragmentsError(MetastoreError):
-    """Raised if the first version of a table must be made in lots."""
-
-    def __init__(self, stream: SnapshotStream) -> None:
-        """Create the error. `stream` is the snapshot, with all fragments still to be read."""
-        super().__init__("the table has too many files for one plan")
-        self.stream = stream
-
-
-def plan_lot(
-    context: RefreshContext, table_format: TableFormat, attempt: AttemptProfiles, metadata: SnapshotMetadata, lot: Lot
-) -> Plan:
+def plan_lot(context: RefreshContext, attempt: AttemptProfiles, metadata: SnapshotMetadata, lot: Lot) -> Plan:
     """Return the plan that changes the newest staged version by one lot, on the way to the first version of a table.
 
     Args:
         context: The table, with the store of its staged versions.
-        table_format: Reads the table.
         attempt: The profiles that were written for this lot so far.
         metadata: The metadata of the snapshot.
         lot: The fragments to add and to remove.
@@ -169,8 +168,7 @@ def plan_lot(
         NoDiffError: The version cannot be made in lots, because a column has the policy `repeated`. Or columns or
             policies changed since the staged version was made.
     """
-    planner = _Planner(context.versions, table_format, context.table, DEFAULT_REQUEST, attempt)
-    return planner.plan_lot(metadata, lot)
+    return _PlanMaker(context.versions, context.table, DEFAULT_REQUEST, attempt).plan_lot(metadata, lot)
 
 
 @dataclass(frozen=True)
@@ -313,7 +311,7 @@ def current_plan(
         ConfigError: A policy names a column that never existed, or a hidden column cannot be hidden.
         CorruptionError: The newest version is damaged.
         PartitionNotFoundError: The request names a partition that the snapshot does not have.
-        ManyFragmentsError: The first version must be made in lots. Only raised if `attempt.makes_lots` is true.
+        VersionConflictError: Another process has published the first version.
         MetastoreError: The table cannot be read.
     """
     attempt = attempt or AttemptProfiles()
@@ -351,7 +349,90 @@ def _explain_missing_entries() -> Iterator[None]:
         raise CorruptionError(f"{error}, but is still in use; rebuild with `metastore refresh NAME --full`") from error
 
 
-class _Planner:
+class _PlanMaker:
+    """The stored state from which a refresh is planned, and the plans that need nothing else but given fragments."""
+
+    def __init__(
+        self, versions: VersionStore, table: TableConfig, request: RefreshRequest, attempt: AttemptProfiles
+    ) -> None:
+        self._versions = versions
+        self._table = table
+        self._request = request
+        self._attempt = attempt
+        self._base, self._number = _read_base(versions, attempt)
+        self._pending = versions.pending()
+        self._staged: Version | None = None
+        """The finished lots of an interrupted first refresh, whose profiles the plan reuses."""
+
+    def plan_lot(self, metadata: SnapshotMetadata, lot: Lot) -> Plan:
+        """Return the plan that changes the newest staged version by one lot (see the module).
+
+        Raises:
+            NoDiffError: The version cannot be made in lots, or the staged version has other policies or columns.
+        """
+        base, reason = self._base, "no version is published"
+        spec, dropped_columns = self._resolve_policies(metadata)
+        if needs_all_fragments(spec):
+            raise NoDiffError("columns are stored as fingerprints")
+        if base is None:
+            changes = compare_snapshot(Snapshot(**vars(metadata), fragments=lot.added), None, reason)
+        elif spec.id != base.spec_id:
+            raise NoDiffError("columns or policies changed")
+        else:
+            removed = entries_of(base, FRAGMENTS).find_all(lot.removed) if lot.removed else {}
+            changes = SnapshotChanges(metadata, lot.added, removed, comparison=reason)
+        self._number = 1
+        return self._plan(changes, spec, dropped_columns)
+
+    def _resolve_policies(self, snapshot: SnapshotMetadata) -> tuple[ProfileSpec, tuple[str, ...]]:
+        """Return (wanted profile spec, columns that a policy names but the table no longer has).
+
+        Raises:
+            ConfigError: A policy names a column that never existed, or values of a hidden column would be revealed. Or
+                the source code of a user-defined statistic changed, and its declared revision did not.
+        """
+        base, table = self._base, self._table
+        resolved: Mapping[str, CardinalityMode] = {}
+        if base is not None:
+            has_new_snapshot = snapshot.reference != SnapshotReference(base.snapshot, base.committed_at)
+            resolved = planned_resolutions(
+                base, snapshot.schema, table, self._versions.objects, has_new_snapshot=has_new_snapshot
+            )
+        dropped_columns = _dropped_columns(self._versions, base, snapshot.schema, table)
+        spec = table_profile_spec(snapshot.schema, table, resolved)
+        check_hidden_not_derived(table, spec, snapshot)
+        check_sources(table.name, base.specs.values() if base else (), spec.column_specs)
+        return spec, dropped_columns
+
+    def _plan(self, changes: SnapshotChanges, spec: ProfileSpec, dropped_columns: tuple[str, ...]) -> Plan:
+        """Make the plan for some changes of fragments."""
+        base, attempt, staged = self._base, self._attempt, self._staged
+        added = [fragment.id for fragment in changes.added]
+        inputs = PlanInputs(
+            table=self._table.name,
+            base=base,
+            changes=changes,
+            spec=spec,
+            stored=[
+                *((each.fragment for each in find_retired(base, added)) if base else ()),
+                *(staged.fragments if staged else ()),
+                *self._pending,
+            ],
+            attempt_profiles=attempt.entries,
+            # Not one dict, so that the published specs are read only if a profile has another spec than the wanted one.
+            specs=ChainMap(
+                {spec.id: spec.column_specs},
+                attempt.specs,
+                *(version.specs for version in (base, staged) if version),  # type: ignore[arg-type]
+            ),
+            number=self._number,
+            dropped_columns=dropped_columns,
+            exports=tuple(entry.name for entry in read_export_entries(self._table)),
+        )
+        return replace(make_plan(inputs, self._request), staged=staged)
+
+
+class _Planner(_PlanMaker):
     """A planner of one refresh.
 
     `plan_from_difference` uses the changes of the commits since the newest version. `plan_from_stream` and
@@ -366,27 +447,30 @@ class _Planner:
         request: RefreshRequest,
         attempt: AttemptProfiles,
     ) -> None:
-        self._versions = versions
+        super().__init__(versions, table, request, attempt)
         self._format = table_format
-        self._table = table
-        self._request = request
-        self._attempt = attempt
-        self._base, self._number = _read_base(versions, attempt)
-        self._pending = versions.pending()
 
     def plan_current(self) -> Plan:
         """Plan from the changes since the newest version. If they do not suffice, compare all fragments.
 
-        Raises ManyFragmentsError if the first version must be made in lots.
+        Raises VersionConflictError if another process has published the first version.
         """
         try:
             return self.plan_from_difference()
         except NoDiffError as error:
             reason = str(error)
-        plan_or_snapshot = self.plan_from_stream(reason)
-        if isinstance(plan_or_snapshot, Plan):
-            return plan_or_snapshot
-        return self.plan_from_snapshot(reason, plan_or_snapshot)
+        if self._base is None and self._number == 1 and not self._request.forces_reading:
+            self._staged = _read_staged(self._versions)
+        try:
+            plan_or_snapshot = self.plan_from_stream(reason)
+            if isinstance(plan_or_snapshot, Plan):
+                return plan_or_snapshot
+            return self.plan_from_snapshot(reason, plan_or_snapshot)
+        except (CorruptionError, ObjectNotFoundError, VersionNotFoundError) as error:
+            if self._staged is not None and self._versions.newest():
+                # The process that published it has removed the staged versions.
+                raise VersionConflictError(PUBLISHED_BY_ANOTHER) from error
+            raise
 
     def plan_from_difference(self) -> Plan:
         """Return the plan made from the changes of the commits since the newest version.
@@ -420,16 +504,12 @@ class _Planner:
 
         Returns:
             The plan. If no plan was made: the complete snapshot, or None if the snapshot has not been read completely.
-
-        Raises:
-            ManyFragmentsError: The table has no version, and too many fragments for one lot. The caller must make the
-                version in lots.
         """
         base, patterns = self._base, self._request.partitions
         if self._request.full or (base is None and patterns):
             return None
         if base is None:
-            return self._first_snapshot()
+            return self._plan_first(reason)
         assert isinstance(base.fragments, StoredEntries), "the version was read from a store"
         stream = self._format.stream()
         spec, dropped_columns = self._resolve_policies(stream.metadata)
@@ -448,29 +528,100 @@ class _Planner:
         except (NoDiffError, UnstreamableError):
             return stream.snapshot
 
-    def _first_snapshot(self) -> Snapshot | None:
-        """Read all fragments of a table that has no version. Return the complete snapshot.
+    def _plan_first(self, reason: str) -> Plan | Snapshot | None:
+        """Plan the first version in lots if the table has more than `FRAGMENTS_PER_LOT` fragments.
 
-        Return None if the format cannot stream the fragments.
-
-        Raises:
-            ManyFragmentsError: The first version must be made in lots: the table has more than `FRAGMENTS_PER_LOT`
-                fragments, and lots are possible. They are not possible with `repeated` columns, for example.
+        Return the complete snapshot instead if the table has fewer, or if lots are not possible. Return None if the
+        format cannot stream the fragments.
         """
         stream = self._format.stream()
         try:
             first = list(islice(stream.fragments, FRAGMENTS_PER_LOT + 1))
-            fragments = chain(first, stream.fragments)
-            is_large = len(first) > FRAGMENTS_PER_LOT and self._number == 1
-            if (
-                is_large
-                and self._attempt.makes_lots
-                and not needs_all_fragments(self._resolve_policies(stream.metadata)[0])
-            ):
-                raise ManyFragmentsError(replace(stream, fragments=fragments, snapshot=None))
-            return replace(stream, fragments=fragments).read_all()
+            stream = replace(stream, fragments=chain(first, stream.fragments))
+            if len(first) > FRAGMENTS_PER_LOT and self._number == 1 and self._attempt.makes_lots:
+                del first
+                plan = self._plan_in_lots(stream, reason)
+                if plan is not None:
+                    return plan
+            return stream.read_all()
         except UnstreamableError:
             return None
+
+    def _plan_in_lots(self, stream: SnapshotStream, reason: str) -> Plan | None:
+        """Plan the first version in lots, from the staged version if there is one.
+
+        Return None, and read no fragments, if lots are not possible: a column has the policy `repeated`, or the staged
+        version has other policies or columns.
+
+        Args:
+            stream: The snapshot.
+            reason: Why all fragments are compared.
+
+        Raises:
+            UnstreamableError: The format must read all fragments together, or two fragments have the same key.
+        """
+        maker: _PlanMaker = self
+        staged = self._staged
+        if staged is not None:
+            if not matches_policies(self._table, staged):
+                return None
+            attempt = AttemptProfiles(newest=staged)
+            maker = _PlanMaker(StagedVersions(self._versions), self._table, self._request, attempt)
+        spec, dropped_columns = maker._resolve_policies(stream.metadata)
+        if needs_all_fragments(spec) or (staged is not None and staged.spec_id != spec.id):
+            return None
+        fragments = stream.sorted_fragments or FragmentRuns(stream.fragments)
+        specs = ChainMap({spec.id: spec.column_specs}, staged.specs if staged else {})  # type: ignore[arg-type]
+        compatibility = SpecCompatibility(specs, spec)
+        saved: dict[str, list[FragmentEntry]] = {}
+        for entry in self._pending:
+            saved.setdefault(entry.id, []).append(entry)
+        counts = Counter(partition_fragment_counts(staged) if staged else {})
+        lots = profiled = size = 0
+        merged, rewritten, read_again = set[str](), set[str](), set[str]()
+        for lot in stream_lots(fragments, stored_fragments(staged) if staged else None, FRAGMENTS_PER_LOT):
+            lots += 1
+            gained = Counter(fragment.partition_key for fragment in lot.added)
+            lost = Counter(split_fragment_key(key)[0] for key in lot.removed)
+            counts.update(gained)
+            counts.subtract(lost)
+            merged |= gained.keys() | lost.keys()
+            rewritten |= gained.keys() & lost.keys()
+            locations = {each.id: (each.partition_key, each.path) for each in lot.added if each.id in saved}
+            candidates = chain.from_iterable(saved[id_] for id_ in locations)
+            reused = usable_profiles(candidates, compatibility, locations)
+            read_again |= locations.keys() - reused.keys()
+            profiled += len(lot.added) - len(reused)
+            size += sum(fragment.bytes for fragment in lot.added if fragment.id not in reused)
+        partition_keys = tuple(sorted(key for key, count in counts.items() if count))
+        stages: tuple[PlanStage, ...] = ()
+        if not lots and staged and SnapshotReference(staged.snapshot, staged.committed_at) != stream.metadata.reference:
+            lots = 1  # An empty lot, so that the staged version describes the current snapshot.
+        if lots:
+            changed = merged & set(partition_keys)
+            if staged and len(staged.partitions) == 1 and len(partition_keys) > 1 and staged.value_counts is not None:
+                # It needs value counts of its own now, see `Target.needs_partition_value_counts`.
+                changed |= {entry.key for entry in staged.partitions if not entry.files.frequencies}
+            reading = ProfileFragments(profiled, size, fragments.count - profiled) if profiled else None
+            merging = MergePartitions(tuple(sorted(changed)), len(partition_keys))
+            stages = version_stages(spec, reading, tuple(sorted(rewritten)), merging)
+        exports = tuple(entry.name for entry in read_export_entries(self._table))
+        changes = SnapshotChanges(stream.metadata, (), {}, comparison=reason)
+        return Plan(
+            table=self._table.name,
+            target=Target(1, None, changes, spec, specs, ()),
+            stages=(DivideIntoLots(fragments.count, lots, stages), *publishing_stages(1, 0, exports)),
+            to_profile=(),
+            reused={},
+            added=(),
+            removed=(),
+            unchanged=0,
+            removed_partitions=(),
+            read_again=lacking_outputs(compatibility, self._pending, read_again),
+            dropped_columns=dropped_columns,
+            staged=staged,
+            lots=Lots(fragments, fragments.count, profiled, size, partition_keys),
+        )
 
     def first_version_totals(self) -> FirstVersionTotals | None:
         """Return the result of the function `first_version_totals`."""
@@ -512,26 +663,6 @@ class _Planner:
             "no version is published", Snapshot(**vars(stream.metadata), fragments=tuple(fragments))
         )
 
-    def plan_lot(self, metadata: SnapshotMetadata, lot: Lot) -> Plan:
-        """Return the plan that changes the newest staged version by one lot (see the module).
-
-        Raises:
-            NoDiffError: The version cannot be made in lots, or the staged version has other policies or columns.
-        """
-        base, reason = self._base, "no version is published"
-        spec, dropped_columns = self._resolve_policies(metadata)
-        if needs_all_fragments(spec):
-            raise NoDiffError("columns are stored as fingerprints")
-        if base is None:
-            changes = compare_snapshot(Snapshot(**vars(metadata), fragments=lot.added), None, reason)
-        elif spec.id != base.spec_id:
-            raise NoDiffError("columns or policies changed")
-        else:
-            removed = entries_of(base, FRAGMENTS).find_all(lot.removed) if lot.removed else {}
-            changes = SnapshotChanges(metadata, lot.added, removed, comparison=reason)
-        self._number = 1
-        return self._plan(changes, spec, dropped_columns)
-
     def plan_from_snapshot(self, reason: str, snapshot: Snapshot | None = None) -> Plan:
         """Compare all fragments of the snapshot with the newest version, in memory. Return the plan.
 
@@ -542,45 +673,6 @@ class _Planner:
         snapshot = snapshot or self._format.snapshot()
         spec, dropped_columns = self._resolve_policies(snapshot)
         return self._plan(compare_snapshot(snapshot, self._base, reason), spec, dropped_columns)
-
-    def _resolve_policies(self, snapshot: SnapshotMetadata) -> tuple[ProfileSpec, tuple[str, ...]]:
-        """Return (wanted profile spec, columns that a policy names but the table no longer has).
-
-        Raises:
-            ConfigError: A policy names a column that never existed, or values of a hidden column would be revealed. Or
-                the source code of a user-defined statistic changed, and its declared revision did not.
-        """
-        base, table = self._base, self._table
-        resolved: Mapping[str, CardinalityMode] = {}
-        if base is not None:
-            has_new_snapshot = snapshot.reference != SnapshotReference(base.snapshot, base.committed_at)
-            resolved = planned_resolutions(
-                base, snapshot.schema, table, self._versions.objects, has_new_snapshot=has_new_snapshot
-            )
-        dropped_columns = _dropped_columns(self._versions, base, snapshot.schema, table)
-        spec = table_profile_spec(snapshot.schema, table, resolved)
-        check_hidden_not_derived(table, spec, snapshot)
-        check_sources(table.name, base.specs.values() if base else (), spec.column_specs)
-        return spec, dropped_columns
-
-    def _plan(self, changes: SnapshotChanges, spec: ProfileSpec, dropped_columns: tuple[str, ...]) -> Plan:
-        """Make the plan for some changes of fragments."""
-        base, attempt = self._base, self._attempt
-        added = [fragment.id for fragment in changes.added]
-        inputs = PlanInputs(
-            table=self._table.name,
-            base=base,
-            changes=changes,
-            spec=spec,
-            stored=[*((each.fragment for each in find_retired(base, added)) if base else ()), *self._pending],
-            attempt_profiles=attempt.entries,
-            # Not one dict, so that the published specs are read only if a profile has another spec than the wanted one.
-            specs=ChainMap({spec.id: spec.column_specs}, attempt.specs, base.specs if base else {}),  # type: ignore[arg-type]
-            number=self._number,
-            dropped_columns=dropped_columns,
-            exports=tuple(entry.name for entry in read_export_entries(self._table)),
-        )
-        return make_plan(inputs, self._request)
 
 
 def _dropped_columns(
@@ -616,6 +708,25 @@ def _dropped_columns(
             f"its columns are: {join_names(columns)}" + close_names(name, columns, "")
         )
     return tuple(unknown)
+
+
+def _read_staged(versions: VersionStore) -> Version | None:
+    """Return the staged version from which the first refresh of a table continues.
+
+    A staged version has the fragments that an interrupted first refresh has finished. No reader sees it.
+
+    Returns None if there is none, or if it is damaged or in the format of an earlier release.
+    """
+    try:
+        return StagedVersions(versions).latest()
+    except (CorruptionError, OlderFormatError):
+        return None
+
+
+def stored_fragments(version: Version) -> StoredEntries[FragmentEntry]:
+    """Return the fragments of a version that was read from a store."""
+    assert isinstance(version.fragments, StoredEntries), "the version was read from a store"
+    return version.fragments
 
 
 def _read_base(versions: VersionStore, attempt: AttemptProfiles) -> tuple[Version | None, int]:

@@ -24,28 +24,24 @@ from metastore_assets.errors import (
     WorkerEndedError,
 )
 from metastore_assets.formats import MetadataCache, open_table_format
-from metastore_assets.formats.base import SnapshotReference, SnapshotStream, TableFormat
+from metastore_assets.formats.base import SnapshotReference, TableFormat
 from metastore_assets.pipeline.context import RefreshContext, ignore_progress
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.execution import Execution, UnreadableFragmentsError, execute
+from metastore_assets.pipeline.execution import Execution, ImpossibleLotsError, UnreadableFragmentsError, execute
 from metastore_assets.pipeline.hidden_values import with_hidden_key
 from metastore_assets.pipeline.outcome import Progress, RefreshResult, counts_by_step
 from metastore_assets.pipeline.plan import DEFAULT_REQUEST, Plan, RefreshRequest
 from metastore_assets.pipeline.planning import (
     AttemptProfiles,
-    ManyFragmentsError,
     current_plan,
     is_up_to_date,
     metadata_cache,
     plan_next_version,
-    with_lots,
 )
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.storage.io_counters import count_io, io_step
 from metastore_assets.store.entry_changes import change_metadata_cache
-from metastore_assets.store.staged_versions import StagedVersions
 from metastore_assets.store.version import Version
-from metastore_assets.store.version_document import OlderFormatError
 from metastore_assets.store.versions import VersionStore, versions_of
 
 if TYPE_CHECKING:
@@ -67,26 +63,7 @@ def plan_refresh(config: MetastoreConfig, table: TableConfig, request: RefreshRe
     """
     versions, table = versions_of(config, table.name), with_hidden_key(config, table)
     table_format = open_table_format(table, metadata_cache(versions, full=request.full))
-    attempt = AttemptProfiles.resume(versions, request)
-    staged = None if request.forces_reading or versions.newest() else _read_staged(versions)
-    if staged is not None:
-        attempt.entries += staged.fragments
-        attempt.specs.update(staged.specs)
-    plan = plan_next_version(versions, table_format, table, request, attempt)
-    return with_lots(plan, request, table, staged)
-
-
-def _read_staged(versions: VersionStore) -> Version | None:
-    """Return the staged version from which the first refresh of a table would continue.
-
-    A staged version has the fragments that an interrupted first refresh has finished. No reader sees it.
-
-    Returns None if there is none, or if it is damaged or in the format of an earlier release.
-    """
-    try:
-        return StagedVersions(versions).latest()
-    except (CorruptionError, OlderFormatError):
-        return None
+    return plan_next_version(versions, table_format, table, request, AttemptProfiles.resume(versions, request))
 
 
 def plan_version(config: MetastoreConfig, table: TableConfig) -> Plan:
@@ -152,15 +129,10 @@ def refresh(
             try:
                 with io_step("plan"):
                     plan = refreshing.plan()
-                if isinstance(plan, SnapshotStream):
-                    result = refreshing.publish_in_lots(plan, started)
-                    if result is None:
-                        continue
-                    return replace(result, seconds=time.monotonic() - started, steps=counts_by_step(counter))
                 execution = execute(
                     refreshing.context, plan, refreshing.attempt, started, refreshing.cached_metadata(plan)
                 )
-            except (_PurgedError, VersionConflictError, UnreadableFragmentsError, CorruptionError) as error:
+            except _RETRIED as error:
                 refreshing.check_outdated(error)
             else:
                 return replace(_result(execution), seconds=time.monotonic() - started, steps=counts_by_step(counter))
@@ -172,6 +144,9 @@ def refresh(
 
 class _PurgedError(MetastoreError):
     """Raised if a purge removed profiles of this refresh during planning."""
+
+
+_RETRIED = (_PurgedError, VersionConflictError, UnreadableFragmentsError, CorruptionError, ImpossibleLotsError)
 
 
 class _Refresh:
@@ -191,7 +166,6 @@ class _Refresh:
         self._request = request
         self.versions = versions_of(config, table.name)
         self.attempt = AttemptProfiles.resume(self.versions, request)
-        self.attempt.makes_lots = True
         self._purged = self.versions.last_purge
 
     def open(self, spark: Callable[[], SparkSession], progress: Callable[[Progress], None]) -> None:
@@ -211,40 +185,17 @@ class _Refresh:
             return self.cache.entries  # It compared all fragments, and so read every entry that is still needed.
         return change_metadata_cache(plan.base.metadata_cache, self.cache.new_entries, self.cache.discarded)
 
-    def publish_in_lots(self, stream: SnapshotStream, started: float) -> RefreshResult | None:
-        """Build the first version in lots (groups of fragments) and publish it.
-
-        Return None if lots are not possible, for example because a column has the policy `repeated`. The next plan then
-        makes the version without lots.
-
-        Args:
-            stream: The snapshot.
-            started: Time of the monotonic clock when the refresh started.
-        """
-        # Imported here, because few refreshes publish a first version in lots.
-        from metastore_assets.pipeline.first_version import FirstVersion
-
-        first_version = FirstVersion(self.context, self._format, stream)
-        return first_version.publish(self.attempt, started, self.cache.entries)
-
-    def plan(self) -> Plan | SnapshotStream:
+    def plan(self) -> Plan:
         """Return the plan for the current snapshot.
 
-        If the first version must be made in lots, return the stream of the snapshot instead.
-
-        Raises:
-            _PurgedError: A purge removed profiles of this refresh during planning.
+        Raises _PurgedError if a purge removed profiles of this refresh during planning.
         """
         versions, attempt, context = self.versions, self.attempt, self.context
         if attempt.paths and versions.purged() != self._purged:
             versions.delete_unreferenced(attempt.paths)  # A purge removes everything that was written before it.
             attempt.clear()
         context.progress(Progress(context.table.name, "plan"))
-        try:
-            self._plan = plan_next_version(versions, self._format, context.table, self._request, attempt)
-        except ManyFragmentsError as error:
-            self._planned = error.stream.metadata.reference
-            return error.stream
+        self._plan = plan_next_version(versions, self._format, context.table, self._request, attempt)
         self._planned = self._plan.snapshot.reference
         if not self._plan.publishes:
             return self._plan
@@ -280,11 +231,11 @@ def _result(execution: Execution) -> RefreshResult:
         version=version.number,
         snapshot=version.snapshot,
         published=plan.publishes,
-        fragments_added=len(plan.added),
+        fragments_added=plan.added_count,
         fragments_removed=len(plan.removed),
         fragments_unchanged=plan.unchanged,
-        fragments_profiled=len(execution.attempt.new_entries),
-        partitions_changed=execution.target.changed_partitions,
+        fragments_profiled=execution.attempt.read_fragments,
+        partitions_changed=plan.changed_partitions if plan.lots else execution.target.changed_partitions,
         partitions_removed=plan.removed_partitions,
         partitions_total=plan.partition_count,
         seconds=0.0,

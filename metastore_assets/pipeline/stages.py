@@ -54,18 +54,25 @@ class PlanStage(ABC):
 class DivideIntoLots(PlanStage):
     """The stage that divides the fragments of a large table into lots. A lot is profiled and stored before the next.
 
-    Only the first version of a table is built in lots. The stages listed after this one describe the work of all lots
-    together.
+    Only the first version of a table is built in lots.
     """
 
     name = "divide_into_lots"
     step = "plan"
     rule = (
         "profile_fragments to write_indexes run once for each lot; lots that an interrupted refresh has stored are not "
-        "repeated; one lot if the table's format needs all fragments together"
+        "repeated"
     )
     fragments: int
+    """Number of fragments of the snapshot."""
     lots: int
+    """Number of lots to compute. Lots that an interrupted refresh has stored are not counted."""
+    stages: tuple[PlanStage, ...] = ()
+    """The stages that run for each lot. Each describes the work of all lots together. In text and JSON, they follow
+    this stage."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in super().to_json().items() if name != "stages"}
 
     def summary(self) -> str:
         """Return the numbers of fragments and lots."""
@@ -187,7 +194,9 @@ class MergePartitions(PlanStage):
         return f"{_names('partition', self.partitions)} of {self.total:,}{changes}"
 
     def joined(self, next_lot: Self) -> Self:
-        return replace(self, partitions=tuple(sorted({*self.partitions, *next_lot.partitions})), total=next_lot.total)
+        partitions = tuple(sorted({*self.partitions, *next_lot.partitions}))
+        changed_by = tuple(dict.fromkeys([*self.changed_by, *next_lot.changed_by]))
+        return replace(self, partitions=partitions, total=next_lot.total, changed_by=changed_by)
 
 
 @dataclass(frozen=True)
@@ -293,19 +302,25 @@ def join_lots(lots: Sequence[Sequence[PlanStage]]) -> tuple[PlanStage, ...]:
     """Return the stages of several lots as one sequence, in which each kind of stage occurs once.
 
     A lot is a limited number of fragments that are processed together. A stage of the result describes the work in all
-    lots. Stages have the order of the first lot; kinds that it lacks follow at the end.
+    lots. Stages have the order in which their kinds run.
     """
+    order = PlanStage.__subclasses__()  # This module defines the kinds in the order in which they run.
     joined: dict[type[PlanStage], PlanStage] = {}
     for stages in lots:
         for stage in stages:
             before = joined.get(type(stage))
             joined[type(stage)] = stage if before is None else before.joined(stage)
-    return tuple(joined.values())
+    return tuple(sorted(joined.values(), key=lambda stage: order.index(type(stage))))
 
 
 def stages_to_json(stages: Sequence[PlanStage]) -> list[dict[str, Any]]:
     """Return stages as they appear in `refresh --dry-run --json`."""
-    return [stage.to_json() for stage in stages]
+    documents = []
+    for stage in stages:
+        documents.append(stage.to_json())
+        if isinstance(stage, DivideIntoLots):
+            documents += stages_to_json(stage.stages)
+    return documents
 
 
 def stages_to_text(stages: Sequence[Mapping[str, Any]], *, with_rules: bool = False) -> list[str]:

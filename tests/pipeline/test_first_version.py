@@ -24,11 +24,10 @@ from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import StoreError
 from metastore_assets.formats.base import Fragment, SnapshotStream, UnstreamableError
 from metastore_assets.formats.files.table import FilesFormat
-from metastore_assets.pipeline import auto_policies, first_version, planning
-from metastore_assets.pipeline import refresh as refresh_module
-from metastore_assets.pipeline.plan import RefreshRequest
+from metastore_assets.pipeline import auto_policies, execution, first_version, planning
+from metastore_assets.pipeline.plan import Plan, RefreshRequest
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
-from metastore_assets.pipeline.stages import DivideIntoLots, stages_to_json
+from metastore_assets.pipeline.stages import DivideIntoLots, PlanStage, UpdateValueCounts, stages_to_json
 from metastore_assets.pipeline.verification.verify import verify
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.staged_versions import StagedVersions
@@ -164,10 +163,13 @@ def test_a_dry_run_shows_the_stages_of_all_lots(tmp_path: Path, monkeypatch: pyt
         plan = plan_refresh(root.config, lake.table)
         result = root.refresh()
         assert stages_to_json(result.stages) == plan.to_json()["stages"]
-        assert [stage for stage in plan.stages if isinstance(stage, DivideIntoLots)] == (
-            [DivideIntoLots(9, 5)] if has_lots else []
-        )
+        assert numbers_of_lots(plan.stages) == numbers_of_lots(result.stages) == ([(9, 5)] if has_lots else [])
         lake.append(1)
+
+
+def numbers_of_lots(stages: Sequence[PlanStage]) -> list[tuple[int, int]]:
+    """Return (number of fragments, number of lots) of each stage `DivideIntoLots`."""
+    return [(stage.fragments, stage.lots) for stage in stages if isinstance(stage, DivideIntoLots)]
 
 
 def test_a_dry_run_after_an_interruption_shows_the_missing_lots(
@@ -183,15 +185,64 @@ def test_a_dry_run_after_an_interruption_shows_the_missing_lots(
     monkeypatch.setattr(planning, "FRAGMENTS_PER_LOT", root.lot)
     table = lake.table
     lake.options = {"columns": {"group": {"histogram": "off"}}}
-    for planned, lots in ((table, [DivideIntoLots(9, 2)]), (lake.table, [])):
+    for planned, lots in ((table, [(9, 2)]), (lake.table, [])):
         plan = plan_refresh(root.config, planned)
-        assert [stage for stage in plan.stages if isinstance(stage, DivideIntoLots)] == lots
-        assert len(plan.to_profile) == 3
-    assert len(plan_refresh(root.config, table, RefreshRequest(full=True)).to_profile) == 9
+        assert numbers_of_lots(plan.stages) == lots
+        assert profiled_fragments(plan) == 3
+    assert profiled_fragments(plan_refresh(root.config, table, RefreshRequest(full=True))) == 9
     lake.options = {}
     result = root.refresh()
     assert result.fragments_profiled == 3
-    assert DivideIntoLots(9, 2) in result.stages
+    assert numbers_of_lots(result.stages) == [(9, 2)]
+
+
+def profiled_fragments(plan: Plan) -> int:
+    """Return the number of fragments that a plan reads, as its JSON has it."""
+    fragments: Any = plan.to_json()["fragments"]
+    profiled: int = fragments["profiled"]
+    return profiled
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("options", [{}, {"columns": {"group": {"histogram": "off"}}}], ids=["same", "other policy"])
+def test_a_refresh_after_an_interruption_executes_the_stages_of_the_dry_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, options: dict[str, Any]
+) -> None:
+    """A first refresh is interrupted after some lots. Then files, a policy, or both, or nothing changes.
+
+    The next refresh executes what a dry run shows: lots, profiled fragments and merged partitions.
+    """
+    draw = random.Random(seed)
+    lake = lake_of(tmp_path, seed)
+    finished = draw.randrange(5)
+    Root(lake, "root", 2).interrupted(finished)
+    if seed % 2:
+        for file in draw.sample(lake.files(), 2):
+            file.unlink()
+        lake.append(draw.randrange(6))
+    lake.options = options
+    root = Root(lake, "root", 2)
+    monkeypatch.setattr(planning, "FRAGMENTS_PER_LOT", root.lot)
+    plan = plan_refresh(root.config, lake.table)
+    result = root.refresh()
+    assert stages_to_json(result.stages) == plan.to_json()["stages"]
+    assert result.to_json()["fragments"] == plan.to_json()["fragments"]
+    assert result.to_json()["partitions"] == plan.to_json()["partitions"]
+    assert (finished > 0 and bool(options)) == (not numbers_of_lots(plan.stages))
+    assert_equals_one_plan(root)
+
+
+def test_a_dry_run_after_the_last_lot_shows_the_publication_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Root(lake_of(tmp_path, 8), "root", 2)
+    root.interrupted_at(execution, "table_location")
+    monkeypatch.setattr(planning, "FRAGMENTS_PER_LOT", root.lot)
+    plan = plan_refresh(root.config, root.lake.table)
+    result = root.refresh()
+    assert stages_to_json(result.stages) == plan.to_json()["stages"]
+    assert [stage["stage"] for stage in stages_to_json(plan.stages)] == ["divide_into_lots", "publish"]
+    assert numbers_of_lots(plan.stages) == [(9, 0)]
 
 
 def test_an_interruption_loses_one_lot(tmp_path: Path) -> None:
@@ -215,6 +266,23 @@ def test_an_interruption_loses_one_lot(tmp_path: Path) -> None:
     at_once = Root(lake, "whole", 10**6)
     at_once.refresh()
     assert_same(everything(at_once.config), everything(root.config))
+
+
+def test_an_interrupted_lot_deletes_its_value_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, update, written = Root(lake_of(tmp_path, 1), "root", 2), execution._update_value_counts, set[str]()
+
+    def dying(run: execution.Execution, stage: UpdateValueCounts) -> None:
+        before = root.paths()
+        update(run, stage)
+        if run.plan.base is not None:
+            written.update(root.paths() - before)
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(execution._EXECUTORS, UpdateValueCounts, dying)  # type: ignore[misc]
+    with pytest.raises(KeyboardInterrupt):
+        root.refresh()
+    assert written
+    assert not written & root.paths()
 
 
 def test_the_table_may_change_before_the_refresh_continues(tmp_path: Path) -> None:
@@ -374,7 +442,7 @@ def test_the_snapshot_is_read_if_its_stream_fails_at_the_end(tmp_path: Path, mon
 def test_the_policies_change_after_the_last_lot(tmp_path: Path) -> None:
     lake = lake_of(tmp_path, 8)
     root = Root(lake, "root", 2)
-    root.interrupted_at(first_version, "table_location")
+    root.interrupted_at(execution, "table_location")
     staged = StagedVersions(root.versions).latest()
     assert staged is not None
     assert len(staged.fragments) == 9
@@ -432,10 +500,11 @@ def test_saved_profiles_are_used_by_all_lots(tmp_path: Path) -> None:
     lake = lake_of(tmp_path, 10)
     root = Root(lake, "root", 2)
     root.interrupted(3)
-    lake.options = {"columns": {"group": {"frequencies": "off"}}}
-    Root(lake, "root", 2).interrupted_at(refresh_module, "execute")
-    lake.options = {}
-    assert StagedVersions(root.versions).latest() is None
+    staged = StagedVersions(root.versions)
+    version = staged.latest()
+    assert version is not None
+    root.versions.save_pending(list(version.fragments))
+    staged.remove_documents()
     assert len(root.versions.pending()) == 6
     root = Root(lake, "root", 2)
     assert root.refresh().fragments_profiled == 3

@@ -14,7 +14,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import FatalFileError, FragmentError
 from metastore_assets.formats import metadata_cache, open_table_format
 from metastore_assets.pipeline.plan import RefreshRequest
-from metastore_assets.pipeline.refresh import is_current, plan_refresh, refresh
+from metastore_assets.pipeline.refresh import is_current, plan_refresh, plan_version, refresh
 from metastore_assets.spark import runner as spark_runner
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.store.entries import StoredMetadataCache
@@ -98,7 +98,8 @@ def test_missing_or_damaged_cached_metadata_are_read_again(spark: SparkSession, 
         if damage is not None:
             path.write_bytes(damage)
         metadata_cache.clear_process_cache()
-        plan = plan_refresh(config, table)
+        assert plan_refresh(config, table).stages == ()
+        plan = plan_version(config, table)
         assert plan.snapshot.bytes_read > 0
         assert plan.to_profile == ()
         _write(tmp_path, latest(config).number)

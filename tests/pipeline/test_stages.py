@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,6 @@ from metastore_assets.pipeline.execution import _EXECUTORS
 from metastore_assets.pipeline.plan import Plan, RefreshRequest
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.pipeline.stages import (
-    DivideIntoLots,
     MergePartitions,
     PlanStage,
     ProfileFragments,
@@ -49,6 +49,7 @@ def refresh_as_planned(config: MetastoreConfig, full: bool = False) -> Plan:
     plan = plan_refresh(config, table, request=RefreshRequest(full=full))
     result = refresh(config, table, no_spark, request=RefreshRequest(full=full))
     assert stages_to_json(result.stages) == plan.to_json()["stages"]
+    assert plan.to_json()["fragments"] == result.to_json()["fragments"]
     assert stages_to_text(stages_to_json(result.stages)) == stages_to_text(stages_to_json(plan.stages))
     (merging,) = (stage for stage in plan.stages if isinstance(stage, MergePartitions))
     if not merging.changed_by:
@@ -72,6 +73,47 @@ def test_a_refresh_executes_the_stages_of_the_dry_run(lake: Lake) -> None:
     (reading,) = (stage for stage in second.stages if isinstance(stage, ProfileFragments))
     assert (reading.fragments, reading.reused) == (1, 3)
     assert len(refresh_as_planned(config, full=True).to_profile) == 4
+
+
+def test_a_table_that_is_up_to_date_has_no_stages(lake: Lake) -> None:
+    config = config_of(lake)
+    published = refresh(config, config.tables[0], no_spark)
+    plan = plan_refresh(config, config.tables[0])
+    result = refresh(config, config.tables[0], no_spark)
+    assert plan.stages == result.stages == ()
+    assert plan.to_json()["fragments"] == result.to_json()["fragments"]
+    assert plan.to_json()["partitions"] == result.to_json()["partitions"] == {"changed": 0, "removed": 0, "total": 2}
+    assert (result.published, result.version, result.refresh_stats) == (False, published.version, None)
+
+
+@pytest.mark.parametrize("has_new_file", [False, True])
+def test_a_retry_executes_the_stages_of_a_dry_run_after_the_conflict(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, has_new_file: bool
+) -> None:
+    """Another refresh publishes first. The refresh plans again, as a dry run does at that moment.
+
+    A file that is added before the second plan, too, is the only one that this plan reads.
+    """
+    config = config_of(lake)
+    refresh(config, config.tables[0], no_spark)
+    lake.append(0)
+    publish = VersionStore.publish
+    plans: list[Plan] = []
+
+    def after_rival(self: VersionStore, *arguments: Any, **options: Any) -> None:
+        if not plans:
+            monkeypatch.setattr(VersionStore, "publish", publish)
+            assert refresh(config, config.tables[0], no_spark).version == 2
+            if has_new_file:
+                lake.append(1)
+            plans.append(plan_refresh(config, config.tables[0]))
+        publish(self, *arguments, **options)
+
+    monkeypatch.setattr(VersionStore, "publish", after_rival)
+    result = refresh(config, config.tables[0], no_spark)
+    assert stages_to_json(result.stages) == plans[0].to_json()["stages"]
+    assert [stage.fragments for stage in result.stages if isinstance(stage, ProfileFragments)] == [1] * has_new_file
+    assert result.version == 2 + has_new_file
 
 
 def test_auto_policies_are_marked_and_resolved_by_the_marked_stage(
@@ -157,7 +199,7 @@ def test_an_interruption_is_reported_even_if_nothing_can_be_saved(lake: Lake, mo
 
 def test_each_stage_has_one_executor_and_a_rendering() -> None:
     stages = set(PlanStage.__subclasses__())
-    assert set(_EXECUTORS) == stages - {DivideIntoLots}  # `first_version` executes the others for each lot.
+    assert set(_EXECUTORS) == stages
     assert len({stage.name for stage in stages}) == len(stages)
     (line,) = stages_to_text(stages_to_json([SkipRewrites(("a=1",))]), with_rules=True)
     assert line.startswith("1. skip rewrites: 1 partition ('a=1') (partitions whose")
