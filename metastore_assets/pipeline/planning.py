@@ -373,7 +373,7 @@ class _PlanMaker:
         base, reason = self._base, "no version is published"
         spec, dropped_columns = self._resolve_policies(metadata)
         if needs_all_fragments(spec):
-            raise NoDiffError("columns are stored as fingerprints")
+            raise NoDiffError("a column has `frequencies: repeated`")
         if base is None:
             changes = compare_snapshot(Snapshot(**vars(metadata), fragments=lot.added), None, reason)
         elif spec.id != base.spec_id:
@@ -491,7 +491,7 @@ class _Planner(_PlanMaker):
         if spec.id != base.spec_id:
             raise NoDiffError("columns or policies changed")
         if needs_all_fragments(spec):
-            raise NoDiffError("columns are stored as fingerprints")
+            raise NoDiffError("a column has `frequencies: repeated`")
         return self._plan(changes_from_diff(diff, base), spec, dropped_columns)
 
     def plan_from_stream(self, reason: str) -> Plan | Snapshot | None:
