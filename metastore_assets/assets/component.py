@@ -165,7 +165,12 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
 
     @classmethod
     def resolve_from_model(cls, context: ResolutionContext, model: BaseModel) -> Self:
-        """Create the component that a file `defs.yaml` describes. Its paths are relative to the file's folder."""
+        """Create the component that a file `defs.yaml` describes.
+
+        Args:
+            context: Dagster's context, which knows the file. Paths of the component are relative to its folder.
+            model: The content of the file.
+        """
         component: Self = super().resolve_from_model(context, model)
         if context.source_position_tree is not None:
             component._folder = context.resolve_source_relative_path(".")
@@ -220,9 +225,14 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
         state_path.write_text(json.dumps({"databases": names, "tables": tables}), encoding="utf-8")
 
     def build_defs_from_state(self, context: ComponentLoadContext, state_path: Path | None) -> Definitions:
-        """Return the definitions of the tables that the component selects. `state_path` is None without stored state.
+        """Return the definitions of the tables that the component selects.
 
-        Raises ConfigError if the configuration is invalid, or if `upstream` names an unknown table.
+        Args:
+            context: Dagster's context of the component, with its folder.
+            state_path: The file with the stored state; None if no state is stored.
+
+        Raises:
+            ConfigError: The configuration is invalid, or `upstream` names an unknown table.
         """
         configuration = self._configuration(context.path)
         if state_path is not None:

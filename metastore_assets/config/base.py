@@ -59,7 +59,15 @@ class ConfigModel(BaseModel, metaclass=_METACLASS):  # type: ignore[metaclass] #
 
     @classmethod
     def model_validate(cls, obj: Any, **settings: Any) -> Self:
-        """Create the model from a mapping. Raises ConfigError if the mapping is invalid."""
+        """Create the model from a mapping.
+
+        Args:
+            obj: The mapping, as in `metastore.yaml`.
+            settings: Further arguments of pydantic's `BaseModel.model_validate`.
+
+        Raises:
+            ConfigError: The mapping is invalid.
+        """
         try:
             return super().model_validate(obj, **settings)
         except ValidationError as error:

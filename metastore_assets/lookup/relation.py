@@ -223,7 +223,12 @@ class Relation(ABC):
 
     @explain_missing_files
     def frequency(self, column: str, value: object, *, partition: str | None = None) -> Count:
-        """Return the number of rows with a value; 0 if it does not occur. Arguments are those of `rank`.
+        """Return the number of rows with a value; 0 if it does not occur.
+
+        Args:
+            column: The dotted path of a leaf column.
+            value: A Python or Arrow value of the column's type, or a `TextValue`.
+            partition: The key of a partition, or a pattern that selects one; None for all rows.
 
         Raises:
             NotStoredError: The version has no value counts of the column, and its bounds do not exclude the value.
@@ -297,8 +302,15 @@ class Relation(ABC):
     def mode(self, column: str, *, partition: str | None = None) -> Mode:
         """Return the most frequent value and its frequency; None and 0 if the column has no values.
 
-        Arguments and errors are those of `top`. NotStoredError is also raised if the column has values, but none is
-        frequent enough for its policy to report.
+        Args:
+            column: The dotted path of a leaf column.
+            partition: The key of a partition, or a pattern that selects one; None for all rows.
+
+        Raises:
+            NotStoredError: The version has no value counts of the column. Or the column has values, but none is
+                frequent enough for its policy to report.
+            ColumnNotFoundError: There is no such column.
+            PartitionNotFoundError: There is no such partition.
         """
         top = self.top(column, 1, partition=partition)
         if not top and self.value_counts.column(column, self._partition_key(partition)).has_values:
@@ -315,7 +327,16 @@ class Relation(ABC):
         return self.value_counts.files(column)
 
     def literal(self, column: str, value: object) -> pa.Scalar:
-        """Convert a value to an Arrow scalar of the column's canonical type. Errors are those of `rank`."""
+        """Convert a value to an Arrow scalar of the column's canonical type.
+
+        Args:
+            column: The dotted path of a leaf column.
+            value: A Python or Arrow value of the column's type, or a `TextValue`.
+
+        Raises:
+            LiteralError: The value is not of the column's type.
+            ColumnNotFoundError: There is no such column.
+        """
         return self.value_counts.literal(column, value)
 
     @explain_missing_files
@@ -338,8 +359,16 @@ class Relation(ABC):
     def value_batches(self, column: str, *, partition: str | None = None) -> Iterator[Frequencies]:
         """Yield all values of a column with their frequencies, by increasing value, in batches of limited size.
 
-        With the policy `frequencies: repeated`, values that occur once may be missing. Arguments and errors are those
-        of `values`.
+        With the policy `frequencies: repeated`, values that occur once may be missing.
+
+        Args:
+            column: The dotted path of a leaf column.
+            partition: The key of a partition, or a pattern that selects one; None for all rows.
+
+        Raises:
+            NotStoredError: The version has no value counts of the column.
+            ColumnNotFoundError: There is no such column.
+            PartitionNotFoundError: There is no such partition.
         """
         return self.value_counts.pieces(column, self._partition_key(partition))
 
@@ -377,8 +406,16 @@ class Relation(ABC):
     def dyadic_histogram(self, column: str, *, partition: str | None = None) -> Histogram | None:
         """Return the histogram with its stored bins, whose width is a power of two; None if there are no finite values.
 
-        Such histograms can be merged exactly if they have the same type class. Arguments and errors are those of
-        `histogram`.
+        Such histograms can be merged exactly if they have the same type class.
+
+        Args:
+            column: The dotted path of a leaf column.
+            partition: The key of a partition, or a pattern that selects one; None for all rows.
+
+        Raises:
+            NotStoredError: The version has no histogram of the column.
+            ColumnNotFoundError: There is no such column.
+            PartitionNotFoundError: There is no such partition.
         """
         return self.histograms.dyadic(column, self._partition_key(partition))
 

@@ -580,7 +580,15 @@ class Table(Relation):
     ) -> RowSource:
         """Return an object that can read the rows of one snapshot any number of times.
 
-        The arguments are those of `lazy`, and so are the errors except UnsupportedTypeError.
+        Args:
+            version: The version whose snapshot is read, as in `read`; None for the table's current snapshot.
+            table: The table's location, as in `count`.
+            storage_options: Options of the table's object store, as in `count`.
+
+        Raises:
+            VersionNotFoundError: There is no such version.
+            ConfigError: The table's location is not known, or the caller did not confirm it (see `table_config`).
+            MetastoreError: The snapshot of the version no longer exists.
         """
         lookup = self if version is None else self.at(version)
         config = lookup.table_config(table, storage_options)

@@ -101,7 +101,12 @@ class MergeableStatistic(UserStatistic):
 
     @abstractmethod
     def merge(self, one: Any, other: Any) -> Any:
-        """Return the state of two disjoint sets of rows together, without changing either argument."""
+        """Return the state of two disjoint sets of rows together.
+
+        Args:
+            one: The state of one set of rows. It must not be changed.
+            other: The state of the other set. It must not be changed.
+        """
 
     @abstractmethod
     def finalize(self, state: Any) -> Any:
