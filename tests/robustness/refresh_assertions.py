@@ -16,6 +16,7 @@ from unittest.mock import patch
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.formats.base import NoDiff, SnapshotDiff, SnapshotReference, TableFormat
 from metastore_assets.formats.delta.table import DeltaFormat
+from metastore_assets.formats.hudi.table import HudiFormat
 from metastore_assets.formats.iceberg.table import IcebergFormat
 from metastore_assets.formats.lance.table import LanceFormat
 from metastore_assets.pipeline.outcome import RefreshResult
@@ -53,7 +54,7 @@ def differences_missing_at_random(seed: int | str) -> Iterator[None]:
     The random numbers are separate from those of a history, so that its steps stay the same.
     """
     draw = random.Random(f"differences {seed}")
-    formats: list[type[TableFormat]] = [DeltaFormat, IcebergFormat, LanceFormat]
+    formats: list[type[TableFormat]] = [DeltaFormat, HudiFormat, IcebergFormat, LanceFormat]
     with ExitStack() as patches:
         for table_format in formats:
             changes = table_format.changes

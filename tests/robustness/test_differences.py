@@ -20,7 +20,8 @@ from metastore_assets.store.version import Version
 from tests.pipeline.file_lake import assert_same, everything
 from tests.robustness.delta_tables import DeltaCopyOnWrite, DeltaMapped
 from tests.robustness.histories import History, shuffled
-from tests.robustness.iceberg_tables import IcebergCopyOnWrite
+from tests.robustness.hudi_tables import HudiTables
+from tests.robustness.iceberg_tables import IcebergCopyOnWrite, IcebergMergeOnRead
 from tests.robustness.lance_tables import LanceTables
 from tests.robustness.refresh_assertions import refreshed, versions
 
@@ -33,7 +34,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Delete operation did not match any records"),
 ]
 
-_KINDS = [DeltaCopyOnWrite, DeltaMapped, IcebergCopyOnWrite, LanceTables]
+_KINDS = [DeltaCopyOnWrite, DeltaMapped, IcebergCopyOnWrite, IcebergMergeOnRead, HudiTables, LanceTables]
+
+_SHORT = [(kind, 3 if kind in (IcebergMergeOnRead, HudiTables) else 0) for kind in _KINDS]
+"""The kind and the seed of each short history. With seed 3, Iceberg and Hudi tables have deletes."""
 
 
 @contextmanager
@@ -82,17 +86,19 @@ def newest(config: MetastoreConfig) -> Version:
     return version
 
 
-def _cases(length: int, seeds: range) -> list[object]:
-    return [pytest.param(kind, seed, length, id=f"{kind.__name__}-{seed}") for kind in _KINDS for seed in seeds]
+def _cases(length: int, histories: list[tuple[type[History], int]]) -> list[object]:
+    return [pytest.param(kind, seed, length, id=f"{kind.__name__}-{seed}") for kind, seed in histories]
 
 
-@pytest.mark.parametrize(("kind", "seed", "length"), _cases(4, range(1)))
+@pytest.mark.parametrize(("kind", "seed", "length"), _cases(4, _SHORT))
 def test_a_history(spark: SparkSession, tmp_path: Path, kind: type[History], seed: int, length: int) -> None:
     _compare(kind, seed, length, tmp_path, spark)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("kind", "seed", "length"), _cases(14, range(1, 9)))
+@pytest.mark.parametrize(
+    ("kind", "seed", "length"), _cases(14, [(kind, seed) for kind in _KINDS for seed in range(1, 9)])
+)
 def test_a_long_history(spark: SparkSession, tmp_path: Path, kind: type[History], seed: int, length: int) -> None:
     _compare(kind, seed, length, tmp_path, spark)
 
@@ -104,7 +110,7 @@ def _compare(kind: type[History], seed: int, length: int, folder: Path, spark: S
     plan that compares all fragments.
     """
     history = kind(folder, seed)
-    config = history.config().model_copy(update={"keep_versions": 3})
+    config = history.config().model_copy(update={"keep_versions": 3, "engine": "auto"})
     other = config.model_copy(update={"root": str(folder / "other")})
     used, chance = 0, random.Random(seed)
     for step in ["", *shuffled(history, length)]:

@@ -1,6 +1,6 @@
 """After random histories, statistics are those of the live rows, and profiled fragments were not read again.
 
-The tables are Delta, Iceberg and Lance tables and plain files.
+The tables are Delta, Iceberg, Hudi and Lance tables and plain files.
 
 The oracle is DuckDB over a model of the rows, without the package's readers.
 """
@@ -17,7 +17,8 @@ from tests.pipeline.file_lake import everything_on_spark
 from tests.robustness.delta_tables import DeltaCopyOnWrite, DeltaMapped
 from tests.robustness.file_tables import PlainFiles
 from tests.robustness.histories import History, shuffled
-from tests.robustness.iceberg_tables import IcebergCopyOnWrite
+from tests.robustness.hudi_tables import HudiTables
+from tests.robustness.iceberg_tables import IcebergCopyOnWrite, IcebergMergeOnRead
 from tests.robustness.lance_tables import LanceTables
 from tests.robustness.refresh_assertions import assert_equals_scratch, differences_missing_at_random, refreshed
 from tests.robustness.statistics_assertions import assert_statistics
@@ -32,7 +33,7 @@ pytestmark = [
 ]
 
 _QUICK = [DeltaMapped, IcebergCopyOnWrite, LanceTables, PlainFiles]
-_KINDS = [DeltaCopyOnWrite, *_QUICK]
+_KINDS = [DeltaCopyOnWrite, IcebergMergeOnRead, HudiTables, *_QUICK]
 
 
 def _histories(length: int, seeds: range, kinds: list[type[History]]) -> list[object]:
