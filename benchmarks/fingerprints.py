@@ -3,7 +3,7 @@
 A fingerprint is a part of a value's hash.
 
 Bytes moved and times are compared. Both ways read the table's files, and return all values that occur at least twice.
-`METASTORE_BENCH_PRINTS` is the number of rows, by default 1000000.
+`METASTORE_BENCH_FINGERPRINTS` is the number of rows, by default 1000000.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.values.physical import canonical_array, physical_series
 from metastore_assets.values.types import class_named
 
-ROWS = int(os.environ.get("METASTORE_BENCH_PRINTS", "1000000"))
+ROWS = int(os.environ.get("METASTORE_BENCH_FINGERPRINTS", "1000000"))
 FILES = 4
 RUNS = 3
 REPEATED = 2000
@@ -73,44 +73,44 @@ def run() -> list[Row]:
     snapshot = open_table_format(table, MetadataCache()).snapshot()
     (field,) = snapshot.schema
     column = FingerprintedColumn("code", "code", "string", field, 0, FINGERPRINT_BITS, False)
-    found: dict[str, tuple[int, int]] = {}
-    moved: list[int] = []
+    results: dict[str, tuple[int, int]] = {}
+    task_bytes: list[int] = []
 
     def group() -> None:
         frame = spark.read.parquet(str(folder / "rows")).groupBy("code").count().where("count > 1")
         counts = frame.toArrow()["count"].to_numpy()
-        found["group"] = len(counts), int(counts.sum())
+        results["group"] = len(counts), int(counts.sum())
 
     def fingerprints() -> None:
-        read, write = partial(_prints, column), _several
+        read, write = partial(_read_fingerprints, column), _select_repeated
         ranges = FingerprintRanges.of_values(spark, ROWS, FINGERPRINT_BITS)
         parts = shuffle_fingerprints(spark, read, list(snapshot.fragments), ranges, write)
-        candidates = np.sort(np.concatenate([own.fingerprints for own in parts]))
-        lists = SparkRunner(lambda: spark).map(partial(values_of_rows, column, candidates), snapshot.fragments)
-        whole = sum_frequencies((own, 1) for own in lists)
-        counts = whole.counts.to_numpy()
-        found["prints"] = int((counts > 1).sum()), int(counts[counts > 1].sum())
-        moved.append(candidates.nbytes * len(snapshot.fragments) + sum(own.values.nbytes for own in lists))
+        candidates = np.sort(np.concatenate([part.fingerprints for part in parts]))
+        value_counts = SparkRunner(lambda: spark).map(partial(values_of_rows, column, candidates), snapshot.fragments)
+        counts = sum_frequencies((part, 1) for part in value_counts).counts.to_numpy()
+        results["fingerprints"] = int((counts > 1).sum()), int(counts[counts > 1].sum())
+        sent = candidates.nbytes * len(snapshot.fragments)
+        task_bytes.append(sent + sum(part.values.nbytes for part in value_counts))
 
     try:
         for action in (group, fingerprints):
             action()
-        if found["group"] != expected or found["prints"] != expected:
-            raise AssertionError(f"{expected} values and rows repeat, not {found}")
-        grouped_bytes, own_bytes = _shuffled(log, group), _shuffled(log, fingerprints)
-        own, peer = paired(RUNS, fingerprints, group)
+        if results["group"] != expected or results["fingerprints"] != expected:
+            raise AssertionError(f"{expected} values and rows repeat, not {results}")
+        grouped_bytes, fingerprint_bytes = _shuffled(log, group), _shuffled(log, fingerprints)
+        measured, peer = paired(RUNS, fingerprints, group)
     finally:
         stop(spark)
         shutil.rmtree(folder)
-    own_bytes += moved[-1]
+    fingerprint_bytes += task_bytes[-1]
     print(
         f"{ROWS:,} texts of 32 characters: grouping shuffles {grouped_bytes / 1e6:.1f} MB, fingerprints move "
-        f"{own_bytes / 1e6:.1f} MB ({own_bytes / ROWS:.2f} bytes a value)"
+        f"{fingerprint_bytes / 1e6:.1f} MB ({fingerprint_bytes / ROWS:.2f} bytes a value)"
     )
     return [
-        Row(f"bytes moved to find what repeats of {ROWS:,} texts (MB)", [own_bytes / 1e6], [grouped_bytes / 1e6],
-            grouped_bytes / own_bytes, LEAST_SHARE),
-        Row("time of that", own, peer, ratio(peer, own), 1.0),
+        Row(f"bytes moved to find the repeated values of {ROWS:,} texts (MB)", [fingerprint_bytes / 1e6],
+            [grouped_bytes / 1e6], grouped_bytes / fingerprint_bytes, LEAST_SHARE),
+        Row("time of that", measured, peer, ratio(peer, measured), 1.0),
     ]  # fmt: skip
 
 
@@ -121,15 +121,15 @@ def _write(folder: Path) -> tuple[int, int]:
     repeated = draw.bytes(16 * (ROWS // REPEATED))
     size = ROWS // FILES
     for at in range(FILES):
-        own = repeated if at < 2 else b""
-        data = (own + draw.bytes(16 * size - len(own))).hex()
+        start = repeated if at < 2 else b""
+        data = (start + draw.bytes(16 * size - len(start))).hex()
         offsets = pa.py_buffer(np.arange(size + 1, dtype=np.int32) * 32)
         texts = pa.StringArray.from_buffers(size, offsets, pa.py_buffer(data.encode()))
         pq.write_table(pa.table({"code": texts}), folder / f"{at}.parquet", use_dictionary=False)
     return ROWS // REPEATED, 2 * (ROWS // REPEATED)
 
 
-def _prints(column: FingerprintedColumn, fragment: Fragment) -> FingerprintCounts:
+def _read_fingerprints(column: FingerprintedColumn, fragment: Fragment) -> FingerprintCounts:
     """Return the fingerprints of a file's rows, with the number of rows of each, as profiling does."""
     cls, counter = class_named(column.type_class), FingerprintCounter()
     with fragment.source.open() as reader:
@@ -140,7 +140,7 @@ def _prints(column: FingerprintedColumn, fragment: Fragment) -> FingerprintCount
     return counter.total()
 
 
-def _several(_range: int, total: FingerprintCounts) -> FingerprintCounts:
+def _select_repeated(_range: int, total: FingerprintCounts) -> FingerprintCounts:
     return total.part(total.counts > 1)
 
 

@@ -60,8 +60,8 @@ class FolderStore:
                 continue
             if len(keys) + len(prefixes) == _PAGE:
                 return keys, prefixes, after
-            head, found, _ = key[len(prefix) :].partition(delimiter) if delimiter else (key, "", "")
-            if found:
+            head, separator, _ = key[len(prefix) :].partition(delimiter) if delimiter else (key, "", "")
+            if separator:
                 prefixes.append(f"{prefix}{head}{delimiter}")
                 after = f"{prefixes[-1]}\U0010ffff"
             else:

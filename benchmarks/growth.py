@@ -115,8 +115,8 @@ def run() -> list[Row]:
         finally:
             shutil.rmtree(folder)
         name = f"plan 1 new of {FILES:,} files, {table.name}"
-        asked, most = listings + objects, REQUESTS + -(-FILES // _PAGE)
-        rows.append(Row(f"{name}: requests ({listings} listings)", [asked], [most], most / asked, 1.0))
+        requests, most = listings + objects, REQUESTS + -(-FILES // _PAGE)
+        rows.append(Row(f"{name}: requests ({listings} listings)", [requests], [most], most / requests, 1.0))
         rows.append(Row(f"{name}: kB read", [read / 1e3], [KILOBYTES], KILOBYTES * 1e3 / max(read, 1), 1.0))
     return rows
 
@@ -132,10 +132,10 @@ def _measured(table: Growing, folder: Path) -> tuple[int, int, int]:
         )
         cache = MetadataCache(dict, ignore_process=True)
         before = open_table_format(config, cache).snapshot()
-        known = cache.entries
+        cached = cache.entries
         grow()
         store.take()
-        opened = open_table_format(config, MetadataCache(lambda: known, ignore_process=True))
+        opened = open_table_format(config, MetadataCache(lambda: cached, ignore_process=True))
         diff = opened.changes(before.reference)
         added = len(opened.snapshot().fragments) - FILES if isinstance(diff, NoDiff) else len(diff.added)
         if added != 1:

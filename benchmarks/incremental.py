@@ -92,24 +92,28 @@ def measured() -> list[Row]:
             for number in range(first, first + COMMITS):
                 _commit(lake, number)
                 commits.append(_measured(tasks, cpu, lambda number=number: commit(number)))  # type: ignore[misc]
-        looks = [cpu.of(lambda: refresh(config, table, lambda: spark)) for _ in range(COMMITS)]
+        idle_refreshes = [cpu.of(lambda: refresh(config, table, lambda: spark)) for _ in range(COMMITS)]
     jobs = [cpu.of(lambda: _job(spark)) for _ in range(COMMITS)]
     stop(spark)
     shutil.rmtree(log)
     shutil.rmtree(lake)
     print("CPU seconds                        driver   JVM  workers")
-    for name, used in (("full refresh", [own for _, own in fulls]), ("a commit", [own for _, own in commits]),
-                       ("a look when nothing changed", looks), ("a Spark job of one empty task", jobs)):  # fmt: skip
-        print(f"{name:<33}", *(f"{median(one[kind] for one in used):7.2f}" for kind in looks[0]))
+    for name, used in (
+        ("full refresh", [cpu_times for _, cpu_times in fulls]),
+        ("a commit", [cpu_times for _, cpu_times in commits]),
+        ("a refresh when nothing changed", idle_refreshes),
+        ("a Spark job of one empty task", jobs),
+    ):
+        print(f"{name:<33}", *(f"{median(one[kind] for one in used):7.2f}" for kind in idle_refreshes[0]))
     name = f"commit to 1 of {PARTITIONS} partitions against full refresh"
     rows = []
-    for measure, whole, own in (
+    for measure, full_times, times in (
         ("task time", [task for task, _ in fulls], [task for task, _ in commits]),
         ("CPU of all processes", _sums(fulls), _sums(commits)),
     ):
-        rounds = [own[at : at + COMMITS] for at in range(0, len(own), COMMITS)]
-        ratio = median(full / median(each) for full, each in zip(whole, rounds, strict=True))
-        rows.append(Row(f"{name} ({measure})", own, whole, ratio, GOAL))
+        rounds = [times[at : at + COMMITS] for at in range(0, len(times), COMMITS)]
+        ratio = median(full / median(each) for full, each in zip(full_times, rounds, strict=True))
+        rows.append(Row(f"{name} ({measure})", times, full_times, ratio, GOAL))
     return rows
 
 

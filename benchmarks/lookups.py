@@ -50,7 +50,7 @@ def _answers(folder: Path, lake: Path) -> list[Row]:
     def query(text: str) -> Callable[[], object]:
         return lambda: duckdb.execute(f"select {text} from {data} {'group by all' if ',' in text else ''}").fetchall()
 
-    asked: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+    queries: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
         "minimum and maximum": (
             lambda: table.statistics(["l_orderkey"]),
             query("struct_pack(a := min(l_orderkey), b := max(l_orderkey))"),
@@ -62,9 +62,11 @@ def _answers(folder: Path, lake: Path) -> list[Row]:
         ),
     }
     rows = []
-    for what, actions in asked.items():
-        own, peer = paired(RUNS + 1, *actions)
-        rows.append(Row(f"{what}, against DuckDB over the data", own[1:], peer[1:], ratio(peer[1:], own[1:]), 1.0))
+    for what, actions in queries.items():
+        measured, peer = paired(RUNS + 1, *actions)
+        rows.append(
+            Row(f"{what}, against DuckDB over the data", measured[1:], peer[1:], ratio(peer[1:], measured[1:]), 1.0)
+        )
     return rows
 
 
@@ -85,7 +87,10 @@ def _show(folder: Path) -> Row:
         return times[1:]
 
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    own = spent(*_COMMAND[1:], "show", "lineitem")
+    measured = spent(*_COMMAND[1:], "show", "lineitem")
     peer = spent("-c", "import numpy, pyarrow.parquet")
-    print(f"`metastore show`: {min(own):.2f} s of processor time at least, {float(np.median(own)):.2f} s in the median")
-    return Row("`metastore show` against importing pyarrow, processor time", own, peer, ratio(peer, own), 0.4)
+    print(
+        f"`metastore show`: {min(measured):.2f} s of processor time at least, "
+        f"{float(np.median(measured)):.2f} s in the median"
+    )
+    return Row("`metastore show` against importing pyarrow, processor time", measured, peer, ratio(peer, measured), 0.4)

@@ -35,8 +35,8 @@ def paired(runs: int, *actions: Callable[[], object]) -> list[list[float]]:
     """
     times: list[list[float]] = [[] for _ in actions]
     for _ in range(runs):
-        for own, action in zip(times, actions, strict=True):
-            own.append(seconds(action))
+        for action_times, action in zip(times, actions, strict=True):
+            action_times.append(seconds(action))
     return times
 
 
@@ -112,8 +112,8 @@ def running_processes() -> dict[int, Process]:
         except OSError:
             continue  # Ended since it was listed.
         fields = rest.split()
-        own, ended = (sum(map(int, fields[at : at + 2])) / per_second for at in (11, 13))
-        processes[int(path.parent.name)] = Process(name, int(fields[1]), int(fields[19]), own, ended)
+        cpu, cpu_of_ended = (sum(map(int, fields[at : at + 2])) / per_second for at in (11, 13))
+        processes[int(path.parent.name)] = Process(name, int(fields[1]), int(fields[19]), cpu, cpu_of_ended)
     return processes
 
 
@@ -157,10 +157,13 @@ class CpuTime:
 
     def of(self, action: Callable[[], object]) -> dict[str, float]:
         """Return the CPU seconds of an action by part, including the work of other processes in the second after it."""
-        others, own = self._of_others(), self._of_this()  # In this order, `own` includes the cost of `_of_others`.
+        others, driver_before = (
+            self._of_others(),
+            self._of_this(),
+        )  # In this order, the second includes the cost of `_of_others`.
         action()
         time.sleep(1.0)
-        driver = self._of_this() - own
+        driver = self._of_this() - driver_before
         return {"driver": driver} | {kind: used - others[kind] for kind, used in self._of_others().items()}
 
 

@@ -53,9 +53,9 @@ def run() -> list[Row]:
     folder = tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER)
     try:
         store = ObjectStore(folder)
-        made = make_profiles(store)
-        publish_partitions(store, "bench", made, PARTITIONS, copies=True)
-        publish_partitions(store, "many", made, MANY, copies=False)
+        profiles = make_profiles(store)
+        publish_partitions(store, "bench", profiles, PARTITIONS, copies=True)
+        publish_partitions(store, "many", profiles, MANY, copies=False)
         rows = []
         for what, table, ask in _questions():
             warm, cold, spent = _times(folder, table, ask)
@@ -168,38 +168,46 @@ def write_profile(store: ObjectStore, rows: pa.Table, config: TableConfig | None
     return writer.files
 
 
-def publish_partitions(store: ObjectStore, name: str, made: list[ProfileFiles], count: int, *, copies: bool) -> None:
+def publish_partitions(
+    store: ObjectStore, name: str, profiles: list[ProfileFiles], count: int, *, copies: bool
+) -> None:
     """Publish version 1 of a table with many partitions.
 
     Args:
         store: The root, a local folder.
         name: The name of the table.
-        made: Profiles written by `make_profiles`. The partitions have them in turns.
+        profiles: Profiles written by `make_profiles`. The partitions have them in turns.
         count: The number of partitions.
         copies: Whether each partition has copies of the files. Otherwise, partitions share the files of a profile.
     """
     root = store.uri()
     os.makedirs(f"{root}/{name}/profiles", exist_ok=True)
 
-    def own(files: ProfileFiles, number: int | str) -> ProfileFiles:
-        def copied(path: str) -> str:
+    def copy_profile(files: ProfileFiles, number: int | str) -> ProfileFiles:
+        def copy_file(path: str) -> str:
             target = f"profiles/{number}-{path.rpartition('/')[2]}"
             if path and not os.path.exists(f"{root}/{name}/{target}"):
                 shutil.copyfile(f"{root}/bench/{path}", f"{root}/{name}/{target}")
             return target if path else ""
 
-        parts = tuple(map(copied, files.frequencies))
+        parts = tuple(map(copy_file, files.frequencies))
         return replace(
             files,
-            statistics=copied(files.statistics),
-            histograms=copied(files.histograms),
+            statistics=copy_file(files.statistics),
+            histograms=copy_file(files.histograms),
             frequencies=parts,
-            states=copied(files.states),
+            states=copy_file(files.states),
         )
 
     entries = [
         PartitionEntry(
-            f"p={at:05d}", str(at), _ROWS, 1, 1, own(made[at % len(made)], at if copies else at % len(made)), 1
+            f"p={at:05d}",
+            str(at),
+            _ROWS,
+            1,
+            1,
+            copy_profile(profiles[at % len(profiles)], at if copies else at % len(profiles)),
+            1,
         )
         for at in range(count)
     ]
@@ -216,7 +224,7 @@ def publish_partitions(store: ObjectStore, name: str, made: list[ProfileFiles], 
         row_count=_ROWS * count,
         bytes=count,
         content_id="1",
-        files=own(made[0], "table"),
+        files=copy_profile(profiles[0], "table"),
         code_version="0",
         spec_id="spec",
         specs={},

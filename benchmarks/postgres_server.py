@@ -19,9 +19,9 @@ _PATIENCE = 60.0
 
 def programs() -> Path | None:
     """Return the folder with PostgreSQL's programs, from the PATH or Debian's package. None means none is installed."""
-    found = shutil.which("initdb")
+    initdb = shutil.which("initdb")
     folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name))
-    return Path(found).resolve().parent if found else next((own for own in reversed(folders)), None)
+    return Path(initdb).resolve().parent if initdb else next((folder for folder in reversed(folders)), None)
 
 
 @contextmanager
@@ -37,34 +37,34 @@ def postgres_server() -> Iterator[str]:
         raise FileNotFoundError("no PostgreSQL is installed: apt-get install postgresql")
     # PostgreSQL refuses to run as root. Debian's package has made a user for it.
     owner = "postgres" if os.geteuid() == 0 else None
-    place = Path(tempfile.mkdtemp(prefix="metastore-postgres-"))
-    password, data = secrets.token_hex(16), place / "data"
-    (place / "password").write_text(password)
+    home = Path(tempfile.mkdtemp(prefix="metastore-postgres-"))
+    password, data = secrets.token_hex(16), home / "data"
+    (home / "password").write_text(password)
     if owner:
-        for path in (place, place / "password"):
+        for path in (home, home / "password"):
             shutil.chown(path, owner, owner)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     try:
         subprocess.run(
-            [folder / "initdb", "-D", data, "-U", "metastore", "-A", "scram-sha-256", "--pwfile", place / "password"],
-            cwd=place, user=owner, check=True, capture_output=True,
+            [folder / "initdb", "-D", data, "-U", "metastore", "-A", "scram-sha-256", "--pwfile", home / "password"],
+            cwd=home, user=owner, check=True, capture_output=True,
         )  # fmt: skip
         options = {"listen_addresses": "127.0.0.1", "port": port, "unix_socket_directories": ""}
         arguments = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
-        with (place / "log").open("wb") as log:
+        with (home / "log").open("wb") as log:
             server = subprocess.Popen(
-                [folder / "postgres", "-D", data, *arguments], cwd=place, user=owner, stdout=log, stderr=log
+                [folder / "postgres", "-D", data, *arguments], cwd=home, user=owner, stdout=log, stderr=log
             )
             try:
-                _wait_for(server, port, place / "log")
+                _wait_for(server, port, home / "log")
                 yield f"postgresql+psycopg2://metastore:{password}@127.0.0.1:{port}/postgres"
             finally:
                 server.send_signal(signal.SIGINT)  # its "fast" shutdown: connections are closed
                 server.wait(_PATIENCE)
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(home, ignore_errors=True)
 
 
 def database_megabytes(url: str) -> float:

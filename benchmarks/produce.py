@@ -42,13 +42,13 @@ def _sums() -> list[Row]:
     random = np.random.default_rng(1)
     keys = random.permutation(SUM_KEYS) * 1_000
 
-    def file(number: int, own: npt.NDArray[np.int64]) -> pa.RecordBatch:
-        ones = np.ones(len(own), np.int64)
-        return batch({"file": np.full(len(own), number), "key": own, "amount": ones})
+    def file(number: int, file_keys: npt.NDArray[np.int64]) -> pa.RecordBatch:
+        ones = np.ones(len(file_keys), np.int64)
+        return batch({"file": np.full(len(file_keys), number), "key": file_keys, "amount": ones})
 
     def commit(number: int) -> pa.RecordBatch:
-        known, new = random.choice(keys, CHANGED // 2), random.integers(0, SUM_KEYS * 1_000, CHANGED // 2)
-        return file(SUM_KEYS + number, np.concatenate([known, new]))
+        existing, new = random.choice(keys, CHANGED // 2), random.integers(0, SUM_KEYS * 1_000, CHANGED // 2)
+        return file(SUM_KEYS + number, np.concatenate([existing, new]))
 
     with flow_of([Root("files", rows), SumStage("totals", ("files",), ("key",), ("amount",))]) as flow:
         flow.advance({"files": (file(at, keys[at : at + PIECE]) for at in range(0, SUM_KEYS, PIECE))})
@@ -64,10 +64,12 @@ def _replaced() -> list[Row]:
         keys = np.sort(random.choice(REPLACE_ROWS, CHANGED, replace=False))
         return table(pairs(keys, random.integers(0, REPLACE_ROWS, CHANGED)))
 
-    stage = Stage("moved", (("pairs",),), target, produce_batch=by_group)
+    stage = Stage("by_group", (("pairs",),), target, produce_batch=by_group)
     with flow_of([Root("pairs", PAIRS), stage]) as flow:
         flow.advance({"pairs": all_pairs(REPLACE_ROWS, random)})
-        return _commits(flow, "moved", f"replace of {REPLACE_ROWS // 1_000_000} M rows", lambda n: {"pairs": commit(n)})
+        return _commits(
+            flow, "by_group", f"replace of {REPLACE_ROWS // 1_000_000} M rows", lambda n: {"pairs": commit(n)}
+        )
 
 
 def _commits(flow: Dataflow, stage: str, name: str, update: Callable[[int], dict[str, pa.Table]]) -> list[Row]:
@@ -82,20 +84,20 @@ def _commits(flow: Dataflow, stage: str, name: str, update: Callable[[int], dict
         update: Returns the new rows of a commit, by root, from the number of the commit.
     """
     taken: list[float] = []
-    written = changed = crowd = 0
-    known = {run.path for run in flow.version().runs(stage)}
+    written = changed = most_runs = 0
+    earlier_paths = {run.path for run in flow.version().runs(stage)}
     for number in range(COMMITS):
-        given = update(number)
+        rows = update(number)
         started = time.perf_counter()
-        flow.advance(given)
+        flow.advance(rows)
         taken.append(time.perf_counter() - started)
         runs = [run for run in flow.version().runs(stage) if run.dataset == "content"]
-        fresh = [run for run in runs if run.path not in known]
-        changed += sum(run.rows for run in fresh if run.level == 0) or 2 * CHANGED
-        written += sum(run.rows for run in fresh)
-        known |= {run.path for run in fresh}
+        new_runs = [run for run in runs if run.path not in earlier_paths]
+        changed += sum(run.rows for run in new_runs if run.level == 0) or 2 * CHANGED
+        written += sum(run.rows for run in new_runs)
+        earlier_paths |= {run.path for run in new_runs}
         shards = {run.shard for run in runs} - {None}
-        crowd = max(crowd, *(sum(run.shard in (shard, None) for run in runs) for shard in shards))
+        most_runs = max(most_runs, *(sum(run.shard in (shard, None) for run in runs) for shard in shards))
     rewriting = []
     started = time.perf_counter()
     flow.compact(full=True)
@@ -104,7 +106,7 @@ def _commits(flow: Dataflow, stage: str, name: str, update: Callable[[int], dict
     return [
         Row(f"{name}: rows written per changed row, against {AMPLIFICATION:g}", [written / changed], [AMPLIFICATION],
             AMPLIFICATION * changed / written, 1.0),
-        Row(f"{name}: runs to read, against {RUNS}", [crowd], [RUNS], RUNS / crowd, 1.0),
+        Row(f"{name}: runs to read, against {RUNS}", [most_runs], [RUNS], RUNS / most_runs, 1.0),
         Row(f"{name}: commit of {CHANGED} random keys, against rewriting everything", taken, rewriting,
             rewriting[0] / median(taken), 1.0),
     ]  # fmt: skip
@@ -131,7 +133,7 @@ def _graph() -> list[Row]:
     for name, draw in (("neighbouring", together), ("random", scattered)):
         with flow_of(_three_stages()) as flow:
             started = time.perf_counter()
-            flow.advance({"pairs": (pairs(own, near(own)) for own in key_ranges(GRAPH_ROWS))})
+            flow.advance({"pairs": (pairs(keys, near(keys)) for keys in key_ranges(GRAPH_ROWS))})
             scratch = time.perf_counter() - started
             taken = []
             for _ in range(6):

@@ -27,8 +27,8 @@ def run() -> list[Row]:
     """Compare rewriting with adding runs, for each kind of stage and each share of changed rows."""
     target = Rows(pa.schema([("group", pa.int64())]), pa.schema([("amount", pa.int64())]))
     kinds: dict[str, Stage | SumStage] = {
-        "stage": Stage("own", (("pairs",),), target, produce_batch=by_group),
-        "sum": SumStage("own", ("pairs",), ("group",), ("amount",)),
+        "stage": Stage("measured", (("pairs",),), target, produce_batch=by_group),
+        "sum": SumStage("measured", ("pairs",), ("group",), ("amount",)),
     }
     rows = []
     for kind, stage in kinds.items():
@@ -37,9 +37,9 @@ def run() -> list[Row]:
                 setting: [_taken(stage, share, setting, seed) for seed in range(TIMES)] for setting in (_ALWAYS, _NEVER)
             }
             for number, what in enumerate(("advance", "read all")):
-                own, peer = ([times[number] for times in taken[setting]] for setting in (_ALWAYS, _NEVER))
+                measured, peer = ([times[number] for times in taken[setting]] for setting in (_ALWAYS, _NEVER))
                 name = f"{kind} with {share:.0%} of its rows changed: {what}, rewritten against runs added"
-                rows.append(Row(name, own, peer, median(peer) / median(own), 0.0))
+                rows.append(Row(name, measured, peer, median(peer) / median(measured), 0.0))
     return rows
 
 
@@ -60,6 +60,6 @@ def _taken(stage: Stage | SumStage, share: float, bulk_share: float, seed: int) 
         started = time.perf_counter()
         flow.advance({"pairs": iter(update)})
         advanced = time.perf_counter()
-        for _ in flow.version().content_batches("own"):
+        for _ in flow.version().content_batches("measured"):
             pass
         return advanced - started, time.perf_counter() - advanced

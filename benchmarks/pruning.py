@@ -83,15 +83,25 @@ def run() -> list[Row]:
             "texts with a prefix": "c2 like 'customer 00000001%'",
         }.items():
             prune(where)()
-            own, peer = paired(RUNS, prune(where), read_footers)
+            measured, peer = paired(RUNS, prune(where), read_footers)
             peer = [seconds * ROWS / FOOTERS for seconds in peer]
-            rows.append(Row(f"prune {ROWS:,} fragments: {what}, against footers", own, peer, ratio(peer, own), 10.0))
-            goal = [_MOST_SECONDS] * len(own)
-            rows.append(Row(f"prune {ROWS:,} fragments: {what}, against 25 ms", own, goal, ratio(goal, own), 1.0))
-        own, peer = paired(min(RUNS, _PLANS), prune(_CLUSTERED), plan)
+            rows.append(
+                Row(f"prune {ROWS:,} fragments: {what}, against footers", measured, peer, ratio(peer, measured), 10.0)
+            )
+            goal = [_MOST_SECONDS] * len(measured)
+            rows.append(
+                Row(f"prune {ROWS:,} fragments: {what}, against 25 ms", measured, goal, ratio(goal, measured), 1.0)
+            )
+        measured, peer = paired(min(RUNS, _PLANS), prune(_CLUSTERED), plan)
         peer = [seconds * ROWS / PLANNED for seconds in peer]
         rows.append(
-            Row(f"prune {ROWS:,} fragments: as above, against pyiceberg's plan", own, peer, ratio(peer, own), 10.0)
+            Row(
+                f"prune {ROWS:,} fragments: as above, against pyiceberg's plan",
+                measured,
+                peer,
+                ratio(peer, measured),
+                10.0,
+            )
         )
         rows.append(Row("bytes of the index, against 40 MB", [size], [_MOST_BYTES], _MOST_BYTES / size, 1.0))
         return [*rows, _commit(store, index, keys)]
@@ -161,7 +171,7 @@ def index_rows(count: int) -> IndexRows:
     for number in range(_COLUMNS):
         cls = class_named(_CLASSES[number % len(_CLASSES)])
         low, high = _bounds(cls.name, count, draw)
-        sides = [pack_values(own, cls, union) for own in (low, high)]
+        sides = [pack_values(values, cls, union) for values in (low, high)]
         counts = [pa.array(draw.integers(0, 100, count)), pa.array(np.zeros(count, np.int64))]
         columns[f"c{number}"] = pa.Table.from_arrays([*counts, *sides], schema=column_schema(union))
     return IndexRows(pa.table(fragments, schema=FRAGMENTS), columns)
@@ -178,7 +188,7 @@ def _bounds(name: str, count: int, draw: np.random.Generator) -> tuple[pa.Array,
         return pa.array(low), pa.array(low + 1)
     if name == "string":
         drawn = np.sort(draw.integers(0, 10**9, count))
-        texts = [[f"customer {own + more:012d}" for own in drawn.tolist()] for more in (0, 10**6)]
+        texts = [[f"customer {number + more:012d}" for number in drawn.tolist()] for more in (0, 10**6)]
         return pa.array(texts[0], cls.arrow), pa.array(texts[1], cls.arrow)
     if name == "boolean":
         return pa.array(np.zeros(count, np.bool_)), pa.array(np.ones(count, np.bool_))

@@ -43,9 +43,9 @@ def run() -> list[Row]:
     for name, drawn in DISTRIBUTIONS.items():
         values = drawn(np.random.default_rng(11), VALUES)
         exact = np.sort(values)
-        for order, own in (("shuffled", values), ("sorted", exact)):
+        for order, ordered in (("shuffled", values), ("sorted", exact)):
             for partitions in PARTITIONS:
-                errors = rank_errors(estimated_percentiles(np.array_split(own, partitions)), exact)
+                errors = rank_errors(estimated_percentiles(np.array_split(ordered, partitions)), exact)
                 label = f"{name}, {order}, {partitions:,} partition{'s' if partitions > 1 else ''}"
                 shown = "".join(f"{100 * errors[percent - 1]:8.3f}" for percent in _SHOWN)
                 print(f"{label:50}{shown}{100 * errors.mean():8.3f}{100 * errors.max():8.3f}")

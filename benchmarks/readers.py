@@ -44,15 +44,15 @@ def run() -> list[Row]:
             alone.append(_by_threads(folder, 1))
             for count in THREADS:
                 together[count].append(_by_threads(folder, count))
-        apart = [_by_processes(folder, PROCESSES) for _ in range(RUNS)]
+        by_processes = [_by_processes(folder, PROCESSES) for _ in range(RUNS)]
         print(f"answers a second: 1 reader {ANSWERS / min(alone):,.0f}", end="")
         for count in THREADS:
             print(f", {count} threads {ANSWERS / min(together[count]):,.0f}", end="")
-        print(f", {PROCESSES} processes {ANSWERS / min(apart):,.0f}")
+        print(f", {PROCESSES} processes {ANSWERS / min(by_processes):,.0f}")
         return [
-            *(Row(f"{count} threads, one object, against one", own, alone, ratio(alone, own), 0.8)
-              for count, own in together.items()),
-            Row(f"{PROCESSES} processes against one", apart, alone, ratio(alone, apart), 1.6),
+            *(Row(f"{count} threads, one object, against one", rates, alone, ratio(alone, rates), 0.8)
+              for count, rates in together.items()),
+            Row(f"{PROCESSES} processes against one", by_processes, alone, ratio(alone, by_processes), 1.6),
         ]  # fmt: skip
     finally:
         shutil.rmtree(folder)

@@ -14,7 +14,7 @@ class Row:
     """One comparison with a peer or a limit."""
 
     name: str
-    own: list[float]
+    measured: list[float]
     """The measured values of all runs: seconds if the name has no other unit."""
     peer: list[float]
     """The peer's values, or the limit."""
@@ -30,8 +30,8 @@ def show(rows: list[Row]) -> bool:
     for heading in ("benchmark", "metastore", "peer", "times faster", "goal", ""):
         table.add_column(heading, justify="left" if heading == "benchmark" else "right")
     for row in rows:
-        met = row.ratio >= row.goal
-        table.add_row(row.name, f"{median(row.own):.2f}", f"{median(row.peer):.2f}", f"{row.ratio:.2f}",
-                      f"{row.goal:g}", "met" if met else "missed")  # fmt: skip
+        is_met = row.ratio >= row.goal
+        table.add_row(row.name, f"{median(row.measured):.2f}", f"{median(row.peer):.2f}", f"{row.ratio:.2f}",
+                      f"{row.goal:g}", "met" if is_met else "missed")  # fmt: skip
     Console(width=130).print(table)
     return all(row.ratio >= row.goal for row in rows)

@@ -431,11 +431,11 @@ class IcebergTable(SyntheticTable):
     def _without(self, manifest: _Manifest, removed: Mapping[int, DataFile]) -> _Manifest:
         """Rewrite a manifest. Entries of removed files get the status DELETED."""
         files = manifest.files or [(file, manifest.sequence) for file in self.base_files(*(manifest.numbers or (0, 0)))]
-        kept = [(file, sequence) for file, sequence in files if file.number not in removed]
-        counts = (0, len(kept), len(files) - len(kept))
+        live = [(file, sequence) for file, sequence in files if file.number not in removed]
+        counts = (0, len(live), len(files) - len(live))
         entries = ((2 if file.number in removed else 0, sequence, file) for file, sequence in files)
         written = self._write_manifest(f"m{self.sequence}-{Path(manifest.path).stem}", entries, counts)
-        return _Manifest(*written, self.sequence, self._id, manifest.days, counts, None, kept)
+        return _Manifest(*written, self.sequence, self._id, manifest.days, counts, None, live)
 
     def _write_manifest(
         self, name: str, entries: Iterable[tuple[int, int | None, DataFile]], counts: tuple[int, int, int]

@@ -55,15 +55,15 @@ def run() -> list[Row]:
 def write(lake: Path) -> str:
     """Write the table. Return one of its customers."""
     draw = np.random.default_rng(0)
-    names = np.array([f"customer {own:032x}" for own in draw.permutation(FILES * _CUSTOMERS_OF_A_FILE)])
+    names = np.array([f"customer {number:032x}" for number in draw.permutation(FILES * _CUSTOMERS_OF_A_FILE)])
     for at in range(FILES):
         # Each file has customers from all over the alphabet.
-        own = names[at * _CUSTOMERS_OF_A_FILE : (at + 1) * _CUSTOMERS_OF_A_FILE]
+        customers = names[at * _CUSTOMERS_OF_A_FILE : (at + 1) * _CUSTOMERS_OF_A_FILE]
         part = lake / f"batch={at:03d}"
         part.mkdir(parents=True)
         table = pa.table(
             {
-                "customer": pa.array(own[draw.integers(0, len(own), ROWS)]),
+                "customer": pa.array(customers[draw.integers(0, len(customers), ROWS)]),
                 "amount": pa.array(draw.normal(100, 20, ROWS)),
                 "note": pa.array(draw.integers(0, 2**60, ROWS)),
             }
@@ -100,14 +100,14 @@ def compare(spark: SparkSession, lake: Path, where: str, events: Path) -> list[R
         spark_bytes = _bytes_read(events) - before
         metrics = frames[-1]._jdf.queryExecution().executedPlan().collectLeaves().head().metrics()
         files = int(metrics.apply("numFiles").value())
-        left = open_table(config.root, table.name).prune(where)
-        own, peer = paired(RUNS, scan, read)
+        pruned = open_table(config.root, table.name).prune(where)
+        measured, peer = paired(RUNS, scan, read)
     return [
-        Row(f"files opened of {FILES}, selective query, against spark.read", [left.fragment_count], [files],
-            files / left.fragment_count, 50.0),
-        Row("bytes of these files, against bytes that spark.read reads", [left.bytes], [spark_bytes],
-            spark_bytes / left.bytes, 10.0),
-        Row("the same query, seconds with planning", own, peer, ratio(peer, own), 0.0),
+        Row(f"files opened of {FILES}, selective query, against spark.read", [pruned.fragment_count], [files],
+            files / pruned.fragment_count, 50.0),
+        Row("bytes of these files, against bytes that spark.read reads", [pruned.bytes], [spark_bytes],
+            spark_bytes / pruned.bytes, 10.0),
+        Row("the same query, seconds with planning", measured, peer, ratio(peer, measured), 0.0),
     ]  # fmt: skip
 
 

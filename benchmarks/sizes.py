@@ -35,11 +35,11 @@ def run() -> list[Row]:
     for name, lake, most, columns in tables:
         with metastore(lake, columns=columns) as (config, table):
             refresh(config, table, lambda: spark)
-            kept = _bytes(Path(config.root))
-        own, peer = sum(kept.values()) / MB, sum(_bytes(lake).values()) / MB
-        shares = ", ".join(f"{kind} {size / MB:.2f}" for kind, size in sorted(kept.items()))
-        print(f"{name}: {own / peer:.1%} of {peer:.1f} MB, at most {most:.0%}; in MB: {shares}")
-        rows.append(Row(f"bytes kept of {name} (MB)", [own], [peer], peer / own, 1 / most))
+            sizes = _bytes(Path(config.root))
+        stored, peer = sum(sizes.values()) / MB, sum(_bytes(lake).values()) / MB
+        shares = ", ".join(f"{kind} {size / MB:.2f}" for kind, size in sorted(sizes.items()))
+        print(f"{name}: {stored / peer:.1%} of {peer:.1f} MB, at most {most:.0%}; in MB: {shares}")
+        rows.append(Row(f"bytes stored of {name} (MB)", [stored], [peer], peer / stored, 1 / most))
     stop(spark)
     return rows
 

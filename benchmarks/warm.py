@@ -49,7 +49,7 @@ _STEPS = {
     "reduce": "reading the new rows",
     "publish": "merging, and value counts",
     "version": "writing the version",
-    "seen": "reporting to Dagster",
+    "displayed": "reporting to Dagster",
 }
 """For each moment, in order of time: the work between the moment before and it."""
 
@@ -71,8 +71,8 @@ def run() -> list[Row]:
     return rows
 
 
-def _median(found: list[dict[str, float]], step: str) -> float:
-    return statistics.median(one.get(step, 0.0) for one in found)
+def _median(commits: list[dict[str, float]], step: str) -> float:
+    return statistics.median(one.get(step, 0.0) for one in commits)
 
 
 def _measure(way: str, commits: int) -> list[dict[str, float]]:
@@ -87,8 +87,8 @@ def _measure(way: str, commits: int) -> list[dict[str, float]]:
         with _dagster(folder) as port, DagsterInstance.from_config(str(folder / "home")) as instance:
             _await_version(port, 1)
             # The first commit only fills caches of the operating system, and is not in the result.
-            found = [_once(folder, instance, port, number) for number in range(2, commits + 3)]
-        return found[1:]
+            times = [_once(folder, instance, port, number) for number in range(2, commits + 3)]
+        return times[1:]
 
 
 def _once(folder: Path, instance: DagsterInstance, port: int, version: int) -> dict[str, float]:
@@ -102,10 +102,10 @@ def _once(folder: Path, instance: DagsterInstance, port: int, version: int) -> d
     """
     _await_quiet(instance)
     committed = _commit(folder, version)
-    seen = _await_version(port, version)
+    displayed = _await_version(port, version)
     (record, *_) = instance.get_run_records(limit=1)
     run_id = record.dagster_run.run_id
-    at = {"committed": committed, "seen": seen, "created": record.create_timestamp.timestamp()}
+    at = {"committed": committed, "displayed": displayed, "created": record.create_timestamp.timestamp()}
     for event in instance.all_logs(run_id):
         kind = event.dagster_event.event_type if event.dagster_event else None
         if kind == DagsterEventType.PIPELINE_STARTING:
@@ -117,9 +117,9 @@ def _once(folder: Path, instance: DagsterInstance, port: int, version: int) -> d
         elif kind is None:
             stage = event.message.partition(":")[0].split()[0]
             at.setdefault(stage, event.timestamp)
-    known = [name for name in ("committed", "created", *_STEPS) if name in at]
-    print("  ".join(f"{name} {at[name] - committed:.1f}" for name in known))
-    return {step: at[step] - at[before] for before, step in pairwise(known[1:])}
+    reached = [name for name in ("committed", "created", *_STEPS) if name in at]
+    print("  ".join(f"{name} {at[name] - committed:.1f}" for name in reached))
+    return {step: at[step] - at[before] for before, step in pairwise(reached[1:])}
 
 
 def _commit(folder: Path, number: int) -> float:
@@ -176,7 +176,7 @@ def _await_version(port: int, version: int) -> float:
         if _read_port(port) == version:
             return time.time()
         time.sleep(0.1)
-    raise TimeoutError(f"version {version} is not seen")
+    raise TimeoutError(f"version {version} is not displayed")
 
 
 def _read_port(port: int) -> int | None:
@@ -186,10 +186,10 @@ def _read_port(port: int) -> int | None:
     )
     try:
         with urlopen(request, timeout=10) as answer:
-            found = json.load(answer)["data"]["assetOrError"].get("assetMaterializations")
+            materializations = json.load(answer)["data"]["assetOrError"].get("assetMaterializations")
     except OSError:
         return None
-    entries = {entry["label"]: entry for entry in found[0]["metadataEntries"]} if found else {}
+    entries = {entry["label"]: entry for entry in materializations[0]["metadataEntries"]} if materializations else {}
     version = entries.get("version", {})
     return int(version.get("text") or version["intRepr"]) if version else None
 

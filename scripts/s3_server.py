@@ -57,11 +57,11 @@ def _serve() -> None:
     from werkzeug.serving import make_server
 
     cache_moto_lookups()
-    application, turn = DomainDispatcherApplication(create_backend_app), threading.Lock()
+    application, lock = DomainDispatcherApplication(create_backend_app), threading.Lock()
 
     def one_at_a_time(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
         # A conditional put is atomic in S3. In moto, checking and storing are two steps, so requests run one at a time.
-        with turn:
+        with lock:
             return list(application(environ, start_response))
 
     server = make_server("127.0.0.1", 0, one_at_a_time, threaded=True)

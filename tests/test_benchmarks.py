@@ -15,8 +15,6 @@ from benchmarks import (
     events,
     growth,
     large_lookups,
-    lists,
-    needles,
     partitions,
     planning,
     produce,
@@ -31,6 +29,8 @@ from benchmarks import (
     scans,
     ticks,
     tree,
+    value_counts,
+    value_filters,
 )
 from benchmarks.report import Row, show
 from metastore_assets.config import TableConfig
@@ -46,7 +46,7 @@ def test_produce(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(produce, name, size)
     rows = produce.run()
     assert len({row.name for row in rows}) == len(rows) == 8
-    assert all(time > 0 for row in rows for time in (*row.own, *row.peer))
+    assert all(time > 0 for row in rows for time in (*row.measured, *row.peer))
 
 
 def test_produce_share(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ def test_readers(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(readers, name, size)
     rows = readers.run()
     assert len({row.name for row in rows}) == len(rows) == 4
-    assert all(time > 0 for row in rows for time in (*row.own, *row.peer))
+    assert all(time > 0 for row in rows for time in (*row.measured, *row.peer))
 
 
 def test_pruning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_pruning(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pruning, name, size)
     rows = pruning.run()
     assert len({row.name for row in rows}) == len(rows) == 9
-    assert all(number > 0 for row in rows for number in (*row.own, *row.peer))
+    assert all(number > 0 for row in rows for number in (*row.measured, *row.peer))
 
 
 def test_large_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,14 +78,14 @@ def test_large_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_lookups, "RUNS", 2)
     rows = large_lookups.run()
     assert len({row.name for row in rows}) == len(rows) == 16
-    assert all(row.own[0] > 0 for row in rows)
+    assert all(row.measured[0] > 0 for row in rows)
 
 
-def test_needles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_value_filters(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in {"FRAGMENTS": 300, "VALUES": 500, "RUNS": 2}.items():
-        monkeypatch.setattr(needles, name, size)
-    read, *others = needles.run()
-    assert 1 / 300 <= read.own[0] < 0.03
+        monkeypatch.setattr(value_filters, name, size)
+    read, *others = value_filters.run()
+    assert 1 / 300 <= read.measured[0] < 0.03
     assert len(others) == 3
 
 
@@ -93,8 +93,8 @@ def test_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METASTORE_BENCH_TREE", "60x10")
     monkeypatch.setattr(tree, "ROWS", 100)
     read, spent = tree.run()
-    assert 0 < read.own[0] < 1
-    assert spent.own[0] > 0
+    assert 0 < read.measured[0] < 1
+    assert spent.measured[0] > 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -159,14 +159,14 @@ def test_quantile_errors(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.long
 def test_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METASTORE_BENCH_EVENTS", "201")
-    assert [row.own[0] > 0 for row in events.run()] == [True] * 3
+    assert [row.measured[0] > 0 for row in events.run()] == [True] * 3
 
 
 @pytest.mark.long
-def test_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in {"VALUES_LISTED": 20_000, "COMMITS": 2}.items():
-        monkeypatch.setattr(lists, name, size)
-    assert all(row.own[0] > 0 for row in lists.run())
+def test_value_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in {"DISTINCT_VALUES": 20_000, "COMMITS": 2}.items():
+        monkeypatch.setattr(value_counts, name, size)
+    assert all(row.measured[0] > 0 for row in value_counts.run())
 
 
 @pytest.mark.long
@@ -175,7 +175,7 @@ def test_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(partitions, name, size)
     rows = partitions.run()
     assert len({row.name for row in rows}) == len(rows) == 16
-    assert all(row.own[0] > 0 for row in rows)
+    assert all(row.measured[0] > 0 for row in rows)
 
 
 @pytest.mark.long
@@ -183,26 +183,26 @@ def test_planning(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in {"FILES": 200, "RUNS": 1}.items():
         monkeypatch.setattr(planning, name, size)
     rows = planning.run()
-    assert all(number > 0 for row in rows for number in (*row.own, *row.peer))
+    assert all(number > 0 for row in rows for number in (*row.measured, *row.peer))
 
 
 @pytest.mark.long
 def test_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METASTORE_BENCH_TICKS", "100")
-    assert [row.own[0] > 0 for row in ticks.run()] == [True] * 12
+    assert [row.measured[0] > 0 for row in ticks.run()] == [True] * 12
 
 
 @pytest.mark.long
 def test_quantiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantiles, "VALUES", 20_000)
     (row,) = quantiles.run()
-    assert all(time > 0 for time in (*row.own, *row.peer))
+    assert all(time > 0 for time in (*row.measured, *row.peer))
 
 
 @pytest.mark.long
 def test_fingerprints() -> None:
     """The benchmark prints the bytes that fingerprints move. It runs in a subprocess with other Spark settings."""
-    environment = {**os.environ, "METASTORE_BENCH_PRINTS": "40000"}
+    environment = {**os.environ, "METASTORE_BENCH_FINGERPRINTS": "40000"}
     command = [sys.executable, "-m", "benchmarks", "fingerprints"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert "fingerprints move" in done.stdout, done.stderr
@@ -262,6 +262,6 @@ def test_scans(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in {"FILES": 12, "ROWS": 100, "RUNS": 1}.items():
         monkeypatch.setattr(scans, name, size)
     files, read, spent = scans.run()
-    assert (files.own, files.peer) == ([1], [12])
-    assert read.own[0] > 0
+    assert (files.measured, files.peer) == ([1], [12])
+    assert read.measured[0] > 0
     assert spent.peer[0] > 0

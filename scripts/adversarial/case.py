@@ -105,17 +105,17 @@ def differences(answer: Mapping[str, Any], expected: Columns) -> list[str]:
     """
     profiled = {column["column"]: column for column in answer["columns"]}
     rows = max(map(len, expected.values()), default=0)
-    found = [] if answer["row_count"] == rows else [f"{answer['row_count']} rows, not {rows}"]
-    found += [f"{name} is not there" for name in expected if name not in profiled]
+    differing = [] if answer["row_count"] == rows else [f"{answer['row_count']} rows, not {rows}"]
+    differing += [f"{name} is missing" for name in expected if name not in profiled]
     # The fields of lists and structs are columns of the profile, too, such as `s.x`.
-    found += [f"{name} should not be there" for name in profiled if name.partition(".")[0] not in expected]
+    differing += [f"{name} is unexpected" for name in profiled if name.partition(".")[0] not in expected]
     for name in expected.keys() & profiled.keys():
         for key, value in _statistics(list(expected[name])).items():
             if key == "distinct_count" and is_about(profiled[name], value):
                 continue
             if plain(profiled[name][key]) != value:
-                found.append(f"{name}: {key} is {profiled[name][key]!r}, not {value!r}")
-    return found
+                differing.append(f"{name}: {key} is {profiled[name][key]!r}, not {value!r}")
+    return differing
 
 
 def _statistics(values: list[Any]) -> dict[str, Any]:
@@ -166,5 +166,5 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int):
         return value
     text = value.isoformat() if isinstance(value, datetime | date | time) else str(value)
-    found = _TIME.fullmatch(text)
-    return f"{found[1]}{(found[2] or '').rstrip('0').rstrip('.')}" if found else text
+    match = _TIME.fullmatch(text)
+    return f"{match[1]}{(match[2] or '').rstrip('0').rstrip('.')}" if match else text

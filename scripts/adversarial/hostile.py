@@ -125,8 +125,8 @@ def _(folder: Path) -> Refused:
 
 
 def _varint(number: int) -> bytes:
-    encode_varint, found = number * 2, bytearray()
-    while encode_varint > 127:
-        found.append(encode_varint & 127 | 128)
-        encode_varint >>= 7
-    return bytes([*found, encode_varint])
+    rest, encoded = number * 2, bytearray()
+    while rest > 127:
+        encoded.append(rest & 127 | 128)
+        rest >>= 7
+    return bytes([*encoded, rest])

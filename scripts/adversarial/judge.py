@@ -13,7 +13,7 @@ from typing import Any
 
 from scripts.adversarial.case import CASES, Case, Refused, Written, differences
 
-_GROUPS = ("text_files", "typed_files", "delta_tables", "iceberg_tables", "places", "hostile")
+_GROUPS = ("text_files", "typed_files", "delta_tables", "iceberg_tables", "locations", "hostile")
 """The modules that declare cases."""
 
 
@@ -52,9 +52,9 @@ def judge(cases: Sequence[Case], folder: Path) -> list[Verdict]:
     for case in cases:
         by_options.setdefault(written[case.name].options, []).append(case)
     verdicts: dict[str, Verdict] = {}
-    for options, own in by_options.items():
-        uris = [str(folder / case.name / written[case.name].path).rstrip("/") for case in own]
-        for case, uri, answer in zip(own, uris, profiles(uris, options), strict=True):
+    for options, cases_of_call in by_options.items():
+        uris = [str(folder / case.name / written[case.name].path).rstrip("/") for case in cases_of_call]
+        for case, uri, answer in zip(cases_of_call, uris, profiles(uris, options), strict=True):
             verdicts[case.name] = verdict(case, written[case.name], answer, uri)
     return [verdicts[case.name] for case in cases]
 
@@ -88,5 +88,5 @@ def verdict(case: Case, written: Written, answer: dict[str, Any], uri: str) -> V
         return Verdict(case, "refused", outcome, f"{said} (no {missing})" if missing else said)
     if "error" in answer:
         return Verdict(case, "exact", "refused", answer["error"].replace(uri, Path(uri).name))
-    found = differences(answer, expected)
-    return Verdict(case, "exact", "wrong" if found else "exact", "; ".join(found))
+    differing = differences(answer, expected)
+    return Verdict(case, "exact", "wrong" if differing else "exact", "; ".join(differing))

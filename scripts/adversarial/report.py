@@ -14,7 +14,7 @@ _TITLES = {
     "avro": "Avro",
     "delta": "Delta",
     "iceberg": "Iceberg",
-    "places": "Places",
+    "locations": "Locations",
     "hostile": "Hostile files",
 }
 
@@ -31,9 +31,9 @@ def section(verdicts: Sequence[Verdict]) -> str:
         f"{sum(verdict.as_expected for verdict in verdicts)} of {len(verdicts)} have the expected result.",
     ]
     for group, title in _TITLES.items():
-        own = [verdict for verdict in verdicts if verdict.case.group == group]
+        of_group = [verdict for verdict in verdicts if verdict.case.group == group]
         lines += ["", f"### {title}", "", "| case | written by | what is special | expected | outcome |"]
-        lines += ["|---|---|---|---|---|", *map(_row, own)]
+        lines += ["|---|---|---|---|---|", *map(_row, of_group)]
     return "\n".join(lines) + "\n"
 
 

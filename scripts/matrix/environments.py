@@ -107,10 +107,10 @@ def find_python(version: str) -> Path:
 def versions(python: Path) -> dict[str, str]:
     """Return the versions of the packages in `NAMED`, by package, from an environment's Python interpreter."""
     program = "import importlib.metadata as m, sys; print('\\n'.join(m.version(name) for name in sys.argv[1:]))"
-    found = subprocess.run(
+    installed = subprocess.run(
         [str(python), "-P", "-c", program, *NAMED], capture_output=True, text=True, check=True
     ).stdout.split()
-    return dict(zip(NAMED, found, strict=True))
+    return dict(zip(NAMED, installed, strict=True))
 
 
 def _uv(folder: Path, *arguments: str) -> None:

@@ -28,9 +28,9 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="mutants whose name has this in it")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = failing_graph(Path(folder) / "control", None, arguments.control)
-        if found:
-            print(f"the code as it is fails already: {found}", file=sys.stderr)
+        failure = failing_graph(Path(folder) / "control", None, arguments.control)
+        if failure:
+            print(f"the code as it is fails already: {failure}", file=sys.stderr)
             return 1
         print(f"as it is: {arguments.control} graphs pass", flush=True)
         survivors = judge([m for m in MUTANTS if arguments.only in m.name], Path(folder), arguments.graphs)
@@ -51,10 +51,10 @@ def judge(mutants: Sequence[Mutant], folder: Path, graphs: int) -> list[Mutant]:
     """
     survivors = []
     for number, mutant in enumerate(mutants):
-        found = failing_graph(folder / str(number), mutant, graphs)
-        if not found:
+        failure = failing_graph(folder / str(number), mutant, graphs)
+        if not failure:
             survivors.append(mutant)
-        print(f"{'found   ' if found else 'SURVIVES'} {mutant.name}{f' ({found})' if found else ''}", flush=True)
+        print(f"{'found   ' if failure else 'SURVIVES'} {mutant.name}{f' ({failure})' if failure else ''}", flush=True)
     return survivors
 
 

@@ -64,9 +64,9 @@ def judge(tables: Sequence[RealTable]) -> list[Result]:
     mapping, and the second result counts.
     """
     results = {table.name: _result(table, answer, False) for table, answer in _profiled(tables, {})}
-    moved = [table for table in tables if table.path_mapping and results[table.name].outcome != "exact"]
-    path_mapping = {recorded: now for table in moved for recorded, now in table.path_mapping}
-    results |= {table.name: _result(table, answer, True) for table, answer in _profiled(moved, path_mapping)}
+    relocated_tables = [table for table in tables if table.path_mapping and results[table.name].outcome != "exact"]
+    path_mapping = {recorded: now for table in relocated_tables for recorded, now in table.path_mapping}
+    results |= {table.name: _result(table, answer, True) for table, answer in _profiled(relocated_tables, path_mapping)}
     return [results[table.name] for table in tables]
 
 
@@ -85,10 +85,10 @@ def _profiled(tables: Sequence[RealTable], path_mapping: dict[str, str]) -> list
 
 def _result(table: RealTable, answer: dict[str, Any], relocated: bool) -> Result:
     if "error" in answer:
-        known = "the readers agree that it cannot be read; " if "error" in table.truth else ""
-        return Result(table, "refused", known + _without_folder(str(answer["error"]), table), relocated)
-    found = ["it should be refused"] if "error" in table.truth else differences(answer, table.truth)
-    return Result(table, "wrong" if found else "exact", "; ".join(found), relocated)
+        agreement = "the readers agree that it cannot be read; " if "error" in table.truth else ""
+        return Result(table, "refused", agreement + _without_folder(str(answer["error"]), table), relocated)
+    differing = ["it should be refused"] if "error" in table.truth else differences(answer, table.truth)
+    return Result(table, "wrong" if differing else "exact", "; ".join(differing), relocated)
 
 
 def _without_folder(message: str, table: RealTable) -> str:

@@ -20,28 +20,28 @@ def differences(answer: dict[str, Any], truth: dict[str, Any]) -> list[str]:
 
     Row count, columns, nulls, NaNs, distinct values, minima and maxima are compared.
     """
-    found = []
+    differing = []
     if answer["row_count"] != truth["row_count"]:
-        found.append(f"{answer['row_count']} rows, not {truth['row_count']}")
+        differing.append(f"{answer['row_count']} rows, not {truth['row_count']}")
     columns = {column["column"]: column for column in answer["columns"]}
-    for known_path, known in truth["columns"].items():
-        path = _RENAMED.get(known_path, known_path)
+    for true_path, true_statistics in truth["columns"].items():
+        path = _RENAMED.get(true_path, true_path)
         if path not in columns:
-            found.append(f"{path} is not there")
+            differing.append(f"{path} is missing")
             continue
         profiled = _as_truth(columns[path])
-        if "union" in truth.get("arrow_types", {}).get(known_path, ""):
+        if "union" in truth.get("arrow_types", {}).get(true_path, ""):
             # The truth has a union as texts, and the profile has it as a struct: only the counts can be compared.
             profiled = {"value_count": profiled["value_count"], "null_count": profiled["null_count"]}
-        found += [
+        differing += [
             f"{path}: {key} is {profiled[key]!r}, not {value!r}"
-            for key, value in known.items()
+            for key, value in true_statistics.items()
             if key in profiled and not _same(profiled[key], value, columns[path]["type"])
             if key != "distinct_count" or not is_about(columns[path], value)
         ]
     top = {_RENAMED.get(path, path).partition(".")[0] for path in truth["columns"]}
-    found += [f"{path} should not be there" for path in columns if path.partition(".")[0] not in top]
-    return found
+    differing += [f"{path} is unexpected" for path in columns if path.partition(".")[0] not in top]
+    return differing
 
 
 def _rows(column: dict[str, Any]) -> int:
@@ -62,24 +62,24 @@ def _as_truth(column: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _same(profiled: Any, known: Any, type_: str) -> bool:
+def _same(profiled: Any, true_value: Any, type_: str) -> bool:
     """Return whether the profile and the truth have the same value. Their JSON writes some types in other ways."""
-    if profiled is None or known is None:
-        return profiled is known
+    if profiled is None or true_value is None:
+        return profiled is true_value
     if type_.startswith("timestamp") and isinstance(profiled, str):
-        if isinstance(known, str) and known.startswith("us:"):
+        if isinstance(true_value, str) and true_value.startswith("us:"):
             # The truth has microseconds for years that Python's datetime does not support.
-            known = f"+{np.datetime64(int(known[3:]), 'us')}"
+            true_value = f"+{np.datetime64(int(true_value[3:]), 'us')}"
         profiled = _FRACTION.sub(lambda match: f"{match[1]}.{(match[2] or '')[:6]:0<6}", profiled)
     elif type_.startswith("time") and isinstance(profiled, str):
         profiled = _FRACTION.sub(lambda match: f"{match[1]}.{(match[2] or '')[:6]:0<6}", f"T{profiled}")
-        known = known if str(known).startswith("T") else f"T{known}"
+        true_value = true_value if str(true_value).startswith("T") else f"T{true_value}"
     elif isinstance(profiled, str) and type_.startswith(("binary", "fixed_size_binary")):
         profiled = _binary(bytes.fromhex(profiled))
-    elif isinstance(profiled, float) or isinstance(known, float):
+    elif isinstance(profiled, float) or isinstance(true_value, float):
         # The truth has some integers as floats, where the profile has the exact integer.
-        return float(profiled) == float(known)
-    return str(profiled) == str(known)
+        return float(profiled) == float(true_value)
+    return str(profiled) == str(true_value)
 
 
 def is_about(column: dict[str, Any], distinct: int) -> bool:

@@ -59,16 +59,18 @@ def _section(results: Sequence[Result]) -> list[str]:
     lines = ["", "| feature | exact | not |", "|---|--:|---|"]
     features = sorted({feature for result in results for feature in _features(result)})
     for feature in features:
-        own = [result for result in results if feature in _features(result)]
-        failed = [f"{result.outcome}: {_name(result)}" for result in own if result.outcome != "exact"]
-        if len(own) > 1 or failed:
-            lines.append(f"| {feature} | {len(own) - len(failed)} of {len(own)} | {', '.join(failed)} |")
+        with_feature = [result for result in results if feature in _features(result)]
+        failed = [f"{result.outcome}: {_name(result)}" for result in with_feature if result.outcome != "exact"]
+        if len(with_feature) > 1 or failed:
+            lines.append(
+                f"| {feature} | {len(with_feature) - len(failed)} of {len(with_feature)} | {', '.join(failed)} |"
+            )
     lines += ["", "| table | what is special | rows | result |", "|---|---|--:|---|"]
     for result in sorted(results, key=lambda result: result.table.name):
         rows = result.table.truth.get("row_count", "")
         outcome = result.outcome if result.outcome == "exact" else f"**{result.outcome}**: {_cell(result.detail)}"
-        moved = " (with `--path-mapping`)" if result.relocated else ""
-        lines.append(f"| `{_name(result)}` | {_cell(result.table.features)} | {rows} | {outcome}{moved} |")
+        mapped = " (with `--path-mapping`)" if result.relocated else ""
+        lines.append(f"| `{_name(result)}` | {_cell(result.table.features)} | {rows} | {outcome}{mapped} |")
     return lines
 
 

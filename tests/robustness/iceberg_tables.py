@@ -86,7 +86,10 @@ def _is(value: str | None) -> BooleanExpression:
 
 
 class IcebergMergeOnRead(History):
-    """An Iceberg table whose deletes write delete files: position deletes, deletion vectors, and equality deletes."""
+    """An Iceberg table whose deletes write delete files, which apply to data files.
+
+    Tables of version 2 have position deletes, and those of version 3 have deletion vectors. Both have equality deletes.
+    """
 
     steps: ClassVar = (
         *("append", "delete", "delete", "upsert", "overwrite_partition", "drop_partition"),

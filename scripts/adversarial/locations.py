@@ -15,46 +15,46 @@ from scripts.adversarial.iceberg_tables import PLAIN, created
 _REST = {"id": [1, 2], "x": [2.5, 3.5]}
 
 
-@case("places/delta-partition", "deltalake", "a partition's folder of a Delta table, removed files included")
+@case("locations/delta-partition", "deltalake", "a partition's folder of a Delta table, removed files included")
 def _(folder: Path) -> Written:
     write_deltalake(folder, pa.table({"id": [1, 2], "p": ["a", "b"]}), partition_by=["p"])
     DeltaTable(folder).delete("id = 1")
     return Written(Refused.with_words("Delta", str(folder)), "p=a")
 
 
-@case("places/two-deltas", "deltalake", "the folder above two Delta tables")
+@case("locations/two-deltas", "deltalake", "the folder above two Delta tables")
 def _(folder: Path) -> Refused:
     for name in ("one", "two"):
         write_deltalake(folder / name, pa.table(COLUMNS))
     return Refused.with_words("Delta", "one")
 
 
-@case("places/delta-file", "deltalake", "one data file of a Delta table")
+@case("locations/delta-file", "deltalake", "one data file of a Delta table")
 def _(folder: Path) -> Written:
     write_deltalake(folder, pa.table(COLUMNS))
     return Written(Refused.with_words("Delta", str(folder)), next(folder.glob("*.parquet")).name)
 
 
-@case("places/iceberg-data", "pyiceberg", "the folder data/ of an Iceberg table")
+@case("locations/iceberg-data", "pyiceberg", "the folder data/ of an Iceberg table")
 def _(folder: Path) -> Written:
     created(folder, PLAIN).append(pa.table(COLUMNS))
     return Written(Refused.with_words("Iceberg", str(folder / "t")), "t/data")
 
 
-@case("places/above-iceberg", "pyiceberg", "a folder several levels above an Iceberg table")
+@case("locations/above-iceberg", "pyiceberg", "a folder several levels above an Iceberg table")
 def _(folder: Path) -> Refused:
     created(folder / "a" / "b", PLAIN).append(pa.table(COLUMNS))
     return Refused.with_words("Iceberg", "a/b/t")
 
 
-@case("places/beside-a-delta", "deltalake", "plain files, and a Delta table in a subfolder")
+@case("locations/beside-a-delta", "deltalake", "plain files, and a Delta table in a subfolder")
 def _(folder: Path) -> Refused:
     pq.write_table(pa.table(_REST), folder / "a.parquet")
     write_deltalake(folder / "copy", pa.table(_REST))
     return Refused.with_words("Delta", "copy")
 
 
-@case("places/leftovers", "Python", "backups, temporary files, checksums and markers beside the data")
+@case("locations/leftovers", "Python", "backups, temporary files, checksums and markers beside the data")
 def _(folder: Path) -> Columns:
     pq.write_table(pa.table(_REST), folder / "a.parquet")
     data = (folder / "a.parquet").read_bytes()
@@ -67,33 +67,33 @@ def _(folder: Path) -> Columns:
     return _REST
 
 
-@case("places/unknown-file", "Python", "a file of an unknown type")
+@case("locations/unknown-file", "Python", "a file of an unknown type")
 def _(folder: Path) -> Refused:
     pq.write_table(pa.table(_REST), folder / "a.parquet")
     (folder / "notes.docx").write_bytes(b"PK\x03\x04")
     return Refused.with_words("notes.docx")
 
 
-@case("places/mixed", "Python", "Parquet and CSV files in one folder")
+@case("locations/mixed", "Python", "Parquet and CSV files in one folder")
 def _(folder: Path) -> Refused:
     pq.write_table(pa.table(_REST), folder / "a.parquet")
     (folder / "b.csv").write_text("id,x\n1,2.5\n")
     return Refused.with_words("a.parquet", "b.csv")
 
 
-@case("places/link-to-itself", "Python", "a symbolic link to the folder above")
+@case("locations/link-to-itself", "Python", "a symbolic link to the folder above")
 def _(folder: Path) -> Refused:
     pq.write_table(pa.table(_REST), folder / "a.parquet")
     (folder / "loop").symlink_to(folder)
     return Refused.with_words("loop")
 
 
-@case("places/empty", "Python", "a folder without any file")
+@case("locations/empty", "Python", "a folder without any file")
 def _(folder: Path) -> Refused:
     return Refused.with_words(str(folder), "no data files")
 
 
-@case("places/other-metadata", "Python", "a folder metadata/ without an Iceberg table")
+@case("locations/other-metadata", "Python", "a folder metadata/ without an Iceberg table")
 def _(folder: Path) -> Columns:
     pq.write_table(pa.table(_REST), folder / "a.parquet")
     (folder / "_metadata").write_bytes(b"summary")

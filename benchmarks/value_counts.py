@@ -1,6 +1,6 @@
 """The value counts of a column with two million values: rows and bytes written by commits of 1,000 rows, and quantiles.
 
-The value counts are the list of all values with their frequencies. The quantiles are read after 200 commits.
+The value counts are all values with their frequencies. The quantiles are read after 200 commits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts import TableValueCounts, ValueCountReader, value_count_dataflow
 from metastore_assets.value_counts.graph import FREQUENCIES, FREQUENCY_COUNTS, VALUES, delta_name, rows_of, stage_name
 
-VALUES_LISTED = int(os.environ.get("METASTORE_BENCH_LISTS", "2000000"))
+DISTINCT_VALUES = int(os.environ.get("METASTORE_BENCH_VALUES", "2000000"))
 COMMITS = int(os.environ.get("METASTORE_BENCH_COMMITS", "200"))
 CHANGED = 1000
 _QUANTILES = [at / 20 for at in range(1, 20)]
@@ -41,10 +41,10 @@ def run() -> list[Row]:
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     store = ObjectStore(str(folder))
     draw = np.random.default_rng(5)
-    live = draw.choice(2**50, VALUES_LISTED)
+    live = draw.choice(2**50, DISTINCT_VALUES)
     flow = value_count_dataflow(store, ["int64"])
     state = flow.load(FlowState(), _content(live))
-    whole = _bytes(folder, state.paths(), state)[stage_name(VALUES, "int64")]
+    loaded_bytes = _bytes(folder, state.paths(), state)[stage_name(VALUES, "int64")]
     rows = dict.fromkeys((VALUES, FREQUENCIES, FREQUENCY_COUNTS), 0)
     written = 0
     times = []
@@ -64,9 +64,9 @@ def run() -> list[Row]:
         flow.discard(before, state)
     per_row = {kind: count / (COMMITS * CHANGED) for kind, count in rows.items()}
     print(
-        f"{COMMITS} commits of {CHANGED:,} rows to {VALUES_LISTED:,} values: rows written per changed row: "
+        f"{COMMITS} commits of {CHANGED:,} rows to {DISTINCT_VALUES:,} values: rows written per changed row: "
         + ", ".join(f"{kind} {count:.1f}" for kind, count in per_row.items())
-        + f"; {written / COMMITS / 1000:.0f} kB a commit, updates included, of a list of {whole / 1e6:.1f} MB; "
+        + f"; {written / COMMITS / 1000:.0f} kB a commit, updates included, of {loaded_bytes / 1e6:.1f} MB; "
         f"{np.median(times):.2f} s (median), {max(times):.2f} s (most)"
     )
     data = folder / "rows.parquet"
@@ -77,25 +77,25 @@ def run() -> list[Row]:
     ranks = reader.ranks("int64")
     prefix = pa.table({"column": ["x"]})
     wanted = [max(0, -(-len(live) * round(q * 20) // 20) - 1) for q in _QUANTILES]
-    found: list[int] = []
-    own_time = seconds(lambda: found.extend(ranks.at_rank(prefix, rank)["value"][0].as_py() for rank in wanted))
+    quantiles: list[int] = []
+    rank_time = seconds(lambda: quantiles.extend(ranks.at_rank(prefix, rank)["value"][0].as_py() for rank in wanted))
     query = f"select quantile_disc(x, {_QUANTILES}) from read_parquet('{data}')"
     answer: list[list[int]] = []
     peer_time = seconds(lambda: answer.append(duckdb.execute(query).fetchall()[0][0]))
-    if found != answer[0]:
+    if quantiles != answer[0]:
         raise AssertionError("the quantiles are not DuckDB's")
     all_rows = sum(per_row.values())
     return [
         Row("rows written per changed row in values (at most 6)", [per_row[VALUES]], [6], 6 / per_row[VALUES], 1),
         Row("rows written per changed row in all datasets (at most 16)", [all_rows], [16], 16 / all_rows, 1),
         Row(
-            "bytes a commit writes, of the list (MB)",
+            "bytes a commit writes, of the value counts (MB)",
             [written / COMMITS / 1e6],
-            [whole / 1e6],
-            whole * COMMITS / written,
+            [loaded_bytes / 1e6],
+            loaded_bytes * COMMITS / written,
             50,
         ),
-        Row(f"{len(wanted)} exact quantiles, against DuckDB over the rows", [own_time], [peer_time], 1 / own_time, 1),
+        Row(f"{len(wanted)} exact quantiles, against DuckDB over the rows", [rank_time], [peer_time], 1 / rank_time, 1),
     ]
 
 

@@ -47,30 +47,34 @@ def run() -> list[Row]:
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     try:
         store = ObjectStore(str(folder))
-        known = _anywhere(store)
+        index_files = _write_index(store)
         keys = index_rows(FRAGMENTS).keys()
         files = update_value_filters(store, None, KeyChanges(keys, (), FRAGMENTS, may_merge=True), _lots(keys))
         size = sum(info.size for info in store.list("index") if "value_filters" in info.path)
-        own = replace(version(known), value_filters=ValueFilterFiles(files, (_COLUMN,)))
-        there = iter([int(_ids(at)[at % VALUES]) for at in range(7, FRAGMENTS, max(1, FRAGMENTS // 40))] * RUNS)
+        filtered = replace(version(index_files), value_filters=ValueFilterFiles(files, (_COLUMN,)))
+        present = iter([int(_ids(at)[at % VALUES]) for at in range(7, FRAGMENTS, max(1, FRAGMENTS // 40))] * RUNS)
         absent = iter(range(1, 40 * RUNS))
 
         def prune(numbers: Iterator[int]) -> Callable[[], object]:
-            return lambda: Table(store, own, open_scanner).prune(f"{_COLUMN} = {next(numbers)}").fragment_count
+            return lambda: Table(store, filtered, open_scanner).prune(f"{_COLUMN} = {next(numbers)}").fragment_count
 
-        left = [Table(store, own, open_scanner).prune(f"{_COLUMN} = {next(there)}").fragment_count for _ in range(3)]
-        cost = Table(store, own, open_scanner).prune(f"{_COLUMN} = {next(there)}").cost
-        times = paired(RUNS, prune(there), prune(absent))
+        remaining = [
+            Table(store, filtered, open_scanner).prune(f"{_COLUMN} = {next(present)}").fragment_count for _ in range(3)
+        ]
+        cost = Table(store, filtered, open_scanner).prune(f"{_COLUMN} = {next(present)}").cost
+        times = paired(RUNS, prune(present), prune(absent))
         goals = [_MOST_SECONDS] * RUNS
-        print(f"one id in {FRAGMENTS:,} fragments: {left} left; {cost.bytes:,} bytes read, filters have {size:,}")
-        share = float(np.mean(left)) / FRAGMENTS
+        print(
+            f"one id in {FRAGMENTS:,} fragments: {remaining} remain; {cost.bytes:,} bytes read, filters have {size:,}"
+        )
+        share = float(np.mean(remaining)) / FRAGMENTS
         bits = 8 * size / (FRAGMENTS * VALUES)
         return [
             Row("one id in 10,000 fragments: share of them read, against 1 %", [share], [0.01], 0.01 / share, 1.0),
-            Row("bits a value, against 10.5 with all that is around", [bits], [10.5], 10.5 / bits, 1.0),
+            Row("bits per value, with metadata, against 10.5", [bits], [10.5], 10.5 / bits, 1.0),
             *(
                 Row(f"an id that is {what}: a cold prune against 50 ms", spent, goals, ratio(goals, spent), 1.0)
-                for what, spent in zip(("there", "not there"), times, strict=True)
+                for what, spent in zip(("present", "absent"), times, strict=True)
             ),
         ]
     finally:
@@ -81,7 +85,7 @@ def _ids(fragment: int) -> np.ndarray:
     return np.random.default_rng(fragment).integers(0, 10**12, VALUES)
 
 
-def _anywhere(store: ObjectStore) -> SegmentFiles:
+def _write_index(store: ObjectStore) -> SegmentFiles:
     """Write the index of all fragments. Their minimum and maximum id are so far apart that no fragment is ruled out."""
     rows = index_rows(FRAGMENTS)
     table = rows.columns[_COLUMN]
@@ -100,7 +104,7 @@ def _anywhere(store: ObjectStore) -> SegmentFiles:
 def _lots(keys: list[str]) -> Iterator[ValueFilters]:
     cls = class_named("int64")
     for start in range(0, len(keys), _LOT):
-        own = range(start, min(start + _LOT, len(keys)))
-        built: list[bytes | None] = [build_filter(hash_values(pa.array(_ids(at)), cls)[0]) for at in own]
-        filters = pa.array(["int64"] * len(own)), parse_filters(built)
-        yield ValueFilters(pa.array([keys[at] for at in own], pa.large_string()), {_COLUMN: filters})
+        lot = range(start, min(start + _LOT, len(keys)))
+        built: list[bytes | None] = [build_filter(hash_values(pa.array(_ids(at)), cls)[0]) for at in lot]
+        filters = pa.array(["int64"] * len(lot)), parse_filters(built)
+        yield ValueFilters(pa.array([keys[at] for at in lot], pa.large_string()), {_COLUMN: filters})
