@@ -12,7 +12,7 @@ from metastore_assets.errors import NotStoredError, VersionNotFoundError
 from metastore_assets.history import read_history
 from metastore_assets.history.version_rows import SCHEMA, VERSION_COLUMNS, column_record, version_record
 from metastore_assets.lookup import Table
-from metastore_assets.sql.columns import BINS, VALUE_COUNTS, histogram_batch, value_count_batches
+from metastore_assets.sql.view_columns import BINS, VALUE_COUNTS, histogram_batch, value_count_batches
 from metastore_assets.values.leaf_columns import schema_leaves
 
 if TYPE_CHECKING:

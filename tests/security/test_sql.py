@@ -14,7 +14,7 @@ from metastore_assets import profile_query
 from metastore_assets.errors import QueryError
 from metastore_assets.metastore import Metastore
 from metastore_assets.sql import VIEWS, query
-from metastore_assets.sql.columns import histogram_batch
+from metastore_assets.sql.view_columns import histogram_batch
 from metastore_assets.statistics.histogram import build_histogram_of_values
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.types import type_class

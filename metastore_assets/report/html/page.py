@@ -15,7 +15,7 @@ from metastore_assets.lookup.diff import TableDiff
 from metastore_assets.markup.charts import bars, share_bar
 from metastore_assets.markup.elements import Markup, Part, joined, table, tag, to_html
 from metastore_assets.report import text
-from metastore_assets.report.html.columns import change_rows, column_details
+from metastore_assets.report.html.column_details import change_rows, column_details
 from metastore_assets.report.html.stylesheet import SCRIPT, STYLE
 from metastore_assets.store.version import PartitionEntry
 
