@@ -9,11 +9,6 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 
-def matches_wildcards(text: str, pattern: str) -> bool:
-    """Return whether a pattern matches a complete text. Upper and lower case differ."""
-    return fnmatchcase(text, pattern)
-
-
 def matches_any_pattern(text: str, patterns: Iterable[str], *, ignore_case: bool = False) -> bool:
     """Return whether at least one of the patterns matches a complete text.
 

@@ -13,8 +13,6 @@ import numpy as np
 from metastore_assets.statistics.hashing import Words
 from metastore_assets.statistics.murmur3 import rotate_left
 
-KEY_BYTES = 32
-"""Length of a secret key: two SipHash keys of 16 bytes, one for each of the two hashes."""
 _START = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
 _LENGTH = np.uint64(16 << 56)
 _BLOCK = 1 << 14
@@ -41,7 +39,7 @@ def hash_with_key(hashes: tuple[Words, Words], key: bytes) -> tuple[Words, Words
 
     Args:
         hashes: The two unkeyed hashes of each value.
-        key: A key of `KEY_BYTES` bytes.
+        key: A key of 32 bytes: two SipHash keys of 16 bytes, one for each of the two hashes.
     """
     low, high = (np.empty_like(hashes[0]), np.empty_like(hashes[0]))
     for start in range(0, len(low), _BLOCK):  # a block fits in the processor's cache
