@@ -45,6 +45,11 @@ def clean_message(message: str) -> str:
     return _END.sub("", text)
 
 
+def one_line(text: str, max_length: int = 500) -> str:
+    """Return a text as one line of bounded length without secrets, such as the message of a client library's error."""
+    return " ".join(remove_secrets(text).split())[:max_length]
+
+
 def _truncate(message: str) -> str:
     """Truncate a message in the middle to the maximum length, and escape characters that UTF-8 cannot encode."""
     text = message.encode("utf-8", "backslashreplace").decode("utf-8")

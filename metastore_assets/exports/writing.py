@@ -20,11 +20,10 @@ from metastore_assets.exports.catalog_table import TableChangedError
 from metastore_assets.exports.configured_targets import ExportEntry, select_export_entries
 from metastore_assets.exports.results import ExportResult, ExportState
 from metastore_assets.lookup.table import Scanner, Table
-from metastore_assets.messages import join_names, remove_secrets
+from metastore_assets.messages import join_names, one_line
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import Version
 
-_MAX_MESSAGE = 500
 _ATTEMPTS = 4
 _WAIT_SECONDS = 0.5
 """After attempt n, a process waits for a random time of at most this number times 2**n. So two processes that export
@@ -168,4 +167,4 @@ def _each(entries: Iterable[ExportEntry], work: Callable[[ExportEntry], ExportRe
 
 def _error_text(error: Exception) -> str:
     text = str(error) if isinstance(error, MetastoreError) else f"{type(error).__name__}: {error}"
-    return " ".join(remove_secrets(text).split())[:_MAX_MESSAGE]
+    return one_line(text)

@@ -17,7 +17,7 @@ from metastore_assets.config import CatalogConfig, TableConfig
 from metastore_assets.errors import ConfigError, MetastoreError, TableFormatError, TableNotFoundError
 from metastore_assets.extras import extra
 from metastore_assets.formats.catalogs.base import Catalog, CatalogEntry, ListedTable, catalog_properties
-from metastore_assets.messages import remember_secret, remove_secrets
+from metastore_assets.messages import one_line, remember_secret
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -27,7 +27,6 @@ _SQLITE = re.compile(r"sqlite(?:\+\w+)?:///(?:file:)?([^?]+)")
 _SECRET_KEY = re.compile(r"secret|token|password|credential|access-key|account-key", re.IGNORECASE)
 _PASSWORD = re.compile(r"://[^/@:]*:([^/@]+)@")
 """Matches a URI with a password. Its group is the password."""
-_MAX_MESSAGE = 500
 _MISSING_CREDENTIALS = ("NoCredentials", "CredentialRetrieval", "PartialCredentials", "ProfileNotFound")
 _REFUSED_CREDENTIALS = (
     "AccessDenied",
@@ -216,7 +215,7 @@ def _error_text(error: Exception) -> str:
     """Return the text of a client's error as one line of bounded length, without secrets."""
     message = getattr(error, "message", None)
     text = message if isinstance(message, str) and message else str(error)
-    return " ".join(remove_secrets(text).split())[:_MAX_MESSAGE] or type(error).__name__
+    return one_line(text) or type(error).__name__
 
 
 def _advice(config: CatalogConfig, error: Exception) -> str:
