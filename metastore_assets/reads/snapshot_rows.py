@@ -6,7 +6,7 @@ A fragment is a data file of the table, together with the deletes that apply to 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metastore_assets.batching import group_rows
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError
 from metastore_assets.lookup import Table
@@ -206,25 +207,8 @@ def _read_group(request: _RowRequest, tasks: Sequence[ScanTask]) -> Iterator[pa.
     rows = chain.from_iterable(
         matching_rows(task.filter, request.table_schema, request.positions, task.fragment) for task in tasks
     )
-    return _join_batches(batch for batch in rows if batch.num_rows)
-
-
-def _join_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in fewer batches."""
-    pending: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        if pending and (rows + batch.num_rows > _BATCH_ROWS or size + batch.nbytes > _BATCH_BYTES):
-            yield _concatenate(pending)
-            pending, rows, size = [], 0, 0
-        pending.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-    if pending:
-        yield _concatenate(pending)
-
-
-def _concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    groups = group_rows(rows, _BATCH_ROWS, _BATCH_BYTES)
+    return (group[0] if len(group) == 1 else pa.concat_batches(group) for group in groups)
 
 
 def _without_columns(batch: pa.RecordBatch) -> pa.RecordBatch:

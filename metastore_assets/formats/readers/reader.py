@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from metastore_assets.batching import group_rows
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats.readers.chunks import (
     CHUNK_BYTES,
@@ -194,18 +195,8 @@ def _concatenate_small(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
 
     Dictionary arrays are concatenated only if they have equal dictionaries.
     """
-    pending: list[pa.Array] = []
-    rows = size = 0
-    for piece in pieces:
-        full = rows + len(piece) > CHUNK_ROWS or size + piece.nbytes > CHUNK_BYTES
-        if pending and (full or not can_concatenate(pending[-1], piece)):
-            yield pa.concat_arrays(pending) if len(pending) > 1 else pending[0]
-            pending, rows, size = [], 0, 0
-        if len(piece):
-            pending.append(piece)
-            rows, size = rows + len(piece), size + piece.nbytes
-    if pending:
-        yield pa.concat_arrays(pending) if len(pending) > 1 else pending[0]
+    for group in group_rows(pieces, CHUNK_ROWS, CHUNK_BYTES, can_concatenate):
+        yield pa.concat_arrays(group) if len(group) > 1 else group[0]
 
 
 def _repeat_constant(value: Constant, count: int) -> Iterator[pa.Array]:
