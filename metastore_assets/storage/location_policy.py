@@ -11,16 +11,12 @@ import json
 import os
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.storage.location import Location
-
-if TYPE_CHECKING:
-    from metastore_assets.config import TableConfig
-
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
 _KINDS = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
@@ -36,6 +32,30 @@ _AZURE_ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
 _PARTITION_FOLDER = re.compile(r"[^/]*=[^/]*|[01]{4,}")
 """Matches folders of partitions, such as `day=1`, and the folders `0110` over which Iceberg distributes files."""
 _TABLE_SUBFOLDERS = ("data", "metadata", "_delta_log")
+
+
+class ConfiguredLocation(Protocol):
+    """The settings of a table that determine its location and the locations that its metadata may name."""
+
+    @property
+    def uri(self) -> str:
+        """The table's path or URI."""
+
+    @property
+    def storage_options(self) -> Mapping[str, str]:
+        """Options of object stores, such as credentials."""
+
+    @property
+    def path_mapping(self) -> Mapping[str, str]:
+        """The prefix that replaces each prefix of locations in the table's metadata."""
+
+    @property
+    def allow(self) -> Sequence[str]:
+        """Locations below which files of the table may be, besides the table's own store."""
+
+    @property
+    def restrict_to_table_root(self) -> bool:
+        """Whether only files in the table's folder are allowed."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +128,7 @@ class LocationPolicy:
     restrict_to_table_root: bool
 
     @classmethod
-    def of(cls, table: TableConfig, folder: Location) -> LocationPolicy:
+    def of(cls, table: ConfiguredLocation, folder: Location) -> LocationPolicy:
         """Create the policy of a configured table.
 
         It allows files in the table's store (such as its bucket), below the locations under `allow`, and below the
@@ -221,12 +241,12 @@ class LocationPolicy:
         )
 
 
-def table_location(table: TableConfig) -> Location:
+def table_location(table: ConfiguredLocation) -> Location:
     """Return the location of a table from its configured URI and options."""
     return Location.of(table.uri, table.storage_options, confined=table.restrict_to_table_root)
 
 
-def catalog_location(table: TableConfig, recorded: str, options: Mapping[str, str]) -> Location:
+def catalog_location(table: ConfiguredLocation, recorded: str, options: Mapping[str, str]) -> Location:
     """Return the location that a catalog records for a table or for the table's metadata file.
 
     Args:
@@ -242,7 +262,7 @@ def catalog_location(table: TableConfig, recorded: str, options: Mapping[str, st
     )
 
 
-def _path_mapping(table: TableConfig) -> PathMapping:
+def _path_mapping(table: ConfiguredLocation) -> PathMapping:
     return PathMapping.of({old: Location.of(new).uri for old, new in table.path_mapping.items()})
 
 
