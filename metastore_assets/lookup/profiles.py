@@ -10,9 +10,6 @@ moments, from which mean and standard deviation are computed.
 
 from __future__ import annotations
 
-import base64
-import json
-import zlib
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,6 +36,8 @@ from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.moments import decode_moments
 from metastore_assets.statistics.profile_tables import (
+    COLUMNS,
+    decode_columns,
     parse_frequencies,
     parse_histograms,
     parse_statistics_rows,
@@ -58,8 +57,6 @@ _READ_SINGLY = 4
 """Statistics of at most this many partitions are read from their profiles; of more, from the partition index."""
 _CACHED_ROWS = 20_000
 """Statistics of all partitions are cached if they have at most this many rows."""
-_COLUMNS = b"metastore.columns"
-"""Metadata key of the file `statistics`: (path, field id) of each row, as JSON, deflated, in base 64."""
 _VALUES = ("value", "frequency")
 _SKETCH = ("moments", "quantile_minimum", "quantile_maximum", "quantile_means", "quantile_weights")
 
@@ -277,11 +274,7 @@ class ProfileReader:
         Raises CorruptionError if the file has no valid list of its columns.
         """
         with self._reading(self._files.statistics):
-            packed = (self._statistics.metadata.metadata or {})[_COLUMNS]
-            try:
-                return [(name, field_id) for name, field_id in json.loads(zlib.decompress(base64.b64decode(packed)))]
-            except zlib.error as error:
-                raise ValueError(f"its list of columns: {error}") from error
+            return decode_columns((self._statistics.metadata.metadata or {})[COLUMNS.encode()])
 
     @lock_free_cached_property
     def _statistics(self) -> SharedParquet:

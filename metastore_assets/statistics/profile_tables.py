@@ -7,7 +7,9 @@ one Arrow type, the *canonical type*.
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
@@ -42,8 +44,23 @@ ValueCountRows = tuple[pa.Array, pa.Int64Array]
 _REPEATS = 1 << 20
 """Maximum number of repetitions of a path in one chunk, because strings with 32-bit offsets are limited to 2 GB."""
 
+COLUMNS = "metastore.columns"
+"""Metadata key of the file `statistics`. The value has path and field id of each row: see `encode_columns`."""
 HISTOGRAMS = "metastore.histograms"
 """Metadata key of the file `histograms`. The value is JSON: the bins of each column, by its path."""
+
+
+def encode_columns(columns: Sequence[tuple[str, str]]) -> str:
+    """Encode (path, field id) pairs as text: zlib-compressed JSON in base 64."""
+    return base64.b64encode(zlib.compress(json.dumps(columns).encode())).decode()
+
+
+def decode_columns(encoded: bytes) -> list[tuple[str, str]]:
+    """Return the (path, field id) pairs that `encode_columns` has encoded. Raises ValueError for corrupt bytes."""
+    try:
+        return [(path, field_id) for path, field_id in json.loads(zlib.decompress(base64.b64decode(encoded)))]
+    except zlib.error as error:
+        raise ValueError(f"its list of columns: {error}") from error
 
 
 def build_statistics_table(rows: Sequence[ColumnStatistics]) -> pa.Table:

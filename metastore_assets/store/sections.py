@@ -33,7 +33,7 @@ from metastore_assets.store.parquet import (
     parquet_errors,
 )
 
-SECTIONS = "metastore.columns"
+SECTIONS = "metastore.sections"
 """Metadata key of the sections: a JSON list of [name, first row, row count] in file order."""
 CONSTANTS = "metastore.constants"
 """Metadata key of columns that are not stored, because all rows have the same value: a JSON object {name: value}."""

@@ -23,6 +23,7 @@ from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.verification.verify import verify
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.sections import SECTIONS
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.file_lake import Lake
 
@@ -323,7 +324,7 @@ def test_an_index_that_contradicts_the_profiles_is_reported(tmp_path: Path) -> N
     at = rows.schema.get_field_index("null_count")
     with pq.ParquetWriter(file, rows.schema) as writer:
         writer.write_table(rows.set_column(at, "null_count", pa.array(counts, pa.int64())))
-        writer.add_key_value_metadata({b"metastore.columns": full.metadata.metadata[b"metastore.columns"]})
+        writer.add_key_value_metadata({SECTIONS.encode(): full.metadata.metadata[SECTIONS.encode()]})
     result = verify(config, lake.table, no_spark)
     assert not result.is_right
     assert {difference.level for difference in result.differences} == {"index"}

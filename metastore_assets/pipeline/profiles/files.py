@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import zlib
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -27,16 +24,16 @@ from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.profile import ColumnProfile
 from metastore_assets.statistics.profile_tables import (
+    COLUMNS,
     build_frequencies_table,
     build_histograms_table,
     build_statistics_table,
+    encode_columns,
 )
 from metastore_assets.store.objects import MinimalParquet, ObjectStore, unique_name
 from metastore_assets.store.sections import SectionOptions, SectionWriter
 from metastore_assets.store.version import ProfileFiles
 
-COLUMNS = "metastore.columns"
-"""File metadata key of `statistics` for (path, field id) of each row, see `encode_columns`."""
 _ROWS_PER_GROUP = 256
 _FEW_ROWS = 32
 """Statistics with at most this many rows are compressed by LZ4. The files are no larger, and are read three times as
@@ -197,11 +194,6 @@ def write_statistics(store: ObjectStore, path: str, row_count: int, statistics: 
     with store.parquet_writer(path, table.schema, minimal=encoding) as writer:
         writer.write_table(table, _ROWS_PER_GROUP)
     return path
-
-
-def encode_columns(columns: Sequence[tuple[str, str]]) -> str:
-    """Encode (path, field id) pairs as text: zlib-compressed JSON in base 64."""
-    return base64.b64encode(zlib.compress(json.dumps(columns).encode())).decode()
 
 
 def write_states(store: ObjectStore, folder: str, spec: ProfileSpec, row_count: int, states: pa.Table) -> ProfileFiles:
