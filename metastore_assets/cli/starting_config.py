@@ -233,17 +233,18 @@ def _suggest_by_names(columns: Iterable[LeafColumn]) -> Iterable[Suggestion]:
     """Yield suggestions for columns, based on their names and types. In the configuration, they become comments."""
     import pyarrow.types as t
 
+    from metastore_assets.values.types import is_text
+
     for column in columns:
         path, type_ = column.path, column.type
         if path == _ALL_COLUMNS:
             continue
-        is_text = t.is_string(type_) or t.is_large_string(type_) or t.is_string_view(type_)
         if _names(path, _PERSONAL):
             yield _hide(path)
-        elif not column.repeated and (is_text or t.is_integer(type_)) and _names(path, _IDENTIFIERS):
+        elif not column.repeated and (is_text(type_) or t.is_integer(type_)) and _names(path, _IDENTIFIERS):
             reason = "if almost all values are distinct: `=` and `in` skip files"
             yield Suggestion(path, "{value_filter: on}", reason, active=False)
-        elif is_text and _names(path, _TEXTS):
+        elif is_text(type_) and _names(path, _TEXTS):
             yield Suggestion(path, "{frequencies: off, histogram: off}", "if it is free text", active=False)
 
 

@@ -19,6 +19,7 @@ from metastore_assets.iso8601 import TICKS
 from metastore_assets.startup import pc
 from metastore_assets.storage.corrupt_input import UnsupportedError
 from metastore_assets.values.leaf_columns import FIELD_ID
+from metastore_assets.values.types import is_binary, is_text
 
 PARQUET_FIELD_ID = b"PARQUET:field_id"
 _WITHHELD = b"withheld"
@@ -342,25 +343,9 @@ def _is_number(type_: pa.DataType) -> bool:
     return pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
 
 
-def is_text(type_: pa.DataType) -> bool:
-    """Return True if the type is one of Arrow's text types."""
-    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_))
-
-
 def _is_bytes(type_: pa.DataType) -> bool:
     """Return True if the type is one of Arrow's text or binary types."""
-    return any(
-        matches(type_)
-        for matches in (
-            pa.types.is_string,
-            pa.types.is_large_string,
-            pa.types.is_string_view,
-            pa.types.is_binary,
-            pa.types.is_large_binary,
-            pa.types.is_binary_view,
-            pa.types.is_fixed_size_binary,
-        )
-    )
+    return is_text(type_) or is_binary(type_) or bool(pa.types.is_fixed_size_binary(type_))
 
 
 _SOURCES: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {

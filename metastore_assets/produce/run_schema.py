@@ -84,7 +84,7 @@ class RunSchema:
         for last in [name for name in types if self.schema.field(name).metadata != FEW_VALUES][-1:]:
             if pa.types.is_floating(types[last]):
                 encodings[last] = "BYTE_STREAM_SPLIT"
-            elif _is_text(types[last]):
+            elif _is_byte_array(types[last]):
                 encodings[last] = "DELTA_BYTE_ARRAY"
         return encodings
 
@@ -133,7 +133,7 @@ def source_fields(source: pa.Schema) -> list[pa.Field]:
     return [field.with_name(name) for field, name in zip(source, names, strict=True)]
 
 
-def _is_text(type_: pa.DataType) -> bool:
+def _is_byte_array(type_: pa.DataType) -> bool:
     """Return whether Parquet stores a type as byte arrays."""
     types = pa.types
     return any(

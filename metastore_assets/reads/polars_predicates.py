@@ -17,6 +17,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metastore_assets.values.types import is_text
+
 _COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "Eq": lambda left, right: left == right,
     "NotEq": lambda left, right: left != right,
@@ -88,7 +90,7 @@ class _Translator:
         name = column["Column"]
         if name not in self._types:
             return None
-        if function == {"StringExpr": "StartsWith"} and _is_text(self._types[name]):
+        if function == {"StringExpr": "StartsWith"} and is_text(self._types[name]):
             return pc.starts_with(pc.field(name), _parse_literal(arguments[0], pa.string()).as_py())
         boolean = function["Boolean"]
         if boolean == "IsNull":
@@ -125,12 +127,12 @@ class _Translator:
         The literal is a list, which Polars serializes as an Arrow stream.
         """
         type_ = self._types[name]
-        if not (pa.types.is_integer(type_) or _is_text(type_) or pa.types.is_date32(type_)):
+        if not (pa.types.is_integer(type_) or is_text(type_) or pa.types.is_date32(type_)):
             return None
         with pa.ipc.open_stream(bytes(literal["Literal"]["Scalar"]["List"])) as stream:
             values: Sequence[Any] = [value for batch in stream for value in batch.column(0).to_pylist()]
             stored = stream.schema.field(0).type
-        if not (stored == type_ or (_is_text(stored) and _is_text(type_))):
+        if not (stored == type_ or (is_text(stored) and is_text(type_))):
             return None
         expression = pc.field(name).isin(pa.array([value for value in values if value is not None], type_))
         return expression | pc.field(name).is_null() if nulls_equal and None in values else expression
@@ -148,7 +150,7 @@ def _parse_literal(node: Any, type_: pa.DataType) -> pa.Scalar:
         return pa.scalar(content, type_)
     if kind != "Scalar":
         raise ValueError(f"a literal of the kind {kind}")
-    if _is_text(type_) and stored == "String" and isinstance(content, str):
+    if is_text(type_) and stored == "String" and isinstance(content, str):
         return pa.scalar(content, pa.string())
     if stored == _scalar_name(type_) and type(content) in (int, float, bool):
         return pa.scalar(content, type_)
@@ -168,7 +170,3 @@ def _scalar_name(type_: pa.DataType) -> str | None:
     if pa.types.is_boolean(type_):
         return "Boolean"
     return "Date" if pa.types.is_date32(type_) else None
-
-
-def _is_text(type_: pa.DataType) -> bool:
-    return pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_)

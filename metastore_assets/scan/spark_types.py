@@ -12,6 +12,7 @@ from pyarrow import types as t
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import UnsupportedTypeError
 from metastore_assets.values.leaf_columns import plain_array, plain_type
+from metastore_assets.values.types import is_binary, is_text
 
 
 def to_spark_type(table: TableConfig, field: pa.Field) -> pa.DataType:
@@ -61,9 +62,9 @@ _SENT: Sequence[tuple[Callable[[pa.DataType], bool], pa.DataType]] = (
     (t.is_uint64, pa.decimal128(20, 0)),
     (lambda type: t.is_float32(type) or t.is_float16(type), pa.float32()),
     (t.is_float64, pa.float64()),
-    (lambda type: t.is_string(type) or t.is_large_string(type) or t.is_string_view(type), pa.string()),
+    (is_text, pa.string()),
     (lambda type: type == pa.uuid(), pa.string()),
-    (lambda type: t.is_binary(type) or t.is_large_binary(type) or t.is_binary_view(type), pa.binary()),
+    (is_binary, pa.binary()),
     (t.is_fixed_size_binary, pa.binary()),
     (t.is_date, pa.date32()),
     (t.is_null, pa.null()),

@@ -29,7 +29,7 @@ from metastore_assets.values.leaf_columns import (
     plain_type,
     split_leaves,
 )
-from metastore_assets.values.types import TypeClass, type_class, type_text
+from metastore_assets.values.types import TypeClass, is_binary, is_text, type_class, type_text
 
 HIDDEN_REASON = "its values are hidden by its policy `values: hidden`; with `shown` a refresh reads them"
 """The reason in the statistics of columns whose values are hidden."""
@@ -318,11 +318,7 @@ def _count_nulls(array: pa.Array) -> int:
 
 
 def _is_byte_string(kind: pa.DataType) -> bool:
-    return _is_text(kind) or t.is_binary(kind) or t.is_large_binary(kind) or t.is_binary_view(kind)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind)
+    return is_text(kind) or is_binary(kind)
 
 
 def _hidden_lengths(array: pa.Array) -> np.ndarray:
@@ -333,12 +329,12 @@ def _hidden_lengths(array: pa.Array) -> np.ndarray:
     kind = plain_type(array.type)
     if not _is_byte_string(kind):
         return _list_lengths(array)
-    large = pa.large_string() if _is_text(kind) else pa.large_binary()
+    large = pa.large_string() if is_text(kind) else pa.large_binary()
     if t.is_dictionary(array.type):
         values = array.dictionary.cast(large).take(array.indices.drop_null()).drop_null()
     else:
         values = array.cast(large).drop_null()
-    return (pc.utf8_length if _is_text(kind) else pc.binary_length)(values).to_numpy()
+    return (pc.utf8_length if is_text(kind) else pc.binary_length)(values).to_numpy()
 
 
 def _list_lengths(array: pa.Array) -> np.ndarray:

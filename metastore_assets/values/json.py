@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from metastore_assets.iso8601 import TICKS, date_text, temporal_text
+from metastore_assets.values.types import is_text
 
 Json = dict[str, Any]
 
@@ -48,7 +49,7 @@ def scalar_json(value: pa.Scalar | None) -> Any:
     if t.is_temporal(value.type):
         return temporal_text(value.value, value.type)
     data = value.as_buffer().to_pybytes()
-    if t.is_string(value.type) or t.is_large_string(value.type) or t.is_string_view(value.type):
+    if is_text(value.type):
         # Parquet files may contain invalid UTF-8 as text; its bytes are escaped.
         return data.decode("utf-8", "backslashreplace")
     return data.hex()
@@ -57,8 +58,7 @@ def scalar_json(value: pa.Scalar | None) -> Any:
 def scalar_text(value: pa.Scalar) -> str:
     """Return a value as text for messages, also if Python cannot represent it: years beyond 9999, and invalid UTF-8."""
     is_timed = t.is_temporal(value.type) and not t.is_duration(value.type) and not t.is_interval(value.type)
-    is_text = t.is_string(value.type) or t.is_large_string(value.type)
-    return str(scalar_json(value)) if value.is_valid and (is_timed or is_text) else str(value)
+    return str(scalar_json(value)) if value.is_valid and (is_timed or is_text(value.type)) else str(value)
 
 
 def value_repr(value: object) -> str:

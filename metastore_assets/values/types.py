@@ -90,6 +90,16 @@ def type_text(type: pa.DataType) -> str:
 
 
 @lru_cache(maxsize=4096)
+def is_text(type: pa.DataType) -> bool:
+    """Return whether a type is one of Arrow's text types."""
+    return t.is_string(type) or t.is_large_string(type) or t.is_string_view(type)
+
+
+def is_binary(type: pa.DataType) -> bool:
+    """Return whether a type is one of Arrow's binary types of variable length."""
+    return t.is_binary(type) or t.is_large_binary(type) or t.is_binary_view(type)
+
+
 def type_class(type: pa.DataType) -> TypeClass:
     """Return the type class of an Arrow type.
 

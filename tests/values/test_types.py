@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.errors import UnsupportedTypeError
-from metastore_assets.values.types import class_named, type_class, type_fingerprint
+from metastore_assets.values.json import scalar_text
+from metastore_assets.values.types import class_named, is_binary, is_text, type_class, type_fingerprint
 from tests.statistics.random_columns import KINDS
 
 
@@ -58,3 +59,20 @@ def test_fingerprints_of_containers_ignore_their_children() -> None:
 def test_unknown_class_names_are_refused(name: str) -> None:
     with pytest.raises(UnsupportedTypeError, match=f"'{name}'"):
         class_named(name)
+
+
+def test_texts_and_binary_values_are_recognised_in_all_layouts() -> None:
+    texts = [pa.string(), pa.large_string(), pa.string_view()]
+    binary = [pa.binary(), pa.large_binary(), pa.binary_view()]
+    others = [pa.binary(2), pa.int8(), pa.list_(pa.string()), pa.dictionary(pa.int8(), pa.string())]
+    assert [type for type in (*texts, *binary, *others) if is_text(type)] == texts
+    assert [type for type in (*texts, *binary, *others) if is_binary(type)] == binary
+
+
+@pytest.mark.parametrize(
+    ("stored", "text"),
+    [(pa.binary(), pa.string()), (pa.large_binary(), pa.large_string()), (pa.binary_view(), pa.string_view())],
+)
+def test_invalid_utf8_is_escaped_in_messages(stored: pa.DataType, text: pa.DataType) -> None:
+    (value,) = pa.array([b"a\xff"], stored).view(text)
+    assert scalar_text(value) == r"a\xff"

@@ -11,8 +11,9 @@ import pyarrow as pa
 from metastore_assets.errors import ConfigError
 from metastore_assets.formats.files.text_values import first_mismatch, parse
 from metastore_assets.formats.files.type_names import parse_type_name
-from metastore_assets.formats.schema_casting import cast_leaf, is_text, type_kind
+from metastore_assets.formats.schema_casting import cast_leaf, type_kind
 from metastore_assets.startup import pc
+from metastore_assets.values.types import is_text
 
 if TYPE_CHECKING:
     from metastore_assets.config import TableConfig

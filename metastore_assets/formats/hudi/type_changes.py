@@ -10,9 +10,10 @@ import pyarrow.parquet as pq
 from metastore_assets.formats.readers.avro_schema import resolve_record_type
 from metastore_assets.formats.readers.calendars import FileCalendar
 from metastore_assets.formats.readers.nested_arrays import leaf_types
-from metastore_assets.formats.schema_casting import canonical_type, cast_leaf, is_text, type_kind
+from metastore_assets.formats.schema_casting import canonical_type, cast_leaf, type_kind
 from metastore_assets.startup import pc
 from metastore_assets.storage.corrupt_input import UnsupportedError
+from metastore_assets.values.types import is_text
 
 
 def cast_as_hudi(array: pa.Array, target: pa.DataType) -> pa.Array:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema, is_text
+from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
 from metastore_assets.startup import pc
+from metastore_assets.values.types import is_text
 
 CHUNK_ROWS = 131_072
 """Maximum rows of one chunk."""
@@ -36,7 +37,7 @@ def decode_dictionary(array: pa.Array) -> Iterator[pa.Array]:
         yield array
         return
     _check_indices(array)
-    if not _is_bytes(array.dictionary.type):
+    if not _has_binary_length(array.dictionary.type):
         yield array.dictionary_decode()
         return
     sizes = pc.fill_null(pc.binary_length(array.dictionary), 0).to_numpy().astype(np.int64)
@@ -63,7 +64,7 @@ def cast_dictionary(array: pa.Array, target: pa.DataType, matcher: FieldMatcher)
     Raises:
         ArrowInvalid: an index has no dictionary entry.
     """
-    if not isinstance(array, pa.DictionaryArray) or not _is_bytes(array.dictionary.type):
+    if not isinstance(array, pa.DictionaryArray) or not _has_binary_length(array.dictionary.type):
         return None
     # Other casts might fail for entries that occur in no row.
     if not (target == pa.string() and is_text(array.dictionary.type)) and target != array.dictionary.type:
@@ -92,7 +93,8 @@ def _check_indices(array: pa.DictionaryArray) -> None:
         raise pa.ArrowInvalid(f"an index of {minimum if minimum < 0 else maximum} into {len(array.dictionary)} entries")
 
 
-def _is_bytes(type_: pa.DataType) -> bool:
+def _has_binary_length(type_: pa.DataType) -> bool:
+    """Return whether Arrow computes the lengths of a type's values in bytes. It does not for views."""
     return any(
         matches(type_)
         for matches in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)

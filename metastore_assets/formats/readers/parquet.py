@@ -15,9 +15,9 @@ from metastore_assets.formats.readers.chunks import CHUNK_BYTES, CHUNK_ROWS
 from metastore_assets.formats.readers.columns import check_types
 from metastore_assets.formats.readers.int96 import check_no_overflow, has_common_years, merge_units
 from metastore_assets.formats.readers.parquet_footer import REFUSED, is_misunderstood, read_lenient_metadata
-from metastore_assets.formats.schema_casting import is_text
 from metastore_assets.storage.corrupt_input import UnsupportedError, check_limit
 from metastore_assets.storage.limits import FILE_ROWS
+from metastore_assets.values.types import is_binary, is_text
 
 _DICTIONARY_ROWS = 4096
 _SHORT_DICTIONARY = 64 << 10
@@ -382,9 +382,7 @@ def _has_empty_struct(type_: pa.DataType) -> bool:
 
 
 def _is_bytes(type_: pa.DataType) -> bool:
-    return is_text(type_) or bool(
-        pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_)
-    )
+    return is_text(type_) or is_binary(type_)
 
 
 def _is_number(type_: pa.DataType) -> bool:
