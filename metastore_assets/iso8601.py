@@ -17,7 +17,7 @@ from pyarrow import types as t
 TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 """Ticks per second, by Arrow's name of the unit."""
 _DAY_SECONDS = 86_400
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXT = re.compile(
     r"(?P<year>[+-]?\d{4,12})-(?P<month>\d\d)-(?P<day>\d\d)"
     r"(?:[Tt ](?P<hour>\d\d)(?::?(?P<minute>\d\d)(?::?(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?)?"
@@ -122,7 +122,7 @@ def parse_moment(text: str) -> datetime | None:
     """
     try:
         ticks, _ = parse_timestamp(text, "us")
-        return _EPOCH + timedelta(microseconds=ticks)
+        return EPOCH + timedelta(microseconds=ticks)
     except (ValueError, OverflowError):
         return None
 

@@ -12,6 +12,7 @@ from dagster import DagsterError
 from metastore_assets.config import CatalogConfig, MetastoreConfig, SharedTableConfigT
 from metastore_assets.errors import ConfigError
 from metastore_assets.messages import remember_secret
+from metastore_assets.storage.object_store import IDENTITY_OPTIONS
 
 if TYPE_CHECKING:
     from dagster_aws.s3 import S3Resource
@@ -25,7 +26,6 @@ _CATALOG_NAMES = {
     "aws_endpoint": "endpoint",
 }
 """The name of each storage option as a property of a catalog, without the prefix `s3.` or `glue.`."""
-_IDENTITY = {"access_key_id", "secret_access_key", "session_token", "token", "skip_signature"}
 _SYNONYMS = {"endpoint_url": "endpoint", "default_region": "region"}
 
 
@@ -159,8 +159,8 @@ def _merge_options(options: Mapping[str, str], configured: Mapping[str, str]) ->
     If `configured` has a part of the credentials, no other part is taken from `options`.
     """
     configured_names = {_normalize_name(name) for name in configured}
-    if configured_names & _IDENTITY:
-        configured_names |= _IDENTITY
+    if configured_names & IDENTITY_OPTIONS:
+        configured_names |= IDENTITY_OPTIONS
     return {
         **{name: value for name, value in options.items() if _normalize_name(name) not in configured_names},
         **configured,

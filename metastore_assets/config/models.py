@@ -561,8 +561,8 @@ class MetastoreConfig(ConfigModel):
     def _check_names(self) -> MetastoreConfig:
         """Raise ValueError if two tables have the same name, ignoring case and the difference of `-` and `_`."""
         # Names become Dagster op names, where `-` turns into `_`, and folders, which may ignore case.
-        counts = Counter(table.name.lower().replace("-", "_") for table in self.tables)
-        clashes = [table.name for table in self.tables if counts[table.name.lower().replace("-", "_")] > 1]
+        counts = Counter(fold_name(table.name) for table in self.tables)
+        clashes = [table.name for table in self.tables if counts[fold_name(table.name)] > 1]
         if clashes:
             raise ValueError(f"tables {', '.join(map(repr, clashes))} have the same name (case and -/_ do not count)")
         return self
@@ -763,6 +763,11 @@ def _located_catalogs(config: MetastoreConfig, root: str, folder: Path) -> dict[
             update["uri"] = _SQLITE + _absolute(uri.removeprefix(_SQLITE), folder)
         catalogs[name] = catalog.model_copy(update=update)
     return catalogs
+
+
+def fold_name(name: str) -> str:
+    """Return the form in which the names of tables differ: `my-orders` and `My_Orders` have the same form."""
+    return name.lower().replace("-", "_")
 
 
 def _absolute(uri: str, folder: Path) -> str:

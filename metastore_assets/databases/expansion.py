@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from metastore_assets.config import CatalogConfig, MetastoreConfig, TableConfig
+from metastore_assets.config.models import fold_name
 from metastore_assets.databases.listing import DatabaseListing, list_databases
 from metastore_assets.errors import ConfigError
 from metastore_assets.storage.location_policy import table_location
@@ -123,16 +124,16 @@ def _split_by_unique_name(
     A name is unique if no other table in `tables` or in the configuration has it. Names that differ only in case, or in
     `-` and `_`, count as equal.
     """
-    counts = Counter(_fold_name(table.name) for table in (*config.tables, *tables))
+    counts = Counter(fold_name(table.name) for table in (*config.tables, *tables))
     unique, clashes = [], []
     for table in tables:
-        if counts[_fold_name(table.name)] == 1:
+        if counts[fold_name(table.name)] == 1:
             unique.append(table)
             continue
         other = next(
             other
             for other in (*config.tables, *tables)
-            if _fold_name(other.name) == _fold_name(table.name) and other is not table
+            if fold_name(other.name) == fold_name(table.name) and other is not table
         )
         clashes.append(
             SkippedTable(
@@ -171,7 +172,3 @@ def _source(table: TableConfig) -> tuple[str, str]:
     if isinstance(table.catalog, CatalogConfig) and table.catalog.type in _IGNORING_CASE:
         identifier = identifier.lower()
     return str(getattr(table.catalog, "name", table.catalog)), identifier
-
-
-def _fold_name(name: str) -> str:
-    return name.lower().replace("-", "_")

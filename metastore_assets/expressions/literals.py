@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from metastore_assets.errors import LiteralError, UnsupportedTypeError
-from metastore_assets.iso8601 import TICKS, parse_date, parse_time, parse_timestamp
+from metastore_assets.iso8601 import EPOCH, TICKS, parse_date, parse_time, parse_timestamp
 from metastore_assets.values.json import scalar_json, value_repr
 from metastore_assets.values.physical import integers_array, positive_zeros
 from metastore_assets.values.types import TypeClass, type_class
@@ -36,7 +36,6 @@ _RESERVED_WORDS = """
     uncache union using when where with xor
 """
 _RESERVED = frozenset(_RESERVED_WORDS.split())
-_EPOCH = datetime.fromtimestamp(0, UTC)
 _FORMS = {
     "boolean": "true or false",
     "int64": "an integer",
@@ -216,7 +215,7 @@ def _exact_float(value: Any, cls: TypeClass) -> float:
 def _date(value: Any, cls: TypeClass) -> int:
     if isinstance(value, datetime):
         raise ValueError("a datetime")
-    return int(value.toordinal()) - _EPOCH.toordinal()
+    return int(value.toordinal()) - EPOCH.toordinal()
 
 
 def _time(value: Any, cls: TypeClass) -> int:
@@ -235,7 +234,7 @@ def _timestamp(value: Any, cls: TypeClass) -> int:
     _check_zone(value.tzinfo is not None, cls)
     moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
     # A pandas timestamp is a datetime with additional nanoseconds.
-    nanoseconds = (moment - _EPOCH) // timedelta(microseconds=1) * 1000 + getattr(value, "nanosecond", 0)
+    nanoseconds = (moment - EPOCH) // timedelta(microseconds=1) * 1000 + getattr(value, "nanosecond", 0)
     return _in_unit(nanoseconds, cls)
 
 

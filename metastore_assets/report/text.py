@@ -186,6 +186,11 @@ def format_seconds(amount: float) -> str:
     return f"{amount:.2f} s" if amount < 10 else f"{amount:.0f} s" if amount < 120 else f"{amount / 60:.1f} min"
 
 
+def format_count_change(before: int, after: int) -> str:
+    """Format a count and its change: `1,200 → 1,300 (+100)`, or only the count if it is the same."""
+    return f"{after:,}" if before == after else f"{before:,} → {after:,} ({after - before:+,})"
+
+
 def format_count(count: int, noun: str, nouns: str | None = None) -> str:
     """Format a count with its noun: `1 partition`, `2 partitions`.
 

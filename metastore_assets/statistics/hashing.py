@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types as t
 
+from metastore_assets.statistics.murmur3 import BYTE_MASKS
 from metastore_assets.values.physical import Numbers, decimal_words, numbers, positive_zeros, storage
 from metastore_assets.values.types import TypeClass
 
@@ -22,7 +23,6 @@ Words = npt.NDArray[np.uint64]
 
 _SEEDS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
 _FACTOR = np.uint64(0x9FB21C651E98DF25)
-_MASKS = np.array([2 ** (8 * count) - 1 for count in range(9)], np.uint64)  # masks for the first 0 to 8 bytes of a word
 _LITTLE_WORD = np.dtype("<u8")
 _LONG = 128
 _BLOCK = 1 << 14
@@ -160,7 +160,7 @@ def _hash_block(words: Words, bounds: npt.NDArray[np.int64]) -> Words:
         np.left_shift(following, _ONE, out=spill)
         spill <<= back
         word |= spill
-        word[full_count:] &= _MASKS.take(lengths[full_count:active_count] - done)
+        word[full_count:] &= BYTE_MASKS.take(lengths[full_count:active_count] - done)
         state = states[:active_count]
         state ^= word
         state *= _FACTOR

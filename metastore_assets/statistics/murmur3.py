@@ -16,7 +16,8 @@ DATASKETCHES_SEED = 9001
 _C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
 _FACTOR, _N1, _N2 = np.uint64(5), np.uint64(0x52DCE729), np.uint64(0x38495AB5)
 _F1, _F2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
-_MASKS = np.array([2 ** (8 * count) - 1 for count in range(9)], np.uint64)
+BYTE_MASKS = np.array([2 ** (8 * count) - 1 for count in range(9)], np.uint64)
+"""Masks of the first 0 to 8 bytes of a word."""
 _BLOCK = 16
 _STRINGS_AT_ONCE = 1 << 14
 """Number of strings that are hashed together, so that their states fit in the processor's cache."""
@@ -85,8 +86,8 @@ def _hash_part(data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64], seed:
         h2 *= _FACTOR
         h2 += _N2
     at, rest = starts + blocks * _BLOCK, lengths % _BLOCK
-    first ^= _mix_first(words[at] & _MASKS[np.minimum(rest, 8)])
-    second ^= _mix_second(words[at + 8] & _MASKS[np.maximum(rest - 8, 0)])
+    first ^= _mix_first(words[at] & BYTE_MASKS[np.minimum(rest, 8)])
+    second ^= _mix_second(words[at + 8] & BYTE_MASKS[np.maximum(rest - 8, 0)])
     result = np.empty_like(first)
     result[order] = _finish(first, second, lengths.astype(np.uint64))
     return result

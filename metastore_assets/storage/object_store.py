@@ -119,7 +119,7 @@ _CLIENT_OPTIONS = _FLAGS | {
 }
 _WRITER_OPTIONS = {"s3_allow_unsafe_rename", "s3_locking_provider", "conditional_put", "copy_if_not_exists"}
 _S3 = {"s3", "s3a", "s3n"}
-_IDENTITY_OPTIONS = {"access_key_id", "secret_access_key", "session_token", "token", "skip_signature"}
+IDENTITY_OPTIONS = {"access_key_id", "secret_access_key", "session_token", "token", "skip_signature"}
 _HOST_VARIABLE = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
 """Environment variable with the endpoint at which the host of a container provides credentials."""
 _VARIABLES_BEFORE_HOST = {"AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"}
@@ -174,7 +174,7 @@ def _needs_host_credentials(config: Mapping[str, Any]) -> bool:
 
     obstore can use only endpoints whose token is in a file.
     """
-    configured = {_PREFIX.sub("", key.lower()) for key in config} & _IDENTITY_OPTIONS
+    configured = {_PREFIX.sub("", key.lower()) for key in config} & IDENTITY_OPTIONS
     environment = {name for name, value in os.environ.items() if value}
     # obstore supports only endpoints whose token is in a file.
     return not configured and _HOST_VARIABLE in environment and not environment & _VARIABLES_BEFORE_HOST

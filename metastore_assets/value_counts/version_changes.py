@@ -23,9 +23,6 @@ from metastore_assets.value_counts.graph import FREQUENCY_COUNTS, VALUES, rows_o
 from metastore_assets.value_counts.reading import ValueCountReader
 from metastore_assets.value_counts.state import TableValueCounts, read_value_counts
 
-CHANGES = ("add", "update", "delete")
-"""The kinds of changes of a value."""
-
 
 def changes_between(
     store: ObjectStore,
@@ -47,7 +44,7 @@ def changes_between(
 
     Returns:
         For each column, by field id, a table of `change`, `value`, `before` and `after`, sorted by value. `change` is
-        one of `CHANGES`. `before` and `after` are frequencies; null means that the value does not occur.
+        `add`, `update` or `delete`. `before` and `after` are frequencies; null means that the value does not occur.
     """
     changes_by_column: dict[str, pa.Table] = {}
     for type_class in sorted(set(columns.values())):

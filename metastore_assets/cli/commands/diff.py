@@ -85,7 +85,7 @@ def _draw(page: Page, table_diff: TableDiff, *, everything: bool) -> None:
     ]
     page.line(Styled(sides[0], "bold"), " → ", Styled(sides[1], "bold"))
     sizes = " → ".join(map(text.format_size, table_diff.bytes))
-    page.line(f"  rows {_format_change(*table_diff.row_count)}, {sizes}")
+    page.line(f"  rows {text.format_count_change(*table_diff.row_count)}, {sizes}")
     if table_diff.partitions is not None:
         counts = [f"{count:,} {change}" for change, count in vars(table_diff.partitions).items() if count]
         page.line("  partitions: " + (", ".join(counts) or "none"))
@@ -162,9 +162,3 @@ def _null_share(row: ColumnStatistics) -> str:
 
 def _distinct_count(row: ColumnStatistics) -> str:
     return text.mark_estimate(text.format_number(row.distinct_count), row.distinct_count_guarantee)
-
-
-def _format_change(before: int, after: int) -> str:
-    if before == after:
-        return f"{before:,}"
-    return f"{before:,} → {after:,} ({after - before:+,})"

@@ -139,6 +139,7 @@ def _entry(uri: str, catalogs: Mapping[str, Any], names: set[str]) -> dict[str, 
             catalog `default` needs none.
     """
     from metastore_assets.config.file import table_name_for
+    from metastore_assets.config.models import fold_name
     from metastore_assets.profiling import table_name
 
     catalog, _, identifier = uri.removeprefix(_CATALOG).partition("/")
@@ -156,7 +157,7 @@ def _entry(uri: str, catalogs: Mapping[str, Any], names: set[str]) -> dict[str, 
     else:
         name = _distinct_name(table_name(_EXTENSION.sub("", uri)), names)
         entry = {"name": name, "uri": absolute_location(uri)}
-    names.add(_fold_name(name))
+    names.add(fold_name(name))
     return entry
 
 
@@ -202,18 +203,16 @@ def _find_proposals(
 def _distinct_name(name: str, names: set[str]) -> str:
     """Return the name or, if it is taken, the name with a number: `orders_2`.
 
-    Names that `_fold_name` makes equal count as the same name: `my-orders` and `My_Orders`.
+    Names that `fold_name` makes equal count as the same name: `my-orders` and `My_Orders`.
 
     Args:
         name: The wanted name.
-        names: The taken names, as `_fold_name` returns them.
+        names: The taken names, as `fold_name` returns them.
     """
+    from metastore_assets.config.models import fold_name
+
     numbered = (f"{name[:95]}_{number}" for number in range(2, len(names) + 3))
-    return next(other for other in (name, *numbered) if _fold_name(other) not in names)
-
-
-def _fold_name(name: str) -> str:
-    return name.lower().replace("-", "_")
+    return next(other for other in (name, *numbered) if fold_name(other) not in names)
 
 
 def _draw(page: Page, result: Answer) -> None:

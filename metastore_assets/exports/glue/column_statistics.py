@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from metastore_assets.exports.declared_statistics import DeclaredStatistics, Kind
 from metastore_assets.exports.hive.column_statistics import unscaled_bytes
+from metastore_assets.iso8601 import EPOCH
 
 _NAMES: dict[Kind, str] = {
     "binary": "Binary",
@@ -19,7 +20,6 @@ _NAMES: dict[Kind, str] = {
     "string": "String",
     "timestamp": "Long",
 }
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def to_request(statistics: Iterable[DeclaredStatistics], analyzed: datetime) -> list[dict[str, Any]]:
@@ -69,7 +69,7 @@ def _bound(column: DeclaredStatistics, bound: int | float) -> Any:
         return {"UnscaledValue": unscaled_bytes(int(bound)), "Scale": column.scale}
     if column.kind == "date":
         try:
-            return _EPOCH + timedelta(days=bound)
+            return EPOCH + timedelta(days=bound)
         except OverflowError:
             return None
     return bound

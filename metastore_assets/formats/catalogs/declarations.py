@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from metastore_assets.errors import TableFormatError
+from metastore_assets.expressions.partition_keys import NULL_VALUE
 from metastore_assets.formats.catalogs.base import CatalogEntry, ListedTable, PartitionFolder, RegisteredFolders
 from metastore_assets.formats.catalogs.text_files import hive_json, hive_text, open_csv, spark_csv, spark_json
 
 Columns = tuple[tuple[str, str], ...]
 """Name and Hive type of each column."""
 
-_NULL = "__HIVE_DEFAULT_PARTITION__"
 _BINARY = ("parquet", "orc", "avro")
 _SPARK_PACKAGE = "org.apache.spark.sql."
 _READ_OPTIMIZED = "hoodie.query.as.ro.table"
@@ -200,7 +200,7 @@ def _folder(table: DeclaredTable, partition: DeclaredPartition) -> PartitionFold
             f"a partition of {table.name!r} has {len(partition.values)} values, {', '.join(partition.values)}, and the "
             f"table {len(table.partition_columns)} partition columns"
         )
-    values = tuple(None if value == _NULL else value for value in partition.values)
+    values = tuple(None if value == NULL_VALUE else value for value in partition.values)
     return PartitionFolder(values, partition.location)
 
 

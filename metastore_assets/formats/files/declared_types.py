@@ -109,7 +109,7 @@ def cast_losslessly(array: pa.Array, target: pa.DataType) -> pa.Array:
     elif (stored, target_kind) in _COMPATIBLE_KINDS:
         convert = _cast_between_kinds
     else:
-        raise pa.ArrowInvalid(f"the file holds {array.type} where the table has {target}; {_HINT}")
+        raise pa.ArrowInvalid(f"the file holds {array.type} where the table has {target}; {SCHEMA_HINT}")
     if array.null_count == len(array):
         return pa.nulls(len(array), target)
     # Arrow cannot compare floats of 16 bits.
@@ -119,7 +119,7 @@ def cast_losslessly(array: pa.Array, target: pa.DataType) -> pa.Array:
     except _REFUSALS:
         values = array.drop_null()
         index = first_mismatch(values, lambda part: _can_convert(convert, part, target))
-        raise pa.ArrowInvalid(f"{_shown(values[index])!r:.100} is no {target}; {_HINT}") from None
+        raise pa.ArrowInvalid(f"{_shown(values[index])!r:.100} is no {target}; {SCHEMA_HINT}") from None
 
 
 def _shown(value: pa.Scalar) -> str:
@@ -130,7 +130,7 @@ def _shown(value: pa.Scalar) -> str:
 
 
 _REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
-_HINT = "say in the table's `schema` what type the column is to have"
+SCHEMA_HINT = "say in the table's `schema` what type the column is to have"
 _COMPATIBLE_KINDS = {
     ("boolean", "number"),
     ("number", "boolean"),

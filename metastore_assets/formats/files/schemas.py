@@ -20,7 +20,7 @@ from metastore_assets.formats.files.union import union_fields
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.formats.readers.columns import check_distinct, check_types
 from metastore_assets.formats.readers.parquet import open_parquet, validate_row_count
-from metastore_assets.formats.readers.parquet_footer import is_misunderstood
+from metastore_assets.formats.readers.parquet_footer import ARROW_SCHEMA, is_misunderstood
 from metastore_assets.formats.readers.reader import fragment_errors
 from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, canonical_type
 from metastore_assets.storage.compression import Stream, open_decompressed
@@ -288,7 +288,6 @@ _SERIALIZED_SCHEMAS: dict[tuple[str, bytes | None], bytes] = {}
 
 Files of a table share few schemas, and converting a schema takes longer than reading a footer."""
 _MAX_SCHEMAS = 4096
-_ARROW_SCHEMA = b"ARROW:schema"
 _DELETE_TYPE = "delete-type"
 """Key that only Iceberg's delete files have in the metadata of their footers."""
 _DELETE_POSITION = b"2147483545"
@@ -307,7 +306,7 @@ def _read_parquet_footer(source: pa.NativeFile) -> tuple[int, bytes]:
     text = repr(metadata.schema).partition("\n")[2]
     key_values = metadata.metadata or {}
     _refuse_delete_file(_DELETE_TYPE.encode() in key_values)
-    key = text, key_values.get(_ARROW_SCHEMA)
+    key = text, key_values.get(ARROW_SCHEMA)
     serialized = _SERIALIZED_SCHEMAS.get(key)
     if serialized is None:
         serialized = _serialize_schema(open_parquet(source, metadata).schema_arrow)

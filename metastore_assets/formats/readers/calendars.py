@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.formats.readers.nested_arrays import leaves, map_leaves
+from metastore_assets.iso8601 import TICKS
 from metastore_assets.startup import pc
 from metastore_assets.storage.corrupt_input import UnsupportedError
 
@@ -34,7 +35,6 @@ _DATES, _INT96, _ZONE = (
     "org.apache.spark.timeZone",
 )
 _UTC = re.compile(r"(Etc/)?(UTC|GMT|UCT|Zulu|Universal|Greenwich|GMT[+-]?0)|Z|(UTC|GMT|UT)?[+-]00:00")
-_SECONDS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_SECONDS = 24 * 60 * 60
 
 
@@ -139,7 +139,7 @@ class FileCalendar:
 def _units_per_day(type_: pa.DataType) -> int:
     if type_ == pa.date32():
         return 1
-    return _DAY_SECONDS * (10**3 if type_ == pa.date64() else _SECONDS[type_.unit])
+    return _DAY_SECONDS * (10**3 if type_ == pa.date64() else TICKS[type_.unit])
 
 
 def _gregorian_days(days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

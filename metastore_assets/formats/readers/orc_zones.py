@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.formats.readers.orc_tail import OrcTail, Stripe, decode_message, encode_message
+from metastore_assets.iso8601 import EPOCH
 from metastore_assets.startup import pc
 from metastore_assets.storage.compression import decompress_block, decompress_snappy
 from metastore_assets.storage.corrupt_input import UnsupportedError, check_limit
@@ -76,7 +77,6 @@ _BASE = 1_420_070_400
 _JAVA_START = -2_208_988_800
 """1 January 1900 in UTC. Before it, java.util.TimeZone uses the standard offset of today."""
 _QUARTER = 15 * 60
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _START_1950, _START_1970 = -631_152_000, -86_400
 """Seconds since which offsets are reliable in the zones of _MERGED_1950 and _MERGED_1970. The latter is a day before
 1970, because times of day are stored as times on 1 January 1970."""
@@ -183,7 +183,7 @@ class Clock:
         # Arrow applies no daylight saving time after 2037. Offsets change only at quarters of an hour.
         quarters, positions = np.unique(instants // _QUARTER, return_inverse=True)
         zone = ZoneInfo(self._zone)
-        moments = [(_EPOCH + timedelta(seconds=quarter * _QUARTER)).astimezone(zone) for quarter in quarters.tolist()]
+        moments = [(EPOCH + timedelta(seconds=quarter * _QUARTER)).astimezone(zone) for quarter in quarters.tolist()]
         offsets = [int((moment.utcoffset() or timedelta()).total_seconds()) for moment in moments]
         return np.array(offsets, np.int64)[positions]
 

@@ -30,7 +30,7 @@ REFUSED = re.compile("Logical type Null cannot be applied to group node|Map keys
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
 
-_ARROW_SCHEMA = b"ARROW:schema"
+ARROW_SCHEMA = b"ARROW:schema"
 """The key of Arrow's schema in the metadata of a file."""
 
 # Field ids of Parquet's structs.
@@ -144,9 +144,9 @@ def _without_arrow_schema(footer: bytes) -> bytes:
         for _ in range(cursor.list_header()[0]):
             for entry_field, entry_kind, _ in cursor.fields():
                 cursor.skip(entry_kind)
-                start = cursor.position - len(_ARROW_SCHEMA)
-                if entry_field == _KEY and footer[start - 1 : cursor.position] == bytes([12]) + _ARROW_SCHEMA:
-                    data[start : cursor.position] = _ARROW_SCHEMA.lower()
+                start = cursor.position - len(ARROW_SCHEMA)
+                if entry_field == _KEY and footer[start - 1 : cursor.position] == bytes([12]) + ARROW_SCHEMA:
+                    data[start : cursor.position] = ARROW_SCHEMA.lower()
     return bytes(data)
 
 

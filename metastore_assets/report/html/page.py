@@ -128,7 +128,7 @@ def _changes_section(diff: TableDiff | None) -> list[Part]:
         name = f"table {diff.tables[0]}, {name}"
     parts: list[Part] = [tag("h2", f"Changes since {name}")]
     sizes = " → ".join(map(text.format_size, diff.bytes))
-    parts.append(tag("p", f"rows {_format_change(*diff.row_count)}; size {sizes}"))
+    parts.append(tag("p", f"rows {text.format_count_change(*diff.row_count)}; size {sizes}"))
     if diff.partitions is not None:
         counts = ", ".join(f"{count:,} {change}" for change, count in vars(diff.partitions).items() if count)
         parts.append(tag("p", f"partitions: {counts or 'none'}"))
@@ -254,10 +254,6 @@ def _merge_neighbours(counts: Sequence[int]) -> list[int]:
     """Replace each group of neighbouring counts by its sum, so that at most `_BARS` sums are left."""
     step = max(1, -(-len(counts) // _BARS))
     return [sum(counts[start : start + step]) for start in range(0, len(counts), step)]
-
-
-def _format_change(before: int, after: int) -> str:
-    return f"{after:,}" if before == after else f"{before:,} → {after:,} ({after - before:+,})"
 
 
 def _format_time(time: datetime | None) -> str:

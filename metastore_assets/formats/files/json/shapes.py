@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import TypeReason
+from metastore_assets.formats.files.declared_types import SCHEMA_HINT
 from metastore_assets.storage.limits import KEYS
 
 _EXACT = 2**53
@@ -18,7 +19,6 @@ _EXACT = 2**53
 _NEGATIVE_ENDS = (0, _EXACT, 2**63, 10**38 - 1)
 _POSITIVE_ENDS = (0, _EXACT, 2**63 - 1, 2**64 - 1, 10**38 - 1)
 """Magnitudes of negative and of other integers beyond which a column gets another type."""
-_HINT = "say in the table's `schema` what type the column is to have"
 _KINDS: dict[pa.DataType, tuple[type, ...]] = {
     pa.int64(): (int,),
     pa.float64(): (int, float),
@@ -157,7 +157,7 @@ def arrow_type(table: str, column: str, shape: Shape, declared: Mapping[str, pa.
             other_kind, other_location = list(shape.locations.items())[2]
         raise TableFormatError(
             f"{table}: column {column!r} is {_NAMES[kind]} in {location} and {_NAMES[other_kind]} in {other_location}; "
-            f"no type holds both: {_HINT}"
+            f"no type holds both: {SCHEMA_HINT}"
         )
     if dict in kinds:
         inner = [(name, arrow_type(table, f"{column}.{name}", child, declared)) for name, child in shape.fields.items()]
@@ -190,7 +190,7 @@ def _number_type(table: str, column: str, shape: Shape) -> pa.DataType:
         if max(-shape.minimum, shape.maximum) > _EXACT:
             raise TableFormatError(
                 f"{table}: column {column!r} has numbers with a fraction ({shape.locations[float]}) and integers "
-                f"beyond 2^53 ({shape.first_beyond}); no type holds both without loss: {_HINT}"
+                f"beyond 2^53 ({shape.first_beyond}); no type holds both without loss: {SCHEMA_HINT}"
             )
         return pa.float64()
     if shape.minimum >= -(2**63) and shape.maximum < 2**63:
@@ -200,7 +200,7 @@ def _number_type(table: str, column: str, shape: Shape) -> pa.DataType:
     digits = len(str(max(-shape.minimum, shape.maximum)))
     if digits > 38:
         raise TableFormatError(
-            f"{table}: column {column!r} has integers of {digits} digits; at most 38 are read: {_HINT}"
+            f"{table}: column {column!r} has integers of {digits} digits; at most 38 are read: {SCHEMA_HINT}"
         )
     return pa.decimal128(38, 0)
 
