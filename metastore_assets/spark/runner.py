@@ -6,7 +6,6 @@ need no package besides this one. A slot is a place for one running task, usuall
 
 from __future__ import annotations
 
-import gc
 import heapq
 import io
 import pickle
@@ -21,6 +20,7 @@ import pyarrow as pa
 from metastore_assets.errors import MetastoreError, WorkerEndedError
 from metastore_assets.spark.connect import count_remote_slots, interrupting_jobs, is_remote
 from metastore_assets.spark.pyspark_compat import collect_blobs
+from metastore_assets.startup import freeze_objects
 from metastore_assets.storage.io_counters import IoCounter, IoCounts, add_io_counts, count_io, is_counting_io
 from metastore_assets.storage.process_memory import run_with_memory_limit
 from metastore_assets.tasks.child_program import portable_error
@@ -53,9 +53,6 @@ class _TaskIoCounts:
 
 SPARK_BYTES = 32 << 20
 """A `SizedRunner` uses Spark if its tasks read at least this many bytes together."""
-_COLLECTED_OBJECTS = 20_000
-"""With more objects than this, a Python worker excludes them from garbage collection. Imported modules alone are over
-100,000 objects."""
 _WORKER_ENDED = "Python worker exited unexpectedly"
 _BINS_PER_SLOT = 4
 """Number of bins per slot. A bin is a group of our tasks that becomes one task of Spark. Several per slot balance tasks
@@ -337,15 +334,8 @@ def prepare_task() -> None:
 
     Each Spark task calls this first.
     """
-    limit_arrow_threads()
-    _freeze_modules()
-
-
-def _freeze_modules() -> None:
-    """Exclude all existing objects, such as imported modules, from garbage collection in a Python worker of Spark."""
     from pyspark import TaskContext
 
-    # PySpark collects garbage after each task. Measured: visiting the modules takes 60 ms of CPU, thirty times the work
-    # of a small task.
-    if TaskContext.get() is not None and len(gc.get_objects()) > _COLLECTED_OBJECTS:
-        gc.freeze()
+    limit_arrow_threads()
+    if TaskContext.get() is not None:
+        freeze_objects()

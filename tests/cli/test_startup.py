@@ -146,6 +146,11 @@ def page_faults(depth):
         called(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
+def has_frozen_objects():
+    objects = [[] for _ in range(30_000)]
+    startup.freeze_objects()
+    return gc.get_freeze_count() >= len(objects)
+
 startup.share_dataclass_methods()
 startup.hide_pandas()
 startup.disable_pydantic_plugins()
@@ -159,6 +164,7 @@ print(json.dumps({
     "gc": gc.get_threshold()[0] > 10_000,
     "dataclasses": dataclasses.dataclass.__module__ != "dataclasses",
     "frames": startup.call_with_frame_memory(lambda: max(map(page_faults, range(400)))) < 500,
+    "frozen": has_frozen_objects(),
 }))
 end = startup.FastExit()
 sys.modules["held"] = held = types.SimpleNamespace()
@@ -183,6 +189,7 @@ def test_one_variable_turns_off_all_start_up_tricks(tmp_path: Path, value: str |
         "gc": is_fast,
         "dataclasses": is_fast,
         "frames": is_fast,
+        "frozen": is_fast,
     }
     assert ((tmp_path / "output").read_text() == "") == is_fast
 
