@@ -25,10 +25,9 @@ IMPORTS = {
 """By module and private module of another package: why it is imported."""
 ATTRIBUTES = {
     ("metastore_assets/formats/catalogs/hive.py", "_client"): "the Thrift client with pyiceberg's authentication",
-    ("metastore_assets/spark/jvm.py", "_gateway"): "the JVM's process, whose end writes the archive of classes",
+    ("metastore_assets/spark/jvm.py", "_gateway"): "the JVM that runs already, and its process",
     ("metastore_assets/spark/local_channel.py", "_secure_channel"): "a channel with the options of Spark Connect",
     ("metastore_assets/spark/session.py", "_active_spark_context"): "whether another thread has started a session",
-    ("metastore_assets/spark/session.py", "_gateway"): "whether a JVM runs already",
     ("resources/emr.py", "_requires_typed_event_stream"): "results are reported by the run, not by the Pipes client",
 }
 """By module and private attribute of an object of another package: why it is used."""

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from metastore_assets.errors import MetastoreError
 from metastore_assets.spark.default_settings import LOCAL_SETTINGS
@@ -169,7 +170,7 @@ def _exercise(options: str) -> None:
     tasks = spark.createDataFrame(pa.table({"task": pa.array([0, 1], pa.int32()), "blob": pa.array([b"a", b"b"])}))
     spread = tasks.repartition(2, "task").sortWithinPartitions("task")
     spread.mapInArrow(lambda batches: batches, "task int, blob binary").toArrow()
-    gateway = spark.sparkContext._gateway
+    gateway = running_gateway()
     assert gateway is not None
     process: subprocess.Popen[bytes] = gateway.proc
     spark.stop()
@@ -178,6 +179,13 @@ def _exercise(options: str) -> None:
     assert process.stdin is not None
     process.stdin.close()
     process.wait(_BUILD_SECONDS)
+
+
+def running_gateway() -> Any:
+    """Return PySpark's connection to the JVM of this process; None if no JVM has been started."""
+    from pyspark import SparkContext
+
+    return SparkContext._gateway
 
 
 if __name__ == "__main__":

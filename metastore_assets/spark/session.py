@@ -16,7 +16,7 @@ from metastore_assets.errors import MetastoreError
 from metastore_assets.extras import extra
 from metastore_assets.spark.connect import connect_session, remote_url
 from metastore_assets.spark.default_settings import LOCAL_SETTINGS, SETTINGS, normalize_settings
-from metastore_assets.spark.jvm import local_jvm_options
+from metastore_assets.spark.jvm import local_jvm_options, running_gateway
 from metastore_assets.startup import safe_import_path
 from metastore_assets.storage.temporary_folders import TemporaryFolder
 
@@ -167,7 +167,7 @@ def _start_jvm(settings: Mapping[str, str], log: SparkLog | None) -> None:
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
-    if SparkContext._gateway is not None:
+    if running_gateway() is not None:
         return  # The JVM of an earlier session still runs.
     conf = SparkConf().setAll(list(settings.items()))
     output = {} if log is None else {"stdout": log.descriptor, "stderr": log.descriptor}
