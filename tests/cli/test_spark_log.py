@@ -1,4 +1,4 @@
-"""Spark's log is kept if Spark failed, and removed otherwise."""
+"""Spark's log is removed after an interrupted call."""
 
 from __future__ import annotations
 
