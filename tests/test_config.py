@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from metastore_assets.config import CatalogConfig, ColumnPolicy, TableConfig, load_config
 from metastore_assets.errors import ConfigError
@@ -336,3 +337,39 @@ def test_an_unknown_table_is_an_error(tmp_path: Path) -> None:
         config.table("x")
     with pytest.raises(ConfigError, match="'x'"):
         load_config(written(tmp_path, "root: r")).table("x")
+
+
+_POLICIES = "columns: {default: {histogram: 2000}, b: {frequencies: off}, a: {frequencies: all}}"
+
+
+@pytest.mark.parametrize(
+    ("keys", "is_equal"),
+    [
+        (_POLICIES, True),
+        (_POLICIES.replace("2000", "2001"), False),
+        (_POLICIES.replace("default: {histogram: 2000}, ", ""), False),
+        (f"{_POLICIES}, partitions: {{day: '1'}}", False),
+    ],
+)
+def test_policies_have_an_id(keys: str, *, is_equal: bool) -> None:
+    """It changes with each policy and with the selected partitions, and not with the location of the table."""
+
+    def policies_id(uri: str, keys: str) -> str | None:
+        return TableConfig.model_validate({"name": "t", "uri": uri, **yaml.safe_load(f"{{{keys}}}")}).policies_id
+
+    first = policies_id("/a", _POLICIES)
+    assert first is not None
+    assert (policies_id("/b", keys) == first) == is_equal
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "columns: {a: {statistics: ['module:Class']}}",
+        "columns: {a: {values: hidden}}",
+        "exports: [spark]",
+        "partitions: day >= current_date - 3",
+    ],
+)
+def test_policies_that_depend_on_more_than_their_text_have_no_id(keys: str) -> None:
+    assert TableConfig.model_validate({"name": "t", "uri": "/a", **yaml.safe_load(f"{{{keys}}}")}).policies_id is None

@@ -60,9 +60,14 @@ class CurrentCheck:
 
     def _matches_policies(self, version: Version) -> tuple[bool | None, str | None]:
         """Return whether a version was made under the configured policies; the form is that of `is_current`."""
-        from metastore_assets.pipeline.version_policies import has_configured_policies
+        from metastore_assets import __version__
 
         assert self._table is not None, "the snapshot is known"
+        policies_id = self._table.policies_id
+        if policies_id is not None and policies_id == version.policies_id and version.code_version == __version__:
+            return True, None  # Without the imports that the complete comparison needs.
+        from metastore_assets.pipeline.version_policies import has_configured_policies
+
         try:
             if has_configured_policies(self._config, self._table, version):
                 return True, None

@@ -19,6 +19,7 @@ from metastore_assets.config.errors import message_of
 from metastore_assets.config.file import separate_databases, table_name_for
 from metastore_assets.config.policy import HIDDEN_KEY_MIN_LENGTH, ClassReferences, ColumnPolicy
 from metastore_assets.config.variables import VariableResolver, has_reference
+from metastore_assets.digests import digest_json
 from metastore_assets.errors import ConfigError, PredicateError
 from metastore_assets.expressions.wildcards import matches_any_pattern
 from metastore_assets.messages import close_names, is_uri, join_names
@@ -329,6 +330,19 @@ class TableConfig(SharedTableConfig):
     def hidden_key(self) -> bytes | None:
         """The secret key for hashes of hidden values; None unless `with_hidden_key` set one."""
         return self._hidden_key
+
+    @property
+    def policies_id(self) -> str | None:
+        """Digest of the policies of columns and of the selected partitions.
+
+        Versions with the same schema, made by the same release under equal digests, have equal profile specs. The
+        digest is None if a profile spec depends on more: on a class of a user-defined statistic, the key of hidden
+        values, an export target, or the date in a condition on partitions.
+        """
+        if self.named_statistics or self.hides_values or self.exports or isinstance(self.partitions, str):
+            return None
+        columns = [[name, policy.model_dump(mode="json", exclude_unset=True)] for name, policy in self.columns.items()]
+        return digest_json([columns, self.partitions])
 
     def with_hidden_key(self, key: bytes) -> TableConfig:
         """Return a copy of the table with a secret key for hashes of hidden values."""

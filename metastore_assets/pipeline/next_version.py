@@ -263,6 +263,7 @@ class VersionBuilder:
             buckets=snapshot.buckets,
             decisions=record_decisions(self._context.objects, target, self._table_files),
             dropped_columns=dropped_columns,
+            policies_id=self._context.table.policies_id,
             # A version that replaces a damaged one counts as purged: only the damaged one records the last purge.
             purged=base.purged if base else (target.number if target.number > 1 else 0),
         )

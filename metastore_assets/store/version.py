@@ -453,6 +453,8 @@ class Version:
     """The work of publishing the version; None if it was not measured."""
     dropped_columns: tuple[str, ...] = field(default=(), compare=False)
     """Columns that a policy names and that only earlier versions of the table had."""
+    policies_id: str | None = field(default=None, compare=False)
+    """`TableConfig.policies_id` of the configuration under which the version was made."""
     purged: int = field(default=0, compare=False)
     """Number of the version that the last purge published; 0 before the first purge. A publisher that started before
     the purge must start again, because the purge deleted its files."""

@@ -106,6 +106,7 @@ def encode_version(version: Version, entries: Mapping[str, SegmentFiles]) -> dic
         "table_location": version.table_location and dict(version.table_location),
         "refresh_stats": version.refresh_stats and vars(version.refresh_stats),
         "dropped_columns": version.dropped_columns,
+        "policies_id": version.policies_id,
         "purged": version.purged,
         "garbage": version.garbage,
     }
@@ -194,6 +195,7 @@ def _decode_fields(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
         table_location=dict(json_fields.mapping(location, "table_location")) if location else None,
         refresh_stats=json_fields.record(RefreshStats, stats, "refresh_stats") if stats else None,
         dropped_columns=json_fields.texts(fields.get("dropped_columns", []), "dropped_columns"),
+        policies_id=json_fields.text(value, "policies_id") if (value := fields.get("policies_id")) else None,
         purged=json_fields.count(fields.get("purged", 0), "purged"),
         garbage=json_fields.paths(fields.get("garbage", []), "garbage"),
     )
