@@ -54,7 +54,7 @@ from metastore_assets.index.zones import ZONE_COLUMNS, group_sizes, run_lengths,
 from metastore_assets.statistics.typed_union import merge_unions
 from metastore_assets.store.joined_parquet import OFFSET_BITS
 from metastore_assets.store.keys import SegmentKeyRange
-from metastore_assets.store.objects import MinimalParquet, ObjectStore
+from metastore_assets.store.objects import MinimalParquet, ObjectStore, ParquetOptions
 from metastore_assets.store.parquet_footers import split_footer
 from metastore_assets.store.sections import SectionOptions, SectionWriter
 from metastore_assets.store.segment_levels import SegmentMerge, SegmentUpdate
@@ -267,7 +267,7 @@ class _IndexMerge:
         schema = row_groups[0].schema
         texts = [field.name for field in schema if not pa.types.is_primitive(field.type)]
         minimal = MinimalParquet(flat_encodings(schema.names), True, zstd_columns=texts)
-        with self._store.parquet_writer(path, schema, minimal=minimal) as writer:
+        with self._store.parquet_writer(path, schema, ParquetOptions(minimal=minimal)) as writer:
             for row_group in row_groups:
                 writer.write_table(row_group)
         return writer.metadata

@@ -29,7 +29,7 @@ from metastore_assets.produce.streams import Stream
 from metastore_assets.produce.updates import CHANGES
 from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.parquet import ROW_GROUP_ROWS
+from metastore_assets.store.parquet import ROW_GROUP_ROWS, ParquetOptions
 
 _KEYS = "metastore.keys"
 """File metadata: the first key of each row group, followed by the last key of each."""
@@ -96,7 +96,7 @@ class RunWriter:
         self._run_schema = run_schema
         # More rows would be written as several row groups, with only one pair of keys in the index.
         self._row_group_rows = min(row_group_rows, ROW_GROUP_ROWS)
-        self._context = storage.parquet_writer(self.path, run_schema.file_schema, encodings=run_schema.encodings)
+        self._context = storage.parquet_writer(self.path, run_schema.file_schema, ParquetOptions(run_schema.encodings))
         self._waiting: list[pl.DataFrame] = []
         self._waiting_rows = 0
         self._first: list[pl.DataFrame] = []

@@ -27,7 +27,7 @@ from metastore_assets.errors import CorruptionError, ObjectNotFoundError
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.entries import FOLDER
 from metastore_assets.store.json_fields import parse_json
-from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.objects import ObjectStore, ParquetOptions
 from metastore_assets.store.segments import SegmentFiles
 from metastore_assets.store.version import Version
 from metastore_assets.store.version_document import load_version, stored_entries
@@ -71,7 +71,7 @@ def write_garbage_manifest(objects: ObjectStore, paths: Sequence[str]) -> str:
     """
     name = f"{FOLDER}/{uuid.uuid4().hex}.garbage.parquet"
     table = pa.table({"path": pa.array(paths, pa.string())})
-    with objects.parquet_writer(name, table.schema, bounded=()) as writer:
+    with objects.parquet_writer(name, table.schema, ParquetOptions(bounded=())) as writer:
         writer.write_table(table, GARBAGE_BATCH)
     return name
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
@@ -18,15 +18,25 @@ from metastore_assets.storage.location import Location
 from metastore_assets.store.backend import Backend, ObjectInfo
 from metastore_assets.store.local import LocalFiles
 from metastore_assets.store.parquet import (
+    DEFAULT_OPTIONS,
     MinimalParquet,
     ParquetObject,
+    ParquetOptions,
     ParquetTableWriter,
     open_parquet,
     parquet_errors,
     parquet_writer,
 )
 
-__all__ = ["MinimalParquet", "ObjectExistsError", "ObjectInfo", "ObjectNotFoundError", "ObjectStore", "unique_name"]
+__all__ = [
+    "MinimalParquet",
+    "ObjectExistsError",
+    "ObjectInfo",
+    "ObjectNotFoundError",
+    "ObjectStore",
+    "ParquetOptions",
+    "unique_name",
+]
 
 _SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfs": "az", "abfss": "az"}
 
@@ -184,33 +194,18 @@ class ObjectStore:
 
     @contextmanager
     def parquet_writer(
-        self,
-        path: str,
-        schema: pa.Schema,
-        *,
-        encodings: Mapping[str, str] | None = None,
-        bounded: Sequence[str] | None = None,
-        minimal: MinimalParquet | None = None,
-        plain: Collection[str] = (),
-        copies_footer: bool = False,
+        self, path: str, schema: pa.Schema, options: ParquetOptions = DEFAULT_OPTIONS
     ) -> Iterator[ParquetTableWriter]:
         """Open a Parquet object for writing, table by table. It becomes visible if the block ends without an error.
 
         Args:
             path: Path of the object.
             schema: Columns of all tables.
-            encodings: {column: Parquet encoding}, such as `DELTA_BINARY_PACKED` for sorted numbers. A column that is
-                missing here gets a dictionary, unless it is nested. None: all columns get one, even nested columns.
-            bounded: Columns with a minimum and maximum per row group. None: all columns with short values.
-            minimal: Options of a file with minimal size, which replace `encodings` and `bounded`.
-            plain: Leaf columns without a dictionary, by dotted path, if `encodings` and `minimal` are None.
-            copies_footer: Whether a file that is not small gets a compressed copy of its footer.
+            options: How the columns are stored.
         """
         with (
             self._backend.create_output(_validate_path(path)) as sink,
-            parquet_writer(
-                sink, schema, encodings, bounded, minimal, plain=plain, copies_footer=copies_footer
-            ) as writer,
+            parquet_writer(sink, schema, options) as writer,
         ):
             yield writer
 

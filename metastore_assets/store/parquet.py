@@ -48,6 +48,26 @@ class MinimalParquet:
     with LZ4, which has no header, so that it is smaller for about a hundred bytes, and takes a tenth of the time."""
 
 
+@dataclass(frozen=True)
+class ParquetOptions:
+    """How the columns of a Parquet file are stored."""
+
+    encodings: Mapping[str, str] | None = None
+    """{column: Parquet encoding}, such as `DELTA_BINARY_PACKED` for sorted numbers. Each column that is missing here
+    gets a dictionary, unless it is nested. None: all columns get one, nested ones too."""
+    bounded: Sequence[str] | None = None
+    """Columns with a minimum and maximum per row group. None: all columns with short values."""
+    minimal: MinimalParquet | None = None
+    """Options of a file with minimal size, which replace `encodings`, `bounded` and `plain`."""
+    plain: Collection[str] = ()
+    """Leaf columns without a dictionary, by dotted path, if `encodings` and `minimal` are None."""
+    copies_footer: bool = False
+    """Whether a file that is not small gets a compressed copy of its footer."""
+
+
+DEFAULT_OPTIONS = ParquetOptions()
+
+
 class FooterCopy(NamedTuple):
     """The position in a file of a compressed copy of its footer. The row groups end where it begins.
 
@@ -94,14 +114,7 @@ class ParquetTableWriter:
 
 @contextmanager
 def parquet_writer(
-    sink: Output,
-    schema: pa.Schema,
-    encodings: Mapping[str, str] | None = None,
-    bounded: Sequence[str] | None = None,
-    minimal: MinimalParquet | None = None,
-    *,
-    plain: Collection[str] = (),
-    copies_footer: bool = False,
+    sink: Output, schema: pa.Schema, options: ParquetOptions = DEFAULT_OPTIONS
 ) -> Iterator[ParquetTableWriter]:
     """Open a Parquet file for writing. The footer is written when the block ends.
 
@@ -111,14 +124,10 @@ def parquet_writer(
     Args:
         sink: The file that is written.
         schema: Columns of all tables.
-        encodings: {column: Parquet encoding}, such as `DELTA_BINARY_PACKED` for sorted numbers. Each column that is
-            missing here gets a dictionary, unless it is nested. None: all columns get one, nested ones too.
-        bounded: Columns with a minimum and maximum per row group. None: all columns with short values.
-        minimal: Options of a file with minimal size, which replace `encodings` and `bounded`.
-        plain: Leaf columns without a dictionary, by dotted path, if `encodings` and `minimal` are None.
-        copies_footer: Whether a file that is not small gets a compressed copy of its footer.
+        options: How the columns are stored.
     """
     dictionary: list[str] | bool
+    encodings, bounded, minimal, plain = options.encodings, options.bounded, options.minimal, options.plain
     if minimal is not None:
         bounded, dictionary = minimal.bounded, [field.name for field in schema if pa.types.is_string(field.type)]
         light = set() if minimal.zstd_columns is None else set(schema.names).difference(minimal.zstd_columns)
@@ -131,7 +140,7 @@ def parquet_writer(
             dictionary = [leaf for leaf in leaves if leaf not in plain]
         light = {field.name for field in schema if pa.types.is_primitive(field.type)} if encodings else set()
     # A damaged page may still decompress, to other numbers. Only a checksum detects that.
-    footer_sink = _FooterSink(sink) if copies_footer else None
+    footer_sink = _FooterSink(sink) if options.copies_footer else None
     writer = pq.ParquetWriter(
         footer_sink or sink,
         schema,

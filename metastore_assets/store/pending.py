@@ -19,7 +19,7 @@ from datetime import datetime
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError
 from metastore_assets.store.entries import FRAGMENTS, decode_entries, encode_entries
 from metastore_assets.store.objects import ObjectInfo, ObjectStore
-from metastore_assets.store.parquet import MinimalParquet
+from metastore_assets.store.parquet import MinimalParquet, ParquetOptions
 from metastore_assets.store.version import FragmentEntry
 
 FOLDER = "pending"
@@ -124,7 +124,7 @@ def save_pending(objects: ObjectStore, entries: Sequence[FragmentEntry], attempt
     since = f"{_SINCE}{purged}" if purged else ""
     path = f"{FOLDER}/{uuid.uuid4().hex}{since}{attempt and _OF}{attempt}.parquet"
     table = encode_entries(FRAGMENTS, entries)
-    with objects.parquet_writer(path, table.schema, minimal=MinimalParquet()) as output:
+    with objects.parquet_writer(path, table.schema, ParquetOptions(minimal=MinimalParquet())) as output:
         output.write_table(table)
     return path
 

@@ -28,6 +28,7 @@ from metastore_assets.store.parquet import (
     FooterCopy,
     MinimalParquet,
     ParquetObject,
+    ParquetOptions,
     ParquetTableWriter,
     SharedParquet,
     parquet_errors,
@@ -217,10 +218,12 @@ class SectionWriter:
             self._store.parquet_writer(
                 self._path,
                 self._schema,
-                minimal=self._minimal,
-                bounded=self._bounded,
-                plain=self._plain,
-                copies_footer=self._copies_footer,
+                ParquetOptions(
+                    minimal=self._minimal,
+                    bounded=self._bounded,
+                    plain=self._plain,
+                    copies_footer=self._copies_footer,
+                ),
             )
         )
         return self

@@ -71,8 +71,8 @@ class KillableStore(ObjectStore):
             super().write(path, data, create=create)
 
     @contextmanager
-    def parquet_writer(self, path: str, schema: pa.Schema, **options: Any) -> Iterator[Any]:
-        with self._change(path), super().parquet_writer(path, schema, **options) as writer:
+    def parquet_writer(self, path: str, schema: pa.Schema, *options: Any) -> Iterator[Any]:
+        with self._change(path), super().parquet_writer(path, schema, *options) as writer:
             yield writer
             self._alive()
 

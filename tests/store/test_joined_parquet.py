@@ -9,7 +9,7 @@ import pytest
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.store.joined_parquet import OFFSET_BITS, JoinedParquet
-from metastore_assets.store.objects import MinimalParquet, ObjectStore
+from metastore_assets.store.objects import MinimalParquet, ObjectStore, ParquetOptions
 from metastore_assets.store.parquet_footers import DividedFooter, split_footer
 
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string()), ("list", pa.list_(pa.int32()))])
@@ -23,7 +23,7 @@ def rows(start: int, count: int) -> pa.Table:
 
 
 def written(store: ObjectStore, path: str, table: pa.Table, number: int) -> DividedFooter:
-    with store.parquet_writer(path, SCHEMA, minimal=MinimalParquet(stores_arrow_types=True)) as writer:
+    with store.parquet_writer(path, SCHEMA, ParquetOptions(minimal=MinimalParquet(stores_arrow_types=True))) as writer:
         writer.write_table(table, GROUP_ROWS)
     return split_footer(writer.metadata, number << OFFSET_BITS)
 

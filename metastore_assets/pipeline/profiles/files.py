@@ -30,7 +30,7 @@ from metastore_assets.statistics.profile_tables import (
     build_statistics_table,
     encode_columns,
 )
-from metastore_assets.store.objects import MinimalParquet, ObjectStore, unique_name
+from metastore_assets.store.objects import MinimalParquet, ObjectStore, ParquetOptions, unique_name
 from metastore_assets.store.sections import SectionOptions, SectionWriter
 from metastore_assets.store.version import ProfileFiles
 
@@ -148,7 +148,9 @@ def write_profile(
         encodings = {f"{path}.frequency": "DELTA_BINARY_PACKED" for path in shown}
         types = {path: value_encoding(histogram.type_class) for path, histogram in shown.items()}
         encodings |= {f"{path}.minimum": encoding for path, encoding in types.items() if encoding}
-        with store.parquet_writer(files.histograms, table.schema, minimal=MinimalParquet(encodings)) as output:
+        with store.parquet_writer(
+            files.histograms, table.schema, ParquetOptions(minimal=MinimalParquet(encodings))
+        ) as output:
             output.write_table(table)
     # States can be left out only if there are value counts to derive them from.
     strip = bool(profile.frequencies)
@@ -191,7 +193,7 @@ def write_statistics(store: ObjectStore, path: str, row_count: int, statistics: 
     columns = encode_columns([(row.column, row.field_id) for row in statistics])
     table = table.replace_schema_metadata({ROW_COUNT: str(row_count), COLUMNS: columns})
     encoding = MinimalParquet(zstd_columns=() if table.num_rows <= _FEW_ROWS else None)
-    with store.parquet_writer(path, table.schema, minimal=encoding) as writer:
+    with store.parquet_writer(path, table.schema, ParquetOptions(minimal=encoding)) as writer:
         writer.write_table(table, _ROWS_PER_GROUP)
     return path
 

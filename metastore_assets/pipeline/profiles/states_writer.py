@@ -25,7 +25,7 @@ from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.profile import ColumnProfile
 from metastore_assets.statistics.states import SKETCH_COLUMNS, build_states_table
 from metastore_assets.statistics.typed_union import pack_values, union_type
-from metastore_assets.store.objects import MinimalParquet, ObjectStore, unique_name
+from metastore_assets.store.objects import MinimalParquet, ObjectStore, ParquetOptions, unique_name
 from metastore_assets.store.version import ProfileFiles
 from metastore_assets.values.types import TypeClass, class_named, classes_of
 
@@ -264,7 +264,9 @@ class StatesWriter:
 
     def __enter__(self) -> StatesWriter:
         encoding = MinimalParquet(_encodings(self._schema), self._content.value_counts, zstd_columns=_LONG_COLUMNS)
-        self._writer = self._stack.enter_context(self._store.parquet_writer(self.path, self._schema, minimal=encoding))
+        self._writer = self._stack.enter_context(
+            self._store.parquet_writer(self.path, self._schema, ParquetOptions(minimal=encoding))
+        )
         return self
 
     def __exit__(
