@@ -564,7 +564,7 @@ def test_a_file_without_valid_values_of_its_constant_columns_is_corrupt(
     valid = json.loads(metadata[b"metastore.constants"])
     damaged = {**valid, **constants} if constants else {}
     rows = pq.read_table(data).replace_schema_metadata(
-        {b"metastore.columns": metadata[b"metastore.columns"], b"metastore.constants": json.dumps(damaged)}
+        {b"metastore.sections": metadata[b"metastore.sections"], b"metastore.constants": json.dumps(damaged)}
     )
     local_store.write_parquet(file.path, rows)
     with pytest.raises(CorruptionError, match=file.path):
