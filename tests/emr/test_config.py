@@ -203,9 +203,9 @@ def test_the_job_resolves_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_texts_arrive_unchanged(text: str) -> None:
     """The job gets the same snapshot, option and root, even if they look like references to variables."""
     escaped = text.replace("${", "$${")
-    over = {"tables": [{**TABLE, "at": escaped, "options": {"delimiter": escaped}}], "root": f"s3://lake/{escaped}"}
+    over = {"tables": [{**TABLE, "at": escaped, "options": {"delimiter": escaped}}], "root": f"s3://roots/{escaped}"}
     config, result = JobRequest.from_json(request(**over).to_json()).load_config()
-    assert (result.at, result.options["delimiter"], config.root) == (text, text, f"s3://lake/{text}")
+    assert (result.at, result.options["delimiter"], config.root) == (text, text, f"s3://roots/{text}")
 
 
 def test_errors_have_their_class_after_a_round_trip() -> None:
