@@ -65,6 +65,19 @@ def test_a_table_of_every_format(folder: Path, kind: type[Table]) -> None:
     assert run_json("show", "t")["row_count"] == len(_ROWS)
 
 
+@pytest.mark.parametrize("uri", [".", ".."])
+def test_a_file_in_the_folder_of_a_table(folder: Path, monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
+    """Readers of the table ignore the root that is suggested."""
+    table = next(kind for kind in TABLES if kind.kind == "delta")
+    table(folder).append(_ROWS)
+    if uri == "..":
+        (folder / "_configuration").mkdir()
+        monkeypatch.chdir(folder / "_configuration")
+    assert run_json("init", uri)["root"] == "./_metastore"
+    refreshed = [run_json("refresh", "--all") for _ in range(2)]
+    assert [answer["published"] for answer in refreshed] == [True, False]
+
+
 def test_several_tables_and_what_is_suggested(folder: Path) -> None:
     for name in ("a/orders", "b/orders", "c ${HOME}"):
         (folder / name).mkdir(parents=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -40,10 +40,9 @@ _EXTENSION = re.compile(r"\.(avro|csv|json|jsonl|ndjson|orc|parquet|tsv)(\.\w+)?
 @uris_argument
 @click.option(
     "--root",
-    default="./metastore",
-    show_default=True,
     metavar="URI",
-    help="Where the statistics will be stored: a folder relative to the file, or a URI such as s3://bucket/metastore.",
+    help="Where the statistics will be stored: a folder relative to the file, or a URI such as s3://bucket/metastore. "
+    "Default: ./metastore, or ./_metastore if the file is in the folder of a table, whose readers ignore such names.",
 )
 @click.option(
     "--catalog",
@@ -63,7 +62,7 @@ _EXTENSION = re.compile(r"\.(avro|csv|json|jsonl|ndjson|orc|parquet|tsv)(\.\w+)?
 def init(
     invocation: Invocation,
     uris: tuple[str, ...],
-    root: str,
+    root: str | None,
     catalogs: Mapping[str, Any],
     options: Mapping[str, Any],
     schema: Mapping[str, str],
@@ -91,6 +90,7 @@ def init(
     names: set[str] = set()
     uris = tuple(dict.fromkeys(uris))
     entries = [escape_references(_entry(uri, catalogs, names) | settings) for uri in uris]
+    root = root or _default_root(file, entries)
     proposals = _find_proposals(
         invocation, dict(zip(uris, entries, strict=True)), {"root": escape_references(root), "catalogs": catalogs}, file
     )
@@ -106,6 +106,18 @@ def init(
     }
     answer(result, lambda page: _draw(page, result), as_json=as_json)
     return SUCCESS
+
+
+def _default_root(file: Path, entries: Sequence[Mapping[str, Any]]) -> str:
+    """Return the root of a configuration file for which the user names none.
+
+    Args:
+        file: The path of the file.
+        entries: The entries under `tables` of the file. Locations are absolute.
+    """
+    folder = file.absolute().parent
+    is_in_table = any(folder.is_relative_to(entry["uri"]) for entry in entries if "uri" in entry)
+    return "./_metastore" if is_in_table else "./metastore"
 
 
 def _parse_catalog(text: str) -> tuple[str, Any]:
