@@ -280,7 +280,7 @@ def write_entries(
         if with_changes:
             put = encode_entries(kind, [changes.put[key] for key in sorted(changes.put)])
             sources.append(MergeSource.of_table(put, pa.array(sorted(removed), kind.schema[0].type)))
-            row_count += len(put)
+            row_count += len(put) + len(removed)
         ranges = merge_segments(sources, kind.schema)
         if not with_tombstones:
             ranges = ((rows, tombstones.slice(0, 0)) for rows, tombstones in ranges)

@@ -7,6 +7,7 @@ one. The file's metadata lists name, first row and row count of every section.
 from __future__ import annotations
 
 import json
+import zlib
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -38,6 +39,8 @@ SECTIONS = "metastore.sections"
 """Metadata key of the sections: a JSON list of [name, first row, row count] in file order."""
 CONSTANTS = "metastore.constants"
 """Metadata key of columns that are not stored, because all rows have the same value: a JSON object {name: value}."""
+CONSTANTS_CRC = "metastore.constants_crc32"
+"""Metadata key of the CRC-32 of the text under `CONSTANTS`. Pages have checksums; the metadata of a file have none."""
 LARGE_SECTION_ROWS = 4096
 """Minimum number of rows of a section that shares no row group with another."""
 _MAX_CACHED_BYTES = 16 << 20
@@ -243,7 +246,8 @@ class SectionWriter:
             index = [[name, first, count] for name, first, count in zip(self._sections, firsts, counts, strict=False)]
             self._writer.add_metadata({SECTIONS: json.dumps(index, ensure_ascii=False)})
             if self._constants:
-                self._writer.add_metadata({CONSTANTS: json.dumps(self._constants, ensure_ascii=False)})
+                constants = json.dumps(self._constants, ensure_ascii=False)
+                self._writer.add_metadata({CONSTANTS: constants, CONSTANTS_CRC: str(zlib.crc32(constants.encode()))})
 
     def _end_section(self) -> None:
         """End the current section.
@@ -588,7 +592,7 @@ def _sections(metadata: Mapping[bytes, bytes], rows: int, uri: str) -> dict[str,
             raise ValueError("the sections do not add up to the rows")
     except (KeyError, ValueError, TypeError) as error:
         raise CorruptionError(
-            f"{uri} lacks a valid list of its columns ({error}); rebuild with `metastore refresh NAME --full`"
+            f"{uri} lacks a valid list of its sections ({error}); rebuild with `metastore refresh NAME --full`"
         ) from error
     return sections
 
@@ -601,12 +605,14 @@ def _constants(metadata: Mapping[bytes, bytes], uri: str) -> Mapping[str, Any]:
         uri: URI of the file, for the message.
 
     Raises:
-        CorruptionError: The list is invalid.
+        CorruptionError: The list is invalid, or does not match its checksum.
     """
     encoded = metadata.get(CONSTANTS.encode())
     if encoded is None:
         return {}
     try:
+        if zlib.crc32(encoded) != int(metadata.get(CONSTANTS_CRC.encode(), b"")):
+            raise ValueError("its checksum is another")
         return mapping(parse_json(encoded), CONSTANTS)
     except ValueError as error:
         raise CorruptionError(

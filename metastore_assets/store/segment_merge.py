@@ -43,6 +43,8 @@ _SMALL_BYTES = 1 << 16
 """Size of a file that one request reads completely, so that several row groups have no use."""
 _GROUP_FOOTER_BYTES = 150
 """Size of a row group in the compressed copy of the footer."""
+_MAX_CONSTANT_BYTES = 1 << 10
+"""Maximum size of the value of a constant column. Metadata are not compressed."""
 _COMPRESSION = 4
 """Size of rows in memory divided by their size in a file."""
 _MAX_CHARACTER = chr(sys.maxunicode)
@@ -168,7 +170,7 @@ def write_segment(
         objects: The store of the files.
         kind: The kind of the segment.
         merged: (rows, tombstones) of successive ranges of keys.
-        row_count: The expected number of rows, which determines the size of row groups.
+        row_count: The expected number of keys, tombstones included, which determines the size of row groups.
         file_rows: Number of keys after which a file is closed. None for `kind.file_rows`.
     """
     file_rows = file_rows or kind.file_rows
@@ -195,7 +197,7 @@ def _write_file(
         kind: The kind of the segment.
         ranges: (rows, tombstones) of successive ranges, at least one: without any, StopIteration is raised. Ranges
             that are not written remain in the iterator, for the next file.
-        row_count: The expected number of rows of the file, which determines the size of row groups.
+        row_count: The expected number of keys in the file, tombstones included. It determines the size of row groups.
         file_rows: Number of keys of rows and tombstones after which the file is closed.
     """
     pieces = _take(ranges, file_rows)
@@ -242,14 +244,17 @@ def _take(ranges: Iterator[tuple[pa.Table, pa.Array]], key_count: int) -> Iterat
 
 
 def _constant_columns(rows: pa.Table) -> dict[str, Any]:
-    """Return {name: value} of the columns that have one value in all rows, except the key, which is the first column.
+    """Return {name: value} of the columns that have one short value in all rows, except the key, the first column.
 
     Without rows, these are all columns, with the value None.
     """
     constants = {}
     for name in rows.schema.names[1:]:
         column = rows[name]
-        values = column.slice(0, 1).to_pylist() or [None]
+        first = column.slice(0, 1)
+        if first.nbytes > _MAX_CONSTANT_BYTES:
+            continue
+        values = first.to_pylist() or [None]
         repeated = repeat_value(values[0], column.type, len(rows))
         if column.equals(pa.chunked_array([repeated], column.type)):
             constants[name] = values[0]
@@ -277,14 +282,15 @@ def row_group_rows(kind: SegmentKind, rows: pa.Table, row_count: int) -> int:
     Args:
         kind: The kind of the segment.
         rows: Some of the rows, from which the size of a row is estimated.
-        row_count: The number of rows in the file.
+        row_count: The number of keys in the file, tombstones included.
     """
     if kind.row_group_rows is not None:
         return kind.row_group_rows
     row_bytes = max(1.0, rows.nbytes / max(1, len(rows)) / _COMPRESSION)
+    least_rows = _MIN_GROUP_BYTES / row_bytes
     if row_count * row_bytes <= _SMALL_BYTES:
-        return max(1, row_count)
-    return max(1, round(max(sqrt(row_count * _GROUP_FOOTER_BYTES / row_bytes), _MIN_GROUP_BYTES / row_bytes)))
+        return max(1, row_count, round(least_rows))
+    return max(1, round(max(sqrt(row_count * _GROUP_FOOTER_BYTES / row_bytes), least_rows)))
 
 
 class _TableCursor:

@@ -286,8 +286,8 @@ class Segment:
         Raises CorruptionError if there is no such section.
         """
         try:
-            if not self.sections.constants:
-                return self.sections.read_section(name, columns=columns)
+            if columns is None and not self.sections.constants:
+                return self.sections.read_section(name)
             names = self._reader.kind.rows.names if columns is None else columns
             return self._add_constants(self.sections.read_section(name, columns=self._stored_columns(names)), names)
         except KeyError as error:

@@ -22,7 +22,7 @@ from metastore_assets.metastore import Metastore, open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.sql import VIEWS, query
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.sections import CONSTANTS, SECTIONS
+from metastore_assets.store.sections import CONSTANTS, CONSTANTS_CRC, SECTIONS
 from metastore_assets.store.segments import ROWS, TOMBSTONES
 from metastore_assets.store.versions import VersionStore
 from tests.cli.run_command import run
@@ -198,6 +198,7 @@ def test_paths_in_entries_stay_below_the_table(folder: Path, name: str) -> None:
     at = rows.column_names.index("statistics")
     forged = rows.set_column(at, "statistics", pa.array([name] * len(rows)))
     metadata = pq.read_metadata(path).metadata
-    pq.write_table(forged.replace_schema_metadata({key: metadata[key.encode()] for key in (SECTIONS, CONSTANTS)}), path)
+    keys = (SECTIONS, CONSTANTS, CONSTANTS_CRC)
+    pq.write_table(forged.replace_schema_metadata({key: metadata[key.encode()] for key in keys}), path)
     with pytest.raises(CorruptionError, match="forged"):
         open_table(str(folder / "root"), "t").statistics(partition="part=0")

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import random
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +41,7 @@ from metastore_assets.store.entries import (
 from metastore_assets.store.entry_changes import DuplicateKeyError, EntryChanges, write_entries
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import ParquetObject
+from metastore_assets.store.sections import CONSTANTS, CONSTANTS_CRC, SECTIONS
 from metastore_assets.store.segment_merge import write_segment
 from metastore_assets.store.segments import SegmentFile, SegmentFiles, retained_files
 from metastore_assets.store.version import FragmentEntry, MetadataCacheEntry, NodeEntry, PartitionEntry, ProfileFiles
@@ -559,16 +561,61 @@ def test_a_file_without_valid_values_of_its_constant_columns_is_corrupt(
     """The error of a lookup names the file, whether a column is missing or its value has the wrong type."""
     stored = write(local_store, FRAGMENTS, [fragment("a"), fragment("b")])
     (file,) = stored.files.files
-    data = io.BytesIO(local_store.read(file.path))
-    metadata = pq.read_metadata(data).metadata
-    valid = json.loads(metadata[b"metastore.constants"])
+    valid = json.loads(pq.read_metadata(io.BytesIO(local_store.read(file.path))).metadata[CONSTANTS.encode()])
     damaged = {**valid, **constants} if constants else {}
-    rows = pq.read_table(data).replace_schema_metadata(
-        {b"metastore.sections": metadata[b"metastore.sections"], b"metastore.constants": json.dumps(damaged)}
-    )
-    local_store.write_parquet(file.path, rows)
-    with pytest.raises(CorruptionError, match=file.path):
-        StoredEntries(FRAGMENTS, local_store, stored.files).find("day=1\0s3://lake/a.parquet")
+    forge_constants(local_store, file.path, json.dumps(damaged))
+    damaged_entries = StoredEntries(FRAGMENTS, local_store, stored.files)
+    for read in (
+        lambda: damaged_entries.find("day=1\0s3://lake/a.parquet"),
+        lambda: list(damaged_entries.stream()),
+        lambda: damaged_entries.read_rows(["bytes"]),
+    ):
+        with pytest.raises(CorruptionError, match=f"{file.path} is damaged"):
+            read()
+
+
+def test_a_constant_column_has_a_checksum(local_store: ObjectStore) -> None:
+    """A changed number in the metadata of a file is an error, as in a page."""
+    stored = write(local_store, FRAGMENTS, [fragment("a"), fragment("b")])
+    (file,) = stored.files.files
+    valid = json.loads(pq.read_metadata(io.BytesIO(local_store.read(file.path))).metadata[CONSTANTS.encode()])
+    forge_constants(local_store, file.path, json.dumps({**valid, "bytes": valid["bytes"] + 1}), crc=1)
+    with pytest.raises(CorruptionError, match=f"{file.path} lacks a valid list of constant columns"):
+        list(StoredEntries(FRAGMENTS, local_store, stored.files).stream())
+
+
+def forge_constants(store: ObjectStore, path: str, constants: str, crc: int | None = None) -> None:
+    """Replace the list of constant columns of a file, with a right checksum or with another one."""
+    data = io.BytesIO(store.read(path))
+    forged = {
+        SECTIONS: pq.read_metadata(data).metadata[SECTIONS.encode()],
+        CONSTANTS: constants,
+        CONSTANTS_CRC: str(zlib.crc32(constants.encode()) if crc is None else crc),
+    }
+    store.write_parquet(path, pq.read_table(data).replace_schema_metadata(forged))
+
+
+def test_a_long_value_of_the_first_row_is_no_constant(local_store: ObjectStore) -> None:
+    """It is not repeated for all rows to compare them, which took gigabytes, and a long value is stored compressed."""
+    ids = tuple(f"a long id of a column {number}" for number in range(5000))
+    entries = [replace(fragment("a"), unprofiled=ids), *(fragment(f"b{number:05}") for number in range(4000))]
+    pool = pa.default_memory_pool()
+    before = pool.bytes_allocated()
+    stored = write(local_store, FRAGMENTS, entries)
+    assert pool.bytes_allocated() - before < 50e6
+    assert list(stored.stream()) == entries
+    (file,) = write(local_store, FRAGMENTS, entries[:1]).files.files
+    assert len(local_store.read(file.path)) < 60_000
+
+
+def test_a_commit_that_removes_many_entries_writes_few_row_groups(local_store: ObjectStore) -> None:
+    stored = write(local_store, FRAGMENTS, [fragment(f"{number:05}") for number in range(20_000)])
+    changed = write(local_store, FRAGMENTS, [fragment(f"{number:05}") for number in range(5000, 20_000)], stored)
+    *_, file = changed.files.files
+    metadata = pq.read_metadata(io.BytesIO(local_store.read(file.path)))
+    assert file.rows == 5000
+    assert metadata.num_row_groups <= 2
+    assert len(changed) == 15_000
 
 
 @pytest.mark.s3
