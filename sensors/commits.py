@@ -280,12 +280,19 @@ def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[Dagst
             )
             runs += [run for run in backfill_runs if keys & set(run.asset_selection or ())]
     # Dagster starts a run that a crashed daemon created but did not launch if the sensor repeats the request.
-    return list({run.run_id: run for run in runs if not _is_resumable(run)}.values())
+    return list({run.run_id: run for run in runs if not _is_resumable(run, names)}.values())
 
 
-def _is_resumable(run: DagsterRun) -> bool:
-    """Return whether a sensor has requested the run, and Dagster has not launched it yet."""
-    return run.status == DagsterRunStatus.NOT_STARTED and RUN_KEY_TAG in run.tags
+def _is_resumable(run: DagsterRun, names: TableNames) -> bool:
+    """Return whether this sensor has requested the run, and Dagster has not launched it yet.
+
+    A repetition of such a run has the same tags, and a parent. No request of the sensor launches it.
+    """
+    return (
+        run.status == DagsterRunStatus.NOT_STARTED
+        and run.parent_run_id is None
+        and run.tags.get(RUN_KEY_TAG, "").startswith(f"{names.tag}:")
+    )
 
 
 def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:

@@ -274,7 +274,9 @@ def _save_chunk_profiles(
     progress(Progress(table.name, "plan"))
     table_format = open_table_format(table, metadata_cache(versions, full=False), SizedRunner(spark))
     keys = set(chunk.keys)
-    plan = plan_first_partitions(versions, table_format, table, keys) or current_plan(versions, table_format, table)
+    plan = plan_first_partitions(versions, table_format, table, keys)
+    if plan is None:
+        plan = current_plan(versions, table_format, table, attempt=AttemptProfiles(makes_lots=False))
     plan = replace(plan, to_profile=tuple(fragment for fragment in plan.to_profile if fragment.partition_key in keys))
     context = RefreshContext(Engine.of_refresh(config, table, spark), versions, table, progress)
     profiled = profile_all(context, plan)

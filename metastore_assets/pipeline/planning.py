@@ -111,6 +111,12 @@ class AttemptProfiles:
     """Whether a full refresh ignores the newest version, because it is damaged."""
     unpublished_paths: set[str] = field(default_factory=set)
     """Files of versions that were not published, because another process was first."""
+    makes_lots: bool = True
+    """Whether the first version of a table with many fragments is made in lots, where possible."""
+    lot_fragments: int = 0
+    """Number of fragments that were read for lots. Their profiles are not in `entries`."""
+    lot_bytes: int = 0
+    """Stored size in bytes of the fragments that were read for lots."""
 
     @classmethod
     def resume(cls, versions: VersionStore, request: RefreshRequest) -> AttemptProfiles:
@@ -142,13 +148,6 @@ class AttemptProfiles:
     def paths(self) -> set[str]:
         """`unpublished_paths`, and the paths of the files of the profiles in `entries`."""
         return {*self.unpublished_paths, *(path for entry in self.entries for path in entry.files.paths())}
-
-    makes_lots: bool = True
-    """Whether the first version of a table with many fragments is made in lots, where possible."""
-    lot_fragments: int = 0
-    """Number of fragments that were read for lots. Their profiles are not in `entries`."""
-    lot_bytes: int = 0
-    """Stored size in bytes of the fragments that were read for lots."""
 
     def clear(self) -> None:
         """Forget all profiles and files. Nothing is deleted from the store."""

@@ -69,12 +69,15 @@ def plan_refresh(config: MetastoreConfig, table: TableConfig, request: RefreshRe
 def plan_version(config: MetastoreConfig, table: TableConfig) -> Plan:
     """Return the plan of a version for the table's current snapshot, even if the newest version is up to date.
 
+    The plan has all fragments of the version, also if a refresh would make the version in lots.
+
     Args:
         config: The configuration.
         table: The table.
     """
     versions, table = versions_of(config, table.name), with_hidden_key(config, table)
-    return current_plan(versions, open_table_format(table, metadata_cache(versions, full=False)), table)
+    table_format = open_table_format(table, metadata_cache(versions, full=False))
+    return current_plan(versions, table_format, table, attempt=AttemptProfiles(makes_lots=False))
 
 
 def is_current(config: MetastoreConfig, table: TableConfig, version: Version) -> bool:

@@ -18,7 +18,7 @@ the profiles of removed fragments, and deletes all pending profiles.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -179,44 +179,60 @@ class VersionStore:
             StoreError: Two fragments of a partition have the same path, or writing failed. After a failed write, the
                 version may or may not have been published.
         """
-        # The put-if-absent of the document fails if another process has published the number. A purge or an expiry may
-        # have deleted that document since then, but only together with the document before it.
-        if version.number == 1 or not self.documents.exists(version.number - 1):
-            newest = self.documents.newest()
-            if version.number != newest + 1:
-                raise self._conflict(version.number, newest)
         base_entries = {} if base is None else {entries.kind: entries for entries in stored_entries(base)}
-        changes = {
-            kind.name: self._entry_changes(version, kind, base_entries.get(kind))
-            for kind in KINDS
-            if kind not in (SHARED_FILES, METADATA_CACHE)
-        }
-        # Readers of versions do not need the modules that only publishing and expiry use.
-        from metastore_assets.store.merged_set import changed_entry_keys, set_to_merge
-        from metastore_assets.store.shared_files import count_references
+        with self._conflict_if_removed(version.number):
+            changes = {
+                kind.name: self._entry_changes(version, kind, base_entries.get(kind))
+                for kind in KINDS
+                if kind not in (SHARED_FILES, METADATA_CACHE)
+            }
+            # Readers of versions do not need the modules that only publishing and expiry use.
+            from metastore_assets.store.merged_set import changed_entry_keys, set_to_merge
+            from metastore_assets.store.shared_files import count_references
 
-        counts, garbage = count_references(version, base, changes, base_entries.get(SHARED_FILES))
-        changes[SHARED_FILES.name] = counts
-        # In a small commit, only one kind of entries may merge a part of its older segments.
-        stepping = version.number % len(changes)
-        merged = set_to_merge(base, changed_entry_keys(changes.values())) if may_merge else ""
-        entries = {
-            name: write_entries(self.objects, each, allow_step=number == stepping, may_merge=name == merged)
-            for number, (name, each) in enumerate(changes.items())
-        }
-        entries[METADATA_CACHE.name] = self._write_metadata_cache(version, base_entries.get(METADATA_CACHE))
-        listed = () if base is None else garbage_paths(garbage, entries, base)
-        manifest = write_garbage_manifest(self.objects, listed) if len(listed) > MAX_LISTED else None
+            counts, garbage = count_references(version, base, changes, base_entries.get(SHARED_FILES))
+            changes[SHARED_FILES.name] = counts
+            # In a small commit, only one kind of entries may merge a part of its older segments.
+            stepping = version.number % len(changes)
+            merged = set_to_merge(base, changed_entry_keys(changes.values())) if may_merge else ""
+            entries = {
+                name: write_entries(self.objects, each, allow_step=number == stepping, may_merge=name == merged)
+                for number, (name, each) in enumerate(changes.items())
+            }
+            entries[METADATA_CACHE.name] = self._write_metadata_cache(version, base_entries.get(METADATA_CACHE))
+            listed = () if base is None else garbage_paths(garbage, entries, base)
+            manifest = write_garbage_manifest(self.objects, listed) if len(listed) > MAX_LISTED else None
         version = replace(version, garbage_manifest=manifest, garbage=() if manifest else listed)
         self._latest = None
         try:
+            self._check_previous(version.number)
             self.documents.publish(version.number, encode_version(version, entries))
         except VersionConflictError:
             new_files = {path for files in entries.values() for path in files.paths()} | {manifest or ""}
             reused_files = {path for stored in base_entries.values() for path in stored.files.paths()} | {""}
             with suppress(StoreError):  # `expire` deletes what stays.
                 self.objects.delete(sorted(new_files - reused_files))
-            raise self._conflict(version.number, version.number) from None
+            raise self._conflict(version.number, self.documents.newest() or version.number) from None
+
+    @contextmanager
+    def _conflict_if_removed(self, number: int) -> Iterator[None]:
+        """Raise VersionConflictError if the block misses an object because the version before `number` was removed."""
+        try:
+            yield
+        except ObjectNotFoundError:
+            self._check_previous(number)
+            raise
+
+    def _check_previous(self, number: int) -> None:
+        """Raise VersionConflictError if a version of this number may have been published and deleted.
+
+        The put-if-absent of a document fails if the document exists. A purge or an expiry may have deleted it, but only
+        together with the document before it. This check comes last before the put, because writing entries takes time.
+        """
+        if number == 1 or not self.documents.exists(number - 1):
+            newest = self.documents.newest()
+            if number != newest + 1:
+                raise self._conflict(number, newest)
 
     def _entry_changes(
         self, version: Version, kind: EntryKind[Any], base: StoredEntries[Any] | None

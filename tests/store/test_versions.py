@@ -110,17 +110,30 @@ def test_a_commit_without_changes_of_a_kind_merges_another_kind(
     assert [name for name in merging if name != "metadata_cache"] == ["nodes"]
 
 
-def test_the_number_of_a_removed_version_is_not_published_again(versions: VersionStore) -> None:
+@pytest.mark.parametrize("is_writing", [False, True])
+def test_the_number_of_a_removed_version_is_not_published_again(
+    versions: VersionStore, monkeypatch: pytest.MonkeyPatch, *, is_writing: bool
+) -> None:
     """After a publisher has read version 1, two others publish versions 2 and 3, and remove the versions before 3.
 
-    The first publisher then publishes no version 2, although there is none.
+    The first publisher then publishes no version 2, although there is none. With `is_writing`, the others do this when
+    the first publisher has written all its entries.
     """
     versions.publish(version(1))
     base = versions.latest()
     other = VersionStore.of_folder("orders", versions.objects)
-    for number in (2, 3):
-        other.publish(version(number))
-    assert other.expire(1, timedelta(0), now=datetime.now(UTC) + timedelta(days=1)).versions == 2
+
+    def publish_others(*_: object) -> tuple[str, ...]:
+        monkeypatch.undo()
+        for number in (2, 3):
+            other.publish(version(number))
+        assert other.expire(1, timedelta(0), now=datetime.now(UTC) + timedelta(days=1)).versions == 2
+        return ()
+
+    if is_writing:
+        monkeypatch.setattr(versions_module, "garbage_paths", publish_others)
+    else:
+        publish_others()
     with pytest.raises(VersionConflictError, match="version 3 exists"):
         versions.publish(version(2, "late"), base)
     assert versions.numbers() == [3]
