@@ -1,7 +1,8 @@
 """Execution of the stages of a refresh plan. The last stages publish the version and export it.
 
 A fragment is a data file with its deletes, and its profile is its statistics. The entry of a fragment names the files
-of its profile.
+of its profile. The first version of a table with many fragments is made in lots: in steps of a limited number of
+fragments, each of which is stored.
 """
 
 from __future__ import annotations

@@ -333,8 +333,9 @@ class Plan:
         """Number of fragments with reused profiles that may be read again, by path of each fingerprinted column.
 
         A fingerprint is a short hash of a value. Of a fingerprinted column, only values that occur at least twice are
-        stored. So fragments are read again if a value occurred once before and now occurs twice, or if a removed
-        fingerprint stands for several values. This is unknown before profiling.
+        stored. So unchanged fragments are read again if one of their values, which occurred once, now also occurs in an
+        added fragment; or if a removed value had the fingerprint of other values, so that it is unknown which of them
+        was removed. Only profiling shows whether this is the case.
         """
         fingerprinted = [leaf.path for leaf, policy in self.spec.leaves if policy.is_fingerprinted]
         reused = len(self.added) + self.unchanged - len(self.to_profile)

@@ -39,7 +39,9 @@ def refreshed(config: MetastoreConfig, spark: SparkSession) -> VersionStore:
 def test_old_versions_are_removed_and_a_restore_reads_no_file(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After random commits, only the newest two versions with their files, the saved profiles and the history are left.
+    """After random commits, the newest two versions and their files are left, and no others.
+
+    Besides, there are the history, and at most four files in `pending`, with profiles that refreshes saved.
 
     A data file that returns while a version with it is retained is not read again.
     """

@@ -1,4 +1,7 @@
-"""Functions that refresh the only table of a configuration and compare the version with a first refresh."""
+"""Functions that refresh the only table of a configuration.
+
+They compare the newest version with one that a refresh makes from nothing, under an empty root.
+"""
 
 from __future__ import annotations
 

@@ -296,7 +296,10 @@ def test_an_estimate_is_not_less_than_the_count_of_a_part(grouped: bool) -> None
 
 
 def test_a_part_with_unknown_values_is_not_treated_as_empty() -> None:
-    """If a part's distinct count is unknown, its contribution to the merged estimate is limited by its value count."""
+    """If the distinct count of a part is unknown, the merged count is estimated from the sketches of all parts.
+
+    If the part has no sketch either, the merged count is unknown.
+    """
     sketched, unknown = (profile_one(pa.array(values)).statistics for values in ([1, 2, 2], [3, 4, 5, 5]))
     unknown = replace(unknown, distinct_count=None, distinct_count_guarantee="absent", duplicate_count=None)
     merged = merge_statistics([sketched, unknown])
