@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType
 
 from tests.formats.iceberg.writer import Entry, IcebergWriter, column
-from tests.robustness.histories import History, Rows
+from tests.robustness.histories import History, ModelledSchemaHistory, Rows
 
 _NAMES = {pa.int32(): "int", pa.int64(): "long", pa.float64(): "double", pa.string(): "string"}
 """The names of types in schemas of Iceberg."""
@@ -85,7 +85,7 @@ def _is(value: str | None) -> BooleanExpression:
     return IsNull("p") if value is None else EqualTo("p", value)
 
 
-class IcebergMergeOnRead(History):
+class IcebergMergeOnRead(ModelledSchemaHistory):
     """An Iceberg table whose deletes write delete files, which apply to data files.
 
     Tables of version 2 have position deletes, and those of version 3 have deletion vectors. Both have equality deletes.
@@ -202,15 +202,6 @@ class IcebergMergeOnRead(History):
 
     def _add_column(self, key: str, name: str, type_: pa.DataType) -> None:
         self.field_ids[key] = len(self.field_ids) + 1
-
-    def _drop_column(self, name: str) -> None:
-        pass
-
-    def _widen(self, name: str) -> None:
-        pass
-
-    def _rename(self, old: str, new: str) -> None:
-        pass
 
     def _token(self) -> Any:
         writer = self.writer

@@ -105,17 +105,22 @@ def test_a_created_run_of_the_sensor_is_requested_again(lab: Lab) -> None:
     assert requested(lab.tick("sales")).run_key == request.run_key
 
 
-def test_a_created_run_that_is_not_launched_for_an_hour_is_reported_as_failed(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run was created by hand, and nothing launched it. It has no events, so its age counts."""
-    run = run_of(lab.instance, DagsterRunStatus.NOT_STARTED)
+def assert_fails_after_an_hour(lab: Lab, monkeypatch: pytest.MonkeyPatch, run: str) -> None:
+    """Assert that a tick, more than an hour later, reports a run as failed and requests another one."""
     later = time.time() + 3700
     monkeypatch.setattr(commits.time, "time", lambda: later)
     assert requested(lab.tick("sales"))
     ended = lab.instance.get_run_by_id(run)
     assert ended is not None
     assert ended.status == DagsterRunStatus.FAILURE
+
+
+def test_a_created_run_that_is_not_launched_for_an_hour_is_reported_as_failed(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run was created by hand, and nothing launched it. It has no events, so its age counts."""
+    run = run_of(lab.instance, DagsterRunStatus.NOT_STARTED)
+    assert_fails_after_an_hour(lab, monkeypatch, run)
 
 
 def test_manual_runs_count_too(lab: Lab) -> None:
@@ -177,12 +182,7 @@ def test_a_run_without_events_for_an_hour_is_reported_as_failed(lab: Lab, monkey
     run = run_of(lab.instance, DagsterRunStatus.STARTED)
     lab.instance.report_engine_event("alive", lab.instance.get_run_by_id(run))
     assert lab.tick("sales").run_requests == []
-    later = time.time() + 3700
-    monkeypatch.setattr(commits.time, "time", lambda: later)
-    assert requested(lab.tick("sales"))
-    ended = lab.instance.get_run_by_id(run)
-    assert ended is not None
-    assert ended.status == DagsterRunStatus.FAILURE
+    assert_fails_after_an_hour(lab, monkeypatch, run)
 
 
 @pytest.mark.parametrize(("worker", "is_dead"), [("RUNNING", False), ("NOT_FOUND", True), (None, True)])
