@@ -209,6 +209,10 @@ def test_a_column_inherits_unset_keys(tmp_path: Path) -> None:
         ("root: lake/m\ntables: [{name: a, uri: lake}]", r"root \S+/lake/m is in \S+/lake, .* 'a'.*`root`.*`_`"),
         ("root: lake\ntables: [{name: a, uri: lake}]", r"root \S+/lake is in \S+/lake, the folder of table 'a'"),
         ("root: s3a://l/m\ntables: [{name: a, uri: s3://l}]", r"root s3a://l/m is in s3://l, the folder of table 'a'"),
+        (
+            "root: lake/m\ntables: [{name: a, uri: lake/metadata/v3.metadata.json}]",
+            r"root \S+/lake/m is in \S+/lake, the folder of table 'a'",
+        ),
         ("root: [", "YAML: line 1, column 8: "),
         ("root: r\nroot: s", r"YAML: line 2, column 1: .*'root'"),
         ("root: r\ntables:\n- name: a\n  uri: b\n  uri: c\n", r"line 5, column 3: .*'uri'"),

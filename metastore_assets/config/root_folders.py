@@ -31,8 +31,9 @@ class RootFolders:
 
         Args:
             table: The name of the table.
-            location: The location of the table.
+            location: The location of the table, or of its metadata file in the folder `metadata`.
         """
+        location = _table_folder(location)
         name = self.folder_of(location)
         if name is not None:
             raise ConfigError(
@@ -55,3 +56,11 @@ class RootFolders:
             return None
         name = address.path[len(root.path) :].strip("/").split("/")[0]
         return name if name in self.names else None
+
+
+def _table_folder(location: Location) -> Location:
+    """Return the folder of a table, given its location or that of its metadata file in the folder `metadata`."""
+    parent = location.parent
+    if location.uri.endswith(".metadata.json") and parent is not None and parent.uri.endswith("/metadata"):
+        return parent.parent or location
+    return location

@@ -19,7 +19,7 @@ from threading import Lock
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.errors import ObjectNotFoundError, VersionNotFoundError
+from metastore_assets.errors import ObjectNotFoundError, StoreError, VersionNotFoundError
 from metastore_assets.extras import is_installed
 from metastore_assets.history.delta_table import ConflictError, HistoryTable, explain_unavailable
 from metastore_assets.history.version_rows import SCHEMA, find_hidden_columns, read_rows, remove_values_of
@@ -180,8 +180,10 @@ def remove_values(versions: VersionStore, before: int) -> None:
             rows = remove_values_of(rows, pc.or_(pc.less(rows["version"], before), is_hidden))
             _record_last_appended(versions, last)
             table.replace(rows, commit, newest)
-        except _CHANGED:
+        except _CHANGED as error:
             if attempt + 1 == _ATTEMPTS:
-                raise
+                raise StoreError(
+                    f"the history of table {versions.table!r} was changed during every attempt: try again"
+                ) from error
             continue
         return

@@ -22,7 +22,6 @@ from metastore_assets.formats.base import (
 )
 from metastore_assets.formats.catalogs.base import CatalogEntry, RegisteredFolders
 from metastore_assets.formats.catalogs.client import load_catalog_entry
-from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import catalog_location
 
 OpenLocated = Callable[[TableConfig, RegisteredFolders | None], TableFormat]
@@ -119,7 +118,7 @@ def located_table(table: TableConfig, entry: CatalogEntry) -> TableConfig:
             f"table {table.name!r}: format = {table.format!r}, but its catalog says {entry.format!r}: leave out format"
         )
     location = catalog_location(table, entry.location, entry.storage_options)
-    table.check_location(_folder(location))
+    table.check_location(location)
     return table.model_copy(
         update={
             "uri": location.uri,
@@ -131,11 +130,3 @@ def located_table(table: TableConfig, entry: CatalogEntry) -> TableConfig:
             "declared": {**entry.types, **table.declared},
         }
     )
-
-
-def _folder(location: Location) -> Location:
-    """Return the folder of a table, given its location or that of its metadata file in the folder `metadata`."""
-    parent = location.parent
-    if location.uri.endswith(".metadata.json") and parent is not None and parent.uri.endswith("/metadata"):
-        return parent.parent or location
-    return location
