@@ -89,7 +89,6 @@ def type_text(type: pa.DataType) -> str:
     return str(type).replace("extension<arrow.uuid>", "uuid")
 
 
-@lru_cache(maxsize=4096)
 def is_text(type: pa.DataType) -> bool:
     """Return whether a type is one of Arrow's text types."""
     return t.is_string(type) or t.is_large_string(type) or t.is_string_view(type)
@@ -100,6 +99,7 @@ def is_binary(type: pa.DataType) -> bool:
     return t.is_binary(type) or t.is_large_binary(type) or t.is_binary_view(type)
 
 
+@lru_cache(maxsize=4096)
 def type_class(type: pa.DataType) -> TypeClass:
     """Return the type class of an Arrow type.
 
