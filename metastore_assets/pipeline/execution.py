@@ -268,7 +268,7 @@ def _publish(execution: Execution, stage: Publish) -> None:
 
     Raises:
         VersionConflictError: Another process published first. The value counts and indexes that were written for this
-            version have been deleted.
+            version have been deleted, unless it was made in lots: then they stay with the staged version.
     """
     context, base, version = execution.context, execution.plan.base, execution.version
     assert version is not None

@@ -65,7 +65,7 @@ def test_a_table_of_every_format(folder: Path, kind: type[Table]) -> None:
     assert run_json("show", "t")["row_count"] == len(_ROWS)
 
 
-@pytest.mark.parametrize("uri", [".", ".."])
+@pytest.mark.parametrize("uri", [".", "..", "file://{folder}", "link"])
 def test_a_file_in_the_folder_of_a_table(folder: Path, monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
     """Readers of the table ignore the root that is suggested."""
     table = next(kind for kind in TABLES if kind.kind == "delta")
@@ -73,7 +73,9 @@ def test_a_file_in_the_folder_of_a_table(folder: Path, monkeypatch: pytest.Monke
     if uri == "..":
         (folder / "_configuration").mkdir()
         monkeypatch.chdir(folder / "_configuration")
-    assert run_json("init", uri)["root"] == "./_metastore"
+    if uri == "link":
+        (folder / "link").symlink_to(folder)
+    assert run_json("init", uri.format(folder=folder))["root"] == "./_metastore"
     refreshed = [run_json("refresh", "--all") for _ in range(2)]
     assert [answer["published"] for answer in refreshed] == [True, False]
 

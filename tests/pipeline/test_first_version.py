@@ -228,6 +228,11 @@ def test_a_refresh_after_an_interruption_executes_the_stages_of_the_dry_run(
     assert stages_to_json(result.stages) == plan.to_json()["stages"]
     assert result.to_json()["fragments"] == plan.to_json()["fragments"]
     assert result.to_json()["partitions"] == plan.to_json()["partitions"]
+    published = root.versions.latest()
+    assert published is not None
+    assert result.fragments_added == len(published.fragments)
+    assert list(result.partitions_changed) == sorted(entry.key for entry in published.partitions)
+    assert result.partitions_total == len(published.partitions)
     assert (finished > 0 and bool(options)) == (not numbers_of_lots(plan.stages))
     assert_equals_one_plan(root)
 

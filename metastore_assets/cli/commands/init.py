@@ -89,8 +89,9 @@ def init(
     settings = {key: value for key, value in (("options", options), ("schema", schema)) if value}
     names: set[str] = set()
     uris = tuple(dict.fromkeys(uris))
-    entries = [escape_references(_entry(uri, catalogs, names) | settings) for uri in uris]
-    root = root or _default_root(file, entries)
+    tables = [_entry(uri, catalogs, names) | settings for uri in uris]
+    root = root or _default_root(file, tables)
+    entries = list(map(escape_references, tables))
     proposals = _find_proposals(
         invocation, dict(zip(uris, entries, strict=True)), {"root": escape_references(root), "catalogs": catalogs}, file
     )
@@ -115,8 +116,12 @@ def _default_root(file: Path, entries: Sequence[Mapping[str, Any]]) -> str:
         file: The path of the file.
         entries: The entries under `tables` of the file. Locations are absolute.
     """
-    folder = file.absolute().parent
-    is_in_table = any(folder.is_relative_to(entry["uri"]) for entry in entries if "uri" in entry)
+    from metastore_assets.storage.location import Location
+    from metastore_assets.storage.location_policy import location_address
+
+    folder = location_address(Location.of(str(file.absolute().parent)).resolved)
+    uris = [entry["uri"] for entry in entries if "uri" in entry]
+    is_in_table = any(location_address(Location.of(uri).resolved).contains(folder) for uri in uris)
     return "./_metastore" if is_in_table else "./metastore"
 
 
