@@ -7,6 +7,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 
+_MAX_LINE = 500
 _MAX_LENGTH = 4000
 """The maximum number of characters in a message."""
 _TAIL_LENGTH = 500
@@ -45,9 +46,9 @@ def clean_message(message: str) -> str:
     return _END.sub("", text)
 
 
-def one_line(text: str, max_length: int = 500) -> str:
+def redact_to_line(text: str) -> str:
     """Return a text as one line of bounded length without secrets, such as the message of a client library's error."""
-    return " ".join(remove_secrets(text).split())[:max_length]
+    return " ".join(remove_secrets(text).split())[:_MAX_LINE]
 
 
 def _truncate(message: str) -> str:

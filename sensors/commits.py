@@ -298,6 +298,7 @@ def _is_resumable(run: DagsterRun, names: TableNames) -> bool:
 def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:
     """Return whether a run has logged nothing for an hour (`_DEAD_AFTER`), and is not known to be running.
 
+    For a created run without events, the hour begins with its creation.
     A queued run is not dead.
     """
     if run.status == DagsterRunStatus.QUEUED:

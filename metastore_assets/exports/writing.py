@@ -20,7 +20,7 @@ from metastore_assets.exports.catalog_table import TableChangedError
 from metastore_assets.exports.configured_targets import ExportEntry, select_export_entries
 from metastore_assets.exports.results import ExportResult, ExportState
 from metastore_assets.lookup.table import Scanner, Table
-from metastore_assets.messages import join_names, one_line
+from metastore_assets.messages import join_names, redact_to_line
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import Version
 
@@ -167,4 +167,4 @@ def _each(entries: Iterable[ExportEntry], work: Callable[[ExportEntry], ExportRe
 
 def _error_text(error: Exception) -> str:
     text = str(error) if isinstance(error, MetastoreError) else f"{type(error).__name__}: {error}"
-    return one_line(text)
+    return redact_to_line(text)

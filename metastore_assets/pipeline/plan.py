@@ -430,7 +430,7 @@ def make_plan(inputs: PlanInputs, request: RefreshRequest = DEFAULT_REQUEST) -> 
         unchanged=(len(base.fragments) if base else 0) - len(removed),
         removed_partitions=tuple(entry.key for entry in target.removed),
         type_changes=_type_changes(base.schema, changes.snapshot) if base else (),
-        read_again=lacking_outputs(compatibility, stored, {fragment.id for fragment in to_profile}),
+        read_again=count_missing_outputs(compatibility, stored, {fragment.id for fragment in to_profile}),
         dropped_columns=inputs.dropped_columns,
     )
 
@@ -729,7 +729,7 @@ def _may_store(entry: FragmentEntry, columns: Set[str]) -> bool:
     return bool(columns) and (UNMAPPED_COLUMNS in entry.unprofiled or not columns.isdisjoint(entry.unprofiled))
 
 
-def lacking_outputs(
+def count_missing_outputs(
     compatibility: SpecCompatibility, stored: Iterable[FragmentEntry], profiled: set[str]
 ) -> dict[str, dict[str, int]]:
     """Return {column: {output: number of fragments that are read because their profile lacks it}}.
@@ -737,7 +737,7 @@ def lacking_outputs(
     A column is the path of a leaf, or the identity of a top-level column if the output belongs to none of its leaves.
 
     Args:
-        compatibility: Tells which wanted outputs a stored profile lacks.
+        compatibility: Finds the wanted outputs that a stored profile does not have.
         stored: The entries of the stored profiles.
         profiled: Ids of the fragments that are read.
     """

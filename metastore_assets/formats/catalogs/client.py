@@ -17,7 +17,7 @@ from metastore_assets.config import CatalogConfig, TableConfig
 from metastore_assets.errors import ConfigError, MetastoreError, TableFormatError, TableNotFoundError
 from metastore_assets.extras import extra
 from metastore_assets.formats.catalogs.base import Catalog, CatalogEntry, ListedTable, catalog_properties
-from metastore_assets.messages import one_line, remember_secret
+from metastore_assets.messages import redact_to_line, remember_secret
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -215,7 +215,7 @@ def _error_text(error: Exception) -> str:
     """Return the text of a client's error as one line of bounded length, without secrets."""
     message = getattr(error, "message", None)
     text = message if isinstance(message, str) and message else str(error)
-    return one_line(text) or type(error).__name__
+    return redact_to_line(text) or type(error).__name__
 
 
 def _advice(config: CatalogConfig, error: Exception) -> str:
