@@ -40,9 +40,8 @@ class RootFolders:
                 f"table {table!r} is in {location_address(self.root.resolved).uri.rstrip('/')}/{name}, the folder for "
                 f"statistics of table {name!r}: choose a `root` in which there are no tables"
             )
-        root, folder = location_address(self.root.resolved), location_address(location.resolved)
-        between = root.path[len(folder.path) :].split("/")
-        if folder.contains(root) and not any(part.startswith(_IGNORED) for part in between):
+        if is_read_with_table(self.root, location):
+            root, folder = location_address(self.root.resolved), location_address(location.resolved)
             raise ConfigError(
                 f"the root {root.uri} is in {folder.uri}, the folder of table {table!r}: readers of the table would "
                 "read the stored statistics as data, and a vacuum might delete them; choose another `root`, or one in "
@@ -56,6 +55,13 @@ class RootFolders:
             return None
         name = address.path[len(root.path) :].strip("/").split("/")[0]
         return name if name in self.names else None
+
+
+def is_read_with_table(location: Location, table: Location) -> bool:
+    """Return whether a folder or file is in the folder of a table, and readers of the table do not ignore its name."""
+    inner, folder = location_address(location.resolved), location_address(table.resolved)
+    between = inner.path[len(folder.path) :].split("/")
+    return folder.contains(inner) and not any(part.startswith(_IGNORED) for part in between)
 
 
 def _table_folder(location: Location) -> Location:

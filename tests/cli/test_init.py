@@ -65,17 +65,29 @@ def test_a_table_of_every_format(folder: Path, kind: type[Table]) -> None:
     assert run_json("show", "t")["row_count"] == len(_ROWS)
 
 
-@pytest.mark.parametrize("uri", [".", "..", "file://{folder}", "link"])
-def test_a_file_in_the_folder_of_a_table(folder: Path, monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
-    """Readers of the table ignore the root that is suggested."""
-    table = next(kind for kind in TABLES if kind.kind == "delta")
+@pytest.mark.parametrize("kind", ["delta", "files"])
+@pytest.mark.parametrize("uri", [".", "file://{folder}", "{link}"])
+def test_a_file_in_the_folder_of_a_table_is_refused(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, kind: str, uri: str
+) -> None:
+    """The error names the table and its folder. Nothing is written."""
+    table = next(each for each in TABLES if each.kind == kind)
     table(folder).append(_ROWS)
-    if uri == "..":
-        (folder / "_configuration").mkdir()
-        monkeypatch.chdir(folder / "_configuration")
-    if uri == "link":
-        (folder / "link").symlink_to(folder)
-    assert run_json("init", uri.format(folder=folder))["root"] == "./_metastore"
+    link = tmp_path_factory.mktemp("links") / "link"
+    link.symlink_to(folder)
+    error = error_of(run("init", uri.format(folder=folder, link=link)))
+    assert all(part in error for part in ("metastore.yaml", "the folder of table", "--config"))
+    assert not (folder / "metastore.yaml").exists()
+
+
+def test_a_file_in_a_folder_that_readers_of_the_table_ignore(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table has the name of its folder, and its readers ignore the root, too."""
+    lake = folder / "orders"
+    (lake / "_configuration").mkdir(parents=True)
+    pq.write_table(pa.table({"id": [1, 2]}), lake / "x.parquet")
+    monkeypatch.chdir(lake / "_configuration")
+    (table,) = run_json("init", "..")["tables"]
+    assert table["table"] == "orders"
     refreshed = [run_json("refresh", "--all") for _ in range(2)]
     assert [answer["published"] for answer in refreshed] == [True, False]
 

@@ -40,9 +40,10 @@ _EXTENSION = re.compile(r"\.(avro|csv|json|jsonl|ndjson|orc|parquet|tsv)(\.\w+)?
 @uris_argument
 @click.option(
     "--root",
+    default="./metastore",
+    show_default=True,
     metavar="URI",
-    help="Where the statistics will be stored: a folder relative to the file, or a URI such as s3://bucket/metastore. "
-    "Default: ./metastore, or ./_metastore if the file is in the folder of a table, whose readers ignore such names.",
+    help="Where the statistics will be stored: a folder relative to the file, or a URI such as s3://bucket/metastore.",
 )
 @click.option(
     "--catalog",
@@ -62,7 +63,7 @@ _EXTENSION = re.compile(r"\.(avro|csv|json|jsonl|ndjson|orc|parquet|tsv)(\.\w+)?
 def init(
     invocation: Invocation,
     uris: tuple[str, ...],
-    root: str | None,
+    root: str,
     catalogs: Mapping[str, Any],
     options: Mapping[str, Any],
     schema: Mapping[str, str],
@@ -90,7 +91,7 @@ def init(
     names: set[str] = set()
     uris = tuple(dict.fromkeys(uris))
     tables = [_entry(uri, catalogs, names) | settings for uri in uris]
-    root = root or _default_root(file, tables)
+    _check_file(file, tables)
     entries = list(map(escape_references, tables))
     proposals = _find_proposals(
         invocation, dict(zip(uris, entries, strict=True)), {"root": escape_references(root), "catalogs": catalogs}, file
@@ -109,20 +110,23 @@ def init(
     return SUCCESS
 
 
-def _default_root(file: Path, entries: Sequence[Mapping[str, Any]]) -> str:
-    """Return the root of a configuration file for which the user names none.
+def _check_file(file: Path, entries: Sequence[Mapping[str, Any]]) -> None:
+    """Raise MetastoreError if a configuration file would be in the folder of one of its tables.
 
     Args:
         file: The path of the file.
         entries: The entries under `tables` of the file. Locations are absolute.
     """
+    from metastore_assets.config.root_folders import is_read_with_table
     from metastore_assets.storage.location import Location
-    from metastore_assets.storage.location_policy import location_address
 
-    folder = location_address(Location.of(str(file.absolute().parent)).resolved)
-    uris = [entry["uri"] for entry in entries if "uri" in entry]
-    is_in_table = any(location_address(Location.of(uri).resolved).contains(folder) for uri in uris)
-    return "./_metastore" if is_in_table else "./metastore"
+    for entry in entries:
+        if "uri" in entry and is_read_with_table(Location.of(str(file.absolute())), Location.of(entry["uri"])):
+            raise MetastoreError(
+                f"{file} would be in {entry['uri']}, the folder of table {entry['name']!r}: its readers would read the "
+                "file as data, or a vacuum might delete it; run `metastore init` in another folder, or name another "
+                "file with --config"
+            )
 
 
 def _parse_catalog(text: str) -> tuple[str, Any]:
@@ -172,7 +176,7 @@ def _entry(uri: str, catalogs: Mapping[str, Any], names: set[str]) -> dict[str, 
         name = _distinct_name(table_name_for(identifier), names)
         entry: dict[str, Any] = {"name": name, "catalog": catalog, "table": identifier}
     else:
-        name = _distinct_name(table_name(_EXTENSION.sub("", uri)), names)
+        name = _distinct_name(table_name(_EXTENSION.sub("", absolute_location(uri))), names)
         entry = {"name": name, "uri": absolute_location(uri)}
     names.add(fold_name(name))
     return entry
