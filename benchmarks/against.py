@@ -57,13 +57,19 @@ for name, action in (("warm lookups", lookups), ("warm prune", prune)):
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two checkouts. Both profile the same table, each into its separate root in `folder`."""
+    """One of the two checkouts.
+
+    Both profile the same table, each into its separate root in `folder`.
+    """
 
     checkout: Path
     folder: Path
 
     def run(self, *arguments: str) -> tuple[float, float, str]:
-        """Run Python with the package of this checkout. Return CPU seconds, wall seconds and standard output."""
+        """Run Python with the package of this checkout.
+
+        Return CPU seconds, wall seconds and standard output.
+        """
         environment = {
             **os.environ,
             "PYTHONPATH": str(self.checkout),
@@ -80,7 +86,10 @@ class Side:
         return _cpu_of_children() - before, wall, done.stdout
 
     def command(self, *arguments: str) -> tuple[float, float, str]:
-        """Run a command of the CLI. Return CPU seconds, wall seconds and standard output."""
+        """Run a command of the CLI.
+
+        Return CPU seconds, wall seconds and standard output.
+        """
         return self.run("-m", "metastore_assets", *arguments)
 
     def stored_bytes(self) -> int:

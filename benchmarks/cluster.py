@@ -60,7 +60,10 @@ def _write_files(lake: Path) -> None:
 
 
 def _profile(lake: Path, cluster: Cluster, folder: Path) -> tuple[float, float]:
-    """Profile the table. Return the CPU seconds of the driver and of the cluster."""
+    """Profile the table.
+
+    Return the CPU seconds of the driver and of the cluster.
+    """
     package = folder / "metastore_assets.zip"
     subprocess.run([sys.executable, "-m", "zipfile", "-c", str(package), *metastore_assets.__path__], check=True)
     spark = get_spark_session(

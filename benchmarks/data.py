@@ -11,7 +11,9 @@ FOLDER = Path(__file__).parent.parent / "build" / "benchmarks"
 
 
 def lineitem(scale: float, parts: int) -> Path:
-    """Return the folder with TPC-H's lineitem in Parquet files. Generate it if it does not exist.
+    """Return the folder with TPC-H's lineitem in Parquet files.
+
+    Generate it if it does not exist.
 
     Args:
         scale: TPC-H's scale factor; 1 is six million rows.

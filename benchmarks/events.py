@@ -139,7 +139,10 @@ def _publish(folder: Path, partitions: int) -> None:
 
 
 def _files(number: int) -> ProfileFiles:
-    """Return the names of a partition's profile files. They are as long as real names, but no such files exist."""
+    """Return the names of a partition's profile files.
+
+    They are as long as real names, but no such files exist.
+    """
     name = f"partitions/{number:032x}"
     return ProfileFiles(f"{name}.statistics.parquet", f"{name}.histograms.parquet", (f"{name}.frequencies.parquet",))
 

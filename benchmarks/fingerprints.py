@@ -115,7 +115,10 @@ def run() -> list[Row]:
 
 
 def _write(folder: Path) -> tuple[int, int]:
-    """Write hexadecimal texts in several files. Return how many values repeat, and in how many rows."""
+    """Write hexadecimal texts in several files.
+
+    Return how many values repeat, and in how many rows.
+    """
     draw = np.random.default_rng(8)
     folder.mkdir()
     repeated = draw.bytes(16 * (ROWS // REPEATED))
@@ -145,7 +148,10 @@ def _select_repeated(_range: int, total: FingerprintCounts) -> FingerprintCounts
 
 
 def _shuffled(log: Path, action: object) -> int:
-    """Run `action`. Return how many shuffle bytes its Spark tasks have written, according to the event log `log`."""
+    """Run `action`.
+
+    Return how many shuffle bytes its Spark tasks have written, according to the event log `log`.
+    """
     before = _written(log)
     assert callable(action)
     action()

@@ -31,7 +31,9 @@ class FolderStore:
         self._listings = self._objects = self._bytes = 0
 
     def take(self) -> tuple[int, int, int]:
-        """Return the counters and reset them. Later listings have the files that the folder has now.
+        """Return the counters and reset them.
+
+        Later listings have the files that the folder has now.
 
         Returns:
             The numbers of listings and of other requests, and how many bytes of objects were sent.
@@ -89,7 +91,9 @@ class FolderStore:
 
 @contextmanager
 def folder_store(folder: Path, latency: float = 0.0) -> Iterator[FolderStore]:
-    """Serve a folder as the bucket `BUCKET` until the end of the block. Yield its counters and storage options.
+    """Serve a folder as the bucket `BUCKET` until the end of the block.
+
+    Yield its counters and storage options.
 
     Args:
         folder: The served folder.

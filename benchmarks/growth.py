@@ -122,7 +122,10 @@ def run() -> list[Row]:
 
 
 def _measured(table: Growing, folder: Path) -> tuple[int, int, int]:
-    """Plan the table before and after a new file. Return listings, other requests and bytes of the second plan."""
+    """Plan the table before and after a new file.
+
+    Return listings, other requests and bytes of the second plan.
+    """
     grow = table.make(folder / "table", FILES)
     with folder_store(folder) as store:
         uri = f"s3://{BUCKET}/table"

@@ -55,7 +55,9 @@ with open(sys.argv[1], "w") as output:
 
 
 def run() -> list[Row]:
-    """Measure in a new process. The table is lineitem with 20 columns, in 200 partitions of one file each.
+    """Measure in a new process.
+
+    The table is lineitem with 20 columns, in 200 partitions of one file each.
 
     Each commit replaces the file of one partition.
     """
@@ -65,7 +67,9 @@ def run() -> list[Row]:
 
 
 def measured() -> list[Row]:
-    """Measure full refreshes and refreshes after commits in this process. Print the CPU times by process.
+    """Measure full refreshes and refreshes after commits in this process.
+
+    Print the CPU times by process.
 
     Returns:
         A row for Spark's task time, and one for the CPU time of all processes.

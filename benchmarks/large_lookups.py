@@ -65,7 +65,10 @@ def run() -> list[Row]:
 
 
 def measure(fragments: int) -> list[Row]:
-    """Build a table with a number of fragments. Measure the lookups, and return their times and goals."""
+    """Build a table with a number of fragments.
+
+    Measure the lookups, and return their times and goals.
+    """
     FOLDER.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     try:
@@ -182,14 +185,20 @@ def publish(store: ObjectStore, fragments: int) -> None:
 
 
 def _profiled_rows(seed: int) -> pa.Table:
-    """Return random rows. Their profile is used as the profile of partitions and of the table."""
+    """Return random rows.
+
+    Their profile is used as the profile of partitions and of the table.
+    """
     draw = np.random.default_rng(seed)
     columns = {name: pa.array(draw.integers(0, 10**6, _ROWS)).cast(cls.arrow) for name, cls in _CLASSES.items()}
     return pa.table(columns | {f"c{at}": pa.array(draw.integers(0, 500, _ROWS)) for at in range(_COLUMNS)})
 
 
 def write_index(store: ObjectStore, fragments: int) -> SegmentFiles:
-    """Write the index of a number of fragments. Their rows are generated in batches."""
+    """Write the index of a number of fragments.
+
+    Their rows are generated in batches.
+    """
     lots = (index_rows(start, min(start + _LOT, fragments)) for start in range(0, fragments, _LOT))
     return update_index(store, None, lots, KeyChanges(range(fragments), (), fragments, may_merge=True))
 

@@ -27,7 +27,10 @@ _COMMAND = [sys.executable, "-m", "metastore_assets"]
 
 
 def run() -> list[Row]:
-    """Compare the times. The table has 600,000 rows of TPC-H's lineitem."""
+    """Compare the times.
+
+    The table has 600,000 rows of TPC-H's lineitem.
+    """
     lake = lineitem(SCALE, 4)
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     try:

@@ -41,7 +41,10 @@ def paired(runs: int, *actions: Callable[[], object]) -> list[list[float]]:
 
 
 def ratio(slower: list[float], faster: list[float]) -> float:
-    """Divide each time of `slower` by the time at the same position in `faster`. Return the median of these ratios."""
+    """Divide each time of `slower` by the time at the same position in `faster`.
+
+    Return the median of these ratios.
+    """
     return median(a / b for a, b in zip(slower, faster, strict=True))
 
 
@@ -91,7 +94,10 @@ class TaskTime:
 
 @dataclass(frozen=True)
 class Process:
-    """A running process, as `/proc` describes it. CPU times are in seconds."""
+    """A running process, as `/proc` describes it.
+
+    CPU times are in seconds.
+    """
 
     name: str
     parent: int
@@ -146,7 +152,10 @@ class CpuTime:
         return sum(one.ru_utime + one.ru_stime for one in used)
 
     def _of_others(self) -> dict[str, float]:
-        """Return the CPU seconds of descendants of this process, by `jvm` and `workers`. Excluded ones do not count."""
+        """Return the CPU seconds of descendants of this process, by `jvm` and `workers`.
+
+        Excluded ones do not count.
+        """
         total = {"jvm": 0.0, "workers": 0.0}
         processes = running_processes()
         for pid, process in processes.items():

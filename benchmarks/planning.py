@@ -102,7 +102,9 @@ def run() -> list[Row]:
 
 
 def _measured(uri: str, code: str) -> tuple[float, float]:
-    """Plan the table at `uri` with the program `code` in a new process. Return its seconds and peak megabytes.
+    """Plan the table at `uri` with the program `code` in a new process.
+
+    Return its seconds and peak megabytes.
 
     Raises:
         AssertionError: If the plan does not have `FILES` files.

@@ -25,7 +25,10 @@ _FILES_PER_MANIFEST = 5_000
 
 
 def make_files(folder: Path, files: int) -> str:
-    """Write Parquet files of ten rows, a hundred in the folder of each day. Return the table's URI."""
+    """Write Parquet files of ten rows, a hundred in the folder of each day.
+
+    Return the table's URI.
+    """
     contents = [_parquet(number) for number in range(_VARIANTS)]
     for first in range(0, files, _FILES_PER_DAY):
         day = folder / f"day={date(2024, 1, 1) + timedelta(days=first // _FILES_PER_DAY)}"
@@ -36,7 +39,9 @@ def make_files(folder: Path, files: int) -> str:
 
 
 def make_delta(folder: Path, files: int, checkpoint: bool = True) -> str:
-    """Write a Delta table with a number of files of ten rows, a hundred in each commit. Return its URI.
+    """Write a Delta table with a number of files of ten rows, a hundred in each commit.
+
+    Return its URI.
 
     Each file has statistics in the log.
 
@@ -73,7 +78,9 @@ def make_delta(folder: Path, files: int, checkpoint: bool = True) -> str:
 
 
 def make_iceberg(folder: Path, files: int) -> str:
-    """Write an Iceberg table with files of ten rows, partitioned by day. Return its URI. A manifest lists 5,000 files.
+    """Write an Iceberg table with files of ten rows, partitioned by day.
+
+    Return its URI. A manifest lists 5,000 files.
 
     Each file has counts and bounds of all columns in its manifest, as pyiceberg writes them.
     """
@@ -100,7 +107,10 @@ def new_iceberg(folder: Path) -> Table:
 
 
 def append_iceberg(table: Table, folder: Path, numbers: range) -> None:
-    """Write one data file for each number. Append all of them in one commit with one manifest."""
+    """Write one data file for each number.
+
+    Append all of them in one commit with one manifest.
+    """
     contents = [_parquet(number) for number in range(_VARIANTS)]
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
         for number in numbers:

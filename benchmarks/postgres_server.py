@@ -18,7 +18,10 @@ _PATIENCE = 60.0
 
 
 def programs() -> Path | None:
-    """Return the folder with PostgreSQL's programs, from the PATH or Debian's package. None means none is installed."""
+    """Return the folder with PostgreSQL's programs, from the PATH or Debian's package.
+
+    None means none is installed.
+    """
     initdb = shutil.which("initdb")
     folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name))
     return Path(initdb).resolve().parent if initdb else next((folder for folder in reversed(folders)), None)

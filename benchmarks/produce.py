@@ -37,7 +37,10 @@ def run() -> list[Row]:
 
 
 def _sums() -> list[Row]:
-    """Measure a sum stage. Each commit adds a file of 1,000 rows. Half of them have keys that the stage has already."""
+    """Measure a sum stage.
+
+    Each commit adds a file of 1,000 rows. Half of them have keys that the stage has already.
+    """
     rows = Rows(pa.schema([("file", pa.int64())]), pa.schema([("key", pa.int64()), ("amount", pa.int64())]))
     random = np.random.default_rng(1)
     keys = random.permutation(SUM_KEYS) * 1_000
@@ -56,7 +59,10 @@ def _sums() -> list[Row]:
 
 
 def _replaced() -> list[Row]:
-    """Measure a replace stage, which stores rows by their group. Each commit gives 1,000 rows another group."""
+    """Measure a replace stage, which stores rows by their group.
+
+    Each commit gives 1,000 rows another group.
+    """
     target = Rows(pa.schema([("group", pa.int64())]), pa.schema([("amount", pa.int64())]))
     random = np.random.default_rng(2)
 

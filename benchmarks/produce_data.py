@@ -22,7 +22,10 @@ PAIRS = Rows(_KEY, pa.schema([("group", pa.int64()), ("amount", pa.int64())]))
 
 
 def by_group(batch: Batch) -> pa.Table:
-    """Return the rows of a batch unchanged. The benchmarks' stages have `group` as the key column of their output."""
+    """Return the rows of a batch unchanged.
+
+    The benchmarks' stages have `group` as the key column of their output.
+    """
     return batch.ports[0]
 
 

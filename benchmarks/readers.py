@@ -33,7 +33,10 @@ _TABLE = "bench"
 
 
 def run() -> list[Row]:
-    """Compare the readers. Each lookup is of a random partition, so that files are opened all the time."""
+    """Compare the readers.
+
+    Each lookup is of a random partition, so that files are opened all the time.
+    """
     FOLDER.mkdir(parents=True, exist_ok=True)
     folder = tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER)
     try:

@@ -37,7 +37,10 @@ RUNS = 3
 
 
 def run() -> list[Row]:
-    """Write and refresh the table, and compare the times of each query. Ratios are the peer's time / ours."""
+    """Write and refresh the table, and compare the times of each query.
+
+    Ratios are the peer's time / ours.
+    """
     FOLDER.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     spark = get_spark_session({"spark.master": "local[2]"})

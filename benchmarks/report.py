@@ -25,7 +25,10 @@ class Row:
 
 
 def show(rows: list[Row]) -> bool:
-    """Print the comparisons. Return whether all goals are met."""
+    """Print the comparisons.
+
+    Return whether all goals are met.
+    """
     table = Table(title="Benchmarks: medians in seconds, ratios pair by pair")
     for heading in ("benchmark", "metastore", "peer", "times faster", "goal", ""):
         table.add_column(heading, justify="left" if heading == "benchmark" else "right")

@@ -55,7 +55,10 @@ def run() -> list[Row]:
 
 
 def measure(kind: str, count: int) -> dict[str, dict[str, float]]:
-    """Build a table of `count` files in the format `kind`. Return the measurements of each of the COMMITS to it."""
+    """Build a table of `count` files in the format `kind`.
+
+    Return the measurements of each of the COMMITS to it.
+    """
     with tempfile.TemporaryDirectory(prefix="metastore-bench-", dir=os.environ.get("METASTORE_BENCH_FOLDER")) as name:
         built = _process(name, "build", kind, str(count))
         print(f"{kind}, {count:,} files: metadata {built['write']:.0f} s, first version {built['publish']:.0f} s, "

@@ -103,7 +103,10 @@ class _Inflation:
         self._partitions: StoredEntries[PartitionEntry]
 
     def entry_files(self) -> dict[str, SegmentFiles]:
-        """Write the entries of all partitions. Return their files by kind of entry, such as `partitions`."""
+        """Write the entries of all partitions.
+
+        Return their files by kind of entry, such as `partitions`.
+        """
         stored = {entries.kind.name: entries for entries in stored_entries(self._version)}
         files = {name: entries.files for name, entries in stored.items()}
         # The kinds in this order: the nodes of the table's tree add shared files.
@@ -155,7 +158,10 @@ class _Inflation:
         )
 
     def _table_nodes(self) -> pa.Table:
-        """Return the nodes of the tree over all partitions. Add the files that they share to `_shared`."""
+        """Return the nodes of the tree over all partitions.
+
+        Add the files that they share to `_shared`.
+        """
         spec_id = self._version.spec_id
         keys = [f"day={day:06}" for day in range(self._count)]
         branches = list(tree_shape().build(keys).put.values())
@@ -267,7 +273,10 @@ def _replacement(part: str, days: npt.NDArray[np.uint64]) -> pa.Array:
 
 
 def _mix(words: npt.NDArray[np.uint64] | np.uint64) -> npt.NDArray[np.uint64]:
-    """Return a pseudo-random word for each word, by splitmix64. Distinct words give distinct results."""
+    """Return a pseudo-random word for each word, by splitmix64.
+
+    Distinct words give distinct results.
+    """
     with np.errstate(over="ignore"):
         mixed = np.asarray(words, np.uint64) + np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

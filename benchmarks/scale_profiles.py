@@ -46,7 +46,9 @@ TIME_PER_DAY = 1 << 20
 
 
 def name_time(day: int, number: int) -> int:
-    """Return the synthetic write time of a file of the first version. The file's name begins with this time.
+    """Return the synthetic write time of a file of the first version.
+
+    The file's name begins with this time.
 
     Args:
         day: The partition.

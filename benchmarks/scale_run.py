@@ -115,7 +115,9 @@ def measure(folder: Path, kind: str) -> dict[str, float]:
 
 
 def measure_many(folder: Path, number: int, seed: int = 0) -> list[dict[str, float]]:
-    """Add a file to a random partition and refresh, many times. Return the measurements of each refresh.
+    """Add a file to a random partition and refresh, many times.
+
+    Return the measurements of each refresh.
 
     Args:
         folder: The folder of a table that `build` wrote.

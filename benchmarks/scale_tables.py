@@ -76,7 +76,9 @@ class Change:
 
 
 class SyntheticTable(ABC):
-    """A table in a folder, to which commits can be added. `save` and `load` transfer it between processes.
+    """A table in a folder, to which commits can be added.
+
+    `save` and `load` transfer it between processes.
 
     `create` may write only the partitions that the COMMITS change. `complete` then adds the other partitions to the
     same state of the table.
@@ -85,7 +87,10 @@ class SyntheticTable(ABC):
     format = ""
 
     def __init__(self, folder: Path, count: int) -> None:
-        """Prepare a table with `count` files, a multiple of PER_PARTITION. `create` writes it."""
+        """Prepare a table with `count` files, a multiple of PER_PARTITION.
+
+        `create` writes it.
+        """
         self.folder = folder
         self.count = count
         self.partitions = count // PER_PARTITION
@@ -134,12 +139,18 @@ class SyntheticTable(ABC):
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Let the table's reader see, during the block, files that are not in the folder. Here, there are none."""
+        """Let the table's reader see, during the block, files that are not in the folder.
+
+        Here, there are none.
+        """
         yield
 
     @abstractmethod
     def _commit(self, change: Change, operation: str) -> None:
-        """Write a commit with a change. The operation is `append`, `delete`, `rewrite` or `restore`."""
+        """Write a commit with a change.
+
+        The operation is `append`, `delete`, `rewrite` or `restore`.
+        """
 
     def commit(self, kind: str) -> None:
         """Write a commit of one of the COMMITS."""
@@ -203,7 +214,10 @@ class SyntheticTable(ABC):
 
 
 def _instant(number: int) -> str:
-    """Return the time of a commit as digits. Commit 0 is at 2024-02-01 00:00, and a minute is between commits."""
+    """Return the time of a commit as digits.
+
+    Commit 0 is at 2024-02-01 00:00, and a minute is between commits.
+    """
     return (datetime(2024, 2, 1, tzinfo=UTC) + timedelta(minutes=number)).strftime("%Y%m%d%H%M%S") + "000"
 
 
@@ -284,7 +298,10 @@ class DeltaTable(SyntheticTable):
         }
 
     def _checkpoint(self, files: Sequence[DataFile], *, is_first: bool) -> pa.Table:
-        """Return the rows of a Delta checkpoint that adds `files`. If `is_first`, protocol and metadata come first."""
+        """Return the rows of a Delta checkpoint that adds `files`.
+
+        If `is_first`, protocol and metadata come first.
+        """
         adds = pa.StructArray.from_arrays(
             [
                 pa.array([file.path for file in files]),
@@ -384,7 +401,10 @@ class IcebergTable(SyntheticTable):
         self._write_list()
 
     def _commit(self, change: Change, operation: str) -> None:
-        """Write a snapshot with the changed files. The operation `restore` makes the previous snapshot current."""
+        """Write a snapshot with the changed files.
+
+        The operation `restore` makes the previous snapshot current.
+        """
         if operation == "restore":
             # The table's state is an earlier snapshot again.
             self._manifests = self._before.pop()
@@ -429,7 +449,10 @@ class IcebergTable(SyntheticTable):
         return any(file.number in removed for file, _ in manifest.files)
 
     def _without(self, manifest: _Manifest, removed: Mapping[int, DataFile]) -> _Manifest:
-        """Rewrite a manifest. Entries of removed files get the status DELETED."""
+        """Rewrite a manifest.
+
+        Entries of removed files get the status DELETED.
+        """
         files = manifest.files or [(file, manifest.sequence) for file in self.base_files(*(manifest.numbers or (0, 0)))]
         live = [(file, sequence) for file, sequence in files if file.number not in removed]
         counts = (0, len(live), len(files) - len(live))
@@ -454,7 +477,10 @@ class IcebergTable(SyntheticTable):
         return str(path), len(data)
 
     def _write_list(self) -> Path:
-        """Write the manifest list of the current snapshot. Return its path."""
+        """Write the manifest list of the current snapshot.
+
+        Return its path.
+        """
         path = self._metadata / f"snap-{self._id}.avro"
         records = [
             {
@@ -687,7 +713,10 @@ class HudiTable(SyntheticTable):
     MAX_WRITTEN = 100_000
 
     def _create(self) -> None:
-        """Write the first files, and a commit without files. The commit of the files is archived."""
+        """Write the first files, and a commit without files.
+
+        The commit of the files is archived.
+        """
         self._instants: list[str] = []
         (self.folder / ".hoodie" / "archived").mkdir(parents=True)
         properties = {

@@ -31,7 +31,10 @@ _CUSTOMERS_OF_A_FILE = 40
 
 
 def run() -> list[Row]:
-    """Write the table, and compare files, bytes and seconds of one query. Ratios are Spark's value / ours."""
+    """Write the table, and compare files, bytes and seconds of one query.
+
+    Ratios are Spark's value / ours.
+    """
     FOLDER.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     events = folder / "events"
@@ -53,7 +56,10 @@ def run() -> list[Row]:
 
 
 def write(lake: Path) -> str:
-    """Write the table. Return one of its customers."""
+    """Write the table.
+
+    Return one of its customers.
+    """
     draw = np.random.default_rng(0)
     names = np.array([f"customer {number:032x}" for number in draw.permutation(FILES * _CUSTOMERS_OF_A_FILE)])
     for at in range(FILES):

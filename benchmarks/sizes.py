@@ -21,7 +21,10 @@ MB = 1 << 20
 
 
 def run() -> list[Row]:
-    """Refresh each table once, and compare megabytes. The ratio is the table's size / the stored size."""
+    """Refresh each table once, and compare megabytes.
+
+    The ratio is the table's size / the stored size.
+    """
     spark = get_spark_session({"spark.master": "local[2]"})
     ranked = {"l_orderkey": {"ranks": "on"}, "l_shipdate": {"ranks": "on"}}
     tables: list[tuple[str, Path, float, Mapping[str, Any]]] = [

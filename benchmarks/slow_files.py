@@ -12,7 +12,10 @@ SECONDS = 0.005
 
 
 class SlowFileSystem(LocalFileSystem):  # type: ignore[misc]
-    """Local files with URIs such as `slow:///tmp/a.parquet`. Opening, reading and listing are requests."""
+    """Local files with URIs such as `slow:///tmp/a.parquet`.
+
+    Opening, reading and listing are requests.
+    """
 
     protocol = "slow"
 

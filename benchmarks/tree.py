@@ -73,7 +73,10 @@ def run() -> list[Row]:
 
 
 def _path(store: ObjectStore, keys: list[str], leaf: ProfileFiles, node: ProfileFiles) -> TreeMerge:
-    """Return the merges on the path from the first partition to the root. All their other inputs are stored files."""
+    """Return the merges on the path from the first partition to the root.
+
+    All their other inputs are stored files.
+    """
     shape = tree_shape()
     merges: dict[str, TreeMerge] = {}
     for name, branch in shape.build(keys).put.items():
@@ -124,7 +127,10 @@ def _profiles(store: ObjectStore, columns: int) -> tuple[ProfileSpec, ProfileFil
 
 
 def _column(draw: np.random.Generator, at: int) -> pa.Array:
-    """Return column number `at`. Five kinds alternate: integers, floats, repeated texts, unique texts, dates."""
+    """Return column number `at`.
+
+    Five kinds alternate: integers, floats, repeated texts, unique texts, dates.
+    """
     kinds: Sequence[pa.Array] = (
         lambda: pa.array(draw.integers(0, 10**9, ROWS)),
         lambda: pa.array(draw.normal(size=ROWS) * 100),

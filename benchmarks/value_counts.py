@@ -31,7 +31,9 @@ _QUANTILES = [at / 20 for at in range(1, 20)]
 
 
 def run() -> list[Row]:
-    """Apply commits that add 500 rows and remove 500 rows. Return four comparisons.
+    """Apply commits that add 500 rows and remove 500 rows.
+
+    Return four comparisons.
 
     1. Rows written per changed row in the dataset that has all values. The ratio is the goal / the measured number.
     2. The same in all three datasets of the value counts.

@@ -42,7 +42,10 @@ _MOST_SECONDS = 0.05
 
 
 def run() -> list[Row]:
-    """Prune by ids that occur and by ids that do not. Compare times, fragments and filter sizes with goals."""
+    """Prune by ids that occur and by ids that do not.
+
+    Compare times, fragments and filter sizes with goals.
+    """
     FOLDER.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     try:
@@ -86,7 +89,10 @@ def _ids(fragment: int) -> np.ndarray:
 
 
 def _write_index(store: ObjectStore) -> SegmentFiles:
-    """Write the index of all fragments. Their minimum and maximum id are so far apart that no fragment is ruled out."""
+    """Write the index of all fragments.
+
+    Their minimum and maximum id are so far apart that no fragment is ruled out.
+    """
     rows = index_rows(FRAGMENTS)
     table = rows.columns[_COLUMN]
     for name, value in (("minimum", 0), ("maximum", 10**12)):

@@ -92,7 +92,9 @@ def _measure(way: str, commits: int) -> list[dict[str, float]]:
 
 
 def _once(folder: Path, instance: DagsterInstance, port: int, version: int) -> dict[str, float]:
-    """Commit once. Return the seconds of each step from the creation of the run to the version on Dagster's page.
+    """Commit once.
+
+    Return the seconds of each step from the creation of the run to the version on Dagster's page.
 
     Args:
         folder: The folder of the table.
@@ -123,7 +125,9 @@ def _once(folder: Path, instance: DagsterInstance, port: int, version: int) -> d
 
 
 def _commit(folder: Path, number: int) -> float:
-    """Append random rows to the table. Return the Unix time after the commit, in seconds.
+    """Append random rows to the table.
+
+    Return the Unix time after the commit, in seconds.
 
     Commit 0 has 10,000 rows in five partitions. Each later commit has 500 rows in one partition.
     """
@@ -166,7 +170,9 @@ def _dagster(folder: Path) -> Iterator[int]:
 
 
 def _await_version(port: int, version: int) -> float:
-    """Wait until the webserver shows the version. Return the Unix time of that moment, in seconds.
+    """Wait until the webserver shows the version.
+
+    Return the Unix time of that moment, in seconds.
 
     Raises:
         TimeoutError: If the webserver does not show the version within ten minutes.

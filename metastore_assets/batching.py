@@ -1,4 +1,7 @@
-"""Division of a sequence of items into batches. (`itertools.batched` needs Python 3.12.)"""
+"""Division of a sequence of items into batches.
+
+(`itertools.batched` needs Python 3.12.)
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ RowsT = TypeVar("RowsT", bound=Rows)
 
 
 def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Yield the items in lists of `size` items. The last list may be shorter.
+    """Yield the items in lists of `size` items.
+
+    The last list may be shorter.
 
     `items` is iterated only as far as the lists that the caller has requested.
     """
@@ -38,7 +43,9 @@ def group_rows(
     max_bytes: int,
     can_join: Callable[[RowsT, RowsT], bool] = lambda last, piece: True,
 ) -> Iterator[Sequence[RowsT]]:
-    """Yield groups of adjacent pieces, to be joined. Empty pieces are left out.
+    """Yield groups of adjacent pieces, to be joined.
+
+    Empty pieces are left out.
 
     Args:
         pieces: The pieces.

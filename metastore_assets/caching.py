@@ -12,7 +12,10 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class SizedCache(Generic[Key, T]):
-    """A cache of the most recently used values, limited by their total size. Threads can share it."""
+    """A cache of the most recently used values, limited by their total size.
+
+    Threads can share it.
+    """
 
     def __init__(self, max_bytes: int, size: Callable[[T], int], max_count: int | None = None) -> None:
         """Create a cache.
@@ -38,7 +41,9 @@ class SizedCache(Generic[Key, T]):
             return value
 
     def put(self, key: Key, value: T) -> None:
-        """Cache a value in place of an earlier value of the key. A value larger than `max_bytes` is not cached.
+        """Cache a value in place of an earlier value of the key.
+
+        A value larger than `max_bytes` is not cached.
 
         Then drop the least recently used values from the cache until it is within its limits.
         """

@@ -1,4 +1,6 @@
-"""Digests of 128 bits, as 32 hexadecimal digits. Stored files contain them, so a
+"""Digests of 128 bits, as 32 hexadecimal digits.
+
+Stored files contain them, so a
 later release must return the same digests."""
 
 from __future__ import annotations
@@ -26,5 +28,8 @@ def digest_texts(texts: Iterable[str]) -> str:
 
 
 def digest_json(value: Any) -> str:
-    """Return the digest of a value's JSON text. The order of keys in objects has no effect."""
+    """Return the digest of a value's JSON text.
+
+    The order of keys in objects has no effect.
+    """
     return digest_bytes(_JSON.encode(value).encode())

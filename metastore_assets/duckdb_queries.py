@@ -35,7 +35,10 @@ _ADVICE = (
 
 
 class QueryConnection:
-    """A connection to an empty in-memory database, for one query. `query_connection` creates it."""
+    """A connection to an empty in-memory database, for one query.
+
+    `query_connection` creates it.
+    """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, *, restricted: bool) -> None:
         """Wrap an open connection.
@@ -86,7 +89,9 @@ class QueryConnection:
 
 @contextmanager
 def query_connection(*, unrestricted: bool) -> Iterator[QueryConnection]:
-    """Connect to an empty in-memory database. An error of DuckDB in the block becomes a QueryError.
+    """Connect to an empty in-memory database.
+
+    An error of DuckDB in the block becomes a QueryError.
 
     Args:
         unrestricted: Whether queries may read and write files and load extensions, as is DuckDB's default.

@@ -1,4 +1,6 @@
-"""All errors that the package raises. Messages name the object and the value, and say what to do.
+"""The errors that the package raises.
+
+Messages name the object and the value, and say what to do.
 
 The root is the folder with all stored state. A version is the published statistics of a table at one snapshot. A
 fragment is a data file with the deletes that apply to it. A profile is the statistics of a fragment, a partition or the
@@ -11,7 +13,10 @@ from metastore_assets.messages import clean_message
 
 
 class MetastoreError(Exception):
-    """Base of every error of this package. The CLI prints it as one line and exits with status 3."""
+    """Base of every error of this package.
+
+    The CLI prints it as one line and exits with status 3.
+    """
 
     without_values: str | None = None
     """The message without parts that may contain values of rows, such as quotes of a file's content. None if there are
@@ -74,7 +79,10 @@ def _fragment_error(
 
 
 class FatalFileError(FragmentError):
-    """Raised when a file crashed the process that read it. The message says how, and `path` is the file."""
+    """Raised when a file crashed the process that read it.
+
+    The message says how, and `path` is the file.
+    """
 
 
 class PartitionKeyError(MetastoreError):
@@ -82,11 +90,16 @@ class PartitionKeyError(MetastoreError):
 
 
 class UnsupportedTypeError(MetastoreError):
-    """Raised when a type, or a value of a column, cannot be represented. A profile of the column has counts only."""
+    """Raised when a type, or a value of a column, cannot be represented.
+
+    A profile of the column has counts only.
+    """
 
 
 class ProfileError(MetastoreError):
-    """Raised when fragments could not be profiled. The message has each file with the cause.
+    """Raised when fragments could not be profiled.
+
+    The message has each file with the cause.
 
     Profiles of other fragments are stored, so the next refresh does not compute them again.
     """
@@ -109,7 +122,10 @@ class ObjectExistsError(StoreError):
 
 
 class VersionConflictError(StoreError):
-    """Raised when another process was first to publish a version with the same number. The refresh then plans again."""
+    """Raised when another process was first to publish a version with the same number.
+
+    The refresh then plans again.
+    """
 
 
 class VersionNotFoundError(StoreError):
@@ -117,7 +133,10 @@ class VersionNotFoundError(StoreError):
 
 
 class CorruptionError(StoreError):
-    """Raised when stored state is contradictory, such as a negative frequency. `refresh --full` rebuilds it."""
+    """Raised when stored state is contradictory, such as a negative frequency.
+
+    `refresh --full` rebuilds it.
+    """
 
 
 class InvalidPathError(CorruptionError, ValueError):
@@ -125,11 +144,17 @@ class InvalidPathError(CorruptionError, ValueError):
 
 
 class ColumnNotFoundError(MetastoreError):
-    """Raised when a column is not in the table. The message names it and the existing columns."""
+    """Raised when a column is not in the table.
+
+    The message names it and the existing columns.
+    """
 
 
 class PartitionNotFoundError(MetastoreError):
-    """Raised when a partition key is not in a version. The message names it and says how to list the keys."""
+    """Raised when a partition key is not in a version.
+
+    The message names it and says how to list the keys.
+    """
 
 
 class NotStoredError(MetastoreError):
@@ -144,23 +169,38 @@ class LiteralError(MetastoreError):
 
 
 class QueryError(MetastoreError):
-    """Raised when an SQL query is invalid or not allowed. The message quotes the engine."""
+    """Raised when an SQL query is invalid or not allowed.
+
+    The message quotes the engine.
+    """
 
 
 class ExportError(MetastoreError):
-    """Raised when statistics cannot be exported to a target. The message names the target and says what to do."""
+    """Raised when statistics cannot be exported to a target.
+
+    The message names the target and says what to do.
+    """
 
 
 class PredicateError(MetastoreError):
-    """Raised when a predicate does not parse or is not supported. The message says where and why."""
+    """Raised when a predicate does not parse or is not supported.
+
+    The message says where and why.
+    """
 
 
 class GraphError(MetastoreError):
-    """Raised when the stages of a dataflow are declared wrongly. The message names the stage and the reason."""
+    """Raised when the stages of a dataflow are declared wrongly.
+
+    The message names the stage and the reason.
+    """
 
 
 class UpdateError(MetastoreError):
-    """Raised when an update of a dataflow's input data is invalid. No part of the update is applied."""
+    """Raised when an update of a dataflow's input data is invalid.
+
+    No part of the update is applied.
+    """
 
 
 class ProduceError(MetastoreError):

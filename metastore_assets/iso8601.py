@@ -27,7 +27,9 @@ _TEXT = re.compile(
 
 
 def temporal_text(ticks: int, type: pa.DataType, separator: str = "T", decimals: Sequence[int] = (3, 6, 9)) -> str:
-    """Format an Arrow date32, time or timestamp. Timestamps with a time zone are in UTC, with a `Z`.
+    """Format an Arrow date32, time or timestamp.
+
+    Timestamps with a time zone are in UTC, with a `Z`.
 
     Args:
         ticks: The integer that Arrow stores.
@@ -79,7 +81,10 @@ def timestamp_text(ticks: int, unit: str, separator: str = "T", decimals: Sequen
 
 
 def parse_date(text: str) -> int:
-    """Parse a date. Return the days since 1970-01-01. Raises ValueError for other texts."""
+    """Parse a date.
+
+    Return the days since 1970-01-01. Raises ValueError for other texts.
+    """
     match = _TEXT.fullmatch(text)
     if match is None or match["hour"] is not None:
         raise ValueError(f"{text!r} is no date")
@@ -128,7 +133,9 @@ def parse_moment(text: str) -> datetime | None:
 
 
 def parse_time(text: str, unit: str) -> int:
-    """Parse a time of day without a time zone. Return the ticks since midnight. Raises ValueError for other texts.
+    """Parse a time of day without a time zone.
+
+    Return the ticks since midnight. Raises ValueError for other texts.
 
     Args:
         text: The time, such as `12:30:00.5`.
@@ -141,7 +148,10 @@ def parse_time(text: str, unit: str) -> int:
 
 
 def _days(match: re.Match[str]) -> int:
-    """Return the days since 1970-01-01 for a match of `_TEXT`. Raises ValueError if there is no such date."""
+    """Return the days since 1970-01-01 for a match of `_TEXT`.
+
+    Raises ValueError if there is no such date.
+    """
     year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
     era, year_of_era = divmod(year - (month <= 2), 400)
     day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1

@@ -81,7 +81,10 @@ def close_names(name: str, names: Sequence[str], otherwise: str) -> str:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Join names: `a, b, c`. After 20 names, only the number of the others follows."""
+    """Join names: `a, b, c`.
+
+    After 20 names, only the number of the others follows.
+    """
     more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
     return ", ".join(names[:_MAX_NAMES]) + more
 
@@ -124,7 +127,10 @@ def redact(text: str) -> str:
 
 
 def _without_query(match: re.Match[str]) -> str:
-    """Return the matched word. If it is a URI with a query, `***` takes the place of the query."""
+    """Return the matched word.
+
+    If it is a URI with a query, `***` takes the place of the query.
+    """
     word = match[0]
     scheme = _SCHEME.search(word) if "://" in word else None
     mark = _QUERY_MARK.search(word, scheme.end()) if scheme else None
@@ -145,7 +151,9 @@ def remember_password(uri: str) -> None:
 
 
 def remember_secret(value: str, replacement: str) -> None:
-    """Register a secret that `remove_secrets` replaces. Values of less than 6 characters are ignored.
+    """Register a secret that `remove_secrets` replaces.
+
+    Values of less than 6 characters are ignored.
 
     Args:
         value: The secret.
@@ -169,5 +177,8 @@ def is_uri(location: str) -> bool:
 
 
 def absolute_location(uri: str) -> str:
-    """Make a local path absolute, where `~` is the user's home. A URI is returned unchanged."""
+    """Make a local path absolute, where `~` is the user's home.
+
+    A URI is returned unchanged.
+    """
     return uri if is_uri(uri) else os.path.abspath(os.path.expanduser(uri))

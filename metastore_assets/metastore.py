@@ -50,7 +50,10 @@ class Metastore:
         return summarize(lambda name: open_version(self._store, name)[1], self.table_names())
 
     def table_names(self) -> Sequence[str]:
-        """Return the names of the tables with a published version, sorted. Unlike `tables`, it reads no version."""
+        """Return the names of the tables with a published version, sorted.
+
+        Unlike `tables`, it reads no version.
+        """
         return tuple(list_tables(self._store))
 
     def versions(self, name: str) -> ResultSet[VersionSummary]:
@@ -58,11 +61,16 @@ class Metastore:
         return summarize(lambda number: open_version(self._store, name, number)[1], self.version_numbers(name))
 
     def version_numbers(self, name: str) -> Sequence[int]:
-        """Return the numbers of a table's published versions, ascending. Unlike `versions`, it reads no version."""
+        """Return the numbers of a table's published versions, ascending.
+
+        Unlike `versions`, it reads no version.
+        """
         return tuple(list_versions(self._store, name))
 
     def table(self, name: str, *, version: VersionReference | None = None) -> Table:
-        """Return a table, opened at a version. Later versions do not change its answers.
+        """Return a table, opened at a version.
+
+        Later versions do not change its answers.
 
         Args:
             name: The table's name.
@@ -86,7 +94,9 @@ def open_table(
     statistic_classes: Iterable[str] = (),
     table_locations: Iterable[str] = (),
 ) -> Table:
-    """Return a table, opened at a version. A shorthand for `Metastore(root).table(name, version=version)`.
+    """Return a table, opened at a version.
+
+    A shorthand for `Metastore(root).table(name, version=version)`.
 
     Args:
         root: A local path or a URI, such as `s3://bucket/metastore`.

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 class PluginGroup:
-    """All extensions of one kind, by name. An extension is imported only when it is loaded.
+    """All extensions of one kind, by name.
+
+    An extension is imported only when it is loaded.
 
     Built-in extensions are listed in the code. They are found even if this package is not installed and has no entry
     points, as in a checkout.

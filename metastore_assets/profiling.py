@@ -140,7 +140,10 @@ def _session(spark: SparkSession | None) -> SparkSession:
 
 
 def _location(data: object, folder: Path) -> str:
-    """Return the location of a path or URI. Write any other data to `folder`, and return the new location."""
+    """Return the location of a path or URI.
+
+    Write any other data to `folder`, and return the new location.
+    """
     if isinstance(data, os.PathLike):
         data = os.fspath(data)
     if isinstance(data, str):

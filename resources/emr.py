@@ -173,7 +173,9 @@ class _JobClient(PipesEMRServerlessClient):
         client.get_dashboard_for_job_run = _dashboard_command
 
     def run_job(self, context: OpExecutionContext, parameters: Any, extras: dict[str, Any]) -> None:
-        """Run a job and wait for its end. If this call is interrupted or fails, cancel the job.
+        """Run a job and wait for its end.
+
+        If this call is interrupted or fails, cancel the job.
 
         Args:
             context: The context of the op.
@@ -204,11 +206,17 @@ class _JobClient(PipesEMRServerlessClient):
         return response
 
     def _read_messages(self, context: Any, session: PipesSession, response: Any) -> None:
-        """Do nothing: `_MessageReader` reads messages from S3. The base class would search CloudWatch."""
+        """Do nothing: `_MessageReader` reads messages from S3.
+
+        The base class would search CloudWatch.
+        """
 
 
 class _MessageReader(PipesS3MessageReader):
-    """A reader of a job's messages from its folder on S3. It also reads the messages of a job that failed."""
+    """A reader of a job's messages from its folder on S3.
+
+    It also reads the messages of a job that failed.
+    """
 
     def __init__(self, bucket: str, prefix: str, client: Any, interval: float) -> None:
         super().__init__(interval=interval, bucket=bucket, client=client)
@@ -289,7 +297,9 @@ def _driver_variables(settings: EmrServerlessConfig) -> set[str]:
 
 @contextmanager
 def _folder(s3: Any, folder: str, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the bucket and the key prefix for a job's files. Delete these files at the end of the block.
+    """Yield the bucket and the key prefix for a job's files.
+
+    Delete these files at the end of the block.
 
     Args:
         s3: The S3 client of boto3.

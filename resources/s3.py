@@ -48,7 +48,9 @@ def with_credentials(config: MetastoreConfig, s3: "S3Resource | None") -> Metast
 
 
 def s3_options(s3: "S3Resource") -> dict[str, str]:
-    """Return the settings of a resource as storage options such as `aws_region`. Unset ones are left out.
+    """Return the settings of a resource as storage options such as `aws_region`.
+
+    Unset ones are left out.
 
     Each `EnvVar` is replaced by its value. If the resource names an AWS profile and no access key, the credentials of
     the profile are used, and its region unless the resource has one. Credentials are registered as secrets, to keep
@@ -154,7 +156,9 @@ def _catalog_properties(catalog: CatalogConfig, options: Mapping[str, str]) -> d
 
 
 def _merge_options(options: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
-    """Merge two mappings of storage options. Those in `configured` have priority, in any spelling of their names.
+    """Merge two mappings of storage options.
+
+    Those in `configured` have priority, in any spelling of their names.
 
     If `configured` has a part of the credentials, no other part is taken from `options`.
     """

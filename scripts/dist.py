@@ -28,7 +28,9 @@ _LOCATION = f"import {_PACKAGE}; print({_PACKAGE}.__file__)"
 
 
 def main() -> int:
-    """Build and check the archives, and try the tutorial with each Python version. Print the results.
+    """Build and check the archives, and try the tutorial with each Python version.
+
+    Print the results.
 
     A Python version that this machine lacks is reported and skipped.
 
@@ -181,7 +183,9 @@ def _tool(name: str) -> str:
 
 
 def _run(*command: str, folder: Path = REPOSITORY) -> str:
-    """Run a command without Python's environment variables. Return its standard output.
+    """Run a command without Python's environment variables.
+
+    Return its standard output.
 
     Raises:
         subprocess.CalledProcessError: If it fails. The error has its standard error.

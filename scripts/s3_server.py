@@ -1,4 +1,7 @@
-"""An S3 server on the loopback address, in a separate process. Its buckets are in memory."""
+"""An S3 server on the loopback address, in a separate process.
+
+Its buckets are in memory.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,9 @@ def s3_server(module: str = "scripts.s3_server", *arguments: str) -> Iterator[st
 
 
 def cache_moto_lookups() -> None:
-    """Cache what moto looks up again for each request in this process. A request takes half of the CPU time.
+    """Cache what moto looks up again for each request in this process.
+
+    A request takes half of the CPU time.
 
     Otherwise, moto lists the folder of its package for each request, and parses the time of each object that it lists.
     """

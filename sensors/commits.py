@@ -224,7 +224,9 @@ def run_request(names: TableNames, state: SensorState, attempt: int) -> RunReque
 
 
 def _run_key(names: TableNames, snapshot: str, published: int, target: str, attempt: int) -> str:
-    """Return the key of a run. Dagster launches only one run with the same key, even if that run fails.
+    """Return the key of a run.
+
+    Dagster launches only one run with the same key, even if that run fails.
 
     Args:
         names: The table's names in Dagster.

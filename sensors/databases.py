@@ -59,7 +59,9 @@ def database_sensor(
     name: str,
     default_status: DefaultSensorStatus = DefaultSensorStatus.RUNNING,
 ) -> SensorDefinition:
-    """Return the sensor of one database. It launches no runs, but reloads the code location if tables have changed.
+    """Return the sensor of one database.
+
+    It launches no runs, but reloads the code location if tables have changed.
 
     Args:
         configuration: The configuration that has the database.
@@ -85,7 +87,10 @@ def database_sensor(
         "location if its tables are others.",
     )
     def tables(context: SensorEvaluationContext) -> SensorResult:
-        """Compare the database's tables with the loaded ones. If they differ, request a reload of the code location."""
+        """Compare the database's tables with the loaded ones.
+
+        If they differ, request a reload of the code location.
+        """
         with hide_secrets():
             listings = runner.run(list_tables, tick_timeout())
             if not listings:

@@ -47,7 +47,10 @@ class Cursor:
 
     @classmethod
     def from_json(cls, text: str | None) -> "Cursor":
-        """Parse a stored cursor. Return an empty one if it is missing, invalid or of a newer format."""
+        """Parse a stored cursor.
+
+        Return an empty one if it is missing, invalid or of a newer format.
+        """
         try:
             fields = json.loads(text or "")
             if fields["format"] == CURSOR_FORMAT:
@@ -77,7 +80,10 @@ class Missing:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> "Missing":
-        """Create the record from JSON fields. Raises KeyError, ValueError or TypeError if they are invalid."""
+        """Create the record from JSON fields.
+
+        Raises KeyError, ValueError or TypeError if they are invalid.
+        """
         return cls(
             str(fields["configuration"]), str(fields["reason"]), int(fields["probes"]), float(fields["next_probe"])
         )

@@ -15,7 +15,10 @@ does not answer during the reload, would keep the machine busy."""
 
 @dataclass(frozen=True)
 class ReloadRequest:
-    """The last reload that a sensor requested. Dagster stores it as the sensor's cursor."""
+    """The last reload that a sensor requested.
+
+    Dagster stores it as the sensor's cursor.
+    """
 
     tables: tuple[str, ...] = ()
     """The names of the tables that the code location should have after the reload."""
@@ -28,7 +31,10 @@ class ReloadRequest:
 
     @classmethod
     def from_json(cls, text: str | None) -> "ReloadRequest":
-        """Parse a stored request. Return an empty one if it is missing, invalid or of a newer format."""
+        """Parse a stored request.
+
+        Return an empty one if it is missing, invalid or of a newer format.
+        """
         try:
             fields = json.loads(text or "")
             if fields["format"] == CURSOR_FORMAT:

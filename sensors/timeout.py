@@ -1,4 +1,7 @@
-"""Calls with a timeout. A sensor tick must end before Dagster's own timeout, which reports no reason."""
+"""Calls with a timeout.
+
+A sensor tick must end before Dagster's own timeout, which reports no reason.
+"""
 
 import os
 import threading
@@ -74,7 +77,10 @@ class TimeoutRunner(Generic[Result]):
         return results[0]
 
     def _wait(self, thread: threading.Thread, end: float) -> None:
-        """Wait until the thread has ended, or `time.monotonic()` reaches `end`. Raises StoreError if it still runs."""
+        """Wait until the thread has ended, or `time.monotonic()` reaches `end`.
+
+        Raises StoreError if it still runs.
+        """
         thread.join(max(0.0, end - time.monotonic()))
         if thread.is_alive():
             raise StoreError(

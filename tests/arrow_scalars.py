@@ -1,4 +1,7 @@
-"""A search for Arrow scalars in objects that are sent to another process. A pickled scalar loses precision."""
+"""A search for Arrow scalars in objects that are sent to another process.
+
+A pickled scalar loses precision.
+"""
 
 from __future__ import annotations
 

@@ -291,7 +291,10 @@ def pytest_make_collect_report(
 
 
 def pytest_unconfigure() -> None:
-    """Let the garbage collector walk all objects again at exit. Otherwise, some libraries would print errors."""
+    """Let the garbage collector walk all objects again at exit.
+
+    Otherwise, some libraries would print errors.
+    """
     gc.unfreeze()
 
 
@@ -363,7 +366,10 @@ def _engines_are_created_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def realtables() -> Path:
-    """The folder of real tables beside the repository. Tests that use it are skipped if it does not exist."""
+    """The folder of real tables beside the repository.
+
+    Tests that use it are skipped if it does not exist.
+    """
     folder = REPOSITORY.parent / "shared" / "realtables"
     if not (folder / "manifest.json").exists():
         pytest.skip("the real tables are missing: ../shared/realtables")

@@ -1,4 +1,7 @@
-"""The benchmarks run without errors. They have few rows here, so their results mean nothing."""
+"""The benchmarks run without errors.
+
+They have few rows here, so their results mean nothing.
+"""
 
 from __future__ import annotations
 
@@ -201,7 +204,10 @@ def test_quantiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.long
 def test_fingerprints() -> None:
-    """The benchmark prints the bytes that fingerprints move. It runs in a subprocess with other Spark settings."""
+    """The benchmark prints the bytes that fingerprints move.
+
+    It runs in a subprocess with other Spark settings.
+    """
     environment = {**os.environ, "METASTORE_BENCH_FINGERPRINTS": "40000"}
     command = [sys.executable, "-m", "benchmarks", "fingerprints"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -250,7 +256,10 @@ def test_a_missed_goal_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.long
 @pytest.mark.spark
 def test_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The benchmark succeeds. It would fail if the compared readers returned different rows."""
+    """The benchmark succeeds.
+
+    It would fail if the compared readers returned different rows.
+    """
     for name, size in {"FILES": 40, "ROWS": 20, "RUNS": 1}.items():
         monkeypatch.setattr(reads, name, size)
     assert len(reads.run()) == 4

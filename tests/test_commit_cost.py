@@ -1,4 +1,7 @@
-"""The requests and bytes of a commit are bounded, whatever the size of the table. Time is not measured."""
+"""The requests and bytes of a commit are bounded, whatever the size of the table.
+
+Time is not measured.
+"""
 
 from __future__ import annotations
 

@@ -241,7 +241,10 @@ def test_an_invalid_file_is_explained(tmp_path: Path, text: str, message: str) -
     ],
 )
 def test_a_root_may_be_beside_tables(tmp_path: Path, root: str, table: str) -> None:
-    """The root may be in a table's folder if readers of the table ignore it. A table may be elsewhere in the root."""
+    """The root may be in a table's folder if readers of the table ignore it.
+
+    A table may be elsewhere in the root.
+    """
     config = load_config(written(tmp_path, f"root: '{root}'\ntables: [{{name: a, uri: '{table}'}}]"))
     assert config.tables[0].name == "a"
 
@@ -264,7 +267,10 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 
 def test_keys_without_a_value_are_absent(tmp_path: Path) -> None:
-    """A key without a value gets its default. A key loses its value if everything below it is commented out."""
+    """A key without a value gets its default.
+
+    A key loses its value if everything below it is commented out.
+    """
     path = written(tmp_path, "root: r\nspark:\ntables:\n- name: a\n  uri: b\n  columns:\n    # c: {}\n")
     assert load_config(path).table("a").columns == {}
     assert load_config(written(tmp_path, "root: r\ntables:\n")).tables == []

@@ -63,7 +63,10 @@ def test_every_text_may_refer_to_the_environment(tmp_path: Path, monkeypatch: py
 
 
 def test_a_configuration_with_references_loads_without_the_environment(tmp_path: Path) -> None:
-    """References stay as they are. So a code location loads even if only runs have the variables with secrets."""
+    """References stay as they are.
+
+    So a code location loads even if only runs have the variables with secrets.
+    """
     config = read_config(written(tmp_path)).locate()
     assert [table.uri for table in config.tables] == ["${LAKE}/sales", "catalog://prod/${DATABASE}.orders"]
     assert config.storage_options["aws_secret_access_key"] == "${SECRET}"
@@ -111,7 +114,10 @@ def test_a_default_replaces_empty_values() -> None:
 
 @given(st.text(), st.dictionaries(st.text(string.ascii_letters + "_", min_size=1), st.text(min_size=1), max_size=3))
 def test_values_of_variables_are_not_resolved_again(text: str, environment: dict[str, str]) -> None:
-    """`$${` stands for a literal `${`, so any text can be written. A variable's value may contain `${` literally."""
+    """`$${` stands for a literal `${`, so any text can be written.
+
+    A variable's value may contain `${` literally.
+    """
     escaped = text.replace("${", "$${")
     for name, value in environment.items():
         config = MetastoreConfig(root=f"/{escaped}${{{name}}}")
@@ -167,7 +173,10 @@ tables:
 
 
 def test_every_key_may_refer_to_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys with numbers or choices may have references, too. The value is validated as if the file contained it."""
+    """Keys with numbers or choices may have references, too.
+
+    The value is validated as if the file contained it.
+    """
     config = read_config(written(tmp_path, EVERYWHERE))
     (table,), (database,) = config.tables, config.databases
     assert (config.engine, config.keep_versions, config.root) == ("auto", 7, "${ROOT:-m}")

@@ -35,7 +35,10 @@ spark: {spark.some.password: hush}
 
 
 def load(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str = CONFIG) -> Definitions:
-    """Return the definitions of a configuration. Neither the tables nor the root need exist."""
+    """Return the definitions of a configuration.
+
+    Neither the tables nor the root need exist.
+    """
     (folder / "metastore.yaml").write_text(text, encoding="utf-8")
     monkeypatch.setenv(CONFIG_VARIABLE, str(folder / "metastore.yaml"))
     result: Definitions = runpy.run_module("metastore_assets.definitions")["defs"]
@@ -131,14 +134,20 @@ def test_the_newest_version_decides_about_the_assets(tmp_path: Path, monkeypatch
 def test_spark_is_named_where_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, kinds: set[str]
 ) -> None:
-    """Assets have the kind `spark` only with `engine: spark`. The job's description never names Spark."""
+    """Assets have the kind `spark` only with `engine: spark`.
+
+    The job's description never names Spark.
+    """
     definitions = load(tmp_path, monkeypatch, f"engine: {engine}\n{CONFIG}")
     assert definitions.resolve_asset_graph().get(AssetKey(["sales", "sales_statistics"])).kinds == kinds
     assert "Spark" not in (definitions.resolve_job_def("sales_refresh").description or "")
 
 
 def test_a_table_may_have_one_asset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With `outputs: table`, a table has one asset for all statistics. An unknown value of `outputs` is an error."""
+    """With `outputs: table`, a table has one asset for all statistics.
+
+    An unknown value of `outputs` is an error.
+    """
     text = CONFIG.replace("format: delta,", "format: delta, outputs: table, columns: {x: {ranks: on}},")
     definitions = load(tmp_path, monkeypatch, text)
     assert keys_of(definitions) == {"source": [], "statistics": ["source"]}
@@ -204,7 +213,10 @@ def test_resources_show_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_missing_or_invalid_configuration_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The code location does not load. The error names the invalid key and value, or the missing file."""
+    """The code location does not load.
+
+    The error names the invalid key and value, or the missing file.
+    """
     with pytest.raises(ConfigError, match=r"sensor\.interval = 0\b.*\b1\b"):
         load(tmp_path, monkeypatch, "root: r\ntables: [{name: a, uri: u, sensor: {interval: 0}}]")
     environment = {**os.environ, CONFIG_VARIABLE: str(tmp_path / "missing.yaml"), "DAGSTER_DISABLE_TELEMETRY": "1"}

@@ -26,7 +26,10 @@ TABLE = ("metastore", "orders")
 
 
 def test_the_user_defined_statistic_is_that_of_the_rows(tmp_path: Path) -> None:
-    """The example's `run.sh` succeeds. `weekend_share` equals that of the rows in the partition's files."""
+    """The example's `run.sh` succeeds.
+
+    `weekend_share` equals that of the rows in the partition's files.
+    """
     folder = tmp_path / "example"
     shutil.copytree(EXAMPLES / "user-defined-statistic", folder)
     scripts = str(Path(sys.executable).parent)
@@ -55,7 +58,10 @@ def test_the_user_defined_statistic_is_that_of_the_rows(tmp_path: Path) -> None:
 
 @pytest.fixture
 def user_project(tmp_path: Path) -> Iterator[Path]:
-    """A copy of the example `own-project`. After the test, its modules are no longer imported."""
+    """A copy of the example `own-project`.
+
+    After the test, its modules are no longer imported.
+    """
     ignored = shutil.ignore_patterns("__pycache__", "lake", "metastore", "dagster_home")
     yield shutil.copytree(EXAMPLES / "own-project", tmp_path / "own-project", ignore=ignored)
     for name in [name for name in sys.modules if name.partition(".")[0] == "own_project"]:

@@ -176,7 +176,10 @@ except MissingPackageError as error:
 
 
 def test_extras_are_declared() -> None:
-    """pyproject.toml declares the packages of each extra in `PACKAGES`. The extra `all` has those of all extras."""
+    """pyproject.toml declares the packages of each extra in `PACKAGES`.
+
+    The extra `all` has those of all extras.
+    """
     declared = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
     def names(extra: str) -> set[str]:

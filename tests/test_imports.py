@@ -112,7 +112,10 @@ def test_a_forbidden_import_is_caught(linter_output: str, number: int) -> None:
 
 
 def test_each_broken_import_violates_a_contract(linter_output: str) -> None:
-    """The imports in `FORBIDDEN` break every contract of import-linter. So no contract is without effect."""
+    """The imports in `FORBIDDEN` break every contract of import-linter.
+
+    So no contract is without effect.
+    """
     assert " KEPT" not in linter_output
     assert "Contracts: 0 kept" in linter_output
 
@@ -165,7 +168,10 @@ def test_reading_statistics_imports_no_predicate_parser() -> None:
     ("folders", "groups"), [(PACKAGES, ()), (("scripts", "benchmarks", "tests"), ("dev",))], ids=["package", "tools"]
 )
 def test_every_import_is_a_declared_dependency(folders: tuple[str, ...], groups: tuple[str, ...]) -> None:
-    """Each imported package is named in pyproject.toml. To be a dependency of a dependency is not sufficient."""
+    """Each imported package is named in pyproject.toml.
+
+    To be a dependency of a dependency is not sufficient.
+    """
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
     entries = [*project["project"]["dependencies"]]
     for extra in project["project"]["optional-dependencies"].values():

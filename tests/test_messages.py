@@ -43,7 +43,10 @@ _PIECES = st.lists(st.tuples(_PART, st.sampled_from(["", ".", "?", ";", "!", "..
 
 @given(_PIECES, st.sampled_from(["; ", ". ", ": "]))
 def test_punctuation_at_the_end_of_parts_is_merged(pieces: list[tuple[str, str]], between: str) -> None:
-    """No part ends with two marks. Letters stay the same except for their case, and a clean message is unchanged."""
+    """No part ends with two marks.
+
+    Letters stay the same except for their case, and a clean message is unchanged.
+    """
     joined = between.join(part.strip() + end for part, end in pieces)
     read = clean_message(joined)
     assert not BADLY_JOINED.search(read), (joined, read)

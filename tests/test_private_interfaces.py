@@ -1,4 +1,7 @@
-"""Only public interfaces of other packages are used. Each exception is an adapter, listed here with its reason."""
+"""Only public interfaces of other packages are used.
+
+Each exception is an adapter, listed here with its reason.
+"""
 
 from __future__ import annotations
 

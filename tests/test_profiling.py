@@ -103,7 +103,9 @@ def test_types_that_parquet_does_not_support_are_profiled() -> None:
 
 
 def test_dates_in_milliseconds_are_days() -> None:
-    """Dates in milliseconds (date64) are profiled as days. Days that do not fit into date32 are refused.
+    """Dates in milliseconds (date64) are profiled as days.
+
+    Days that do not fit into date32 are refused.
 
     Arrow's Parquet writer would store other days for them.
     """

@@ -13,7 +13,10 @@ from scripts.reference.pages import PAGES
 
 @pytest.mark.parametrize(("page", "render"), PAGES.items(), ids=lambda value: getattr(value, "name", ""))
 def test_page_is_current(page: Path, render: Callable[[], str]) -> None:
-    """The page equals what the script renders. If not, run `make reference` and commit the pages."""
+    """The page equals what the script renders.
+
+    If not, run `make reference` and commit the pages.
+    """
     assert page.read_text(encoding="utf-8") == render()
 
 

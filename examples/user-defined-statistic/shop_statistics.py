@@ -7,7 +7,10 @@ from metastore_assets import MergeableStatistic
 
 
 class WeekendShare(MergeableStatistic):
-    """The share of dates on a Saturday or Sunday. Without any date, it is null."""
+    """The share of dates on a Saturday or Sunday.
+
+    Without any date, it is null.
+    """
 
     name = "weekend_share"
     revision = "1"

@@ -1,4 +1,6 @@
-"""The backfill in Dagster that a run belongs to. A backfill has one run for each contiguous range of partitions.
+"""The backfill in Dagster that a run belongs to.
+
+A backfill has one run for each contiguous range of partitions.
 
 The oldest run of a backfill reads the partitions of all its runs and publishes one version: the statistics of the
 table at one snapshot. The other runs only report their partitions. The profile of a partition is its statistics.

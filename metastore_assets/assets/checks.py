@@ -1,4 +1,7 @@
-"""Conversion of a table's checks to asset checks of Dagster. The run that publishes a version evaluates them."""
+"""Conversion of a table's checks to asset checks of Dagster.
+
+The run that publishes a version evaluates them.
+"""
 
 import itertools
 import math
@@ -79,7 +82,9 @@ def export_check_specs(table: TableConfig, asset: AssetKey) -> list[AssetCheckSp
 def export_check_results(
     selected: Collection[AssetCheckKey], table: TableConfig, lookup: Table, results: Sequence[ExportResult]
 ) -> Iterator[AssetCheckResult]:
-    """Yield the results of the asset checks of the targets under `exports`. A check passes if its target is up to date.
+    """Yield the results of the asset checks of the targets under `exports`.
+
+    A check passes if its target is up to date.
 
     Args:
         selected: The keys of the checks to evaluate.

@@ -67,7 +67,9 @@ def _event(context: AssetExecutionContext, materialization: AssetMaterialization
 
 @contextmanager
 def hold_sqlite_open(context: AssetExecutionContext) -> Iterator[None]:
-    """Keep the SQLite files of the run's events open inside the block. Does nothing for an event log without SQLite.
+    """Keep the SQLite files of the run's events open inside the block.
+
+    Does nothing for an event log without SQLite.
 
     Otherwise, SQLite would merge its write-ahead log after each event, which takes longer than storing the event.
     """

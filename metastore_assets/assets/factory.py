@@ -78,7 +78,10 @@ def table_assets(
 
 
 def refresh_job(table: TableConfig, names: TableNames) -> Any:
-    """Return the job that refreshes a table to its current snapshot. The table's sensor launches it at each commit."""
+    """Return the job that refreshes a table to its current snapshot.
+
+    The table's sensor launches it at each commit.
+    """
     return define_asset_job(
         names.job,
         selection=list(names.kind_assets.values()),

@@ -127,7 +127,9 @@ def run_executor(
     """
 
     def execute(chunk: Chunk, part: str) -> ChunkResult:
-        """Execute a chunk. The version number in the result is None if a newly launched run published no version.
+        """Execute a chunk.
+
+        The version number in the result is None if a newly launched run published no version.
 
         Args:
             chunk: The partitions to refresh.
@@ -183,7 +185,9 @@ def _run_config(job: RefreshJob, chunk: Chunk) -> dict[str, Any]:
 
 
 def _launch(job: RefreshJob, backfill: str, chunk: Chunk, part: str) -> str:
-    """Launch a run of the job for a chunk, and return the run's id. Raises MetastoreError if Dagster refuses.
+    """Launch a run of the job for a chunk, and return the run's id.
+
+    Raises MetastoreError if Dagster refuses.
 
     Args:
         job: The job of the table.

@@ -135,7 +135,10 @@ def sort_metadata(metadata: Metadata) -> Metadata:
 
 
 def rounded_metadata(value: int | float) -> MetadataValue:  # type: ignore[type-arg]
-    """Return a number as metadata. A float is rounded to six significant digits, as Dagster shows it."""
+    """Return a number as metadata.
+
+    A float is rounded to six significant digits, as Dagster shows it.
+    """
     return MetadataValue.int(value) if isinstance(value, int) else MetadataValue.float(float(f"{value:.{_DIGITS}g}"))
 
 

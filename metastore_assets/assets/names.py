@@ -82,7 +82,10 @@ class TableNames:
 
     @property
     def identifier(self) -> str:
-        """`prefix` and table name joined by `_`: `prod_web_orders`. The names of op, job and sensor begin with it."""
+        """`prefix` and table name joined by `_`: `prod_web_orders`.
+
+        The names of op, job and sensor begin with it.
+        """
         return identifier(self.table, self.prefix)
 
     @property
@@ -92,7 +95,10 @@ class TableNames:
 
     @property
     def pool(self) -> str:
-        """The name of the op's pool. A limit of the pool is the maximum number of concurrent runs of the table."""
+        """The name of the op's pool.
+
+        A limit of the pool is the maximum number of concurrent runs of the table.
+        """
         return f"metastore_{self.identifier}"
 
     @property
@@ -134,7 +140,9 @@ def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
 
 
 def partition_key_map(names: TableNames, keys: Iterable[str], instance: DagsterInstance) -> PartitionKeyMap:
-    """Map the table's partition keys to Dagster's partition keys. Both are equal if `names.mapping` is None.
+    """Map the table's partition keys to Dagster's partition keys.
+
+    Both are equal if `names.mapping` is None.
 
     Args:
         names: The names of the table in Dagster.
@@ -148,7 +156,10 @@ def partition_key_map(names: TableNames, keys: Iterable[str], instance: DagsterI
 
 
 def table_tag(table: str, prefix: Sequence[str] = ()) -> str:
-    """Return the value of `TABLE_TAG`: `prefix.table`. A digest replaces the end of a text over 63 characters."""
+    """Return the value of `TABLE_TAG`: `prefix.table`.
+
+    A digest replaces the end of a text over 63 characters.
+    """
     text = ".".join([*prefix, table])
     if len(text) <= _MAX_TAG_LENGTH:
         return text
@@ -157,7 +168,10 @@ def table_tag(table: str, prefix: Sequence[str] = ()) -> str:
 
 
 def is_shortened_tag(tag: str) -> bool:
-    """Return whether a value of `TABLE_TAG` may end in a digest. `table_tag` shortens long values in this way."""
+    """Return whether a value of `TABLE_TAG` may end in a digest.
+
+    `table_tag` shortens long values in this way.
+    """
     return len(tag) == _MAX_TAG_LENGTH and tag[-TAG_DIGEST_LENGTH] == "-"
 
 

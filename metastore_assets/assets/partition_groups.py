@@ -37,7 +37,9 @@ class PartitionGroup(PartitionEntry):
 
 @dataclass(frozen=True)
 class PartitionGrouping:
-    """A rule by which partitions of a table are grouped for Dagster. Without columns, each partition is a group.
+    """A rule by which partitions of a table are grouped for Dagster.
+
+    Without columns, each partition is a group.
 
     The key of a group is the common prefix of its partitions' keys. With the column `day`, the partition
     `day=2024-01-01/hour=7` belongs to the group `day=2024-01-01`. A partition whose key does not begin with the
@@ -69,14 +71,20 @@ class PartitionGrouping:
         return match["group"] if match else key
 
     def members(self, keys: Iterable[str]) -> dict[str, list[str]]:
-        """Group partition keys: `{"day=1": ["day=1/hour=6", "day=1/hour=7"]}`. Groups and keys are ascending."""
+        """Group partition keys: `{"day=1": ["day=1/hour=6", "day=1/hour=7"]}`.
+
+        Groups and keys are ascending.
+        """
         groups: dict[str, list[str]] = {}
         for key in sorted(keys):
             groups.setdefault(self.key_of(key), []).append(key)
         return dict(sorted(groups.items()))
 
     def find_members(self, version: Version, groups: Collection[str]) -> Sequence[PartitionEntry]:
-        """Return the partitions of the given groups, by ascending key. Groups that do not exist are ignored."""
+        """Return the partitions of the given groups, by ascending key.
+
+        Groups that do not exist are ignored.
+        """
         entries = entries_of(version, PARTITIONS)
         if not self.columns:
             partitions = entries.find_all(groups)
@@ -89,7 +97,10 @@ class PartitionGrouping:
         return [candidates[key] for key in sorted(candidates) if self.key_of(key) in selected]
 
     def find(self, version: Version, groups: Collection[str]) -> dict[str, PartitionEntry]:
-        """Return the entry of each given group, by ascending group key. Groups that do not exist are ignored."""
+        """Return the entry of each given group, by ascending group key.
+
+        Groups that do not exist are ignored.
+        """
         members = self.find_members(version, groups)
         if not self.columns:
             return {entry.key: entry for entry in members}

@@ -28,7 +28,9 @@ def build_metastore_assets(
     s3: "S3Resource | None" = None,
     spark: SparkLike | None = None,
 ) -> Sequence[AssetSpec | AssetsDefinition]:
-    """Return the assets of the tables of a configuration. They need no resources in the project's definitions.
+    """Return the assets of the tables of a configuration.
+
+    They need no resources in the project's definitions.
 
     Format and partitioning of each table are read from the root of the Metastore. If the root lacks those of a table,
     they are read from the table and stored in the root. Reading takes five seconds at most.
@@ -140,7 +142,10 @@ def build_metastore_definitions(
 
 
 def _select_tables(config: MetastoreConfig, names: Iterable[str] | None) -> list[TableConfig]:
-    """Return the tables with these names, each once; all tables for None. Raises ConfigError for an unknown name."""
+    """Return the tables with these names, each once; all tables for None.
+
+    Raises ConfigError for an unknown name.
+    """
     if names is None:
         return config.tables
     return [config.table(name) for name in dict.fromkeys([names] if isinstance(names, str) else names)]

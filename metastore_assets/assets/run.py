@@ -133,7 +133,10 @@ class _Selection:
 
     @classmethod
     def of(cls, context: AssetExecutionContext, names: TableNames) -> "_Selection":
-        """Return the partitions and the backfill of a run. A run of table-level assets has neither."""
+        """Return the partitions and the backfill of a run.
+
+        A run of table-level assets has neither.
+        """
         if not (context.has_partition_key or context.has_partition_key_range):
             return cls()
         return cls(tuple(context.partition_keys), backfill_of(context.instance, context.run, names))
@@ -141,7 +144,10 @@ class _Selection:
 
 @dataclass(frozen=True)
 class _Refreshed:
-    """The outcome of the refresh in a run. `_Refreshed()` means that nothing was refreshed."""
+    """The outcome of the refresh in a run.
+
+    `_Refreshed()` means that nothing was refreshed.
+    """
 
     seconds: float = 0.0
     exports: tuple[ExportResult, ...] = ()
@@ -303,7 +309,9 @@ class _TableRun:
         return tuple(key for group in sorted(key_map.to_table_keys(backfill.keys)) for key in members[group])
 
     def _table_keys(self, key_map: PartitionKeyMap) -> tuple[str, ...]:
-        """Convert Dagster's keys of the run's partitions to keys in the table. Those that the table lacks are omitted.
+        """Convert Dagster's keys of the run's partitions to keys in the table.
+
+        Those that the table lacks are omitted.
 
         If Dagster's partitions are groups of the table's partitions, the results are keys of groups. Raises
         PartitionNotFoundError if Dagster's partitions are dynamic, and the table has none of the run's partitions.

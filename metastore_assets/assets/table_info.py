@@ -30,7 +30,10 @@ _WRITES = 3
 
 @dataclass(frozen=True)
 class TableInfo:
-    """Format and partitioning of one table. None means unknown."""
+    """Format and partitioning of one table.
+
+    None means unknown.
+    """
 
     format: str | None = None
     """The table's format in the newest version; None before the first version."""
@@ -44,7 +47,10 @@ class TableInfo:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, object]) -> "TableInfo":
-        """Return the facts in a mapping that `dataclasses.asdict` created. A value of a wrong type becomes None."""
+        """Return the facts in a mapping that `dataclasses.asdict` created.
+
+        A value of a wrong type becomes None.
+        """
         format_, partitioned = fields.get("format"), fields.get("partitioned")
         return cls(
             format_ if isinstance(format_, str) else None, partitioned if isinstance(partitioned, bool) else None
@@ -54,7 +60,9 @@ class TableInfo:
 def load_table_info(
     configuration: Configuration, tables: Sequence[str], timeout: float = LOAD_TIMEOUT
 ) -> Mapping[str, TableInfo]:
-    """Return the facts about tables (format and partitioning), by table name. Facts that were unknown are stored.
+    """Return the facts about tables (format and partitioning), by table name.
+
+    Facts that were unknown are stored.
 
     Facts are taken from the root. Those that the root lacks are taken from the state of the Dagster component. Those
     that both lack are read from the table or its newest version, and stored in the root. This last step is left out
@@ -118,7 +126,10 @@ def look_up_tables(config: MetastoreConfig, tables: Sequence[str], timeout: floa
             yield name
 
     def read() -> None:
-        """Read tables that no other thread has taken, until none is left. Skip tables that cannot be read."""
+        """Read tables that no other thread has taken, until none is left.
+
+        Skip tables that cannot be read.
+        """
         for name in pending_names():
             try:
                 version = versions_of(config, name).latest()
@@ -138,7 +149,9 @@ def look_up_tables(config: MetastoreConfig, tables: Sequence[str], timeout: floa
 
 
 def store_table_info(config: MetastoreConfig, infos: Mapping[str, TableInfo]) -> None:
-    """Store facts about tables for the next load of definitions. Does nothing if the root cannot be written.
+    """Store facts about tables for the next load of definitions.
+
+    Does nothing if the root cannot be written.
 
     If two processes write the file at the same moment, the facts of one process may be lost. They are
     stored again by the next run of the table, or by the next load of definitions, whichever is first.
@@ -157,7 +170,10 @@ def store_table_info(config: MetastoreConfig, infos: Mapping[str, TableInfo]) ->
 
 
 def _read_file(root: ObjectStore) -> Mapping[str, TableInfo]:
-    """Return the stored facts; empty without a valid file. Raises StoreError if the root cannot be read."""
+    """Return the stored facts; empty without a valid file.
+
+    Raises StoreError if the root cannot be read.
+    """
     try:
         document = parse_json(root.read(_FILE))
         if document["format"] == _FORMAT:

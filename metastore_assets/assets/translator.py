@@ -115,7 +115,9 @@ class MetastoreTranslator:
         )
 
     def get_upstream(self, table: TableConfig) -> AssetKey | None:
-        """Return the key of the project's asset that writes the table. The table's assets depend on it.
+        """Return the key of the project's asset that writes the table.
+
+        The table's assets depend on it.
 
         None, the default, means that no asset writes the table. The table is then an external asset, whose key is
         `prefix/sales/sales_source` for the table `sales`.

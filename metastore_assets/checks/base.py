@@ -54,7 +54,10 @@ def status_of(is_satisfied: bool) -> Status:
 
 
 def nothing_to_check(what: str) -> Finding:
-    """Return a passed finding. If `what` is `rows`, its text is `no rows, so nothing was checked`."""
+    """Return a passed finding.
+
+    If `what` is `rows`, its text is `no rows, so nothing was checked`.
+    """
     return Finding("passed", f"no {what}, so nothing was checked")
 
 

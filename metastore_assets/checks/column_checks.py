@@ -112,7 +112,10 @@ def _null_finding(status: Status, row: ColumnStatistics) -> Finding:
 
 
 class Unique(Check):
-    """No value occurs twice. Nulls are ignored."""
+    """No value occurs twice.
+
+    Nulls are ignored.
+    """
 
     kind = "unique"
     universal = True
@@ -158,7 +161,10 @@ class Unique(Check):
 
 
 class Range(BoundedCheck):
-    """Every value lies from `minimum` to `maximum`, both inclusive. NaN lies in no range."""
+    """Every value lies from `minimum` to `maximum`, both inclusive.
+
+    NaN lies in no range.
+    """
 
     kind = "range"
     universal = True
@@ -167,7 +173,9 @@ class Range(BoundedCheck):
     maximum: Limit = None
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Compare minimum and maximum with the limits. Any NaN fails the check.
+        """Compare minimum and maximum with the limits.
+
+        Any NaN fails the check.
 
         The minimum or maximum of long texts is only a bound, which sometimes does not decide. Then the value counts
         decide. If no value counts are stored, the finding is unknown.
@@ -316,7 +324,10 @@ class ValueLengths(BoundedCheck):
 
 
 class AcceptedValues(Check):
-    """Every value is one of `values`. Nulls are ignored."""
+    """Every value is one of `values`.
+
+    Nulls are ignored.
+    """
 
     kind = "accepted_values"
     universal = True
@@ -325,7 +336,10 @@ class AcceptedValues(Check):
     values: Annotated[tuple[ColumnValue, ...], Field(min_length=1)]
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Test whether all values are accepted. If value counts are needed but not stored, the finding is unknown."""
+        """Test whether all values are accepted.
+
+        If value counts are needed but not stored, the finding is unknown.
+        """
         row = subject.row
         accepted = [subject.literal(value) for value in self.values]
         if not row.value_count:
@@ -367,7 +381,10 @@ class AcceptedValues(Check):
 
 
 def _describe_column_value(value: object) -> str:
-    """Format a configured value. Numbers have no thousands separators, because they may be codes or years."""
+    """Format a configured value.
+
+    Numbers have no thousands separators, because they may be codes or years.
+    """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return str(value) if is_number else describe_value(value)
 
@@ -458,7 +475,10 @@ def _matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
 
 @dataclass(frozen=True)
 class MatchCount:
-    """How many values of a column were tested by a condition, and how many satisfy it. Repeated values count again."""
+    """How many values of a column were tested by a condition, and how many satisfy it.
+
+    Repeated values count again.
+    """
 
     matching: int
     """The number of values that satisfy the condition."""
@@ -531,7 +551,9 @@ class Drift(Check):
     Other values are grouped by the most frequent values of the earlier version, with one group for all the rest."""
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Measure the distance to the earlier version. If it cannot be measured, the finding is `unknown`.
+        """Measure the distance to the earlier version.
+
+        If it cannot be measured, the finding is `unknown`.
 
         A new partition passes. So does a column that has no values in either version.
         """

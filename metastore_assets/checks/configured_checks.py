@@ -70,7 +70,10 @@ def read_checked_config(path: str | os.PathLike[str] | None = None) -> Metastore
 def _read_validated(
     read: Callable[[str | os.PathLike[str] | None], MetastoreConfig], path: str | os.PathLike[str] | None
 ) -> MetastoreConfig:
-    """Call `read` with a path, and validate checks and exports of the result. Errors name the file."""
+    """Call `read` with a path, and validate checks and exports of the result.
+
+    Errors name the file.
+    """
     config = read(path)
     try:
         validate_checks_and_exports(config)

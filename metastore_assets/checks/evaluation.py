@@ -34,7 +34,9 @@ _MAX_VALUE_COUNT_READS = 200
 
 
 def evaluate_checks(checks: Sequence[NamedCheck], table: Table, context: CheckContext) -> list[CheckResult]:
-    """Evaluate checks on a version, without reading the table's data files. Return the results in the same order.
+    """Evaluate checks on a version, without reading the table's data files.
+
+    Return the results in the same order.
 
     A check fails if it does not fit the table: for example, its column does not exist, or its value is of another type
     than the column. The finding says why.
@@ -56,7 +58,10 @@ def _evaluate_table(check: NamedCheck, table: Table, context: CheckContext) -> C
 
 
 def _evaluate_by_partition(checks: Sequence[NamedCheck], table: Table, context: CheckContext) -> dict[str, CheckResult]:
-    """Evaluate checks that have `partitions`, in one pass over the partitions. Return the results by name."""
+    """Evaluate checks that have `partitions`, in one pass over the partitions.
+
+    Return the results by name.
+    """
     selections = {check.name: _PartitionSelection.of(check, table) for check in checks}
     findings: dict[str, list[PartitionFinding]] = {check.name: [] for check in checks}
     misfits: dict[str, Finding] = {}
@@ -88,7 +93,9 @@ def _evaluate_by_partition(checks: Sequence[NamedCheck], table: Table, context: 
 
 
 def evaluate(check: NamedCheck, subject: Subject) -> Finding:
-    """Evaluate one check. The finding is `unknown` if the version does not store a number that the check needs.
+    """Evaluate one check.
+
+    The finding is `unknown` if the version does not store a number that the check needs.
 
     Raises:
         ColumnNotFoundError, LiteralError, ConfigError: The check does not fit the table.

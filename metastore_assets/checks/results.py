@@ -87,7 +87,10 @@ class CheckResult:
 
 
 def results_json(version: Version, results: Sequence[CheckResult]) -> Json:
-    """Return the JSON of all results of a version. Its `status` is `failed` if a check of severity `error` failed."""
+    """Return the JSON of all results of a version.
+
+    Its `status` is `failed` if a check of severity `error` failed.
+    """
     counts = Counter(result.status for result in results)
     return {
         "table": version.table,

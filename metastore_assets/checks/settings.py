@@ -19,7 +19,9 @@ _MAX_EXPONENT = 400
 
 
 def parse_duration(value: Any) -> timedelta:
-    """Parse a duration with units: `90s`, `30m`, `6h`, `1d12h`, `2w`. A timedelta is returned unchanged.
+    """Parse a duration with units: `90s`, `30m`, `6h`, `1d12h`, `2w`.
+
+    A timedelta is returned unchanged.
 
     Raises ValueError for any other value.
     """
@@ -59,7 +61,10 @@ def _parse_unit_share(value: Any) -> Decimal:
 
 
 def _parse_baseline(value: Any) -> Any:
-    """Return the setting as `previous`, the number of a version, or a duration. Raises ValueError for anything else."""
+    """Return the setting as `previous`, the number of a version, or a duration.
+
+    Raises ValueError for anything else.
+    """
     if value == "previous" or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
         return value
     if isinstance(value, str | timedelta) and value != "previous":

@@ -46,7 +46,9 @@ class CheckContext:
     """A cache of statistics by partition key, for each version number and column."""
 
     def earlier(self, table: Table, baseline: Baseline) -> Table:
-        """Return the table at the earlier version that a baseline selects. The result is cached.
+        """Return the table at the earlier version that a baseline selects.
+
+        The result is cached.
 
         Raises NotStoredError if there is no such version.
         """
@@ -56,7 +58,9 @@ class CheckContext:
         return self._earlier[key]
 
     def row(self, table: Table, column: str, partition: str) -> ColumnStatistics:
-        """Return the statistics of a column in a partition. The result is cached.
+        """Return the statistics of a column in a partition.
+
+        The result is cached.
 
         Raises:
             ColumnNotFoundError: The table has no such column.
@@ -99,7 +103,10 @@ class Subject:
 
     @property
     def column(self) -> str:
-        """Name of the column. Only checks of columns may use it: other subjects raise AssertionError."""
+        """Name of the column.
+
+        Only checks of columns may use it: other subjects raise AssertionError.
+        """
         assert self.column_name is not None
         return self.column_name
 
@@ -110,14 +117,20 @@ class Subject:
 
     @cached_property
     def row(self) -> ColumnStatistics:
-        """Statistics of the column. Raises ColumnNotFoundError."""
+        """Statistics of the column.
+
+        Raises ColumnNotFoundError.
+        """
         if self.partition is not None:
             return self.context.row(self.table, self.column, self.partition)
         return self.table.statistics([self.column])[0]
 
     @property
     def label(self) -> str:
-        """The text by which messages name a column: `column 'id' of table 'orders'`. Only columns have one."""
+        """The text by which messages name a column: `column 'id' of table 'orders'`.
+
+        Only columns have one.
+        """
         return f"column {self.column_name!r} of table {self.table.version.table!r}"
 
     def literal(self, value: ColumnValue) -> pa.Scalar:
@@ -171,7 +184,10 @@ def find_column_name(table: Table, field_id: str) -> str | None:
 
 
 def _earlier_version(metastore: Metastore, table: Table, baseline: Baseline) -> Table:
-    """Return the table at the earlier version that a baseline selects. Raises NotStoredError if there is none."""
+    """Return the table at the earlier version that a baseline selects.
+
+    Raises NotStoredError if there is none.
+    """
     version = table.version
     numbers = [number for number in metastore.version_numbers(version.table) if number < version.number]
     if isinstance(baseline, int):

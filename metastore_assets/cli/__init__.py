@@ -32,7 +32,10 @@ def main() -> NoReturn:
 
 
 def _open_standard_streams() -> None:
-    """Open /dev/null for each standard stream that is closed, as after `>&-`. Python sets `sys.stdout` to None then."""
+    """Open /dev/null for each standard stream that is closed, as after `>&-`.
+
+    Python sets `sys.stdout` to None then.
+    """
     for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             # The first free descriptor is that of the closed stream. Otherwise, a pipe would get it, also in a child.
@@ -41,7 +44,10 @@ def _open_standard_streams() -> None:
 
 
 def run() -> NoReturn:
-    """Run the command line of this process. Always raises SystemExit with the exit status."""
+    """Run the command line of this process.
+
+    Always raises SystemExit with the exit status.
+    """
     _open_standard_streams()
     # A signal raises an exception, so that temporary files are removed before the process ends.
     install_signal_handlers()

@@ -65,7 +65,10 @@ def complete_column(context: click.Context, parameter: click.Parameter, incomple
 
 
 def complete_columns(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the matching columns for the last name in a list such as `a,"b,c"`. Columns in the list are left out."""
+    """Return the matching columns for the last name in a list such as `a,"b,c"`.
+
+    Columns in the list are left out.
+    """
     before, comma, last = incomplete.rpartition(",")
     named = set(next(csv.reader([before]), []))
     columns = [_quote(name) for name in _names_of_table(context, _column_names) if name not in named]

@@ -23,7 +23,10 @@ _TIMEOUT = 10.0
 
 
 class CurrentCheck:
-    """A request for a table's current snapshot. A background thread sends it when this Python object is created."""
+    """A request for a table's current snapshot.
+
+    A background thread sends it when this Python object is created.
+    """
 
     def __init__(self, config: MetastoreConfig, table: str) -> None:
         self._config = config
@@ -80,7 +83,10 @@ class CurrentCheck:
         )
 
     def _request(self) -> None:
-        """Ask the table's format for the current snapshot. Store the snapshot, or the reason why there is none."""
+        """Ask the table's format for the current snapshot.
+
+        Store the snapshot, or the reason why there is none.
+        """
         from metastore_assets.formats import MetadataCache, open_table_format
         from metastore_assets.store.versions import versions_of
 

@@ -29,7 +29,10 @@ SuggestedCheck = str | dict[str, Any]
 
 
 class Document(BaseModel):
-    """A JSON object that has no other keys than the model. Keys with a default may be absent."""
+    """A JSON object that has no other keys than the model.
+
+    Keys with a default may be absent.
+    """
 
     model_config = ConfigDict(
         extra="forbid", use_attribute_docstrings=True, json_schema_extra=lambda schema: _remove_defaults(schema)
@@ -53,7 +56,10 @@ class VersionSummaryDocument(Document):
 
 
 class TableSummary(Document):
-    """A configured table and its newest version. Without a version, the values from `version` on are null."""
+    """A configured table and its newest version.
+
+    Without a version, the values from `version` on are null.
+    """
 
     table: str
     uri: str
@@ -87,7 +93,10 @@ class UserStatisticDocument(Document):
 
 
 class StatisticsDocument(Document):
-    """The statistics of a column. A statistic is null if it is unknown or not defined for the type."""
+    """The statistics of a column.
+
+    A statistic is null if it is unknown or not defined for the type.
+    """
 
     column: str
     """The dotted path of the column."""
@@ -384,7 +393,10 @@ class ChangedValue(Document):
 
 
 class ChangedColumn(Document):
-    """The changed values of a column. If they are unknown, `counts` and `changes` are null, and `reason` says why."""
+    """The changed values of a column.
+
+    If they are unknown, `counts` and `changes` are null, and `reason` says why.
+    """
 
     column: str
     type: str

@@ -54,7 +54,9 @@ def draw_column_heading(page: Page, column: Answer) -> None:
 
 
 def draw_keys(page: Page, keys: Sequence[str], sign: str, style: str, *, verbose: bool) -> None:
-    """Draw a line for each partition key. Without `verbose`, more than ten keys are reduced to the first and the last.
+    """Draw a line for each partition key.
+
+    Without `verbose`, more than ten keys are reduced to the first and the last.
 
     Args:
         page: The page to draw on.
@@ -119,7 +121,10 @@ def bar(part: float, total: float, width: int) -> str:
 
 
 def sparkline(counts: Sequence[int]) -> str:
-    """Return a line of vertical bars, one terminal cell for each count: ` ▁▄█`. Only zero is blank."""
+    """Return a line of vertical bars, one terminal cell for each count: ` ▁▄█`.
+
+    Only zero is blank.
+    """
     maximum = max(counts, default=0)
     return "".join(_BLOCKS[_bar_height(count, maximum, 8)] for count in counts)
 
@@ -135,5 +140,8 @@ def chart(counts: Sequence[int], height: int) -> list[str]:
 
 
 def _bar_height(count: int, maximum: int, full_height: int) -> int:
-    """Return the height of a bar in eighths of a cell. `full_height` is the height for `maximum`."""
+    """Return the height of a bar in eighths of a cell.
+
+    `full_height` is the height for `maximum`.
+    """
     return max(1, round(count / maximum * full_height)) if count > 0 else 0

@@ -57,7 +57,10 @@ class MetastoreGroup(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run a command line, and exit with its status. With `standalone_mode=False`, return its result instead."""
+        """Run a command line, and exit with its status.
+
+        With `standalone_mode=False`, return its result instead.
+        """
         if COMPLETION_VARIABLE in os.environ:
             from metastore_assets.cli.shells import register_shells
 
@@ -69,7 +72,10 @@ class MetastoreGroup(click.Group):
         sys.exit(run_to_status(partial(run, obj=invocation), invocation))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command of a context. Raises Interrupted for Ctrl-C, and ConnectionError for a broken pipe."""
+        """Run the command of a context.
+
+        Raises Interrupted for Ctrl-C, and ConnectionError for a broken pipe.
+        """
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -102,7 +108,10 @@ def run_to_status(run: Callable[[], object], invocation: Invocation) -> int:
 
 
 def raise_interrupt(error: Exception) -> None:
-    """Raise the KeyboardInterrupt or SystemExit that caused an error. Does nothing if there is none."""
+    """Raise the KeyboardInterrupt or SystemExit that caused an error.
+
+    Does nothing if there is none.
+    """
     if (interrupt := find_interrupt(error)) is not None:
         raise interrupt from None
 
@@ -118,7 +127,9 @@ def find_interrupt(error: BaseException) -> KeyboardInterrupt | SystemExit | Non
 
 
 def report_error(error: Exception, invocation: Invocation, subject: str = "") -> str:
-    """Print an error to stderr as one line and return that line. With --debug, print the traceback first.
+    """Print an error to stderr as one line and return that line.
+
+    With --debug, print the traceback first.
 
     Args:
         error: The error.
@@ -133,12 +144,18 @@ def report_error(error: Exception, invocation: Invocation, subject: str = "") ->
 
 
 def explain_error(error: Exception) -> str:
-    """Return the message of an error as one line without secrets. Unexpected errors also show their type."""
+    """Return the message of an error as one line without secrets.
+
+    Unexpected errors also show their type.
+    """
     return remove_secrets(_error_text(error))
 
 
 def _error_text(error: Exception) -> str:
-    """Return the line to print for an error. An error of a class that this package does not define is called a bug."""
+    """Return the line to print for an error.
+
+    An error of a class that this package does not define is called a bug.
+    """
     if isinstance(error, click.ClickException):
         return to_one_line(clean_message(error.format_message()))
     if isinstance(error, MetastoreError):
@@ -191,5 +208,8 @@ def _write(text: str, color: str | None = None, rest: str = "") -> None:
 
 
 def uses_colors(stream: TextIO) -> bool:
-    """Return whether a stream is a terminal that shows colours. The variable `NO_COLOR` turns colours off."""
+    """Return whether a stream is a terminal that shows colours.
+
+    The variable `NO_COLOR` turns colours off.
+    """
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -1,4 +1,7 @@
-"""Writing of files that users name. A file is written completely or not at all."""
+"""Writing of files that users name.
+
+A file is written completely or not at all.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def install_signal_handlers() -> None:
-    """Make SIGTERM and SIGHUP raise SystemExit. Ctrl-C still raises KeyboardInterrupt.
+    """Make SIGTERM and SIGHUP raise SystemExit.
+
+    Ctrl-C still raises KeyboardInterrupt.
 
     If the process still runs three seconds after one of these signals, a thread ends it.
     """

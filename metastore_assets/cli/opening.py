@@ -37,7 +37,9 @@ def open_metastore(config: MetastoreConfig) -> Metastore:
 
 
 def add_database_tables(config: MetastoreConfig) -> tuple[MetastoreConfig, bool]:
-    """Return a configuration whose tables include those of its databases. Raises ConfigError if a catalog is invalid.
+    """Return a configuration whose tables include those of its databases.
+
+    Raises ConfigError if a catalog is invalid.
 
     Prints notes to stderr: on tables that are left out or were dropped, and on databases whose catalog did not answer.
 
@@ -74,7 +76,9 @@ def find_table_config(config: MetastoreConfig, name: str) -> TableConfig:
 
 
 def resolve_table_name(config: MetastoreConfig, name: str) -> str:
-    """Return the name of a configured table unchanged. Raises ConfigError for any other name.
+    """Return the name of a configured table unchanged.
+
+    Raises ConfigError for any other name.
 
     If the configuration has databases, each table with a published version counts as configured.
     """
@@ -161,7 +165,9 @@ def open_relation(
 
 
 def column_to_answer(table: Table | FilteredView, column: str, partition: str | None) -> Answer:
-    """Return the statistics of a column as `show --json` prints them. Raises ColumnNotFoundError.
+    """Return the statistics of a column as `show --json` prints them.
+
+    Raises ColumnNotFoundError.
 
     Args:
         table: The table or filtered view.

@@ -95,7 +95,10 @@ class VersionType(click.ParamType):  # type: ignore[type-arg]  # older releases 
     name = "version"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> VersionReference | None:
-        """Return the text unchanged: `lookup.versions` parses it later. An empty text is a usage error."""
+        """Return the text unchanged: `lookup.versions` parses it later.
+
+        An empty text is a usage error.
+        """
         if isinstance(value, str) and not value.strip():
             self.fail("a version is a number, a snapshot id or a time, and must not be empty", param, ctx)
         return value
@@ -159,7 +162,9 @@ _COLUMN_NAME = re.compile(r"""(?:^|,)(?:\s*"(?P<quoted>(?:[^"]|"")*)"\s*(?=,|\Z)
 
 
 def parse_column_names(text: str | None) -> list[str] | None:
-    """Parse column names in a text such as `a,"b,c"`; None for None. Blanks around names without quotes are ignored.
+    """Parse column names in a text such as `a,"b,c"`; None for None.
+
+    Blanks around names without quotes are ignored.
 
     Raises UsageError if the text names no column, or has a line break outside of quotes.
     """
@@ -181,7 +186,10 @@ def parse_column_names(text: str | None) -> list[str] | None:
 
 
 def _parse_option(text: str) -> tuple[str, Any]:
-    """Parse a text such as `header=false` to `("header", False)`. A value that is not JSON stays a text."""
+    """Parse a text such as `header=false` to `("header", False)`.
+
+    A value that is not JSON stays a text.
+    """
     key, value = parse_pair(text)
     try:
         return key, json.loads(value)
@@ -190,7 +198,10 @@ def _parse_option(text: str) -> tuple[str, Any]:
 
 
 def parse_pair(text: str) -> tuple[str, str]:
-    """Split a text such as `key=value` at the first `=`. Raises BadParameter if key or `=` are missing."""
+    """Split a text such as `key=value` at the first `=`.
+
+    Raises BadParameter if key or `=` are missing.
+    """
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise click.BadParameter(f"{text!r} has no `=` after a name")

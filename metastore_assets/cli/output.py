@@ -88,7 +88,9 @@ class Page:
         self._print("\n".join(lines))
 
     def fitting_grid(self, columns: Sequence[GridColumn], rows: Rows, less_important: Sequence[str] = ()) -> list[str]:
-        """Print a grid that fits the terminal. Without a terminal, print it completely.
+        """Print a grid that fits the terminal.
+
+        Without a terminal, print it completely.
 
         Long texts are truncated in the middle. If the grid is still too wide, columns are hidden.
 

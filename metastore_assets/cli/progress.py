@@ -47,7 +47,10 @@ class Watcher(Protocol):
         """Start to count the tasks of a session."""
 
     def hide(self) -> None:
-        """Hide the line before other output is printed. The next event shows it again."""
+        """Hide the line before other output is printed.
+
+        The next event shows it again.
+        """
 
 
 class HiddenProgress:
@@ -122,7 +125,10 @@ class ProgressLine:
         self._show("starting Spark", None)
 
     def spark_runs(self, spark: SparkSession) -> None:
-        """Start to count the tasks of a session. A second session is ignored."""
+        """Start to count the tasks of a session.
+
+        A second session is ignored.
+        """
         if self._tasks is None:
             self._tasks = RunningTasks(spark)
 
@@ -214,7 +220,10 @@ class ProgressLine:
 
 @contextmanager
 def show_progress() -> Iterator[Watcher]:
-    """Yield an object that shows events in a progress line on stderr. It shows nothing if stderr is no terminal."""
+    """Yield an object that shows events in a progress line on stderr.
+
+    It shows nothing if stderr is no terminal.
+    """
     if not sys.stderr.isatty():
         yield HiddenProgress()
         return

@@ -45,7 +45,10 @@ class RunningTasks:
         self._counts = (0, 0)
 
     def close(self) -> None:
-        """Stop the thread that polls a classic session. A Spark Connect session continues to call this object."""
+        """Stop the thread that polls a classic session.
+
+        A Spark Connect session continues to call this object.
+        """
         self._closed.set()
 
     def _watch(self, tracker: Any) -> None:

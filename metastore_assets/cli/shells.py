@@ -1,4 +1,7 @@
-"""Completion for bash and fish. With click's own scripts, completion of keys such as `day=2024` fails."""
+"""Completion for bash and fish.
+
+With click's own scripts, completion of keys such as `day=2024` fails.
+"""
 
 from __future__ import annotations
 

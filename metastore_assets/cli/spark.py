@@ -29,7 +29,10 @@ class LazySpark:
         self._log: SparkLog | None = None
 
     def __call__(self) -> SparkSession:
-        """Return the session, and start it at the first call. Raises MetastoreError if Spark does not start."""
+        """Return the session, and start it at the first call.
+
+        Raises MetastoreError if Spark does not start.
+        """
         allow_pandas()
         from metastore_assets.spark.session import SparkLog, get_spark_session
 
@@ -46,7 +49,10 @@ class LazySpark:
         return session
 
     def explain(self, error: BaseException) -> None:
-        """Save Spark's log, and add a note with its path to an error. Does nothing without a log."""
+        """Save Spark's log, and add a note with its path to an error.
+
+        Does nothing without a log.
+        """
         # The message of a MetastoreError is sufficient.
         if self._log is not None and find_interrupt(error) is None and not isinstance(error, MetastoreError):
             error.add_note(f"see Spark's log in {self._log.save()}")

@@ -230,7 +230,10 @@ def _suggest_by_values(
 
 
 def _suggest_by_names(columns: Iterable[LeafColumn]) -> Iterable[Suggestion]:
-    """Yield suggestions for columns, based on their names and types. In the configuration, they become comments."""
+    """Yield suggestions for columns, based on their names and types.
+
+    In the configuration, they become comments.
+    """
     import pyarrow.types as t
 
     from metastore_assets.values.types import is_text
@@ -380,7 +383,10 @@ def _relative(uri: str, folder: Path) -> str:
 
 
 def _flow(mapping: Mapping[str, Any]) -> str:
-    """Format a mapping as YAML in one line. `${` is escaped in values, so that no text refers to a variable."""
+    """Format a mapping as YAML in one line.
+
+    `${` is escaped in values, so that no text refers to a variable.
+    """
     return json.dumps(escape_references(mapping), ensure_ascii=False)
 
 
@@ -397,12 +403,18 @@ def escape_references(value: Any) -> Any:
 
 
 def _quoted_mapping(mapping: Mapping[str, Any]) -> str:
-    """Format a mapping as YAML in one line. `${` is not escaped, so that it refers to a variable."""
+    """Format a mapping as YAML in one line.
+
+    `${` is not escaped, so that it refers to a variable.
+    """
     return json.dumps(mapping, ensure_ascii=False)
 
 
 def _scalar(value: str, *, escapes: bool = True) -> str:
-    """Format a text as YAML, in quotes if necessary. `${` is escaped unless `escapes` is false."""
+    """Format a text as YAML, in quotes if necessary.
+
+    `${` is escaped unless `escapes` is false.
+    """
     is_plain = _PLAIN_SCALAR.fullmatch(value) and value.lower() not in _YAML_WORDS
     return value if is_plain else _quoted(escape_references(value) if escapes else value)
 

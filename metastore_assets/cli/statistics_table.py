@@ -159,7 +159,9 @@ def draw_statistics(
     complete: bool = False,
     complete_options: str = "",
 ) -> None:
-    """Draw a grid with a line for each column. Below it, draw user-defined statistics and why statistics are missing.
+    """Draw a grid with a line for each column.
+
+    Below it, draw user-defined statistics and why statistics are missing.
 
     Args:
         page: The page to draw on.
@@ -234,7 +236,9 @@ def _fit(fields: Sequence[_Field], rows: Sequence[Row], width: int) -> tuple[Seq
 
 
 def _split_fields(fields: Sequence[_Field], rows: Sequence[Row], limits: _CellLimits, width: int) -> list[list[_Field]]:
-    """Split the fields into grids of at most `width` terminal cells. Each grid begins with the first field.
+    """Split the fields into grids of at most `width` terminal cells.
+
+    Each grid begins with the first field.
 
     A grid with two fields may be wider, because one field after the first is always included.
     """

@@ -145,7 +145,10 @@ class Refreshed(Document):
 
 
 class StageDocument(Document):
-    """A stage of a plan. Each has `stage` and `summary`. The other keys describe its work, and may be absent."""
+    """A stage of a plan.
+
+    Each has `stage` and `summary`. The other keys describe its work, and may be absent.
+    """
 
     stage: str
     summary: str
@@ -331,7 +334,10 @@ class StoppedServer(Document):
 
 
 class ServerStatus(Document):
-    """The answer of `spark-server status`. If no server runs, it has only the key `running`."""
+    """The answer of `spark-server status`.
+
+    If no server runs, it has only the key `running`.
+    """
 
     running: bool
     url: str = Field(default="")

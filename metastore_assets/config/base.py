@@ -29,7 +29,10 @@ _METACLASS: Any = _ConfigMetaclass
 
 
 class ConfigModel(BaseModel, metaclass=_METACLASS):  # type: ignore[metaclass] # its public type is only `type`
-    """A section of the configuration: immutable, and validated. Unknown keys and invalid values raise ConfigError."""
+    """A section of the configuration: immutable, and validated.
+
+    Unknown keys and invalid values raise ConfigError.
+    """
 
     # `hide_input_in_errors`: values may be secrets. `defer_build`: only the outermost model needs a validator.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
@@ -75,7 +78,10 @@ class ConfigModel(BaseModel, metaclass=_METACLASS):  # type: ignore[metaclass] #
 
     @classmethod
     def validate_raw(cls, obj: Any) -> Self:
-        """Create the model from a mapping. Raises pydantic's ValidationError, which the caller formats."""
+        """Create the model from a mapping.
+
+        Raises pydantic's ValidationError, which the caller formats.
+        """
         return super().model_validate(obj)
 
 
@@ -94,7 +100,10 @@ def _config_error(model: Any, raw: Any, error: ValidationError) -> ConfigError:
 
 
 def as_text(value: Any) -> Any:
-    """Convert a number, boolean, date or time back to its text in YAML. Other values are returned unchanged."""
+    """Convert a number, boolean, date or time back to its text in YAML.
+
+    Other values are returned unchanged.
+    """
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime):
@@ -103,7 +112,9 @@ def as_text(value: Any) -> Any:
 
 
 def validate_prefixes(value: Any) -> Any:
-    """Validate a list of location prefixes. A single text becomes a list of one.
+    """Validate a list of location prefixes.
+
+    A single text becomes a list of one.
 
     Raises:
         ValueError: A prefix is not a text, or is blank, which would mean the current folder.

@@ -131,7 +131,10 @@ def emr_obstacle(config: MetastoreConfig) -> str | None:
 
 
 def _locations(config: MetastoreConfig) -> Iterator[tuple[str, str]]:
-    """Yield (key, location) for each location that a job reads or writes. The key is for messages."""
+    """Yield (key, location) for each location that a job reads or writes.
+
+    The key is for messages.
+    """
     yield "root", config.root
     for table in config.tables:
         if table.catalog is None:
@@ -177,7 +180,10 @@ def _is_secret(key: str, value: str) -> bool:
 
 
 def _validate(value: str, pattern: re.Pattern[str], expected: str) -> str:
-    """Return a value that matches the pattern or refers to a variable. Raises ValueError for any other value."""
+    """Return a value that matches the pattern or refers to a variable.
+
+    Raises ValueError for any other value.
+    """
     if not has_reference(value) and not pattern.fullmatch(value):
         raise ValueError(expected)
     return value

@@ -25,7 +25,9 @@ def config_path(path: str | os.PathLike[str] | None = None) -> Path:
 
 
 def read_mapping(path: Path) -> dict[Any, Any]:
-    """Parse a YAML file, and normalize the result with `normalize_mapping`. Keys and values are not validated.
+    """Parse a YAML file, and normalize the result with `normalize_mapping`.
+
+    Keys and values are not validated.
 
     Raises:
         ConfigError: The file cannot be read, is not valid YAML, or is not a mapping.

@@ -31,7 +31,9 @@ def read_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
 
 
 def parse_config(raw: dict[Any, Any], file: Path) -> MetastoreConfig:
-    """Return the configuration that is in the mapping of a configuration file. Checks and exports are not validated.
+    """Return the configuration that is in the mapping of a configuration file.
+
+    Checks and exports are not validated.
 
     Relative paths are not replaced, nor are variables in the fields that `MetastoreConfig.resolve` replaces later.
 

@@ -155,7 +155,9 @@ class SharedTableConfig(ConfigModel):
         """The text by which messages refer to the table or database, such as `table 'orders'`."""
 
     def effective_policy(self, column: str, aliases: Sequence[Sequence[str]] | None = None) -> ColumnPolicy:
-        """Return the policy that applies to a column. The `checks` of the column's entry are left out.
+        """Return the policy that applies to a column.
+
+        The `checks` of the column's entry are left out.
 
         Each key comes from the first of these that sets it: the column's entry under `columns`, the entry `default`,
         the built-in policy. For `statistics`, the key of the table or database precedes the built-in policy. Two more
@@ -216,7 +218,10 @@ SharedTableConfigT = TypeVar("SharedTableConfigT", bound=SharedTableConfig)
 
 @lru_cache(maxsize=1)
 def _built_in_policy() -> ColumnPolicy:
-    """Return the policy with the defaults of all settings. It replaces a missing entry `default` of `columns`."""
+    """Return the policy with the defaults of all settings.
+
+    It replaces a missing entry `default` of `columns`.
+    """
     return ColumnPolicy()
 
 
@@ -306,7 +311,10 @@ class TableConfig(SharedTableConfig):
     @field_validator("partitions")
     @classmethod
     def _validate_condition(cls, value: Any) -> Any:
-        """Return the value unchanged. Raises ValueError if it is a condition that cannot be parsed."""
+        """Return the value unchanged.
+
+        Raises ValueError if it is a condition that cannot be parsed.
+        """
         if isinstance(value, str):
             from metastore_assets.expressions.sql_parser import parse_sql  # importing the parser takes 90 ms
 
@@ -602,7 +610,9 @@ class MetastoreConfig(ConfigModel):
         return self
 
     def table(self, name: str) -> TableConfig:
-        """Return the entry of `tables` with a name. Raises ConfigError if there is none.
+        """Return the entry of `tables` with a name.
+
+        Raises ConfigError if there is none.
 
         Tables of databases are entries of `tables` only after their databases were listed.
         """
@@ -767,7 +777,10 @@ def _locate(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
 
 
 def _located_catalogs(config: MetastoreConfig, root: str, folder: Path) -> dict[str, CatalogConfig]:
-    """Return all catalogs by name, including `default`. Paths of SQLite files are absolute."""
+    """Return all catalogs by name, including `default`.
+
+    Paths of SQLite files are absolute.
+    """
     embedded = CatalogConfig.model_validate({"type": "sql", "uri": f"{_SQLITE}{root}/catalog.db"})
     catalogs = {EMBEDDED_CATALOG: embedded} | config.catalogs
     for name, catalog in catalogs.items():
@@ -785,7 +798,10 @@ def fold_name(name: str) -> str:
 
 
 def _absolute(uri: str, folder: Path) -> str:
-    """Make a local path absolute. URIs and texts that begin with a variable are returned unchanged."""
+    """Make a local path absolute.
+
+    URIs and texts that begin with a variable are returned unchanged.
+    """
     # The value of the variable may be an absolute path or a URI.
     if is_uri(uri) or uri.startswith("${"):
         return uri

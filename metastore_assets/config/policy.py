@@ -28,7 +28,10 @@ _TOP = re.compile(r"top\(([1-9][0-9]{0,8})\)")
 
 
 def _class_references(value: Any) -> Any:
-    """Return references to classes; a text becomes a tuple of one. Raises ValueError unless all are `module:Class`."""
+    """Return references to classes; a text becomes a tuple of one.
+
+    Raises ValueError unless all are `module:Class`.
+    """
     references = (value,) if isinstance(value, str) else value
     if not isinstance(references, list | tuple) or not all(
         isinstance(item, str) and _CLASS_REFERENCE.fullmatch(item) for item in references
@@ -83,7 +86,10 @@ class ResolvedPolicy(ConfigModel):
         return self._hash_key
 
     def with_hash_key(self, key: bytes) -> Self:
-        """Return a copy with a secret key for hashes of hidden values. It has an effect only with `values: hidden`."""
+        """Return a copy with a secret key for hashes of hidden values.
+
+        It has an effect only with `values: hidden`.
+        """
         copy = self.model_copy()
         copy._hash_key = key
         return copy

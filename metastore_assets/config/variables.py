@@ -163,7 +163,10 @@ def substitute(value: Any, environment: Mapping[str, str]) -> Any:
 
 
 def _scalar(text: str) -> str | int | float | bool:
-    """Parse a number or boolean as YAML does. Any other text is returned unchanged."""
+    """Parse a number or boolean as YAML does.
+
+    Any other text is returned unchanged.
+    """
     if text in ("true", "false"):
         return text == "true"
     if _NUMBER.fullmatch(text):

@@ -1,4 +1,6 @@
-"""Listings of the tables in databases. A record of the last listing of each database is stored.
+"""Listings of the tables in databases.
+
+A record of the last listing of each database is stored.
 
 The records are in the root, the folder with all stored state. If a catalog does not answer, the tables in the record
 are used. A record is a cache, which may be deleted.
@@ -77,7 +79,9 @@ def list_databases(config: MetastoreConfig, timeout: float | None = None) -> tup
 def load_listings(
     config: MetastoreConfig, timeout: float, state: Mapping[str, Collection[str]]
 ) -> tuple[DatabaseListing, ...]:
-    """Return the last known listing of each database entry. If none is known, the catalog gets a request.
+    """Return the last known listing of each database entry.
+
+    If none is known, the catalog gets a request.
 
     Args:
         config: A resolved configuration.
@@ -178,7 +182,9 @@ def read_record(root: ObjectStore, key: str) -> frozenset[str] | None:
 
 
 def write_record(root: ObjectStore, key: str, names: Iterable[str]) -> None:
-    """Replace the table names in the record of a database. Raises StoreError if the root cannot be written.
+    """Replace the table names in the record of a database.
+
+    Raises StoreError if the root cannot be written.
 
     Args:
         root: The root of the Metastore.
@@ -255,7 +261,10 @@ def _recorded_listing(config: MetastoreConfig, database: DatabaseConfig, failure
 
 
 def _has_version(config: MetastoreConfig, database: DatabaseConfig, name: str) -> bool:
-    """Return whether a table of a database has a published version. True if the root cannot be read."""
+    """Return whether a table of a database has a published version.
+
+    True if the root cannot be read.
+    """
     try:
         table_name = database.table(name).name
         return VersionStore(_root(config), table_name).latest() is not None
@@ -275,7 +284,9 @@ def _try_read_record(config: MetastoreConfig, database: DatabaseConfig) -> froze
 def _try_write_record(
     config: MetastoreConfig, database: DatabaseConfig, before: frozenset[str] | None, names: frozenset[str]
 ) -> None:
-    """Write the record of a database if the names of its tables have changed. Ignore a root that cannot be written.
+    """Write the record of a database if the names of its tables have changed.
+
+    Ignore a root that cannot be written.
 
     Args:
         config: The configuration, which has the root.

@@ -1,4 +1,7 @@
-"""The program of an EMR Serverless job, which refreshes one table. Dagster Pipes transports request and answer."""
+"""The program of an EMR Serverless job, which refreshes one table.
+
+Dagster Pipes transports request and answer.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ from metastore_assets.spark.session import get_submitted_session
 
 
 def main() -> None:
-    """Execute the request of the job, and send the answer. If the refresh failed, exit with status 1."""
+    """Execute the request of the job, and send the answer.
+
+    If the refresh failed, exit with status 1.
+    """
     import boto3
     from dagster_pipes import PipesS3ContextLoader, PipesS3MessageWriter, open_dagster_pipes
 

@@ -1,4 +1,7 @@
-"""The request and the answer of an EMR Serverless job. Both are exchanged as JSON."""
+"""The request and the answer of an EMR Serverless job.
+
+Both are exchanged as JSON.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,10 @@ class JobRequest:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> JobRequest:
-        """Parse a JSON object. Unknown fields, perhaps of another version of the package, are ignored."""
+        """Parse a JSON object.
+
+        Unknown fields, perhaps of another version of the package, are ignored.
+        """
         fields = {name: value for name, value in document.items() if name in cls.__dataclass_fields__}
         return cls(**{**fields, "partitions": tuple(fields["partitions"])})
 
@@ -75,7 +81,10 @@ class JobRequest:
 
 @dataclass(frozen=True)
 class JobAnswer:
-    """The result of a job: the newest version, or an error. `JobAnswer()` means that no answer arrived."""
+    """The result of a job: the newest version, or an error.
+
+    `JobAnswer()` means that no answer arrived.
+    """
 
     version: int | None = None
     """The number of the newest version after a successful refresh; None after an error or without an answer."""

@@ -35,7 +35,10 @@ _PARTITIONS_AT_ONCE = 256
 
 
 class ExportOptions(BaseModel):
-    """The settings under a target's name in the key `exports` of a table. A target adds its own keys in a subclass."""
+    """The settings under a target's name in the key `exports` of a table.
+
+    A target adds its own keys in a subclass.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
@@ -123,7 +126,9 @@ class ExportedVersion:
     """
 
     def __init__(self, table: TableConfig, lookup: Table, options: ExportOptions, revision: str = "") -> None:
-        """Create the view. Nothing is read yet.
+        """Create the view.
+
+        Nothing is read yet.
 
         Args:
             table: The configuration of the table.
@@ -143,7 +148,10 @@ class ExportedVersion:
 
     @cached_property
     def mark(self) -> ExportMark:
-        """The mark that identifies the exported version. The target stores it with the statistics."""
+        """The mark that identifies the exported version.
+
+        The target stores it with the statistics.
+        """
         version = self.version
         # The digest omits the number, so a version with the same content as the previous one is not exported again.
         # Otherwise, a catalog that reports each export as a commit would cause versions and exports without end.
@@ -156,7 +164,10 @@ class ExportedVersion:
         return ExportMark(version.number, version.snapshot, digest_texts(parts))
 
     def columns(self) -> list[ExportedColumn]:
-        """Return the columns that the option `columns` includes, in table order. Each has statistics of all rows."""
+        """Return the columns that the option `columns` includes, in table order.
+
+        Each has statistics of all rows.
+        """
         return self._exported(self.lookup.statistics())
 
     def unmatched_patterns(self) -> list[str]:
@@ -202,7 +213,10 @@ class ExportedVersion:
         return self.lookup.profiles.profile(None).user_states()
 
     def _exported(self, rows: Sequence[ColumnStatistics]) -> list[ExportedColumn]:
-        """Return the columns to export, with their statistics. For a hidden column, only counts are exported."""
+        """Return the columns to export, with their statistics.
+
+        For a hidden column, only counts are exported.
+        """
         leaves = {leaf.path: leaf for leaf in self.lookup.columns.leaves}
         exported = []
         for row in rows:
@@ -304,7 +318,9 @@ class ExportTarget(ABC):
 
     @abstractmethod
     def remove(self) -> bool:
-        """Remove everything that this package wrote to the target. Return whether there was anything.
+        """Remove everything that this package wrote to the target.
+
+        Return whether there was anything.
 
         Raises the errors of `write`.
         """
@@ -318,7 +334,9 @@ class ExportTarget(ABC):
 
 
 def exported_version(target: ExportTarget, lookup: Table) -> ExportedVersion:
-    """Return the part of a version that a target writes. Nothing is read yet.
+    """Return the part of a version that a target writes.
+
+    Nothing is read yet.
 
     Args:
         target: The target.

@@ -41,14 +41,20 @@ class RegisteredPartition:
 
 
 class RegisteredTable(ABC):
-    """One table of a catalog. Each method sends requests."""
+    """One table of a catalog.
+
+    Each method sends requests.
+    """
 
     count_names: ClassVar[tuple[str, ...]]
     """The catalog's names of the numbers in `DeclaredStatistics.counts`, in the same order."""
 
     @abstractmethod
     def load(self) -> TableDeclaration:
-        """Request the table's declaration. Raises TableNotFoundError or another error of the catalog's client."""
+        """Request the table's declaration.
+
+        Raises TableNotFoundError or another error of the catalog's client.
+        """
 
     @abstractmethod
     def change_properties(
@@ -90,7 +96,9 @@ class RegisteredTable(ABC):
 
     @abstractmethod
     def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed: datetime) -> int:
-        """Write or replace the table's statistics of some columns. Those of other columns stay.
+        """Write or replace the table's statistics of some columns.
+
+        Those of other columns stay.
 
         Args:
             columns: The statistics.
@@ -104,7 +112,9 @@ class RegisteredTable(ABC):
     def write_partition_statistics(
         self, partitions: Mapping[PartitionName, Sequence[DeclaredStatistics]], analyzed: datetime
     ) -> int:
-        """Write or replace the statistics of some columns of partitions. Those of other columns stay.
+        """Write or replace the statistics of some columns of partitions.
+
+        Those of other columns stay.
 
         Args:
             partitions: The statistics of each partition, by its name.
@@ -116,7 +126,9 @@ class RegisteredTable(ABC):
 
     @abstractmethod
     def delete_statistics(self, columns: Iterable[str], partition: PartitionName | None = None) -> None:
-        """Delete column statistics of the table or of one partition. Missing ones are no error.
+        """Delete column statistics of the table or of one partition.
+
+        Missing ones are no error.
 
         Args:
             columns: Names of the columns.
@@ -153,7 +165,9 @@ def changed_properties(
 
 @contextmanager
 def open_catalog_of(table: TableConfig, type_: str, title: str) -> Iterator[tuple[Catalog, str, str]]:
-    """Open the catalog in which a table is registered. Yield it, and the names of database and table in it.
+    """Open the catalog in which a table is registered.
+
+    Yield it, and the names of database and table in it.
 
     Args:
         table: The configuration of the table.

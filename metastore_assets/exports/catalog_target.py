@@ -147,7 +147,9 @@ class CatalogTarget(ExportTarget):
             return mark if self._has_our_content(table, properties) else None
 
     def remove(self) -> bool:
-        """Remove everything that the last export wrote. Return whether there was an export.
+        """Remove everything that the last export wrote.
+
+        Return whether there was an export.
 
         Statistics of the table that another program changed since stay. So do row count and size of a partition whose
         row count another program changed, but not the partition's column statistics.
@@ -310,7 +312,10 @@ class CatalogTarget(ExportTarget):
         changed: Mapping[PartitionName, Numbers],
         columns: DeclaredColumns,
     ) -> int:
-        """Write the statistics and properties of changed partitions to the catalog. Return their size in bytes."""
+        """Write the statistics and properties of changed partitions to the catalog.
+
+        Return their size in bytes.
+        """
         if not changed:
             return 0
         table.change_partitions(list(changed), self._unclaimed)

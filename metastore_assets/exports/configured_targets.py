@@ -40,7 +40,10 @@ class ExportEntry:
     options: ExportOptions
 
     def open(self, table: TableConfig) -> ExportTarget:
-        """Create the target for a table. No request is sent."""
+        """Create the target for a table.
+
+        No request is sent.
+        """
         return self.target(table, self.options)
 
     def statistics_for(self, column: str, type: pa.DataType) -> tuple[str, ...]:
@@ -56,7 +59,9 @@ class ExportEntry:
 
 
 def read_export_entries(table: SharedTableConfig) -> list[ExportEntry]:
-    """Parse the key `exports` of a table or database. The result has the same order as the key.
+    """Parse the key `exports` of a table or database.
+
+    The result has the same order as the key.
 
     Raises:
         ConfigError: An entry is invalid. The message names the table, the key and the value.
@@ -131,7 +136,9 @@ def load_target(kind: str) -> type[ExportTarget]:
 
 
 def _named_settings(table: SharedTableConfig, raw: Any) -> dict[str, Any]:
-    """Convert the value of the key `exports` to settings by name. A name in a list has the settings None.
+    """Convert the value of the key `exports` to settings by name.
+
+    A name in a list has the settings None.
 
     Raises ConfigError if the value is neither a mapping nor a list of names.
     """
@@ -145,7 +152,10 @@ def _named_settings(table: SharedTableConfig, raw: Any) -> dict[str, Any]:
 
 
 def _parse_entry(name: Any, settings: Any) -> ExportEntry:
-    """Parse one name and its settings. Raises ValueError, whose message has the key, the value and what is allowed."""
+    """Parse one name and its settings.
+
+    Raises ValueError, whose message has the key, the value and what is allowed.
+    """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(f"exports: the name {name!r} must be a letter, then up to 49 letters, digits or `_`")
     settings = {} if settings is None else settings

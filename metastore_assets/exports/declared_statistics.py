@@ -41,7 +41,10 @@ _MAX_LONG = 2**63
 
 @dataclass(frozen=True)
 class DeclaredStatistics:
-    """The statistics of one column. A bound is None if it is unknown, or if the declared type has no bounds."""
+    """The statistics of one column.
+
+    A bound is None if it is unknown, or if the declared type has no bounds.
+    """
 
     column: str
     """The name in the catalog."""

@@ -1,4 +1,6 @@
-"""The result of exporting a version to one target. This module imports nothing large.
+"""The result of exporting a version to one target.
+
+This module imports nothing large.
 
 A version is the published statistics of a table at one snapshot.
 """

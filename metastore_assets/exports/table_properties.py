@@ -1,4 +1,6 @@
-"""Text properties of a table in Glue or a Hive metastore. Long texts are split into several properties.
+"""Text properties of a table in Glue or a Hive metastore.
+
+Long texts are split into several properties.
 
 One property records the columns whose statistics an export wrote.
 """
@@ -19,7 +21,10 @@ _DIGEST_LENGTH = 8
 
 
 def split_property(key: str, text: str) -> dict[str, str]:
-    """Return the property `{key: text}`. A long text is split: `<key>.numParts`, `<key>.part.0` and so on."""
+    """Return the property `{key: text}`.
+
+    A long text is split: `<key>.numParts`, `<key>.part.0` and so on.
+    """
     if len(text) <= _PART_LENGTH:
         return {key: text}
     parts = [text[start : start + _PART_LENGTH] for start in range(0, len(text), _PART_LENGTH)]
@@ -61,7 +66,10 @@ class WrittenColumns:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], key: str) -> WrittenColumns:
-        """Decode the property `key` of a table. If the table lacks it, the result has no columns."""
+        """Decode the property `key` of a table.
+
+        If the table lacks it, the result has no columns.
+        """
         return cls(json.loads(join_property(properties, key) or "{}"))
 
     def to_properties(self, key: str) -> dict[str, str]:

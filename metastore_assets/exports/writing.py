@@ -38,7 +38,9 @@ def write_exports(
     *,
     rewrite: bool = False,
 ) -> tuple[ExportResult, ...]:
-    """Write a version to the export targets of a table. Targets that have it already are skipped.
+    """Write a version to the export targets of a table.
+
+    Targets that have it already are skipped.
 
     If another process changes a target during the write, the write is repeated after a random time, up to 4 attempts in
     all.
@@ -153,7 +155,10 @@ def _result(entry: ExportEntry, state: ExportState, mark: ExportMark | None, *wr
 
 
 def _each(entries: Iterable[ExportEntry], work: Callable[[ExportEntry], ExportResult]) -> tuple[ExportResult, ...]:
-    """Return the result of `work` for each entry. An exception becomes a result with the state `failed`."""
+    """Return the result of `work` for each entry.
+
+    An exception becomes a result with the state `failed`.
+    """
     results = []
     for entry in entries:
         started = time.monotonic()

@@ -134,7 +134,10 @@ def _to_literal(scalar: pa.Scalar) -> UnboundLiteral:
 
 
 def _parse_argument(argument: Argument, expression: pc.Expression) -> UnboundPredicate:
-    """Return a boolean column, a boolean literal or a call as a predicate. Raises PredicateError for others."""
+    """Return a boolean column, a boolean literal or a call as a predicate.
+
+    Raises PredicateError for others.
+    """
     if isinstance(argument, ColumnName):
         return BooleanColumn(argument)
     if isinstance(argument, BooleanLiteral):

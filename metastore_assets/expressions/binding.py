@@ -69,7 +69,9 @@ class Binder:
         self._leaves = {leaf.path: leaf for leaf in leaves}
 
     def resolve(self, name: ColumnName) -> BoundColumn:
-        """Return the column with a name. If no column has exactly this name, upper and lower case are ignored.
+        """Return the column with a name.
+
+        If no column has exactly this name, upper and lower case are ignored.
 
         Raises:
             ColumnNotFoundError: There is no such column, or several differ only in case.

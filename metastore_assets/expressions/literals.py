@@ -126,7 +126,10 @@ def _expectation(error: Exception, cls: TypeClass, *, in_python: bool = False) -
 
 
 class _UnfitError(ValueError):
-    """An error about a value that the type class does not have, such as 2.5 for integers. Its message says why."""
+    """An error about a value that the type class does not have, such as 2.5 for integers.
+
+    Its message says why.
+    """
 
 
 def _scalar(physical: Any, cls: TypeClass) -> pa.Scalar:
@@ -192,7 +195,9 @@ def _physical_of_arrow(value: pa.Scalar, cls: TypeClass) -> Any:
 
 
 def _integer(value: Any, cls: TypeClass) -> int:
-    """Convert a number to an integer. For a class of decimals, the result is unscaled: 150 for 1.5 with scale 2.
+    """Convert a number to an integer.
+
+    For a class of decimals, the result is unscaled: 150 for 1.5 with scale 2.
 
     Raises _UnfitError if the result is not an integer or has more than 400 digits.
     """
@@ -318,7 +323,10 @@ def column_to_sql(path: str) -> str:
 
 
 def literal_to_sql(value: pa.Scalar) -> str:
-    """Return a scalar of a canonical type as an SQL literal. A null becomes `null`."""
+    """Return a scalar of a canonical type as an SQL literal.
+
+    A null becomes `null`.
+    """
     if not value.is_valid:
         return "null"
     json_value = scalar_json(value)

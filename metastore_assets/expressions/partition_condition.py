@@ -71,7 +71,10 @@ class PartitionCondition:
         return name not in values or self._matches(predicate, name, values[name])
 
     def _matches(self, leaf: Leaf, name: str, text: str | None) -> bool:
-        """Return whether a partition value, given as text, satisfies `leaf`. Results are cached."""
+        """Return whether a partition value, given as text, satisfies `leaf`.
+
+        Results are cached.
+        """
         key = id(leaf), text
         result = self._results.get(key)
         if result is None:
@@ -106,7 +109,10 @@ def parse_partition_value(text: str | None, type_: pa.DataType, subject: str) ->
 
 
 def is_partition_value(text: str | None, type_: pa.DataType) -> bool:
-    """Return whether a text in a partition key is a value of a type. None means null, which every type has."""
+    """Return whether a text in a partition key is a value of a type.
+
+    None means null, which every type has.
+    """
     try:
         parse_partition_value(text, type_, "")
     except (LiteralError, UnsupportedTypeError):

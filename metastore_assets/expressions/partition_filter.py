@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PartitionFilter:
-    """A filter by partition values. A filter without patterns and condition selects all partitions."""
+    """A filter by partition values.
+
+    A filter without patterns and condition selects all partitions.
+    """
 
     patterns: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """(column, its patterns). The value of each of these columns must match at least one of its patterns."""

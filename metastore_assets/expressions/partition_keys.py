@@ -27,7 +27,9 @@ _ESCAPE = re.compile(r"%[0-9A-F]{2}")
 
 
 def encode_partition_key(items: Sequence[tuple[str, str | None]]) -> str:
-    """Return the key of a partition. `decode_partition_key` is the inverse.
+    """Return the key of a partition.
+
+    `decode_partition_key` is the inverse.
 
     Names and values may be any text. Null, the empty text, and Hive's text for null have different keys.
 
@@ -41,7 +43,10 @@ def encode_partition_key(items: Sequence[tuple[str, str | None]]) -> str:
 
 
 def decode_partition_key(key: str) -> tuple[tuple[str, str | None], ...]:
-    """Return the (column, value) pairs of a key; none for `all`. Raises PartitionKeyError if the key is invalid."""
+    """Return the (column, value) pairs of a key; none for `all`.
+
+    Raises PartitionKeyError if the key is invalid.
+    """
     items = [] if key == UNPARTITIONED else [_decode_item(key, item) for item in key.split("/")]
     if encode_partition_key(items) != key:
         raise PartitionKeyError(f"{key!r} is not a partition key as the Metastore writes them")

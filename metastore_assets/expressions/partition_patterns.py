@@ -188,7 +188,10 @@ def combine_partition_patterns(texts: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _unescape(pattern: str) -> str:
-    """Return a pattern with its percent-encoding decoded. Decoded characters are not wildcards."""
+    """Return a pattern with its percent-encoding decoded.
+
+    Decoded characters are not wildcards.
+    """
     return _ESCAPES.sub(lambda match: escape_wildcards(unquote(match[0])), pattern)
 
 

@@ -76,7 +76,10 @@ _MINIMUM_AND_MAXIMUM = "minimum, maximum"
 
 @dataclass(frozen=True)
 class BoundColumn:
-    """A column in a bound predicate. It is inside no list and no map, so each row has one value of it, or null."""
+    """A column in a bound predicate.
+
+    It is inside no list and no map, so each row has one value of it, or null.
+    """
 
     path: str
     """Dotted path in the current schema."""
@@ -199,7 +202,10 @@ class _Junction(Predicate, abstract=True):
 
 @dataclass(frozen=True)
 class And(_Junction):
-    """A conjunction. It is true of the rows for which all of its children are true."""
+    """A conjunction.
+
+    It is true of the rows for which all of its children are true.
+    """
 
     children: tuple[Predicate, ...]
     keyword = "and"
@@ -219,7 +225,10 @@ class And(_Junction):
 
 @dataclass(frozen=True)
 class Or(_Junction):
-    """A disjunction. It is true of the rows for which at least one of its children is true."""
+    """A disjunction.
+
+    It is true of the rows for which at least one of its children is true.
+    """
 
     children: tuple[Predicate, ...]
     keyword = "or"
@@ -241,7 +250,10 @@ class Leaf(Predicate, abstract=True):
 
     @abstractmethod
     def value_mask(self, array: pa.Array) -> Mask:
-        """Return for each value whether it matches. The array has any type of the column's type class."""
+        """Return for each value whether it matches.
+
+        The array has any type of the column's type class.
+        """
 
     @abstractmethod
     def bound_column_rows(self, column: ColumnBounds) -> RowBounds:
@@ -301,7 +313,10 @@ class IsNull(Leaf):
 
 @dataclass(frozen=True)
 class IsNaN(Leaf):
-    """The condition `is nan`. If negated, it is true of all values except NaN and null."""
+    """The condition `is nan`.
+
+    If negated, it is true of all values except NaN and null.
+    """
 
     column: BoundColumn
     negated: bool = False
@@ -383,7 +398,10 @@ class _ValueLeaf(Leaf, abstract=True):
 
 @dataclass(frozen=True)
 class Comparison(_ValueLeaf):
-    """A comparison such as `<` with a constant. The constant is not NaN."""
+    """A comparison such as `<` with a constant.
+
+    The constant is not NaN.
+    """
 
     column: BoundColumn
     operator: Operator

@@ -93,6 +93,9 @@ def order_comparable(values: pa.Array | pa.Scalar, cls: TypeClass) -> pa.Array |
 
 
 def to_mask(booleans: pa.Array, *, if_null: bool) -> Mask:
-    """Convert Arrow booleans to a numpy mask. Nulls become `if_null`."""
+    """Convert Arrow booleans to a numpy mask.
+
+    Nulls become `if_null`.
+    """
     mask: Mask = booleans.fill_null(if_null).to_numpy(zero_copy_only=False)
     return mask

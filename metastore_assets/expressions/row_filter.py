@@ -12,7 +12,10 @@ from metastore_assets.values.leaf_columns import plain_array, schema_leaves, spl
 
 
 class RowFilter:
-    """A predicate on the rows of Arrow tables that have the same schema. It can be pickled."""
+    """A predicate on the rows of Arrow tables that have the same schema.
+
+    It can be pickled.
+    """
 
     def __init__(self, predicate: Predicate, schema: pa.Schema) -> None:
         self.predicate = predicate

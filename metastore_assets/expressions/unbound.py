@@ -1,4 +1,6 @@
-"""Unbound predicates: the results of parsing SQL text and Arrow expressions. Their columns have no types yet.
+"""Unbound predicates: the results of parsing SQL text and Arrow expressions.
+
+Their columns have no types yet.
 
 There is one class per operator. `bind` returns a bound predicate: one of the module `predicates`, whose columns have
 types. Bound predicates contain no `not`, because `bind` moves negations into the operators.
@@ -54,7 +56,10 @@ _LIKE_WILDCARDS = ("%", "_")
 
 @dataclass(frozen=True)
 class ColumnName:
-    """A column as written in the predicate: the parts of its path. A quoted part may contain dots."""
+    """A column as written in the predicate: the parts of its path.
+
+    A quoted part may contain dots.
+    """
 
     parts: tuple[str, ...]
 
@@ -66,7 +71,10 @@ class ColumnName:
 
 @dataclass(frozen=True)
 class LiteralTarget:
-    """The column that a literal is compared with. The literal is converted to the column's type."""
+    """The column that a literal is compared with.
+
+    The literal is converted to the column's type.
+    """
 
     cls: TypeClass
     subject: str
@@ -234,7 +242,10 @@ class ArrowLiteral(UnboundLiteral):
 
 
 class UnboundPredicate(CompleteClass, abstract=True):
-    """A condition on rows. Its columns have no types yet."""
+    """A condition on rows.
+
+    Its columns have no types yet.
+    """
 
     @abstractmethod
     def bind(self, binder: Binder, *, negated: bool, depth: int = 0) -> Predicate:
@@ -354,7 +365,10 @@ class _UnboundLeaf(UnboundPredicate, abstract=True):
 
 @dataclass(frozen=True)
 class UnboundIsNull(_UnboundLeaf):
-    """The condition `is null`. For every row it is true or false, never null."""
+    """The condition `is null`.
+
+    For every row it is true or false, never null.
+    """
 
     name: ColumnName
 
@@ -431,7 +445,9 @@ class UnboundIn(_UnboundLeaf):
     do not."""
 
     def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
-        """Return the typed `in` or `not in`. Numbers that cannot be in the column are dropped: 1.5 for integers.
+        """Return the typed `in` or `not in`.
+
+        Numbers that cannot be in the column are dropped: 1.5 for integers.
 
         If one of the literals is null, `not in` is true of no row.
         """
@@ -496,7 +512,10 @@ class UnboundLike(_UnboundLeaf):
         return Constant(False) if negated else _is_not_null(column)
 
     def _tokens(self) -> list[str]:
-        r"""Return the characters of the pattern. An escaped wildcard or backslash is one item, such as `\%`."""
+        r"""Return the characters of the pattern.
+
+        An escaped wildcard or backslash is one item, such as `\%`.
+        """
         tokens = []
         characters = iter(self.pattern)
         for character in characters:

@@ -1,4 +1,4 @@
-"""Table formats. Each format is one package, which opens tables, lists their fragments and reads rows."""
+"""Table formats: packages that open tables, list their fragments and read rows."""
 
 from __future__ import annotations
 

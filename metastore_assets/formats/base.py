@@ -35,7 +35,9 @@ table.
 
 
 class FragmentReader(Protocol):
-    """A reader of one opened fragment. It reads one column at a time, without the deleted rows.
+    """A reader of one opened fragment.
+
+    It reads one column at a time, without the deleted rows.
 
     It is a context manager, and cannot be sent to another process.
     """
@@ -77,15 +79,24 @@ class FragmentSource(Protocol):
     """A small value that can be pickled, and from which any process can open a fragment."""
 
     def open(self) -> FragmentReader:
-        """Open the fragment. Raises FragmentError, with `missing=True` if a file of the fragment was removed."""
+        """Open the fragment.
+
+        Raises FragmentError, with `missing=True` if a file of the fragment was removed.
+        """
 
 
 @runtime_checkable
 class SizedSource(FragmentSource, Protocol):
-    """A source that can request the real size of a fragment's data file. The size in the metadata may be wrong."""
+    """A source that can request the real size of a fragment's data file.
+
+    The size in the metadata may be wrong.
+    """
 
     def stored_size(self) -> int:
-        """Return the size in bytes of the data file in the storage. Raises OSError or MetastoreError."""
+        """Return the size in bytes of the data file in the storage.
+
+        Raises OSError or MetastoreError.
+        """
 
 
 @dataclass(frozen=True)
@@ -116,7 +127,10 @@ class ArrowReadable(FragmentSource, Protocol):
     """The source of a fragment whose rows Arrow may be able to read without the format's reader."""
 
     def arrow_file(self) -> ArrowFile | str:
-        """Return the data file. If Arrow alone cannot read its rows, return the reason as text."""
+        """Return the data file.
+
+        If Arrow alone cannot read its rows, return the reason as text.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +315,10 @@ class SortedFragments:
 
 @dataclass(frozen=True)
 class SnapshotStream:
-    """One committed state of a table. Its fragments are read one after the other."""
+    """One committed state of a table.
+
+    Its fragments are read one after the other.
+    """
 
     metadata: SnapshotMetadata
     fragments: Iterator[Fragment]
@@ -377,7 +394,10 @@ class NoDiff:
 
 
 class NoDiffError(Exception):
-    """Raised if the difference of two snapshots cannot be determined. The message becomes `NoDiff.reason`."""
+    """Raised if the difference of two snapshots cannot be determined.
+
+    The message becomes `NoDiff.reason`.
+    """
 
 
 class TableFormat(Protocol):

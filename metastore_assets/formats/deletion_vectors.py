@@ -163,7 +163,10 @@ def decode_vector(data: bytes, cardinality: int, source: str, row_count: int) ->
 
 
 def decode_bitmap_array(data: bytes) -> BitMap64:
-    """Parse a Roaring bitmap array in the portable format. Raises ValueError if it is invalid."""
+    """Parse a Roaring bitmap array in the portable format.
+
+    Raises ValueError if it is invalid.
+    """
     magic = int.from_bytes(data[: len(_MAGIC)], "little")
     if data[: len(_MAGIC)] != _MAGIC:
         raise ValueError(f"it begins with {magic} instead of the magic number {int.from_bytes(_MAGIC, 'little')}")
@@ -179,7 +182,10 @@ def decode_bitmap_array(data: bytes) -> BitMap64:
 
 
 def _decode_z85(text: str) -> bytes:
-    """Decode a text in Z85, a form of Base85. Raises ValueError if it is invalid."""
+    """Decode a text in Z85, a form of Base85.
+
+    Raises ValueError if it is invalid.
+    """
     if len(text) % _GROUP:
         raise ValueError(f"it is not Base85: its {len(text)} characters are not in groups of {_GROUP}")
     wrong = set(text) - _CHARACTERS

@@ -82,7 +82,9 @@ class MetadataCache:
         return decoded
 
     def put(self, key: bytes, value: bytes, *, shared: bool = False) -> None:
-        """Cache a value under a key. Values over 16 MiB are ignored.
+        """Cache a value under a key.
+
+        Values over 16 MiB are ignored.
 
         With `shared`, the caches of other tables in this process can use the value too. A cache that was created with
         `ignore_process` neither shares values nor uses shared ones.
@@ -104,7 +106,10 @@ class MetadataCache:
 
     @property
     def entries(self) -> Mapping[bytes, bytes]:
-        """The values that `get` returned or `put` cached. The table's next version stores only these."""
+        """The values that `get` returned or `put` cached.
+
+        The table's next version stores only these.
+        """
         return self._entries
 
     @property

@@ -82,7 +82,10 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object_of_distinct_keys)
 
 
 def as_object(value: Any, what: str) -> Mapping[str, Any]:
-    """Return the value if it is a JSON object. Otherwise raise ValueError. `what` names the value in the message."""
+    """Return the value if it is a JSON object.
+
+    Otherwise raise ValueError. `what` names the value in the message.
+    """
     if not isinstance(value, Mapping):
         raise _type_error(what, value, "an object")
     return value
@@ -97,7 +100,10 @@ def as_objects(value: Any, what: str) -> list[Mapping[str, Any]]:
 
 
 def as_list(value: Any, what: str) -> list[Any]:
-    """Return the value if it is a list. Otherwise raise ValueError. `what` names the value in the message."""
+    """Return the value if it is a list.
+
+    Otherwise raise ValueError. `what` names the value in the message.
+    """
     if not isinstance(value, list):
         raise _type_error(what, value, "a list")
     return value
@@ -137,7 +143,10 @@ def as_text(value: Any, what: str) -> str:
 
 
 def check_distinct(values: Iterable[Any], what: str) -> None:
-    """Raise ValueError if two of the values are equal. `what` names the values in the message."""
+    """Raise ValueError if two of the values are equal.
+
+    `what` names the values in the message.
+    """
     distinct = set()
     for value in values:
         if value in distinct:

@@ -133,7 +133,9 @@ class PartitionRanges:
         return True
 
     def _bound(self, text: str | None, option: str) -> dict[str, Any]:
-        """Parse one end of a range, such as `day=2024-01-01`. Return its values by column; empty if `text` is None.
+        """Parse one end of a range, such as `day=2024-01-01`.
+
+        Return its values by column; empty if `text` is None.
 
         Args:
             text: The end of the range; None for no limit.
@@ -159,7 +161,9 @@ class PartitionRanges:
         return {name: self._parse(name, texts[name], option) for name in self._columns if name in texts}
 
     def _parse(self, name: str, text: str, option: str) -> Any:
-        """Parse the text of a bound as a value of the column `name`. The text may be percent-encoded.
+        """Parse the text of a bound as a value of the column `name`.
+
+        The text may be percent-encoded.
 
         Raises LiteralError if the text stands for null, or is not a value of the column. `option` is the command's
         option with the bound, such as `--from`, for messages.

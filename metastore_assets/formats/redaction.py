@@ -1,4 +1,7 @@
-"""Wrappers of table formats for tables with hidden columns. Their errors quote no values of rows."""
+"""Wrappers of table formats for tables with hidden columns.
+
+Their errors quote no values of rows.
+"""
 
 from __future__ import annotations
 
@@ -88,13 +91,19 @@ class RedactedFormat(TableFormat):
 
 @dataclass(frozen=True)
 class RedactedSource:
-    """The source of a fragment. Its errors and those of its reader quote no values of rows."""
+    """The source of a fragment.
+
+    Its errors and those of its reader quote no values of rows.
+    """
 
     source: FragmentSource
     path: str
 
     def open(self) -> RedactedReader:
-        """Open the fragment. Raises FragmentError."""
+        """Open the fragment.
+
+        Raises FragmentError.
+        """
         with redact_errors(self.path, self.path):
             return RedactedReader(self.source.open(), self.path)
 

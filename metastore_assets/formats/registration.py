@@ -121,7 +121,10 @@ def _detects(name: str, location: Location) -> bool:
 
 
 def format_detectors() -> dict[str, FormatDetector]:
-    """Return the detectors of all formats that have one. The keys are the formats' titles."""
+    """Return the detectors of all formats that have one.
+
+    The keys are the formats' titles.
+    """
     names = (*_DETECTION_ORDER, *TABLE_FORMATS.installed_names())
     registrations = map(load_format, names)
     return {

@@ -38,7 +38,9 @@ def identity(field: pa.Field) -> str:
 
 
 def set_default(field: pa.Field, value: pa.Scalar) -> pa.Field:
-    """Return the field with a default. The default is the field's value in files that lack the field.
+    """Return the field with a default.
+
+    The default is the field's value in files that lack the field.
 
     Args:
         field: a field of the table's schema.
@@ -68,7 +70,9 @@ def withhold_default_values(field: pa.Field) -> pa.Field:
 
 
 def restore_default_values(field: pa.Field, schema: pa.Schema) -> pa.Field:
-    """Return a field with the defaults that `withhold_default_values` replaced. They come from the table's schema.
+    """Return a field with the defaults that `withhold_default_values` replaced.
+
+    They come from the table's schema.
 
     If the schema has no field of the same identity and type, the field is returned unchanged.
     """
@@ -144,7 +148,10 @@ class FieldMatcher:
         by_folded = _indices(field.name.lower() for field in stored) if self._ignore_case else {}
 
         def find_index(field: pa.Field) -> int | None:
-            """Return the index of the match of `field`; None if there is none. Raises ArrowInvalid if several match."""
+            """Return the index of the match of `field`; None if there is none.
+
+            Raises ArrowInvalid if several match.
+            """
             key = identity(field)
             # The fields inside a variant have no ids, even if the column has one: they match by name.
             has_id = self._by_id and FIELD_ID in (field.metadata or {})
@@ -256,12 +263,18 @@ def _cast_struct(array: pa.Array, target: pa.StructType, matcher: FieldMatcher) 
 
 
 def empty_structs(is_valid: pa.BooleanArray, type_: pa.StructType) -> pa.Array:
-    """Return an array of structs that have no fields. A struct is null where `is_valid` is false."""
+    """Return an array of structs that have no fields.
+
+    A struct is null where `is_valid` is false.
+    """
     return pa.Array.from_buffers(type_, len(is_valid), [is_valid.buffers()[1]], offset=is_valid.offset)
 
 
 def _cast_map(array: pa.Array, target: pa.MapType, matcher: FieldMatcher) -> pa.Array:
-    """Cast the keys and values of maps. Raises ArrowInvalid if the array is not of maps."""
+    """Cast the keys and values of maps.
+
+    Raises ArrowInvalid if the array is not of maps.
+    """
     if _is_list_of_entries(array.type):
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
         entries, offsets = array.flatten(), np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
@@ -293,7 +306,9 @@ def _cast_list(array: pa.Array, target: pa.ListType, matcher: FieldMatcher) -> p
 
 
 def _check_times(array: pa.Array) -> pa.Array:
-    """Return the array unchanged. Raises UnsupportedError if it has a time before 0:00 or from 24:00 on.
+    """Return the array unchanged.
+
+    Raises UnsupportedError if it has a time before 0:00 or from 24:00 on.
 
     DuckDB and PostgreSQL can write 24:00:00. Libraries that do not know this time would take it for another one.
     """
@@ -392,7 +407,10 @@ def _is_list_of_entries(type_: pa.DataType) -> bool:
 
 
 def _is_list_like(type_: pa.DataType) -> bool:
-    """Return True if the type is one of Arrow's list types. Maps are not."""
+    """Return True if the type is one of Arrow's list types.
+
+    Maps are not.
+    """
     return (
         pa.types.is_list(type_)
         or pa.types.is_large_list(type_)

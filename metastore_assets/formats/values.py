@@ -37,7 +37,10 @@ def constant(value: Any, type_: pa.DataType | None = None) -> Constant:
 
 
 def cast_texts(texts: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Cast texts to a type. Raises ArrowInvalid for a text that is not a value of the type."""
+    """Cast texts to a type.
+
+    Raises ArrowInvalid for a text that is not a value of the type.
+    """
     if pa.types.is_decimal(type_) and pc.any(pc.match_substring_regex(texts, _LARGE_EXPONENT)).as_py():
         raise pa.ArrowInvalid(f"a text has an exponent that no value of type {type_} has")
     return pc.cast(texts, type_)
@@ -84,7 +87,9 @@ def value_text(value: Constant) -> str | None:
 
 
 def dates_as_text(array: pa.Array) -> pa.Array:
-    """Return an array with its dates and timestamps as texts, also those in structs. Other values stay unchanged.
+    """Return an array with its dates and timestamps as texts, also those in structs.
+
+    Other values stay unchanged.
 
     Unlike dates of Python, the texts have no limit at the year 9999.
     """

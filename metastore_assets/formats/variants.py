@@ -39,7 +39,10 @@ _Encode = Callable[[Any], bytes]
 
 @dataclass(frozen=True)
 class _Names:
-    """The names in the metadata of a variant. Objects refer to a name by its position."""
+    """The names in the metadata of a variant.
+
+    Objects refer to a name by its position.
+    """
 
     names: tuple[str, ...]
     ids: Mapping[str, int]
@@ -195,7 +198,10 @@ def _encoder(type_: pa.DataType) -> _Encode:
 
 
 def _encode_integer(value: int) -> bytes:
-    """Encode an integer in the narrowest type, as Spark does. Raises ArrowInvalid if it has more than 64 bits."""
+    """Encode an integer in the narrowest type, as Spark does.
+
+    Raises ArrowInvalid if it has more than 64 bits.
+    """
     for header, packing, bits in _INTEGERS:
         if -(1 << bits) <= value < 1 << bits:
             return bytes([header]) + struct.pack(packing, value)
@@ -227,7 +233,10 @@ def _encode_array(items: Sequence[bytes]) -> bytes:
 
 
 def _encode_object(fields: Mapping[str, bytes], names: _Names) -> bytes:
-    """Encode an object. Raises KeyError if the metadata lack a name."""
+    """Encode an object.
+
+    Raises KeyError if the metadata lack a name.
+    """
     ordered = sorted(fields.items(), key=lambda item: item[0].encode())
     ids, items = [names.ids[name] for name, _ in ordered], [value for _, value in ordered]
     size, id_size, large = _size(sum(map(len, items))), _size(max(ids, default=0)), len(items) > 0xFF
@@ -244,7 +253,10 @@ def _encode_object(fields: Mapping[str, bytes], names: _Names) -> bytes:
 
 
 def _decode_object(data: bytes, names: _Names) -> dict[str, bytes]:
-    """Return the encoded value of each field of an object, by name. Raises ArrowInvalid if `data` is no object."""
+    """Return the encoded value of each field of an object, by name.
+
+    Raises ArrowInvalid if `data` is no object.
+    """
     if data[0] & 3 != _OBJECT:
         raise pa.ArrowInvalid("it has a shredded variant with two values, of which one is no object")
     header = data[0] >> 2
@@ -280,7 +292,10 @@ def _size(number: int) -> int:
 
 
 def _unsigned(data: bytes, start: int, size: int) -> int:
-    """Return an unsigned number. Raises IndexError if it is beyond the data."""
+    """Return an unsigned number.
+
+    Raises IndexError if it is beyond the data.
+    """
     if start + size > len(data):
         raise IndexError(f"a number at {start} is beyond {len(data)} bytes")
     return int.from_bytes(data[start : start + size], "little")

@@ -1,4 +1,6 @@
-"""The Delta table of a history, at `<root>/<table>/history`. The library `deltalake` reads and writes it.
+"""The Delta table of a history, at `<root>/<table>/history`.
+
+The library `deltalake` reads and writes it.
 
 A history has the statistics of a table's columns, with a row per version and column.
 """
@@ -58,7 +60,10 @@ def explain_unavailable(objects: ObjectStore) -> str | None:
 
 
 class ConflictError(StoreError):
-    """Raised when another process has changed the history since it was read. Read the history again."""
+    """Raised when another process has changed the history since it was read.
+
+    Read the history again.
+    """
 
 
 class HistoryTable:
@@ -168,7 +173,10 @@ class HistoryTable:
         return table.transaction_version(_APPLICATION) or 0
 
     def _open(self, *, create: bool = False) -> DeltaTable | None:
-        """Open the Delta table. If it does not exist, create it if `create` is true, otherwise return None."""
+        """Open the Delta table.
+
+        If it does not exist, create it if `create` is true, otherwise return None.
+        """
         with extra("history", "the history of tables"):
             from deltalake import DeltaTable
             from deltalake.exceptions import TableNotFoundError

@@ -90,7 +90,9 @@ def distinct_versions(rows: pa.Table) -> pa.Table:
 
 
 def points_table(points: Sequence[HistoryPoint]) -> pa.Table:
-    """Return a table with a row per point. All values get one type, chosen by the first rule that applies.
+    """Return a table with a row per point.
+
+    All values get one type, chosen by the first rule that applies.
 
     - If any value is a list or dict, all values become JSON texts.
     - If an integer is too large, all values become texts. The limit is 2**63, or 2**53 if there are floats.

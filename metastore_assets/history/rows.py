@@ -15,7 +15,10 @@ from metastore_assets.statistics.column import Guarantee
 
 @dataclass(frozen=True)
 class HistoryRow:
-    """The statistics of one column in one version. Minima, maxima, percentiles and sums are text."""
+    """The statistics of one column in one version.
+
+    Minima, maxima, percentiles and sums are text.
+    """
 
     version: int
     snapshot: str

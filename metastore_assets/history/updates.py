@@ -73,7 +73,9 @@ def append_versions(versions: VersionStore) -> int:
 
 
 def append_when_due(versions: VersionStore, base: Version | None, new: Version, retained: int, grace: timedelta) -> int:
-    """Append missing versions to the history if due (see the module). Return which versions may be removed.
+    """Append missing versions to the history if due (see the module).
+
+    Return which versions may be removed.
 
     A version must not be removed before the history has its rows. If `deltalake` is not installed or cannot write to
     the location, there is no history, and all versions but the newest `retained` ones may be removed.
@@ -102,7 +104,10 @@ def append_when_due(versions: VersionStore, base: Version | None, new: Version, 
 
 
 def _record_last_appended(versions: VersionStore, last: int) -> None:
-    """Write the number of the last version in the history. Raises StoreError if the root cannot be written."""
+    """Write the number of the last version in the history.
+
+    Raises StoreError if the root cannot be written.
+    """
     versions.objects.refuse_links(HISTORY)
     versions.objects.write(_LAST_APPENDED, str(last).encode())
 

@@ -66,7 +66,9 @@ _REVEALS_VALUES = tuple(name for name in SCHEMA.names if name not in _SHOWN_OF_H
 
 
 def read_rows(versions: VersionStore, numbers: Sequence[int], hidden: Collection[str]) -> pa.Table:
-    """Return the rows of versions, in the order of `numbers`. Versions that cannot be read are omitted.
+    """Return the rows of versions, in the order of `numbers`.
+
+    Versions that cannot be read are omitted.
 
     Args:
         versions: The versions of the table.
@@ -92,7 +94,10 @@ def find_hidden_columns(versions: VersionStore, number: int) -> set[str]:
 
 
 def remove_values_of(rows: pa.Table, mask: pa.Array) -> pa.Table:
-    """Return all rows. In those where `mask` is true, statistics that reveal values, such as `minimum`, become null."""
+    """Return all rows.
+
+    In those where `mask` is true, statistics that reveal values, such as `minimum`, become null.
+    """
     import pyarrow.compute as pc
 
     for name in _REVEALS_VALUES:

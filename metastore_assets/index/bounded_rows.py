@@ -82,7 +82,9 @@ def column_bounds(table: pa.Table, column: BoundColumn) -> ColumnBounds:
 
 
 def _count_bounds(counts: pa.ChunkedArray, most: RowCounts) -> RowBounds:
-    """Return the lower and the upper bound of each count. Both are the count itself if it is known.
+    """Return the lower and the upper bound of each count.
+
+    Both are the count itself if it is known.
 
     Null means an unknown count. Its lower bound is 0, and its upper bound is the value of `most` in the same row.
     """

@@ -45,7 +45,9 @@ def flat_columns(field_id: str, cls: TypeClass | None) -> list[str]:
 
 
 def field_ids_of(names: Iterable[str]) -> set[str]:
-    """Return the field ids in the names of flat columns: `column 3.null_count` gives `3`. Other names are ignored.
+    """Return the field ids in the names of flat columns: `column 3.null_count` gives `3`.
+
+    Other names are ignored.
 
     Only null counts are parsed, because each file has the null counts of all of its columns.
     """
@@ -116,7 +118,9 @@ def complete_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def flat_encodings(names: Sequence[str]) -> dict[str, str]:
-    """Return {name: Parquet encoding} of integer and float columns. Other columns are omitted.
+    """Return {name: Parquet encoding} of integer and float columns.
+
+    Other columns are omitted.
 
     Integers are stored as differences, and floats as split bytes.
     """

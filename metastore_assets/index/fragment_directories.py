@@ -83,7 +83,10 @@ class SegmentDirectory(ABC):
 
 
 class StoredDirectory(SegmentDirectory):
-    """A directory that is stored in a file. The file is opened on first use."""
+    """A directory that is stored in a file.
+
+    The file is opened on first use.
+    """
 
     def __init__(self, store: ObjectStore, file: SegmentFile) -> None:
         self._store = store
@@ -114,7 +117,9 @@ class StoredDirectory(SegmentDirectory):
 
 @dataclass(frozen=True, eq=False)
 class WrittenDirectory(SegmentDirectory):
-    """The directory of one range whose files were just written. It is in memory only.
+    """The directory of one range whose files were just written.
+
+    It is in memory only.
 
     At the end of the commit, its rows are written to a stored directory, together with those of other ranges. If the
     commit has replaced the files by then, the rows are dropped.
@@ -196,7 +201,9 @@ class RangeFiles:
     """
 
     def __init__(self, store: ObjectStore, kind: str, paths: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
-        """Prepare to read the files. Nothing is read.
+        """Prepare to read the files.
+
+        Nothing is read.
 
         Args:
             store: The table's folder.
@@ -232,11 +239,16 @@ class RangeFiles:
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def read_tombstones(self, number: int) -> pa.Array:
-        """Return the sorted tombstones of one range. `number` is its position among the ranges, from 0."""
+        """Return the sorted tombstones of one range.
+
+        `number` is its position among the ranges, from 0.
+        """
         return join_keys(self._file.read_row_groups(self._tombstones[number], KEY))
 
     def read(self, columns: pa.Schema, ranges: RowRanges) -> pa.Table:
-        """Return columns of the rows in `ranges`. Row groups without such rows are not read.
+        """Return columns of the rows in `ranges`.
+
+        Row groups without such rows are not read.
 
         Flat columns that the files do not have are added (see `complete_columns`).
         """
@@ -271,5 +283,8 @@ def open_directories(store: ObjectStore, files: SegmentFiles) -> dict[str, Segme
 
 
 def missing_section(uri: str, error: KeyError) -> CorruptionError:
-    """Return the error for a file that lacks a section. `error` is the KeyError that the section reader raised."""
+    """Return the error for a file that lacks a section.
+
+    `error` is the KeyError that the section reader raised.
+    """
     return CorruptionError(f"{uri} has no section {error}; rebuild with `metastore refresh NAME --full`")

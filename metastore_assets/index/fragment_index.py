@@ -1,4 +1,6 @@
-"""The fragment index: bounds and null counts of each column in each fragment. It consists of segments.
+"""The fragment index: bounds and null counts of each column in each fragment.
+
+It consists of segments.
 
     index/<unique>.index.parquet              a small segment (see `store.segments`)
     index/<unique>.fragments.index.parquet    a key range of a large segment: its fragments and tombstones
@@ -64,7 +66,10 @@ def join_keys(table: pa.Table) -> pa.Array:
 
 
 def join_sorted(parts: Sequence[pa.Array]) -> pa.Array:
-    """Join arrays of sorted, distinct keys. Return the distinct keys of all of them, sorted."""
+    """Join arrays of sorted, distinct keys.
+
+    Return the distinct keys of all of them, sorted.
+    """
     filled = [part for part in parts if len(part)]
     return sorted_keys(filled) if len(filled) > 1 else (filled or [NO_KEYS])[0]
 

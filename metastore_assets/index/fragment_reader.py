@@ -63,7 +63,10 @@ class IndexReader:
 
     @lock_free_cached_property
     def all(self) -> IndexSelection:
-        """All fragments of the version. Raises CorruptionError if their number differs from `fragment_count`."""
+        """All fragments of the version.
+
+        Raises CorruptionError if their number differs from `fragment_count`.
+        """
         segments = self._segments
         ranges = segments.live_ranges(segments.map(lambda number, segment: segment.all_rows))
         selection = IndexSelection(segments, ranges)
@@ -75,7 +78,10 @@ class IndexReader:
         return selection
 
     def find(self, keys: Collection[str]) -> IndexSelection:
-        """Return the fragments with the given keys (see `store.version.fragment_key`). Unknown keys are ignored."""
+        """Return the fragments with the given keys (see `store.version.fragment_key`).
+
+        Unknown keys are ignored.
+        """
         sorted_keys = pa.array(sorted(keys), pa.large_string())
 
         ranges = self._segments.map(
@@ -215,7 +221,10 @@ class _SelectedRows:
 
 
 class IndexSelection:
-    """Selected fragments of an index. Columns are read on request. All results have the fragments in the same order."""
+    """Selected fragments of an index.
+
+    Columns are read on request. All results have the fragments in the same order.
+    """
 
     def __init__(
         self, segments: Segments, ranges: Sequence[RowRanges], fragments: Sequence[pa.Table | None] | None = None

@@ -1,4 +1,6 @@
-"""The segments of a fragment index. Each segment reads its own files; `Segments` determines which rows are live.
+"""The segments of a fragment index.
+
+Each segment reads its own files; `Segments` determines which rows are live.
 
 Each row of a segment is one fragment: a data file with its deletes. It is live if no newer segment removed or replaced
 the fragment. A zone is a run of rows, with bounds that cover all rows of the run.
@@ -78,7 +80,9 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Zones:
-    """The zones of a segment, with bounds of columns. A zone is a run of consecutive fragments (see `index.zones`).
+    """The zones of a segment, with bounds of columns.
+
+    A zone is a run of consecutive fragments (see `index.zones`).
 
     Consecutive zones form groups. Conditions are evaluated on groups first.
     """
@@ -94,7 +98,9 @@ class Zones:
 
 
 class Segments:
-    """Readers of the segments of an index, which know which rows are live. Threads can share the object.
+    """Readers of the segments of an index, which know which rows are live.
+
+    Threads can share the object.
 
     `all` has the readers, those of the oldest segment first. Each small file has its own reader. Range files that one
     directory describes have one reader together (see `index.fragment_directories`).
@@ -115,7 +121,9 @@ class Segments:
                 self._ages.append(age)
 
     def map(self, read: Callable[[int, FragmentSegment], Result]) -> list[Result]:
-        """Call `read(number, reader)` for each reader in `all`. Return the results in the order of `all`.
+        """Call `read(number, reader)` for each reader in `all`.
+
+        Return the results in the order of `all`.
 
         `number` is the position of the reader in `all`. Calls run in parallel for a remote store.
         """
@@ -216,13 +224,19 @@ class FragmentSegment(ABC):
         """Return the first and the last key of each file that has rows in `ranges`, ascending."""
 
     def find_rows(self, keys: pa.Array, ranges: RowRanges) -> Numbers:
-        """Return the positions, ascending, of the rows in `ranges` that have one of the keys. `keys` is sorted."""
+        """Return the positions, ascending, of the rows in `ranges` that have one of the keys.
+
+        `keys` is sorted.
+        """
         mask = pc.is_in(join_keys(self.read(KEY, ranges)), value_set=keys).to_numpy(zero_copy_only=False)
         return ranges.positions()[mask]
 
     @abstractmethod
     def read(self, names: Sequence[str], ranges: RowRanges) -> pa.Table:
-        """Return columns of the rows in `ranges`. Columns that the segment does not have are omitted."""
+        """Return columns of the rows in `ranges`.
+
+        Columns that the segment does not have are omitted.
+        """
 
     @abstractmethod
     def zones(self, columns: Sequence[BoundColumn]) -> Zones | None:
@@ -352,7 +366,10 @@ class SmallSegment(FragmentSegment):
 
     @lock_free_cached_property
     def _recent(self) -> dict[tuple[str, ...], pa.Table]:
-        """The most recently read tables, by their column names. Repeated predicates mostly need the same columns."""
+        """The most recently read tables, by their column names.
+
+        Repeated predicates mostly need the same columns.
+        """
         return {}
 
     def _read_columns(self, names: Sequence[str]) -> pa.Table:
@@ -417,7 +434,10 @@ class SmallSegment(FragmentSegment):
 
 @dataclass(frozen=True)
 class _CachedZones:
-    """The zones of a segment, with bounds of recently requested columns. `starts` and `ends` are those of `Zones`."""
+    """The zones of a segment, with bounds of recently requested columns.
+
+    `starts` and `ends` are those of `Zones`.
+    """
 
     starts: Numbers
     ends: Numbers
@@ -448,7 +468,10 @@ class LargeSegment(FragmentSegment):
 
     @lock_free_cached_property
     def _fragments(self) -> list[RangeFiles]:
-        """Readers of the range files with fragments, by ascending key. Each joins the files of consecutive ranges."""
+        """Readers of the range files with fragments, by ascending key.
+
+        Each joins the files of consecutive ranges.
+        """
         return self._join_files("fragments")
 
     @lock_free_cached_property
@@ -504,7 +527,9 @@ class LargeSegment(FragmentSegment):
         return Zones(zones.starts, zones.ends, rows, groups)
 
     def _read_zones(self, columns: Sequence[BoundColumn], cached: _CachedZones | None) -> _CachedZones:
-        """Return the zones with the bounds of `columns`. Bounds in `cached` are not read again.
+        """Return the zones with the bounds of `columns`.
+
+        Bounds in `cached` are not read again.
 
         The result also has the other columns of `cached`, unless all columns together are more than `_CACHED_ZONES`.
         """

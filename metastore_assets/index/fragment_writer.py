@@ -1,4 +1,6 @@
-"""A writer of the fragment index. A commit adds one segment, and merges older segments a bounded part at a time.
+"""A writer of the fragment index.
+
+A commit adds one segment, and merges older segments a bounded part at a time.
 
 A segment has rows of fragments, sorted by key, and tombstones: keys of fragments that it removes from older segments. A
 large segment has zones: runs of fragments with common bounds. For each range of keys, it has two files: a file of
@@ -101,7 +103,9 @@ def update_index(
     changes: KeyChanges,
     replaced: Collection[str] | None = None,
 ) -> SegmentFiles:
-    """Write the fragment index of the next version; return its files. No existing file is changed.
+    """Write the fragment index of the next version; return its files.
+
+    No existing file is changed.
 
     A commit writes its changes, and does a bounded part of the due merges (see `store.segment_levels`). When large
     segments are merged, only a window of rows and one new file are in memory at a time.
@@ -143,7 +147,10 @@ def update_index(
 
 
 class _IndexMerge:
-    """A writer of one segment. It merges stored segments, or parts of them, and a newer batch of rows by key."""
+    """A writer of one segment.
+
+    It merges stored segments, or parts of them, and a newer batch of rows by key.
+    """
 
     def __init__(
         self,
@@ -194,7 +201,9 @@ class _IndexMerge:
         return self._merge.write_files(sources, pa.schema([_KEY, *schema]), self._write_range, keeps_replaced=True)
 
     def _write_small(self, segments: Sequence[SmallSegment]) -> list[SegmentFile]:
-        """Write all rows and tombstones to one file, which has no zones. Return a list with this file.
+        """Write all rows and tombstones to one file, which has no zones.
+
+        Return a list with this file.
 
         If there are neither rows nor tombstones, nothing is written, and the list is empty.
         """
@@ -263,7 +272,10 @@ class _IndexMerge:
         return with_bounds(file, rows, tombstones)
 
     def _write_parquet(self, path: str, row_groups: Sequence[pa.Table]) -> pq.FileMetaData:
-        """Write a file with the given row groups. Return its footer."""
+        """Write a file with the given row groups.
+
+        Return its footer.
+        """
         schema = row_groups[0].schema
         texts = [field.name for field in schema if not pa.types.is_primitive(field.type)]
         minimal = MinimalParquet(flat_encodings(schema.names), True, zstd_columns=texts)
@@ -301,7 +313,9 @@ def _add_keys(zones: pa.Table, table: pa.Table, firsts: Numbers, starts: Numbers
 def _write_directories(
     store: ObjectStore, base: SegmentFiles, files: SegmentFiles, written: Mapping[str, SegmentDirectory]
 ) -> tuple[SegmentFile, ...]:
-    """Write the directories that describe new range files. Return the directories of all range files of the index.
+    """Write the directories that describe new range files.
+
+    Return the directories of all range files of the index.
 
     A range file has the fragments of one range of keys. A directory is a file with what lookups need to know about up
     to 64 range files of a segment. It is replaced when it has to describe another range file. Until then, it also
@@ -334,7 +348,9 @@ def _write_directories(
 
 
 def _divide(paths: Sequence[str], before: Mapping[str, SegmentFile]) -> Iterator[list[str]]:
-    """Divide the range files of a segment into groups that each get one directory. Yield the paths of each group.
+    """Divide the range files of a segment into groups that each get one directory.
+
+    Yield the paths of each group.
 
     Consecutive files that were in one directory stay in one group. A new file joins the group of the previous file;
     new files at the start join the group of the first old file. A group with new files is combined with the next group
@@ -392,7 +408,10 @@ def _write_directory(store: ObjectStore, paths: Sequence[str], opened: Mapping[s
 
 
 def _write_small(store: ObjectStore, parts: Sequence[IndexRows], tombstones: pa.Array) -> list[SegmentFile]:
-    """Write rows and tombstones as one file without zones. Return it in a list, which is empty if there are no keys."""
+    """Write rows and tombstones as one file without zones.
+
+    Return it in a list, which is empty if there are no keys.
+    """
     parts = [part for part in parts if len(part.fragments)]
     if not parts and not len(tombstones):
         return []

@@ -103,7 +103,9 @@ class PartitionReader:
         return self._partitions.take(pa.array(self._order))
 
     def column(self, field_id: str, without: Collection[str] = ()) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
-        """Yield the statistics of a column in all partitions, file by file. Remote files are read in parallel.
+        """Yield the statistics of a column in all partitions, file by file.
+
+        Remote files are read in parallel.
 
         Partitions whose profile does not have the column have no row.
 
@@ -226,7 +228,9 @@ def statistics_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
 
 
 def cast_statistics(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Cast rows of statistics to a schema that has all of their columns. Missing columns become null.
+    """Cast rows of statistics to a schema that has all of their columns.
+
+    Missing columns become null.
 
     Args:
         rows: The rows.

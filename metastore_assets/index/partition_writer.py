@@ -144,7 +144,10 @@ class _PartitionMerge:
         self._sources.append(MergeSource.of_table(batch, tombstones))
 
     def write(self) -> list[SegmentFile]:
-        """Write the merged statistics to new files, sorted by partition key. Return these files."""
+        """Write the merged statistics to new files, sorted by partition key.
+
+        Return these files.
+        """
         return self._merge.write_files(self._sources, _MERGED, self._write_file)
 
     def _stored_source(self, numbers: Iterable[int], keys: SegmentKeyRange | None) -> MergeSource:

@@ -24,7 +24,10 @@ class RowRanges:
 
     @classmethod
     def join(cls, starts: Numbers, ends: Numbers) -> RowRanges:
-        """Join adjacent ranges: 0-3 and 3-5 become 0-5. The given ranges must be ascending. `ends` are exclusive."""
+        """Join adjacent ranges: 0-3 and 3-5 become 0-5.
+
+        The given ranges must be ascending. `ends` are exclusive.
+        """
         is_break = starts[1:] != ends[:-1]
         return cls(starts[np.append(True, is_break)[: len(starts)]], ends[np.append(is_break, True)[: len(ends)]])
 
@@ -56,7 +59,10 @@ class RowRanges:
         return int((self.ends - self.starts).sum())
 
     def without(self, positions: Numbers) -> RowRanges:
-        """Return the ranges without the rows at some positions. Positions outside the ranges are ignored."""
+        """Return the ranges without the rows at some positions.
+
+        Positions outside the ranges are ignored.
+        """
         if not len(self.starts) or not len(positions):
             return self
         at = np.searchsorted(self.starts, positions, "right") - 1
@@ -67,7 +73,10 @@ class RowRanges:
         return RowRanges(starts[is_filled], ends[is_filled])
 
     def filter(self, mask: Mask) -> RowRanges:
-        """Return the rows for which a mask is true. The mask has an item for each row of the ranges."""
+        """Return the rows for which a mask is true.
+
+        The mask has an item for each row of the ranges.
+        """
         return RowRanges.of_positions(self.positions()[mask])
 
     def within(self, first: int, end: int) -> RowRanges:

@@ -153,7 +153,10 @@ class ValueFilterReader:
         return may_contain
 
     def filters(self, field_id: str) -> dict[str, FragmentFilter]:
-        """Return the filters of a column, by the key of the fragment. Fragments without a filter are missing."""
+        """Return the filters of a column, by the key of the fragment.
+
+        Fragments without a filter are missing.
+        """
         filters = {}
         for segment, stored in zip(self._segments, self._reader.segments, strict=True):
             if field_id not in segment.field_ids:
@@ -198,7 +201,10 @@ class _FilterFile:
 
     @lock_free_cached_property
     def _slice_bits(self) -> dict[str, int]:
-        """The number of leading hash bits that select a slice, by field id. With n bits, a column has 2^n slices."""
+        """The number of leading hash bits that select a slice, by field id.
+
+        With n bits, a column has 2^n slices.
+        """
         slices: dict[str, int] = {}
         for section in self._sections.sections:
             if section.startswith("slice "):
@@ -207,7 +213,9 @@ class _FilterFile:
         return {field_id: count.bit_length() - 1 for field_id, count in slices.items()}
 
     def keys_and_rows(self, keys: SegmentKeyRange | None) -> pa.Table:
-        """Return the fragments in a range of keys, sorted by key. None is the range of all keys.
+        """Return the fragments in a range of keys, sorted by key.
+
+        None is the range of all keys.
 
         Fragments that were already merged into an older segment are omitted.
 
@@ -218,7 +226,9 @@ class _FilterFile:
         return table if keys is None else keys.filter(table)
 
     def tombstones(self, keys: SegmentKeyRange | None) -> pa.Table:
-        """Return the tombstones (keys of removed fragments) in a range of keys, sorted. None is the range of all keys.
+        """Return the tombstones (keys of removed fragments) in a range of keys, sorted.
+
+        None is the range of all keys.
 
         The only column is `key`. Tombstones that were already merged into an older segment are omitted.
         """
@@ -312,7 +322,10 @@ class _FilterFile:
 
 
 class _FilterBatch:
-    """New filters in memory. A merge reads them with the same methods as those of a `_FilterFile`."""
+    """New filters in memory.
+
+    A merge reads them with the same methods as those of a `_FilterFile`.
+    """
 
     def __init__(self, filters: ValueFilters) -> None:
         self._filters = filters
@@ -347,7 +360,9 @@ def update_value_filters(
     changes: KeyChanges,
     batches: Iterable[ValueFilters],
 ) -> SegmentFiles:
-    """Write the value filters of the next version; return their files. No existing file is changed.
+    """Write the value filters of the next version; return their files.
+
+    No existing file is changed.
 
     Args:
         store: The table's folder.
@@ -364,7 +379,10 @@ def update_value_filters(
 
 
 class _FilterMerge:
-    """A merge of stored filters and a newer batch, by key. Filters of the batch replace stored ones."""
+    """A merge of stored filters and a newer batch, by key.
+
+    Filters of the batch replace stored ones.
+    """
 
     def __init__(self, store: ObjectStore, merge: SegmentMerge[ValueFilters]) -> None:
         self._store = store
@@ -391,7 +409,10 @@ class _FilterMerge:
         )
 
     def write(self) -> list[SegmentFile]:
-        """Write all filters in ascending order of their keys. Return the files."""
+        """Write all filters in ascending order of their keys.
+
+        Return the files.
+        """
         return self._merge.write_files(self._sources, _MERGED, self._write_file)
 
     def _write_file(self, rows: pa.Table, tombstones: pa.Array) -> SegmentFile:
@@ -478,14 +499,19 @@ def _search(keys: pa.Array, key: str | None, side: Literal["left", "right"], def
 
 
 def _concat_sorted(pairs: Sequence[tuple[FilterIndices, Words]]) -> tuple[FilterIndices, Words]:
-    """Concatenate pairs of arrays: (positions of fragments, prefixes of hashes). Sort both results by position."""
+    """Concatenate pairs of arrays: (positions of fragments, prefixes of hashes).
+
+    Sort both results by position.
+    """
     positions, prefixes = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
     order = np.argsort(positions, kind="stable")
     return positions[order], prefixes[order]
 
 
 def _choose_slice_bits(column_bytes: int, fragments: int) -> int:
-    """Return the number of leading hash bits that select a slice. With 0 bits, each filter is one slice.
+    """Return the number of leading hash bits that select a slice.
+
+    With 0 bits, each filter is one slice.
 
     The number applies to all columns of a file.
 

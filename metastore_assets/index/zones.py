@@ -133,7 +133,9 @@ def _least(table: pa.Table, name: str) -> Numbers:
 
 
 def _extremes(values: pa.Array, valid: Mask, sizes: Numbers, *, is_least: bool) -> pa.Array:
-    """Return the minimum or maximum of the bounds in each zone. For a zone without bounds, the result is arbitrary.
+    """Return the minimum or maximum of the bounds in each zone.
+
+    For a zone without bounds, the result is arbitrary.
 
     Args:
         values: The bounds of fragments.

@@ -1,4 +1,7 @@
-"""Queries of published versions, which have the statistics of tables. They need neither Spark nor Dagster."""
+"""Queries of published versions, which have the statistics of tables.
+
+They need neither Spark nor Dagster.
+"""
 
 from metastore_assets.lookup.column_values import TextValue
 from metastore_assets.lookup.filtered_view import FilteredView

@@ -78,7 +78,10 @@ def measure_clustering(index: IndexReader, rows: Sequence[ColumnStatistics]) -> 
 
 
 def _column_clustering(index: IndexReader, row: ColumnStatistics, counts: npt.NDArray[np.int64]) -> ColumnClustering:
-    """Return the clustering of one column. `counts` are the row counts of all fragments."""
+    """Return the clustering of one column.
+
+    `counts` are the row counts of all fragments.
+    """
     unknown = ColumnClustering(row.column, None, None, None, None, "unknown")
     total = int((counts > 0).sum())
     if row.type_class is None or row.type_class == "null" or not row.value_count or not total:

@@ -43,13 +43,19 @@ _DIGITS = 400
 
 @dataclass(frozen=True)
 class TextValue:
-    """A value as text, such as an argument of a command. It is parsed as a value of the column's type."""
+    """A value as text, such as an argument of a command.
+
+    It is parsed as a value of the column's type.
+    """
 
     text: str
 
 
 def parse_fraction(q: object) -> Fraction:
-    """Return a number from 0 to 1 as an exact fraction: 0.1 becomes 1/10. Raises LiteralError for anything else."""
+    """Return a number from 0 to 1 as an exact fraction: 0.1 becomes 1/10.
+
+    Raises LiteralError for anything else.
+    """
     try:
         if isinstance(q, bool) or not isinstance(q, (int, float, str, Decimal, Fraction)):
             raise ValueError(q)
@@ -82,7 +88,10 @@ class ValueSource:
 
 
 class ColumnValues:
-    """The values of one column, with the methods that answer queries. Only the files that an answer needs are read."""
+    """The values of one column, with the methods that answer queries.
+
+    Only the files that an answer needs are read.
+    """
 
     def __init__(
         self, row: ColumnStatistics, subject: str, source: ValueSource, reason: str | None, as_of: AsOf
@@ -175,7 +184,9 @@ class ColumnValues:
         return [Quantile(float(q), quantile(values, q, method), values.guarantee, self._as_of) for q in fractions]
 
     def rank(self, value: pa.Scalar) -> Count:
-        """Return the number of values that are less than a value. A repeated value counts each time.
+        """Return the number of values that are less than a value.
+
+        A repeated value counts each time.
 
         Raises NotStoredError if the version has neither value counts nor a quantile sketch of the column.
         """
@@ -199,7 +210,9 @@ class ColumnValues:
         return Count(values.count_below(value, inclusive=inclusive), values.guarantee, self._as_of)
 
     def count_between(self, low: pa.Scalar, high: pa.Scalar) -> Count:
-        """Return the number of values from `low` to `high`, both inclusive. A repeated value counts each time.
+        """Return the number of values from `low` to `high`, both inclusive.
+
+        A repeated value counts each time.
 
         Raises NotStoredError if the version has neither value counts nor a quantile sketch of the column.
         """
@@ -219,7 +232,10 @@ class ColumnValues:
         return self.frequencies(array_of([value]))[0]
 
     def frequencies(self, values: pa.Array) -> list[Count]:
-        """Return the number of rows with each value, as `frequency` does. Values are looked up together."""
+        """Return the number of rows with each value, as `frequency` does.
+
+        Values are looked up together.
+        """
         counts = [self._frequency_by_statistics(value) for value in values]
         unanswered = [position for position, count in enumerate(counts) if count is None]
         remaining_counts: list[Count] = []
@@ -317,7 +333,10 @@ class ColumnValues:
         ]
 
     def _type_class(self) -> TypeClass:
-        """Return the type class of the column. Raises NotStoredError if values are not profiled, or are hidden."""
+        """Return the type class of the column.
+
+        Raises NotStoredError if values are not profiled, or are hidden.
+        """
         if self._row.type_class is None:
             raise NotStoredError(f"the version has no values of {self._subject}: {self._why_no_value_counts()}")
         return class_named(self._row.type_class)

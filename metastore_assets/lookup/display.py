@@ -73,7 +73,9 @@ def rows_html(rows: ResultSet[Any], shapes: Sequence[Sequence[int]], shown: Sequ
 
 
 def _charts(rows: ResultSet[Any], shapes: Sequence[Sequence[int]]) -> list[Markup]:
-    """Return a bar chart of each of the `shapes`. Without shapes, return a bar for the frequency of each row.
+    """Return a bar chart of each of the `shapes`.
+
+    Without shapes, return a bar for the frequency of each row.
 
     The result is empty if the rows have no frequency either.
     """
@@ -108,7 +110,9 @@ def _names(row: Any) -> list[str]:
 
 
 def _cells(rows: ResultSet[Any], shown: Sequence[str] | None) -> tuple[list[str], list[list[str]]]:
-    """Return (column names, rows of texts) for display: at most `MAX_ROWS` rows. Both are empty if `rows` is empty.
+    """Return (column names, rows of texts) for display: at most `MAX_ROWS` rows.
+
+    Both are empty if `rows` is empty.
 
     Args:
         rows: The rows.

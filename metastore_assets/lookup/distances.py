@@ -37,7 +37,10 @@ _Counts: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Distances:
-    """Distances between two distributions. Nulls, NaN and infinities are not compared."""
+    """Distances between two distributions.
+
+    Nulls, NaN and infinities are not compared.
+    """
 
     stability_index: float
     """The population stability index. By custom, less than 0.1 is stable and more than 0.25 has shifted."""
@@ -111,7 +114,9 @@ def measure_distances(before: ComparedColumn, after: ComparedColumn, groups: int
 
 
 def has_equal_values(old: ColumnStatistics, new: ColumnStatistics) -> bool:
-    """Return whether two columns certainly have the same values, equally often. The order of the rows does not matter.
+    """Return whether two columns certainly have the same values, equally often.
+
+    The order of the rows does not matter.
 
     False means that the values differ or may differ.
     """

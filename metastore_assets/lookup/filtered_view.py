@@ -224,7 +224,10 @@ class FilteredView(Relation):
         self.histograms = Histograms(table.columns, self._profiles, self.value_counts, AsOf.of(table.version))
 
     def __repr__(self) -> str:
-        """Return one line with the table, the predicate and bounds of the number of rows. No file is read."""
+        """Return one line with the table, the predicate and bounds of the number of rows.
+
+        No file is read.
+        """
         least, most = self.row_bounds
         rows = f"{least:,} rows" if least == most else f"{least:,} to {most:,} rows"
         version = self._version
@@ -238,7 +241,10 @@ class FilteredView(Relation):
 
     @property
     def row_bounds(self) -> tuple[int, int]:
-        """The least and the greatest possible number of matching rows, both inclusive. No file is read."""
+        """The least and the greatest possible number of matching rows, both inclusive.
+
+        No file is read.
+        """
         return self.match.row_bounds
 
     @property
@@ -255,7 +261,10 @@ class FilteredView(Relation):
         return ResultSet(self._profiles.partitions(), self.as_of, PARTITION_SCHEMA)
 
     def resolve_partition(self, partition: str) -> str:
-        """Return the key of the only partition of the table that a text selects. See `Relation.resolve_partition`."""
+        """Return the key of the only partition of the table that a text selects.
+
+        See `Relation.resolve_partition`.
+        """
         return self._table.resolve_partition(partition)
 
     @explain_missing_files

@@ -32,7 +32,10 @@ class Bin(ScalarFieldsRepr):
 
 
 class Histograms:
-    """The histograms of a table or a filtered view. Threads can share the object."""
+    """The histograms of a table or a filtered view.
+
+    Threads can share the object.
+    """
 
     def __init__(
         self, columns: VersionColumns, profiles: RelationProfiles, value_counts: ValueCounts, as_of: AsOf
@@ -51,7 +54,10 @@ class Histograms:
         lower: object = None,
         upper: object = None,
     ) -> ResultSet[Bin]:
-        """Return the bins of a column's histogram. Arguments and errors are those of `Relation.histogram`."""
+        """Return the bins of a column's histogram.
+
+        Arguments and errors are those of `Relation.histogram`.
+        """
         if bins is not None and bins < 1:
             raise ValueError(f"bins must be at least 1, not {bins}")
         histogram = self.dyadic(column, partition)

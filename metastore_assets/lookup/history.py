@@ -41,7 +41,10 @@ class History:
         self._open_version = open_version
 
     def at(self, version: VersionReference | Version | Table) -> Table:
-        """Return the table as of another version; a table is returned unchanged. Raises VersionNotFoundError."""
+        """Return the table as of another version; a table is returned unchanged.
+
+        Raises VersionNotFoundError.
+        """
         from metastore_assets.lookup.table import Table
 
         if isinstance(version, Table):
@@ -76,13 +79,19 @@ class History:
         return ResultSet(history, self._table.as_of, lambda: points_table(history), guarantee=None)
 
     def diff(self, before: VersionReference | Table, after: VersionReference | Table | None = None) -> TableDiff:
-        """Return the differences between two versions. `after` is by default the table's version. See `Table.diff`."""
+        """Return the differences between two versions.
+
+        `after` is by default the table's version. See `Table.diff`.
+        """
         from metastore_assets.lookup.diff import diff
 
         return diff(self.at(before), self._table if after is None else self.at(after))
 
     def changes(self, since: VersionReference, columns: Iterable[str] | None = None) -> TableChanges:
-        """Return the values whose frequencies differ from those in an earlier version. See `Table.changes`."""
+        """Return the values whose frequencies differ from those in an earlier version.
+
+        See `Table.changes`.
+        """
         from metastore_assets.lookup.value_count_changes import changes
 
         return changes(self.at(since), self._table, columns)

@@ -1,4 +1,7 @@
-"""The JSON documents that the command `metastore` prints. The module `values.json` describes their values."""
+"""The JSON documents that the command `metastore` prints.
+
+The module `values.json` describes their values.
+"""
 
 from __future__ import annotations
 

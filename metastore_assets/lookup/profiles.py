@@ -68,7 +68,10 @@ class Profile(Protocol):
     """
 
     def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
-        """Return the statistics of the named columns, or of all columns. Raises KeyError for an unknown name."""
+        """Return the statistics of the named columns, or of all columns.
+
+        Raises KeyError for an unknown name.
+        """
 
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
         """Return the n most frequent values of a column with their frequencies; None if there are no value counts."""
@@ -89,7 +92,10 @@ class Profile(Protocol):
         """
 
     def histogram(self, column: str) -> Histogram | None:
-        """Return the histogram of a column; None if none is stored. Raises KeyError for an unknown column."""
+        """Return the histogram of a column; None if none is stored.
+
+        Raises KeyError for an unknown column.
+        """
 
 
 def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Digest | None, tuple[int, int]] | None:
@@ -114,7 +120,10 @@ def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Diges
 
 
 class ProfileReader:
-    """A reader of the files of one profile. Each file is opened once, on first use. Threads can share the object."""
+    """A reader of the files of one profile.
+
+    Each file is opened once, on first use. Threads can share the object.
+    """
 
     def __init__(
         self,
@@ -141,7 +150,9 @@ class ProfileReader:
         """The position of each column in the table, by its dotted path."""
 
     def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
-        """Return the statistics of the named columns, or of all columns. Fields with states are None.
+        """Return the statistics of the named columns, or of all columns.
+
+        Fields with states are None.
 
         Each row group is read once. Raises KeyError for an unknown name.
         """
@@ -162,7 +173,10 @@ class ProfileReader:
         return None
 
     def _rows(self, rows: Sequence[int]) -> list[ColumnStatistics]:
-        """Return the statistics in some rows of the file. Only the row groups with these rows are read."""
+        """Return the statistics in some rows of the file.
+
+        Only the row groups with these rows are read.
+        """
         if not rows:
             return []
         starts = self._group_starts
@@ -225,7 +239,9 @@ class ProfileReader:
         return None
 
     def user_states(self) -> dict[str, bytes]:
-        """Return the encoded states of user-defined statistics, by field id. Columns without stored states are missing.
+        """Return the encoded states of user-defined statistics, by field id.
+
+        Columns without stored states are missing.
 
         The profile of a table has the states of all columns. Other profiles may lack the states of a column if they
         store all values of the column.
@@ -241,7 +257,10 @@ class ProfileReader:
         }
 
     def histogram(self, column: str) -> Histogram | None:
-        """Return the histogram of a column; None if there is none. Raises KeyError for an unknown path."""
+        """Return the histogram of a column; None if there is none.
+
+        Raises KeyError for an unknown path.
+        """
         written = self._written_name(self._leaves[self.columns[column]])
         if written not in self._histogram_columns:
             return None
@@ -353,10 +372,15 @@ class ProfileReader:
 
 
 class TableProfiles:
-    """The stored profiles of a version: of the table and of its partitions. Threads can share the object."""
+    """The stored profiles of a version: of the table and of its partitions.
+
+    Threads can share the object.
+    """
 
     def __init__(self, objects: ObjectStore, version: Version, columns: VersionColumns) -> None:
-        """Prepare to read profiles of a version. A reader is created when a profile is first used.
+        """Prepare to read profiles of a version.
+
+        A reader is created when a profile is first used.
 
         Args:
             objects: The table's folder.
@@ -372,7 +396,10 @@ class TableProfiles:
         self._partition_statistics: OrderedDict[tuple[str, ...] | None, ResultSet[ColumnStatistics]] = OrderedDict()
 
     def profile(self, partition: str | None) -> ProfileReader:
-        """Return the profile of a partition, or of the table for None. Raises PartitionNotFoundError."""
+        """Return the profile of a partition, or of the table for None.
+
+        Raises PartitionNotFoundError.
+        """
         entry = None if partition is None else self.partition(partition)
         files, rows = (
             (self._version.files, self._version.row_count) if entry is None else (entry.files, entry.row_count)
@@ -386,7 +413,9 @@ class TableProfiles:
             return self._open[partition]
 
     def open(self, files: ProfileFiles, rows: int) -> ProfileReader:
-        """Return a new reader of a profile. This object does not keep the reader.
+        """Return a new reader of a profile.
+
+        This object does not keep the reader.
 
         Args:
             files: The files of the profile.
@@ -413,13 +442,19 @@ class TableProfiles:
         return self._version.partitions
 
     def find_partition(self, key: str) -> PartitionEntry | None:
-        """Return the partition with a key; None if there is none. Only a few entries are read."""
+        """Return the partition with a key; None if there is none.
+
+        Only a few entries are read.
+        """
         if key not in self._entries:
             self._entries[key] = find_partition(self._version, key)
         return self._entries[key]
 
     def partition(self, key: str) -> PartitionEntry:
-        """Return the partition with a key. Raises PartitionNotFoundError if there is none."""
+        """Return the partition with a key.
+
+        Raises PartitionNotFoundError if there is none.
+        """
         entry = self.find_partition(key)
         if entry is None:
             name = self._version.table
@@ -448,7 +483,9 @@ class TableProfiles:
     def partition_statistics(
         self, columns: list[str] | None, partitions: Iterable[str] | str
     ) -> ResultSet[ColumnStatistics]:
-        """Return the statistics of several partitions, one after the other. Each partition occurs once.
+        """Return the statistics of several partitions, one after the other.
+
+        Each partition occurs once.
 
         Args:
             columns: Dotted paths of existing leaf columns; None for all.

@@ -74,7 +74,10 @@ of the filters report a match by chance."""
 
 
 class Pruner:
-    """A pruner of the fragments of one version. It also estimates numbers of matching rows. Threads may share it."""
+    """A pruner of the fragments of one version.
+
+    It also estimates numbers of matching rows. Threads may share it.
+    """
 
     def __init__(
         self,
@@ -101,7 +104,10 @@ class Pruner:
         self._distributions: dict[str, _ColumnDistribution] = {}
 
     def predicate(self, where: str | pc.Expression) -> Predicate:
-        """Parse a predicate, and bind it to the columns of the version. Errors are those of `Table.predicate`."""
+        """Parse a predicate, and bind it to the columns of the version.
+
+        Errors are those of `Table.predicate`.
+        """
         return parse_predicate(where, self.version.table, self._columns.leaves)
 
     @explain_missing_files
@@ -142,7 +148,10 @@ class Pruner:
 
     @lock_free_cached_property
     def index(self) -> IndexReader:
-        """The index of the version: statistics by fragment. Raises CorruptionError if the version has none."""
+        """The index of the version: statistics by fragment.
+
+        Raises CorruptionError if the version has none.
+        """
         if self.version.index is None:
             name = self.version.table
             raise CorruptionError(

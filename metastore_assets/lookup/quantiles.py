@@ -32,7 +32,10 @@ Method = Literal["discrete", "continuous"]
 
 
 class RankedValues(Protocol):
-    """The values of a column in ascending order, including repeats, without null. NaN is the greatest value."""
+    """The values of a column in ascending order, including repeats, without null.
+
+    NaN is the greatest value.
+    """
 
     @property
     def guarantee(self) -> Guarantee:
@@ -92,7 +95,10 @@ class ValuesInMemory:
 
 
 class TableValues:
-    """All values of a column in ascending order, read from the table's value counts. Threads can share the object."""
+    """All values of a column in ascending order, read from the table's value counts.
+
+    Threads can share the object.
+    """
 
     guarantee: Guarantee = "exact"
 
@@ -104,7 +110,10 @@ class TableValues:
 
     @property
     def _ranks(self) -> Ranks:
-        """The reader of the ranks in the table's value counts. Each thread has its own reader."""
+        """The reader of the ranks in the table's value counts.
+
+        Each thread has its own reader.
+        """
         return self._table_counts.ranks(self._type_class)
 
     @lock_free_cached_property
@@ -181,7 +190,9 @@ class SketchedValues:
 
 
 def quantile(values: RankedValues, fraction: Fraction, method: Method) -> pa.Scalar | None:
-    """Return the quantile of a fraction; None if there are no values. NaN is ignored.
+    """Return the quantile of a fraction; None if there are no values.
+
+    NaN is ignored.
 
     Args:
         values: The values of a column.

@@ -51,7 +51,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class MissingFileError(ObjectNotFoundError):
-    """An error about a missing file of a version. Usually the version has expired after it was opened."""
+    """An error about a missing file of a version.
+
+    Usually the version has expired after it was opened.
+    """
 
 
 def explain_missing_files(method: F) -> F:
@@ -96,7 +99,10 @@ class Relation(ABC):
 
     @property
     def as_of(self) -> AsOf:
-        """The number and the snapshot of the version. Every answer has them."""
+        """The number and the snapshot of the version.
+
+        Every answer has them.
+        """
         return AsOf.of(self.version)
 
     @abstractmethod
@@ -117,7 +123,10 @@ class Relation(ABC):
 
     @abstractmethod
     def count(self, *, partition: str | None = None) -> Count:
-        """Return the exact number of rows, in all partitions or in one. Raises PartitionNotFoundError."""
+        """Return the exact number of rows, in all partitions or in one.
+
+        Raises PartitionNotFoundError.
+        """
 
     @abstractmethod
     def statistics(
@@ -165,7 +174,9 @@ class Relation(ABC):
     def quantile(
         self, column: str, q: Number | Sequence[Number], *, partition: str | None = None, method: Method = "discrete"
     ) -> Quantile | ResultSet[Quantile]:
-        """Return the quantile of a fraction, or one row per fraction for a sequence. NaN is ignored.
+        """Return the quantile of a fraction, or one row per fraction for a sequence.
+
+        NaN is ignored.
 
         A quantile is exact if the version has value counts of the column. Otherwise it is an estimate from a sketch,
         which only numbers, dates and times have.
@@ -188,7 +199,9 @@ class Relation(ABC):
 
     @explain_missing_files
     def rank(self, column: str, value: object, *, partition: str | None = None) -> Count:
-        """Return the number of values of a column that are less than a value. NaN is the greatest value.
+        """Return the number of values of a column that are less than a value.
+
+        NaN is the greatest value.
 
         The number is exact if the version has value counts of the column. Otherwise it is an estimate from a sketch,
         which only numbers, dates and times have.
@@ -382,7 +395,9 @@ class Relation(ABC):
         lower: object = None,
         upper: object = None,
     ) -> ResultSet[Bin]:
-        """Return the bins of a column's histogram by increasing minimum, without gaps. No bin has NaN or infinities.
+        """Return the bins of a column's histogram by increasing minimum, without gaps.
+
+        No bin has NaN or infinities.
 
         Args:
             column: The dotted path of a leaf column.

@@ -1,4 +1,6 @@
-"""The results of lookups. Each result has the version and snapshot that it is true for.
+"""The results of lookups.
+
+Each result has the version and snapshot that it is true for.
 
 An answer with rows is a `ResultSet`. An answer with one number or value has the fields `value`, `guarantee` and
 `as_of`. A type class is a group of column types whose values are stored as one Arrow type, the canonical one.
@@ -44,7 +46,10 @@ class AsOf:
 
 @dataclass(frozen=True)
 class ReadCost:
-    """What an answer has read of the table's data files. A fragment is a data file with its deletes."""
+    """What an answer has read of the table's data files.
+
+    A fragment is a data file with its deletes.
+    """
 
     fragments_read: int
     bytes_read: int
@@ -90,7 +95,10 @@ class Mode(ScalarFieldsRepr):
 
 @dataclass(frozen=True)
 class Spread:
-    """The numbers of distinct, repeated and unique values of a column, and its entropy. NaN is a value, null is not."""
+    """The numbers of distinct, repeated and unique values of a column, and its entropy.
+
+    NaN is a value, null is not.
+    """
 
     column: str
     """The dotted path of the column."""
@@ -107,7 +115,10 @@ class Spread:
 
 @dataclass(frozen=True, repr=False)
 class ValueFrequency(ScalarFieldsRepr):
-    """A value of a column and the number of rows that have it. It unpacks: `value, frequency = row`."""
+    """A value of a column and the number of rows that have it.
+
+    It unpacks: `value, frequency = row`.
+    """
 
     value: pa.Scalar
     """A scalar of the canonical Arrow type of the column's type class."""
@@ -120,7 +131,10 @@ class ValueFrequency(ScalarFieldsRepr):
 
 @dataclass(frozen=True)
 class PartitionFrequency:
-    """A partition and the number of its rows with a given value. It unpacks: `partition, frequency = row`."""
+    """A partition and the number of its rows with a given value.
+
+    It unpacks: `partition, frequency = row`.
+    """
 
     partition: str
     """The key of the partition."""
@@ -247,7 +261,10 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
         return (self._to_table.names or None) if isinstance(self._to_table, pa.Schema) else None
 
     def to_arrow(self) -> pa.Table:
-        """Return the rows as an Arrow table. The schema's metadata has the version and the snapshot of `as_of`."""
+        """Return the rows as an Arrow table.
+
+        The schema's metadata has the version and the snapshot of `as_of`.
+        """
         return self._table
 
     def to_polars(self) -> pl.DataFrame:
@@ -259,7 +276,9 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
         return frame
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the rows as a data frame of pandas. Raises MissingPackageError if pandas is not installed.
+        """Return the rows as a data frame of pandas.
+
+        Raises MissingPackageError if pandas is not installed.
 
         All columns have the type `pandas.ArrowDtype` if any value does not exist in Python, such as a date after the
         year 9999.

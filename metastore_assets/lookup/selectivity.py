@@ -274,7 +274,9 @@ def _share_below(key: Any, low: Any, high: Any) -> float:
 
 
 def _estimate_by_bins(value: pa.Scalar, bins: HistogramBins, numbers: int) -> _RowEstimate:
-    """Estimate the number of rows with a value < `value` from a histogram. The bounds also hold for <=.
+    """Estimate the number of rows with a value < `value` from a histogram.
+
+    The bounds also hold for <=.
 
     Of the values in the bin of `value`, none or all may be less. `numbers` is the number of values of the column that
     are neither null nor NaN.
@@ -325,7 +327,10 @@ def _estimate_is_null(leaf: IsNull, rows: int, distributions: _Distributions) ->
 
 
 def _estimate_is_nan(leaf: IsNaN, rows: int, distributions: _Distributions) -> _RowEstimate:
-    """Estimate the rows with NaN or, if the leaf is negated, the rows with any other value. Null is no value."""
+    """Estimate the rows with NaN or, if the leaf is negated, the rows with any other value.
+
+    Null is no value.
+    """
     row = distributions(leaf.column).row
     if row.nan_count is None:
         matching = _RowEstimate(0, row.value_count, 0)

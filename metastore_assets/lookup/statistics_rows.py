@@ -39,7 +39,9 @@ def statistics_rows(
 
 
 def stored_statistics_rows(table: pa.Table, partitions: Sequence[str], as_of: AsOf) -> ResultSet[ColumnStatistics]:
-    """Return stored statistics of many partitions as an answer. The first access to any row parses all rows.
+    """Return stored statistics of many partitions as an answer.
+
+    The first access to any row parses all rows.
 
     Args:
         table: The rows, with the columns of `build_statistics_table`.

@@ -68,7 +68,9 @@ class VersionSummary:
 
 
 def summarize(read: Callable[[T], Version], references: Iterable[T]) -> ResultSet[VersionSummary]:
-    """Return summaries of versions, in the order of their references. Versions that do not exist are omitted.
+    """Return summaries of versions, in the order of their references.
+
+    Versions that do not exist are omitted.
 
     Args:
         read: A function that returns the version of a reference, or raises VersionNotFoundError. Several threads call

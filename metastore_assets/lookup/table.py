@@ -70,7 +70,10 @@ class ScanRequest:
 
 
 class RowSource(Protocol):
-    """The rows of one snapshot of a table. `reads.SnapshotRows` implements it."""
+    """The rows of one snapshot of a table.
+
+    `reads.SnapshotRows` implements it.
+    """
 
     schema: pa.Schema
     """The columns of the rows."""
@@ -94,7 +97,10 @@ class RowSource(Protocol):
 
 
 class Scanner(Protocol):
-    """The interface by which a `Table` reads the table's data files. `scan.TableScanner` implements it."""
+    """The interface by which a `Table` reads the table's data files.
+
+    `scan.TableScanner` implements it.
+    """
 
     def filter(
         self, lookup: Table, predicate: Predicate, table: TableConfig | None, spark: Callable[[], SparkSession] | None
@@ -138,7 +144,10 @@ class Scanner(Protocol):
         """Return the requested rows as a Spark DataFrame."""
 
     def open_rows(self, lookup: Table, table: TableConfig, snapshot: SnapshotChoice) -> RowSource:
-        """Return the rows of a snapshot. No data file is read yet."""
+        """Return the rows of a snapshot.
+
+        No data file is read yet.
+        """
 
     def recorded_table(
         self, version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
@@ -154,7 +163,9 @@ class Scanner(Protocol):
 
 
 class Table(Relation):
-    """One table as of one version. Each answer reads only those stored files of the version that it needs.
+    """One table as of one version.
+
+    Each answer reads only those stored files of the version that it needs.
 
     Its methods delegate to the attributes `profiles`, `value_counts`, `histograms`, `pruner` and `past`, which callers
     may also use.
@@ -243,20 +254,32 @@ class Table(Relation):
         return VersionStore.of_folder(self._version.table, self.objects)
 
     def newer_version(self) -> int | None:
-        """Return the number of the newest version; None if it is this version. The root is read."""
+        """Return the number of the newest version; None if it is this version.
+
+        The root is read.
+        """
         newest = self.versions.newest()
         return newest if newest > self._version.number else None
 
     def partitions(self) -> ResultSet[PartitionEntry]:
-        """Return the table's partitions, in ascending order of keys. A table without rows has none."""
+        """Return the table's partitions, in ascending order of keys.
+
+        A table without rows has none.
+        """
         return ResultSet(self._version.partitions, self.as_of, PARTITION_SCHEMA)
 
     def find_partition(self, key: str) -> PartitionEntry | None:
-        """Return the partition with a key; None if there is none. Only a few entries are read."""
+        """Return the partition with a key; None if there is none.
+
+        Only a few entries are read.
+        """
         return self.profiles.find_partition(key)
 
     def resolve_partition(self, partition: str) -> str:
-        """Return the key of the only partition that a text selects. See `Relation.resolve_partition`."""
+        """Return the key of the only partition that a text selects.
+
+        See `Relation.resolve_partition`.
+        """
         return self.profiles.resolve_partition(partition)
 
     @explain_missing_files
@@ -351,7 +374,9 @@ class Table(Relation):
 
     @explain_missing_files
     def estimate(self, where: str | pc.Expression) -> Estimate:
-        """Return bounds and an estimate of the number of rows that match a predicate. Data files are not read.
+        """Return bounds and an estimate of the number of rows that match a predicate.
+
+        Data files are not read.
 
         The number is exact if the predicate is one comparison, `in` or `like 'a%'`, and its column has value counts.
         The index is read, and the value counts or the histogram of each column. Errors are those of `prune`.
@@ -411,7 +436,9 @@ class Table(Relation):
         snapshot: SnapshotChoice = "now",
         storage_options: Mapping[str, str] | None = None,
     ) -> Count:
-        """Return the exact number of rows, or of rows that match a predicate. Deleted rows do not count.
+        """Return the exact number of rows, or of rows that match a predicate.
+
+        Deleted rows do not count.
 
         Without a predicate, the number is that of the version, and no data file is read. With a predicate, fragments
         are read if the version cannot answer for them. `estimate` never reads data files.
@@ -457,7 +484,9 @@ class Table(Relation):
         table: str | TableConfig | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """Return the rows that match a predicate as a Spark DataFrame. Only fragments that may match are opened.
+        """Return the rows that match a predicate as a Spark DataFrame.
+
+        Only fragments that may match are opened.
 
         Args:
             spark: The session.
@@ -519,7 +548,9 @@ class Table(Relation):
         table: str | TableConfig | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> pl.LazyFrame:
-        """Return the table's rows as a lazy frame of Polars, in no particular order. Deletes are applied.
+        """Return the table's rows as a lazy frame of Polars, in no particular order.
+
+        Deletes are applied.
 
         Collecting a query opens only the files that may have matching rows, and reads only the columns that the query
         needs. The frame has the rows of one snapshot: later commits do not change it.
@@ -545,7 +576,9 @@ class Table(Relation):
         table: str | TableConfig | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> ds.Dataset:
-        """Return a pyarrow dataset of the table's data files. Its fragments have the bounds of columns as guarantees.
+        """Return a pyarrow dataset of the table's data files.
+
+        Its fragments have the bounds of columns as guarantees.
 
         Arrow, and engines that read datasets, skip fragments whose guarantee contradicts a filter. Arrow itself reads
         the files, by the names of columns. Therefore all files must be Parquet files without deleted rows, in which
@@ -637,7 +670,9 @@ class Table(Relation):
     def history(
         self, column: str | None = None, statistic: str | None = None
     ) -> ResultSet[HistoryRow] | ResultSet[HistoryPoint]:
-        """Return the statistics of every version up to this one, the oldest first. Expired versions are included.
+        """Return the statistics of every version up to this one, the oldest first.
+
+        Expired versions are included.
 
         A column is identified by its `field_id`, so its rows under earlier names are included.
 
@@ -691,7 +726,9 @@ class Table(Relation):
         return self.past.changes(since, columns)
 
     def at(self, version: VersionReference | Version | Table) -> Table:
-        """Return the same table as of another version. If `version` is a `Table`, that object itself is returned.
+        """Return the same table as of another version.
+
+        If `version` is a `Table`, that object itself is returned.
 
         Raises VersionNotFoundError if the reference selects no version.
         """

@@ -1,4 +1,7 @@
-"""Queries of the values of columns: most frequent values, quantiles, ranks, frequencies. `Relation` documents them."""
+"""Queries of the values of columns: most frequent values, quantiles, ranks, frequencies.
+
+`Relation` documents them.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ class RelationProfiles(Protocol):
     """
 
     def profile(self, partition: str | None) -> Profile:
-        """Return the profile of a partition, or of all rows. Raises PartitionNotFoundError for an unknown partition."""
+        """Return the profile of a partition, or of all rows.
+
+        Raises PartitionNotFoundError for an unknown partition.
+        """
 
     def stores_value_counts(self, partition: str | None) -> bool:
         """Return whether `profile(partition)` itself may have value counts.
@@ -60,7 +66,10 @@ class RelationProfiles(Protocol):
 
 
 class ValueCounts:
-    """Queries of the values of columns of a table or a filtered view. Threads can share the object."""
+    """Queries of the values of columns of a table or a filtered view.
+
+    Threads can share the object.
+    """
 
     def __init__(
         self,
@@ -69,7 +78,9 @@ class ValueCounts:
         profiles: RelationProfiles,
         open_reader: Callable[[], ValueCountReader],
     ) -> None:
-        """Prepare to answer queries. Nothing is read yet.
+        """Prepare to answer queries.
+
+        Nothing is read yet.
 
         Queries are answered from profiles. A query of all rows of the table also uses the table's value counts.
 
@@ -120,7 +131,10 @@ class ValueCounts:
         return values
 
     def top(self, column: str, n: int, partition: str | None = None) -> ResultSet[ValueFrequency]:
-        """Return the n most frequent values of a column. Raises as `Relation.top`."""
+        """Return the n most frequent values of a column.
+
+        Raises as `Relation.top`.
+        """
         if not isinstance(n, SupportsIndex) or n.__index__() < 0:
             raise ValueError(f"n must be a whole number of at least 0, not {n!r}")
         values = self.column(column, partition)
@@ -131,7 +145,10 @@ class ValueCounts:
     def quantile(
         self, column: str, q: Number | Sequence[Number], partition: str | None = None, method: Method = "discrete"
     ) -> Quantile | ResultSet[Quantile]:
-        """Return the quantile of a fraction, or one row per fraction for a sequence. See `Relation.quantile`."""
+        """Return the quantile of a fraction, or one row per fraction for a sequence.
+
+        See `Relation.quantile`.
+        """
         if method not in ("discrete", "continuous"):
             raise ValueError(f"method must be 'discrete' or 'continuous', not {method!r}")
         several = q if isinstance(q, Sequence) and not isinstance(q, str) else None
@@ -144,22 +161,34 @@ class ValueCounts:
         return ResultSet(quantiles, self._as_of, schema, guarantee=quantiles[0].guarantee if quantiles else "exact")
 
     def rank(self, column: str, value: object, partition: str | None = None) -> Count:
-        """Return the number of values of a column that are less than a value. Raises as `Relation.rank`."""
+        """Return the number of values of a column that are less than a value.
+
+        Raises as `Relation.rank`.
+        """
         values = self.column(column, partition)
         return values.rank(values.literal(value))
 
     def frequency_between(self, column: str, low: object, high: object, partition: str | None = None) -> Count:
-        """Return the number of rows with a value from `low` to `high`, both inclusive. Raises as `Relation.rank`."""
+        """Return the number of rows with a value from `low` to `high`, both inclusive.
+
+        Raises as `Relation.rank`.
+        """
         values = self.column(column, partition)
         return values.count_between(values.literal(low), values.literal(high))
 
     def frequency(self, column: str, value: object, partition: str | None = None) -> Count:
-        """Return the number of rows that have the value `value`. Raises as `Relation.frequency`."""
+        """Return the number of rows that have the value `value`.
+
+        Raises as `Relation.frequency`.
+        """
         values = self.column(column, partition)
         return values.frequency(values.literal(value))
 
     def locate(self, column: str, value: object) -> ResultSet[PartitionFrequency]:
-        """Return the partitions that have a value, with its frequency in each. See `Relation.locate`."""
+        """Return the partitions that have a value, with its frequency in each.
+
+        See `Relation.locate`.
+        """
         values = self.column(column)
         scalar = values.literal(value)
         stored = values.partitions_of(scalar)
@@ -209,13 +238,22 @@ class ValueCounts:
         return {row.column: built[row.field_id] for row in statistics if row.field_id in built}
 
     def files(self, column: str) -> list[str]:
-        """Return the paths of the Parquet files with the values of a column. See `Relation.value_files`."""
+        """Return the paths of the Parquet files with the values of a column.
+
+        See `Relation.value_files`.
+        """
         return self.column(column).files()
 
     def literal(self, column: str, value: object) -> pa.Scalar:
-        """Return a value as an Arrow scalar of the column's canonical type. Raises as `Relation.rank`."""
+        """Return a value as an Arrow scalar of the column's canonical type.
+
+        Raises as `Relation.rank`.
+        """
         return self.column(column).literal(value)
 
     def pieces(self, column: str, partition: str | None = None) -> Iterator[Frequencies]:
-        """Yield all values with their frequencies, ascending, in parts of limited size. See `Relation.values`."""
+        """Yield all values with their frequencies, ascending, in parts of limited size.
+
+        See `Relation.values`.
+        """
         yield from self.column(column, partition).pieces()

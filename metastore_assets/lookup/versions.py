@@ -45,7 +45,10 @@ class VersionColumns:
         self._by_path = {leaf.path: leaf for leaf in self.leaves}
 
     def leaf(self, column: str) -> LeafColumn:
-        """Return the column with a dotted path. Raises ColumnNotFoundError."""
+        """Return the column with a dotted path.
+
+        Raises ColumnNotFoundError.
+        """
         if not isinstance(column, str):
             raise TypeError(f"a column is named by a text, such as 'address.city', not by {column!r}")
         leaf = self._by_path.get(column)

@@ -1,4 +1,7 @@
-"""Small SVG charts. The stylesheet of the page sets their size and colours."""
+"""Small SVG charts.
+
+The stylesheet of the page sets their size and colours.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ _HEIGHT = 100
 
 
 def bars(counts: Sequence[int | float], label: str, class_: str = "bars") -> Markup:
-    """Return an SVG with a vertical bar for each count. Even the smallest positive count is visible.
+    """Return an SVG with a vertical bar for each count.
+
+    Even the smallest positive count is visible.
 
     Args:
         counts: The heights of the bars.

@@ -1,4 +1,7 @@
-"""HTML elements as objects. Only the function `to_html` converts plain text to HTML, and it escapes the text."""
+"""HTML elements as objects.
+
+Only the function `to_html` converts plain text to HTML, and it escapes the text.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ def quote_blanks(text: str) -> str:
 
 
 def to_html(part: Part) -> str:
-    """Convert a part to HTML. Plain text is escaped, and its unprintable characters become visible escapes."""
+    """Convert a part to HTML.
+
+    Plain text is escaped, and its unprintable characters become visible escapes.
+    """
     from html import escape  # imported here, because it builds a table of entities at its import
 
     return part.html if isinstance(part, Markup) else escape(make_printable(part))

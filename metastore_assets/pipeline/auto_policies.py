@@ -168,7 +168,9 @@ def _published_column_specs(base: Version, table: TableConfig) -> Mapping[str, s
 
 
 def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mapping[str, FragmentEntry]) -> ProfileSpec:
-    """Decide after profiling which `auto` and `repeated` columns are enumerated. Return the resulting spec.
+    """Decide after profiling which `auto` and `repeated` columns are enumerated.
+
+    Return the resulting spec.
 
     Args:
         context: The table, its store and engine.
@@ -260,7 +262,10 @@ def record_decisions(store: ObjectStore, target: Target, files: ProfileFiles) ->
 
 
 def _is_resolved_as(policy: ResolvedPolicy, mode: CardinalityMode | None) -> bool:
-    """Return whether a policy is already resolved to the decided mode. True if nothing was decided (`mode` is None)."""
+    """Return whether a policy is already resolved to the decided mode.
+
+    True if nothing was decided (`mode` is None).
+    """
     return mode is None or (not policy.is_undecided and policy.is_enumerated == (mode == "enumerated"))
 
 

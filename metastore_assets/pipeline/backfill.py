@@ -99,7 +99,9 @@ def plan_backfill(
     selection: BackfillSelection,
     options: BackfillOptions = DEFAULT_OPTIONS,
 ) -> BackfillPlan:
-    """Plan a backfill of a table, with an estimate of its duration. Reads metadata only.
+    """Plan a backfill of a table, with an estimate of its duration.
+
+    Reads metadata only.
 
     The plan omits partitions that an interrupted backfill of the same selection has finished.
 

@@ -42,7 +42,10 @@ number of partitions."""
 
 @dataclass(frozen=True)
 class BackfillSelection:
-    """The criteria that select the partitions of a backfill. A selected partition satisfies all criteria."""
+    """The criteria that select the partitions of a backfill.
+
+    A selected partition satisfies all criteria.
+    """
 
     mode: Mode = "outdated"
     partitions: tuple[str, ...] = ()
@@ -216,7 +219,9 @@ class BackfillPlan:
 
 @dataclass(frozen=True)
 class PlannedRefresh:
-    """The work of a refresh if it ran now: what it would merge and read. A backfill is planned from it.
+    """The work of a refresh if it ran now: what it would merge and read.
+
+    A backfill is planned from it.
 
     A refresh reads only fragments without a usable profile.
     """

@@ -64,7 +64,10 @@ def estimate_cardinality(
 def _read_estimates(
     store: ObjectStore, leaves: frozenset[str], fragments: Sequence[FragmentEntry]
 ) -> dict[str, CardinalityEstimate]:
-    """Return {field id: estimate} over some fragments. May run in a worker process."""
+    """Return {field id: estimate} over some fragments.
+
+    May run in a worker process.
+    """
     estimates = []
     with StatesReader(store) as reader:
         for entry in fragments:
@@ -93,7 +96,10 @@ def _merge_by_column(parts: Iterable[Mapping[str, CardinalityEstimate]]) -> dict
 
 
 def merge_estimates(estimates: Sequence[CardinalityEstimate]) -> CardinalityEstimate:
-    """Merge estimates of one column. Those without a sketch add no distinct values."""
+    """Merge estimates of one column.
+
+    Those without a sketch add no distinct values.
+    """
     sketches = [estimate.sketch for estimate in estimates if estimate.sketch is not None]
     sketch = merge_distinct_sketches(sketches) if sketches else None
     return CardinalityEstimate(
@@ -126,7 +132,9 @@ def with_sketch(store: ObjectStore, base: Version, field_id: str, estimate: Card
 
 
 def table_cardinality(store: ObjectStore, files: ProfileFiles) -> dict[str, CardinalityEstimate]:
-    """Return {field id: estimate} for all columns, from the table's statistics. `sketch` of each estimate is None.
+    """Return {field id: estimate} for all columns, from the table's statistics.
+
+    `sketch` of each estimate is None.
 
     Args:
         store: The table's folder.

@@ -45,7 +45,10 @@ _DEFAULT_BINS = histogram_capacity(int(_DEFAULT.histogram))
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """The outputs of one top-level column. Its leaves are identified by field ids."""
+    """The outputs of one top-level column.
+
+    Its leaves are identified by field ids.
+    """
 
     statistics: str
     """Digest of what all numbers depend on: the version of statistics, the types of the leaves, which leaves are
@@ -129,7 +132,9 @@ class ColumnSpec:
         return [(leaf, "statistics") for leaf in self.values or ("",)]
 
     def equals(self, wanted: ColumnSpec, not_enumerated: Collection[str] = ()) -> bool:
-        """Return whether exactly the wanted outputs are stored. Names, column order and surplus filters do not matter.
+        """Return whether exactly the wanted outputs are stored.
+
+        Names, column order and surplus filters do not matter.
 
         Undecided leaves (`auto`, `repeated`) count as enumerated, unless they are in `not_enumerated`.
 

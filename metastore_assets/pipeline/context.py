@@ -40,7 +40,9 @@ class RefreshContext:
 
 
 def export_version(context: RefreshContext, version: Version) -> tuple[ExportResult, ...]:
-    """Write a published version to the table's export targets. Return one result for each target.
+    """Write a published version to the table's export targets.
+
+    Return one result for each target.
 
     If the table has a newer version by now, that one is written instead. A target that already has the version to write
     is skipped. An error of a target is reported in its result.

@@ -75,7 +75,9 @@ class Engine:
 
     @classmethod
     def of_refresh(cls, config: MetastoreConfig, table: TableConfig, start: Callable[[], SparkSession]) -> Engine:
-        """Create the configured engine for a refresh. `start` returns the Spark session.
+        """Create the configured engine for a refresh.
+
+        `start` returns the Spark session.
 
         Raises ConfigError with `engine: emr-serverless`, because refreshes are then jobs that Dagster launches.
         """
@@ -93,7 +95,10 @@ class Engine:
 
     @property
     def session(self) -> SparkSession:
-        """The Spark session, which is started if necessary. Raises MetastoreError if the engine has no Spark."""
+        """The Spark session, which is started if necessary.
+
+        Raises MetastoreError if the engine has no Spark.
+        """
         return self.start()
 
     def slots(self) -> int:

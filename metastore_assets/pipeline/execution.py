@@ -1,4 +1,6 @@
-"""Execution of the stages of a refresh plan. The last stages publish the version and export it.
+"""Execution of the stages of a refresh plan.
+
+The last stages publish the version and export it.
 
 A fragment is a data file with its deletes, and its profile is its statistics. The entry of a fragment names the files
 of its profile. The first version of a table with many fragments is made in lots: in steps of a limited number of
@@ -64,7 +66,10 @@ readers."""
 
 
 class UnreadableFragmentsError(MetastoreError):
-    """Raised by a stage if fragments cannot be read. `reported` is the error for the user."""
+    """Raised by a stage if fragments cannot be read.
+
+    `reported` is the error for the user.
+    """
 
     def __init__(self, reported: ProfileError, *, is_missing: bool) -> None:
         """Create the error.
@@ -169,7 +174,10 @@ def execute(
 
 
 def _divide_into_lots(execution: Execution, stage: DivideIntoLots) -> DivideIntoLots:
-    """Compute the lots of the first version. Return the stage with the lots that were computed, and their stages."""
+    """Compute the lots of the first version.
+
+    Return the stage with the lots that were computed, and their stages.
+    """
     # Imported here, because few refreshes publish a first version in lots, and because it imports this module.
     from metastore_assets.pipeline.first_version import make_lots
 
@@ -261,7 +269,9 @@ def _write_indexes(execution: Execution, stage: WriteIndexes) -> None:
 
 
 def _publish(execution: Execution, stage: Publish) -> None:
-    """Publish the version. Then update the history, and delete outdated versions.
+    """Publish the version.
+
+    Then update the history, and delete outdated versions.
 
     Pending profiles, which were saved for a later attempt, are marked as no longer needed. If the store fails after the
     publication, the error is ignored. The next refresh does what remains.

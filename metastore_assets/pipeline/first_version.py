@@ -47,7 +47,9 @@ _STAGED_GRACE = timedelta(hours=1)
 def make_lots(
     context: RefreshContext, plan: Plan, lots: Lots, attempt: AttemptProfiles
 ) -> tuple[Version, DivideIntoLots]:
-    """Compute the lots that `plan.staged` lacks. Return the last staged version, and the stage that ran.
+    """Compute the lots that `plan.staged` lacks.
+
+    Return the last staged version, and the stage that ran.
 
     Args:
         context: The table, its store and engine.
@@ -118,7 +120,9 @@ class _LotMaker:
         return DivideIntoLots(count, len(self._executed), stages)
 
     def _stage(self, base: Version | None, lot: Lot, part: str) -> Version:
-        """Profile the fragments of a lot, and publish a staged version with the changes of the lot. Return it.
+        """Profile the fragments of a lot, and publish a staged version with the changes of the lot.
+
+        Return it.
 
         Args:
             base: The staged version to change; None if there is none yet.

@@ -156,7 +156,9 @@ def _concatenate(tables: Iterable[pa.Table]) -> pa.Table:
 
 
 def _read_files(store: ObjectStore, files: Sequence[tuple[str, Mapping[str, int]]]) -> pa.Table:
-    """Read the index rows of profiles. May run in a worker process.
+    """Read the index rows of profiles.
+
+    May run in a worker process.
 
     The result has the columns `at` (position of the fragment), `field_id`, and those of the index. A position counts
     from 0 among the fragments given to `read_rows`.
@@ -204,7 +206,9 @@ def _read_filtered(read: Callable[[], pa.Table], mask: pa.Array) -> pa.Table:
 
 
 def _index_rows(table: pa.Table, at: pa.Array, read_value_counts: Callable[[], pa.Table]) -> pa.Table:
-    """Return index rows from rows of profiles. Bounds that a profile does not store are derived from value counts.
+    """Return index rows from rows of profiles.
+
+    Bounds that a profile does not store are derived from value counts.
 
     Args:
         table: Rows of profiles, with `_PROFILE_COLUMNS`.

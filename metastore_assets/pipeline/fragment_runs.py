@@ -100,10 +100,15 @@ class _Unpickler(pickle.Unpickler):
 
 
 class FragmentRuns:
-    """The fragments of a snapshot, partly in a temporary file. The end of the context manager deletes the file."""
+    """The fragments of a snapshot, partly in a temporary file.
+
+    The end of the context manager deletes the file.
+    """
 
     def __init__(self, fragments: Iterable[Fragment]) -> None:
-        """Read all fragments. Those that do not fit into memory are written to a temporary file.
+        """Read all fragments.
+
+        Those that do not fit into memory are written to a temporary file.
 
         Raises:
             UnstreamableError: The format cannot stream its fragments.
@@ -123,7 +128,9 @@ class FragmentRuns:
             raise
 
     def rows(self) -> Iterator[tuple[str, str, bytes]]:
-        """Yield (key, id, encoded fragment) of each fragment, by ascending key. `decode` decodes a fragment.
+        """Yield (key, id, encoded fragment) of each fragment, by ascending key.
+
+        `decode` decodes a fragment.
 
         Raises:
             UnstreamableError: Two fragments have the same key. Raised after the last row.
@@ -153,7 +160,9 @@ class FragmentRuns:
 
 @contextmanager
 def sort_fragments(stream: SnapshotStream) -> Iterator[FragmentRuns | SortedFragments]:
-    """Provide the fragments of a snapshot, sorted by key. If the format does not sort them, a temporary file is used.
+    """Provide the fragments of a snapshot, sorted by key.
+
+    If the format does not sort them, a temporary file is used.
 
     Raises:
         UnstreamableError: The format must read all fragments together (see `TableFormat.snapshot`).
@@ -171,7 +180,9 @@ def compare_stream(
     reason: str,
     requested: Callable[[SnapshotChanges], Collection[str]] | None = None,
 ) -> SnapshotChanges:
-    """Compare all fragments of a snapshot with the published ones. Only fragments of the result are in memory.
+    """Compare all fragments of a snapshot with the published ones.
+
+    Only fragments of the result are in memory.
 
     Args:
         stream: The snapshot.

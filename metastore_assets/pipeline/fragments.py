@@ -87,7 +87,9 @@ class FragmentProfiler:
         self._context = context
 
     def profile(self, bundles: Sequence[Bundle]) -> tuple[list[FragmentEntry], list[FragmentFailure]]:
-        """Profile bundles in parallel. Return (entries of profiled fragments, failures).
+        """Profile bundles in parallel.
+
+        Return (entries of profiled fragments, failures).
 
         If a bundle crashes its reader, each of its fragments is read again on its own, and the profiles are then copied
         to one file. A fragment that crashes its reader again is a failure.
@@ -139,7 +141,9 @@ class FragmentProfiler:
         ]
 
     def _profile(self, bundles: Sequence[Bundle]) -> tuple[Results, list[tuple[Bundle, str]]]:
-        """Try once to profile each bundle. Return (results, crashes).
+        """Try once to profile each bundle.
+
+        Return (results, crashes).
 
         A crash is (bundle, error message) of a bundle with a file that crashed the process that read it.
         """
@@ -170,7 +174,9 @@ def _profile_with_one_thread(context: ProfilingContext, bundle: Bundle) -> Resul
 
 
 def profile_bundle(context: ProfilingContext, bundle: Bundle) -> Results:
-    """Read the fragments of one bundle, and write their profiles. Runs in a worker process.
+    """Read the fragments of one bundle, and write their profiles.
+
+    Runs in a worker process.
 
     Args:
         context: The table, its store and profile spec.
@@ -278,7 +284,9 @@ def _open(fragment: Fragment) -> Iterator[FragmentReader]:
 def _profile_columns(
     context: ProfilingContext, fragment: Fragment, reader: FragmentReader, add: Callable[[ColumnProfile], None]
 ) -> FragmentEntry:
-    """Pass the profile of each column of a fragment to `add`. Return the fragment's entry without files.
+    """Pass the profile of each column of a fragment to `add`.
+
+    Return the fragment's entry without files.
 
     Raises FragmentError if a column cannot be read, or has another number of rows than the fragment.
     """

@@ -28,7 +28,9 @@ _KEY = re.compile(rb"[0-9a-f]{64}\n")
 
 
 def with_hidden_key(config: MetastoreConfig, table: TableConfig, *, create: bool = False) -> TableConfig:
-    """Return the table with the key that hashes its hidden values. A table without hidden columns gets none.
+    """Return the table with the key that hashes its hidden values.
+
+    A table without hidden columns gets none.
 
     The key is `$METASTORE_HIDDEN_KEY`, else `hidden_key` of the configuration, else the content of `KEY_FILE`.
 
@@ -66,7 +68,9 @@ def has_hidden_key(config: MetastoreConfig) -> bool:
 
 
 def _stored_key(root: ObjectStore, *, create: bool) -> bytes:
-    """Return the key in `KEY_FILE`, or a random key if there is no file. `create` writes the random key to the file.
+    """Return the key in `KEY_FILE`, or a random key if there is no file.
+
+    `create` writes the random key to the file.
 
     Raises:
         CorruptionError: The file contains no key.

@@ -54,7 +54,9 @@ def update_indexes(
     base: Version | None,
     changes: Mapping[str, EntryChanges[Any]],
 ) -> Indexes:
-    """Write the changes between the indexes of two versions. Return the files of the next indexes.
+    """Write the changes between the indexes of two versions.
+
+    Return the files of the next indexes.
 
     Segments of one index are merged if `set_to_merge` chooses it, and segments of the others are not.
 

@@ -172,7 +172,10 @@ class VersionBuilder:
         self._nodes = EntryChanges.changed(NODES, _stored(base, NODES), self._put_nodes.values(), self._dropped_nodes)
 
     def update_value_counts(self) -> None:
-        """Write the value counts of the next version. If no count changed, the published files are kept."""
+        """Write the value counts of the next version.
+
+        If no count changed, the published files are kept.
+        """
 
         def profiles() -> list[tuple[str, ProfileFiles]]:
             """Return (key, files) of the profiles whose value counts add up to those of the table.
@@ -186,7 +189,9 @@ class VersionBuilder:
         self._value_count_files = self._value_counts.files(profiles, self._table_files)
 
     def compact_segments(self) -> None:
-        """Bundle small files. Then replace sparse files, in which too few profiles are used.
+        """Bundle small files.
+
+        Then replace sparse files, in which too few profiles are used.
 
         The used profiles of a sparse file are copied to a new file.
         """
@@ -215,7 +220,9 @@ class VersionBuilder:
 
     @property
     def may_merge_entries(self) -> bool:
-        """Whether stored segments of entries may be merged when the version is published. Call `write_indexes` first.
+        """Whether stored segments of entries may be merged when the version is published.
+
+        Call `write_indexes` first.
 
         Each commit merges segments of one set: of an index or of one kind of entries.
         """
@@ -224,7 +231,9 @@ class VersionBuilder:
     def version(
         self, cached_metadata: MetadataCacheEntries | None = None, dropped_columns: tuple[str, ...] = ()
     ) -> Version:
-        """Return the version with references to all written files. It is not published yet.
+        """Return the version with references to all written files.
+
+        It is not published yet.
 
         Args:
             cached_metadata: Metadata of the table's files, stored to plan the next version faster.

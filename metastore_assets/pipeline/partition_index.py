@@ -134,7 +134,10 @@ def find_wrong_rows(store: ObjectStore, version: Version, keys: Collection[str])
 
 
 def _comparable(row: ColumnStatistics) -> dict[str, object]:
-    """Return the fields of a row by name. Floats become text, because NaN is not equal to itself."""
+    """Return the fields of a row by name.
+
+    Floats become text, because NaN is not equal to itself.
+    """
     results = {
         name: (repr(result.value.as_py()), result.guarantee, result.reason) for name, result in row.user_defined.items()
     }

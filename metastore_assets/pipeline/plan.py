@@ -203,7 +203,9 @@ class Target:
         return replace(self, partitions=tuple(partitions))
 
     def with_spec(self, spec: ProfileSpec, fragments: Mapping[str, FragmentEntry]) -> Target:
-        """Return the target with the given profile spec. Partitions whose published profile does not fit it are merged.
+        """Return the target with the given profile spec.
+
+        Partitions whose published profile does not fit it are merged.
 
         Only the published profiles of the partitions in `partitions` are compared with the spec. Unchanged partitions
         are usually not in `partitions`. Call `with_all_partitions` before to compare them, too; this is not checked.
@@ -287,7 +289,10 @@ class Plan:
 
     @property
     def publishes(self) -> bool:
-        """Whether the plan publishes a version. False if the published version is up to date."""
+        """Whether the plan publishes a version.
+
+        False if the published version is up to date.
+        """
         return any(isinstance(stage, Publish) for stage in self.stages)
 
     @property
@@ -297,7 +302,10 @@ class Plan:
 
     @property
     def spec(self) -> ProfileSpec:
-        """The wanted profile spec. Policies that depend on new profiles are not resolved yet."""
+        """The wanted profile spec.
+
+        Policies that depend on new profiles are not resolved yet.
+        """
         return self.target.spec
 
     @property
@@ -643,7 +651,10 @@ def rewritten_partitions(target: Target, profiled: Collection[str]) -> tuple[str
 
 
 def _type_changes(before: pa.Schema, snapshot: SnapshotMetadata) -> tuple[TypeChange, ...]:
-    """Return the columns of the snapshot whose type differs from the schema `before`. New columns are omitted."""
+    """Return the columns of the snapshot whose type differs from the schema `before`.
+
+    New columns are omitted.
+    """
     types = {field_identity(field): field.type for field in before}
     reasons = {(reason.column, reason.type): reason.counterexample for reason in snapshot.type_reasons}
     return tuple(

@@ -150,7 +150,10 @@ class AttemptProfiles:
         return {*self.unpublished_paths, *(path for entry in self.entries for path in entry.files.paths())}
 
     def clear(self) -> None:
-        """Forget all profiles and files. Nothing is deleted from the store."""
+        """Forget all profiles and files.
+
+        Nothing is deleted from the store.
+        """
         self.entries, self.resumed, self.specs, self.unpublished_paths = [], 0, {}, set()
 
 
@@ -246,7 +249,9 @@ def plan_next_version(
     request: RefreshRequest,
     attempt: AttemptProfiles,
 ) -> Plan:
-    """Plan a refresh. A dry run shows this plan, and a refresh executes it.
+    """Plan a refresh.
+
+    A dry run shows this plan, and a refresh executes it.
 
     If the newest version is up to date, and the request reads nothing again, the plan publishes nothing. Its only stage
     writes the version to the export targets that lack it. Without such targets, it has no stages.
@@ -450,7 +455,9 @@ class _Planner(_PlanMaker):
         self._format = table_format
 
     def plan_current(self) -> Plan:
-        """Plan from the changes since the newest version. If they do not suffice, compare all fragments.
+        """Plan from the changes since the newest version.
+
+        If they do not suffice, compare all fragments.
 
         Raises VersionConflictError if another process has published the first version.
         """
@@ -494,7 +501,9 @@ class _Planner(_PlanMaker):
         return self._plan(changes_from_diff(diff, base), spec, dropped_columns)
 
     def plan_from_stream(self, reason: str) -> Plan | Snapshot | None:
-        """Compare all fragments in bounded memory. Return the resulting plan.
+        """Compare all fragments in bounded memory.
+
+        Return the resulting plan.
 
         Some plans need all fragments in memory. Then no plan is made, and `plan_from_snapshot` must be called.
 
@@ -663,7 +672,9 @@ class _Planner(_PlanMaker):
         )
 
     def plan_from_snapshot(self, reason: str, snapshot: Snapshot | None = None) -> Plan:
-        """Compare all fragments of the snapshot with the newest version, in memory. Return the plan.
+        """Compare all fragments of the snapshot with the newest version, in memory.
+
+        Return the plan.
 
         Args:
             reason: Why all fragments are compared.
@@ -677,7 +688,9 @@ class _Planner(_PlanMaker):
 def _dropped_columns(
     versions: VersionStore, base: Version | None, schema: pa.Schema, table: TableConfig
 ) -> tuple[str, ...]:
-    """Return the columns that have a policy, but are missing in the schema. Each was a column of an earlier version.
+    """Return the columns that have a policy, but are missing in the schema.
+
+    Each was a column of an earlier version.
 
     Raises:
         ConfigError: A missing column was in no readable version. Or the table lacks a hidden column and has a new

@@ -183,7 +183,10 @@ class SpecCompatibility:
         return self._answers[key]
 
     def _shared_columns(self, spec_id: str) -> list[tuple[ColumnSpec, ColumnSpec]]:
-        """Return (stored spec, wanted spec) of each column that both have. Omits specs that cannot be parsed."""
+        """Return (stored spec, wanted spec) of each column that both have.
+
+        Omits specs that cannot be parsed.
+        """
         stored = self.specs.get(spec_id, {})
         pairs = [
             (parse_column_spec(stored[column]), wanted)
@@ -196,7 +199,9 @@ class SpecCompatibility:
 def table_profile_spec(
     schema: pa.Schema, table: TableConfig, resolved: Mapping[str, CardinalityMode] | None = None
 ) -> ProfileSpec:
-    """Return the profile spec of a schema under a table's policies. Ignores policies of columns that the schema lacks.
+    """Return the profile spec of a schema under a table's policies.
+
+    Ignores policies of columns that the schema lacks.
 
     Args:
         schema: The schema.

@@ -76,7 +76,9 @@ class Profiled:
 
 
 def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profiled:
-    """Profile the fragments that a plan reads. Return their entries, and the fragments that failed.
+    """Profile the fragments that a plan reads.
+
+    Return their entries, and the fragments that failed.
 
     The profiles of all jobs except the last are saved as pending: a later refresh uses them instead of reading their
     fragments again. If any fragment failed, the profiles of the last job are saved, too. Otherwise they are not

@@ -157,7 +157,9 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
 
 
 def _read_newest(versions: VersionStore, read: Callable[[Version], Result]) -> Result:
-    """Return `read(newest version)`. Call `read` again if another purge removes this version meanwhile.
+    """Return `read(newest version)`.
+
+    Call `read` again if another purge removes this version meanwhile.
 
     Raises:
         StoreError: The files of the newest version cannot be read.
@@ -324,7 +326,9 @@ def _copy_entries(engine: Engine, versions: VersionStore, version: Version) -> t
 
 @dataclass(frozen=True)
 class _Lot:
-    """A part of the entries of a version. A purge copies the profiles of one part after the other.
+    """A part of the entries of a version.
+
+    A purge copies the profiles of one part after the other.
 
     Nodes are the stored intermediate results of merging profiles.
     """
@@ -397,7 +401,10 @@ def _copy_lot(
 
 
 def _added(kind: EntryKind[Entry], base: Version | None, entries: Sequence[Entry]) -> EntryChanges[Entry]:
-    """Return the entries of `base` of one kind, plus `entries`. If `base` is None, return only `entries`."""
+    """Return the entries of `base` of one kind, plus `entries`.
+
+    If `base` is None, return only `entries`.
+    """
     stored = None if base is None else version_entries(base, kind)
     assert stored is None or isinstance(stored, StoredEntries), "the version was read from a store"
     return EntryChanges(kind, stored, {kind.key(entry): entry for entry in entries}, {})

@@ -51,7 +51,9 @@ _ATTEMPTS = 5
 
 
 def plan_refresh(config: MetastoreConfig, table: TableConfig, request: RefreshRequest = DEFAULT_REQUEST) -> Plan:
-    """Return the plan that `refresh` would execute now. Reads metadata only.
+    """Return the plan that `refresh` would execute now.
+
+    Reads metadata only.
 
     If the table is up to date, and the request reads nothing again, the plan has no stages. Exception: it has a stage
     for export targets that lack the version.
@@ -163,7 +165,10 @@ class _Refresh:
     """The snapshot for which the last plan was made."""
 
     def __init__(self, config: MetastoreConfig, table: TableConfig, request: RefreshRequest) -> None:
-        """Load the saved profiles of interrupted refreshes. Call `open` next."""
+        """Load the saved profiles of interrupted refreshes.
+
+        Call `open` next.
+        """
         self._config = config
         self._table = table
         self._request = request

@@ -17,7 +17,10 @@ _NAMES_SHOWN = 5
 
 @dataclass(frozen=True)
 class PlanStage(ABC):
-    """One stage of a plan. Fields of a subclass describe the work that is known before profiling."""
+    """One stage of a plan.
+
+    Fields of a subclass describe the work that is known before profiling.
+    """
 
     name: ClassVar[str]
     step: ClassVar[str]
@@ -52,7 +55,9 @@ class PlanStage(ABC):
 
 @dataclass(frozen=True)
 class DivideIntoLots(PlanStage):
-    """The stage that divides the fragments of a large table into lots. A lot is profiled and stored before the next.
+    """The stage that divides the fragments of a large table into lots.
+
+    A lot is profiled and stored before the next.
 
     Only the first version of a table is built in lots.
     """
@@ -285,7 +290,10 @@ class Publish(PlanStage):
 
 @dataclass(frozen=True)
 class WriteExports(PlanStage):
-    """The stage that writes the version to the targets of `exports`. The refresh succeeds even if a target fails."""
+    """The stage that writes the version to the targets of `exports`.
+
+    The refresh succeeds even if a target fails.
+    """
 
     name = "write_exports"
     step = "publish"

@@ -41,7 +41,10 @@ class Applied:
 
 
 def apply(task: ApplyTask) -> Applied:
-    """Apply the instructions of a task to its key range: write new content and an update. Return what was written."""
+    """Apply the instructions of a task to its key range: write new content and an update.
+
+    Return what was written.
+    """
     run_schema, spool = task.dataset.run_schema, task.spool
     updates = run_schema if task.rows is None else update_schema(task.rows, sums=bool(run_schema.amounts))
     tally = _StepTotals(spool.settings.buffer_rows if _reads_previous(task) else None)
@@ -118,7 +121,9 @@ def _reads_previous(task: ApplyTask) -> bool:
 
 
 def _report_steps(task: ApplyTask, update: Sink, tally: _StepTotals) -> Iterator[Step]:
-    """Yield the steps of a task. First, count each in `tally`, and add its changed keys to `update`.
+    """Yield the steps of a task.
+
+    First, count each in `tally`, and add its changed keys to `update`.
 
     Nothing is added to `update` if the dataset has no update (key-mappings), or if no stage and no reader needs the
     update (`task.is_followed` is false).
@@ -131,7 +136,9 @@ def _report_steps(task: ApplyTask, update: Sink, tally: _StepTotals) -> Iterator
 
 
 def _steps(task: ApplyTask) -> Iterator[Step]:
-    """Apply the instructions of a task, for a few target keys at a time. Yield the effect on these keys as a step.
+    """Apply the instructions of a task, for a few target keys at a time.
+
+    Yield the effect on these keys as a step.
 
     A hot key, which has more rows than are read at a time, has several steps.
     """
@@ -154,7 +161,9 @@ def _steps(task: ApplyTask) -> Iterator[Step]:
 
 
 def _replace_rows(task: ApplyTask, instructions: pl.DataFrame, previous: pl.DataFrame) -> Step:
-    """Apply instructions that replace or delete rows. Return the rows before and after, and the rows to write.
+    """Apply instructions that replace or delete rows.
+
+    Return the rows before and after, and the rows to write.
 
     If the task has a Preserve hook, the new rows are those that the hook returns.
     """

@@ -61,7 +61,9 @@ class Cogroup:
 
 
 def cogroup_instructions(task: ApplyTask) -> Iterator[Cogroup]:
-    """Yield the instructions of a task with the current rows of their target keys. A hot key has several cogroups.
+    """Yield the instructions of a task with the current rows of their target keys.
+
+    A hot key has several cogroups.
 
     With `task.bulk`, the cogroups contain all rows of the range, also those of keys without instructions.
     """

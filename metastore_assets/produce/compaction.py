@@ -40,7 +40,9 @@ Pieces = list[tuple[Run, pl.DataFrame]]
 
 
 def compact_dataset(dataset: Dataset, work: Work, *, unlimited: bool) -> DatasetState:
-    """Run all due merges that the dataset's credit allows. Return the new state.
+    """Run all due merges that the dataset's credit allows.
+
+    Return the new state.
 
     The credit is the number of rows that merges may write; `unlimited` ignores it. If a shard and level 0 have more
     than `max_runs` runs together, runs are merged even without credit.
@@ -54,7 +56,10 @@ def compact_dataset(dataset: Dataset, work: Work, *, unlimited: bool) -> Dataset
 
 
 def rewrite_dataset(dataset: Dataset, work: Work) -> DatasetState:
-    """Rewrite all rows. Return the new state: each shard has at most one run, and level 0 is empty."""
+    """Rewrite all rows.
+
+    Return the new state: each shard has at most one run, and level 0 is empty.
+    """
     state = dataset.state
     ranges = _join_small_shards(state, work.spool.settings)
     tasks = [_RewriteTask(dataset, work.spool, key_range) for key_range in ranges]
@@ -83,7 +88,9 @@ def assemble_state(state: DatasetState, results: Sequence[tuple[Pieces, KeyRange
 
 
 def write_pieces(spool: Spool, run_schema: RunSchema, rows: int, frames: Iterable[pl.DataFrame]) -> Pieces:
-    """Write frames as runs of about the target size. Return them with their greatest keys.
+    """Write frames as runs of about the target size.
+
+    Return them with their greatest keys.
 
     A key is never split between two runs.
 
@@ -124,7 +131,10 @@ class _Job(Protocol):
         """The maximum number of rows that the merge writes."""
 
     def run(self, dataset: Dataset, work: Work) -> DatasetState:
-        """Run the merge. Return the new state."""
+        """Run the merge.
+
+        Return the new state.
+        """
 
 
 @dataclass(frozen=True)
@@ -165,7 +175,9 @@ class _TierMerge:
 
 @dataclass(frozen=True)
 class _FullMerge:
-    """A job that merges all runs of a shard into one run. Runs of level 0 stay, because they belong to no shard.
+    """A job that merges all runs of a shard into one run.
+
+    Runs of level 0 stay, because they belong to no shard.
 
     If there are too many rows for one run, several are written, and each becomes a shard.
     """
@@ -270,7 +282,10 @@ class _MergeTask:
 
 
 def _merge(task: _MergeTask) -> list[Run]:
-    """Merge the rows of a key range from consecutive runs. Return [the merged run], or [] if no row remains."""
+    """Merge the rows of a key range from consecutive runs.
+
+    Return [the merged run], or [] if no row remains.
+    """
     run_schema = task.dataset.run_schema
     writer = RunWriter(task.spool.storage, task.spool.folder, run_schema, task.spool.settings.row_group_rows)
     with writer:

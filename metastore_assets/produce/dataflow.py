@@ -1,4 +1,6 @@
-"""Dataflows: graphs of roots and stages. An update of the roots leads to a new state of the dataflow.
+"""Dataflows: graphs of roots and stages.
+
+An update of the roots leads to a new state of the dataflow.
 
 A root receives rows from an external source. A stage computes its rows from the rows of roots or other stages, which
 feed it. Rows are stored in sorted files, called runs, which a compaction merges. A state names all files. It becomes
@@ -56,7 +58,9 @@ class Dataflow:
         settings: Settings | None = None,
         folder: str = DATA,
     ) -> None:
-        """Create a dataflow. Raises GraphError for an invalid declaration.
+        """Create a dataflow.
+
+        Raises GraphError for an invalid declaration.
 
         Args:
             storage: Where the files are stored.
@@ -85,7 +89,9 @@ class Dataflow:
         *,
         sort: bool = False,
     ) -> FlowState:
-        """Return the state after the updates of roots have passed through all stages. Nothing is published.
+        """Return the state after the updates of roots have passed through all stages.
+
+        Nothing is published.
 
         The new rows are written to new files. After an error, the files of completed stages are deleted. Files of the
         stage that failed may remain.
@@ -120,7 +126,9 @@ class Dataflow:
         content: Mapping[str, External | Sequence[Run]],
         versions: Mapping[str, int] | None = None,
     ) -> FlowState:
-        """Return the state in which some roots and sum stages have the given content. Nothing is published.
+        """Return the state in which some roots and sum stages have the given content.
+
+        Nothing is published.
 
         Stages that these nodes feed are rebuilt unless they are loaded, too. A loaded sum stage must have the totals
         that it would compute from the nodes that feed it, because later steps add only changes. This is not checked.
@@ -149,14 +157,19 @@ class Dataflow:
             self._clean_up(env)
 
     def loader(self, stage: str) -> Loader:
-        """Return a writer of runs for a root or a sum stage. Pass the written runs to `load` as its content.
+        """Return a writer of runs for a root or a sum stage.
+
+        Pass the written runs to `load` as its content.
 
         The writer can be pickled, so that tasks can write in other processes.
         """
         return Loader.of(self._typed(stage), self._storage, self._folder, self._settings)
 
     def rebuild_state(self, state: FlowState, *names: str) -> FlowState:
-        """Return the state after rebuilding nodes and all stages that they feed. A rebuilt root is empty."""
+        """Return the state after rebuilding nodes and all stages that they feed.
+
+        A rebuilt root is empty.
+        """
         env = self._environment()
         try:
             return self._rebuild(env, state, names)
@@ -164,7 +177,9 @@ class Dataflow:
             self._clean_up(env)
 
     def compact_state(self, state: FlowState, *, full: bool = False) -> FlowState:
-        """Execute all due merges of runs. Return the resulting state, which has the same content.
+        """Execute all due merges of runs.
+
+        Return the resulting state, which has the same content.
 
         The merged runs are written to new files. Nothing is published.
 
@@ -186,7 +201,9 @@ class Dataflow:
         return View(self._storage, self._graph, state)
 
     def version(self, number: int | None = None) -> View:
-        """Return a view of a version, by default of the newest. Version 0 is empty.
+        """Return a view of a version, by default of the newest.
+
+        Version 0 is empty.
 
         Raises VersionNotFoundError if the version has expired, or was never published.
         """
@@ -222,7 +239,9 @@ class Dataflow:
             self._clean_up(env)
 
     def rebuild(self, *names: str) -> int:
-        """Rebuild nodes and all stages that they feed. Publish the next version, and return its number.
+        """Rebuild nodes and all stages that they feed.
+
+        Publish the next version, and return its number.
 
         A stage must be rebuilt after its declaration has changed. A rebuilt root is empty: pass all of its rows to
         `advance` again.
@@ -234,7 +253,9 @@ class Dataflow:
             self._clean_up(env)
 
     def compact(self, *, full: bool = False) -> bool:
-        """Merge runs and publish the result. Return whether anything changed.
+        """Merge runs and publish the result.
+
+        Return whether anything changed.
 
         With `full`, all runs of each key range are merged into one. Otherwise, only the merges that `Settings` asks for
         are run, for example when one level has `fan_in` runs.
@@ -267,7 +288,9 @@ class Dataflow:
         return self._manifests.expire(keep, grace)
 
     def _publish(self, plan: Callable[[FlowState], FlowState | None], scratch: list[str]) -> int:
-        """Publish the state that `plan` returns for the newest version. Return the number of the new version.
+        """Publish the state that `plan` returns for the newest version.
+
+        Return the number of the new version.
 
         If `plan` returns None, nothing is published, and the number of the newest version is returned. If another
         process publishes first, `plan` is called again with the state of that process. The paths of the files that were
@@ -299,7 +322,9 @@ class Dataflow:
         *,
         sort: bool,
     ) -> StepInput:
-        """Return the validated input of a step. Updates that were applied before are left out.
+        """Return the validated input of a step.
+
+        Updates that were applied before are left out.
 
         Args:
             env: The environment of the step.

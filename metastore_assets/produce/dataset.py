@@ -79,7 +79,10 @@ class DatasetState:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A readable dataset: its state, its schema and its storage. It is small and picklable."""
+    """A readable dataset: its state, its schema and its storage.
+
+    It is small and picklable.
+    """
 
     storage: ObjectStore
     run_schema: RunSchema
@@ -152,7 +155,9 @@ class Dataset:
         return pl.concat(frames)
 
     def find_hot_keys(self, limit: int) -> pl.DataFrame:
-        """Return keys that may have more than `limit` rows, sorted. Reads only footers.
+        """Return keys that may have more than `limit` rows, sorted.
+
+        Reads only footers.
 
         A key is returned if it has more than `limit / 2` rows in row groups that have no other key. Runs with at most
         `limit / 2` rows are skipped, so keys whose rows are in many small runs are missing.
@@ -173,7 +178,9 @@ class Dataset:
         return group.sort(rows.filter(pl.col(_ROWS) * 2 > limit).select(group.columns))
 
     def _lookup_runs(self, runs: Sequence[Run], keys: pl.DataFrame, names: Sequence[str]) -> list[Stream]:
-        """Return one stream per run, the newest run first. A stream has the rows of its run whose key is in `keys`.
+        """Return one stream per run, the newest run first.
+
+        A stream has the rows of its run whose key is in `keys`.
 
         Returns [] if there are no keys.
 
@@ -213,7 +220,9 @@ class Dataset:
 
 
 def merge_streams(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[pl.DataFrame]:
-    """Merge the rows of several runs. Yield the current rows and tombstones, sorted.
+    """Merge the rows of several runs.
+
+    Yield the current rows and tombstones, sorted.
 
     The rows of a unit (see `RunSchema`) come from the newest run that has the unit. In a sum dataset, the amounts of
     all runs are added up instead.
@@ -233,7 +242,9 @@ def merge_streams(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[
 
 
 def _newest(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
-    """Return the current rows of all units, sorted. A unit is a group of rows that are replaced together.
+    """Return the current rows of all units, sorted.
+
+    A unit is a group of rows that are replaced together.
 
     If several frames have rows of a unit, those of the first of these frames are returned.
     """
@@ -249,7 +260,9 @@ def _newest(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFra
 
 
 def sum_rows(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
-    """Add up the amounts of each key. Return one row per key, sorted, without keys whose sums are all zero.
+    """Add up the amounts of each key.
+
+    Return one row per key, sorted, without keys whose sums are all zero.
 
     An integer sum over some of the runs may exceed 64 bits. It then wraps around modulo 2**64. The sum over all runs
     is nevertheless right, because it fits in 64 bits.

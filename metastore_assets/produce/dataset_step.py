@@ -43,7 +43,10 @@ class DatasetResult:
 
 @dataclass(frozen=True)
 class DatasetStep:
-    """One step of one dataset. `run` applies instructions to the dataset, and returns its new state and the update."""
+    """One step of one dataset.
+
+    `run` applies instructions to the dataset, and returns its new state and the update.
+    """
 
     env: Environment
     spool: Spool
@@ -106,7 +109,9 @@ class DatasetStep:
         return DatasetResult(assemble_state(self.dataset.state, [(pieces, EVERYTHING)]), update)
 
     def _tasks(self, parts: list[Part], ranges: list[KeyRange], runner: TaskRunner, *, bulk: bool) -> list[ApplyTask]:
-        """Return one task per key range. Each task applies the instructions of its range in `parts`.
+        """Return one task per key range.
+
+        Each task applies the instructions of its range in `parts`.
 
         With `bulk`, tasks rewrite all rows of their ranges. Otherwise, they add a run with the changes.
 
@@ -139,7 +144,9 @@ class DatasetStep:
         return assemble_state(self.dataset.state, pieces)
 
     def _extended_state(self, results: Sequence[Applied]) -> DatasetState:
-        """Write the results of all tasks as one new run of level 0, unless they have no rows. Return the new state.
+        """Write the results of all tasks as one new run of level 0, unless they have no rows.
+
+        Return the new state.
 
         The new state has this run, and more credit. The credit is the number of rows that later merges may write. It
         grows with the number of rows of the run.
@@ -150,7 +157,9 @@ class DatasetStep:
         return replace(state, level0=(*state.level0, *level0), credit=credit)
 
     def _compact_affordable(self, new: DatasetState, runner: TaskRunner) -> DatasetState:
-        """Run the due merges that `new.credit` allows (a number of rows to write). Return the state after them.
+        """Run the due merges that `new.credit` allows (a number of rows to write).
+
+        Return the state after them.
 
         If a shard and level 0 have more than `max_runs` runs together, runs are merged in any case.
         """
@@ -182,7 +191,10 @@ class DatasetStep:
         return even_ranges(sample, run_schema.group, count)
 
     def _write_update(self, results: Sequence[Applied]) -> tuple[Run, ...]:
-        """Write the update. Return its files; none if no stage and no reader needs the update."""
+        """Write the update.
+
+        Return its files; none if no stage and no reader needs the update.
+        """
         if self.rows is None or not self.is_followed:
             return ()
         parts = flat([applied.update for applied in results])
@@ -196,7 +208,9 @@ class DatasetStep:
         return tuple(part for part in sink.parts if isinstance(part, Run))
 
     def _write_level0(self, contents: Sequence[Sequence[Part]]) -> list[Run]:
-        """Write the rows of all tasks as one run of level 0. Return a list of this run; empty if no task has rows.
+        """Write the rows of all tasks as one run of level 0.
+
+        Return a list of this run; empty if no task has rows.
 
         Each row group of the run has rows of one shard only.
 

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settings:
-    """Tuning parameters, which change no result. The defaults suit millions of rows on one machine."""
+    """Tuning parameters, which change no result.
+
+    The defaults suit millions of rows on one machine.
+    """
 
     target_rows: int = 4_000_000
     """Target number of rows per shard. A shard of more than twice this size is split. Neighbours that have at most half

@@ -1,4 +1,6 @@
-"""One step of a dataflow from a state to the next: each node is computed once, in graph order. Nothing is published.
+"""One step of a dataflow from a state to the next: each node is computed once, in graph order.
+
+Nothing is published.
 
 A node is a root or a stage. A root receives rows from an external source; a delta root does not store them. The feeders
 of a stage are the nodes whose output it reads.
@@ -126,7 +128,9 @@ def fed_by(graph: Mapping[str, Typed], names: AbstractSet[str]) -> set[str]:
 
 
 def receive_update(env: Environment, typed: Typed, update: External, *, sort: bool) -> Part:
-    """Validate the update of a root. Return its rows as a frame, or as a temporary file if there are many.
+    """Validate the update of a root.
+
+    Return its rows as a frame, or as a temporary file if there are many.
 
     The result has the columns of the root's content. Its tombstone column is True for a deleted key.
 
@@ -160,7 +164,9 @@ def receive_update(env: Environment, typed: Typed, update: External, *, sort: bo
 
 
 def compact_state(env: Environment, graph: Mapping[str, Typed], base: FlowState, *, full: bool) -> FlowState:
-    """Execute all due merges of runs. Return the resulting state, which has the same rows.
+    """Execute all due merges of runs.
+
+    Return the resulting state, which has the same rows.
 
     The merged runs are written to new files. The old files are not deleted.
 

@@ -57,7 +57,9 @@ class Typed:
 
 
 def ports(node: Node) -> tuple[tuple[str, ...], ...]:
-    """Return the names of the nodes that feed each port of a node. A port is one input table.
+    """Return the names of the nodes that feed each port of a node.
+
+    A port is one input table.
 
     A sum stage has one port, a root none.
     """
@@ -67,7 +69,9 @@ def ports(node: Node) -> tuple[tuple[str, ...], ...]:
 
 
 def typed_graph(nodes: Sequence[Node]) -> dict[str, Typed]:
-    """Validate declared nodes. Return them by name, each after its feeders.
+    """Validate declared nodes.
+
+    Return them by name, each after its feeders.
 
     Raises GraphError if a declaration is invalid, for example if a name occurs twice or nodes feed each other in a
     circle.
@@ -97,7 +101,10 @@ def typed_graph(nodes: Sequence[Node]) -> dict[str, Typed]:
 
 
 def _typed(node: Node, typed_nodes: dict[str, Typed]) -> Typed:
-    """Validate a node, given the nodes before it. Return it with its types and schemas. Raises GraphError."""
+    """Validate a node, given the nodes before it.
+
+    Return it with its types and schemas. Raises GraphError.
+    """
     if isinstance(node, Root | DeltaRoot):
         node.rows.check(node.name)
         return Typed(node, node.rows, node.rows.key, None, root_schema(node.rows), None, *_digests(node, node.rows, []))
@@ -123,7 +130,10 @@ def _typed(node: Node, typed_nodes: dict[str, Typed]) -> Typed:
 
 
 def _port_rows(node: Node, port: tuple[str, ...], typed_nodes: dict[str, Typed]) -> Rows:
-    """Return the types of the rows on one port. Raises GraphError if its feeders have different types."""
+    """Return the types of the rows on one port.
+
+    Raises GraphError if its feeders have different types.
+    """
     first = typed_nodes[port[0]].rows
     for feeder in port[1:]:
         other = typed_nodes[feeder].rows
@@ -151,7 +161,10 @@ def _digests(node: Node, rows: Rows, inputs: list[Rows]) -> tuple[str, str]:
 
 
 def _columns(schema: pa.Schema) -> str:
-    """Return the names and types of columns as text. Metadata is omitted: it must not affect the fingerprint."""
+    """Return the names and types of columns as text.
+
+    Metadata is omitted: it must not affect the fingerprint.
+    """
     return str(schema.to_string(show_field_metadata=False, show_schema_metadata=False))
 
 

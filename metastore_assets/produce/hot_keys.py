@@ -1,4 +1,6 @@
-"""Hot keys: target keys with more rows than are read at a time. Their rows are processed a few source keys at a time.
+"""Hot keys: target keys with more rows than are read at a time.
+
+Their rows are processed a few source keys at a time.
 
 A stage computes rows of target keys (the keys of its output) from source keys (the keys of its input). An instruction
 is a row that replaces or deletes the rows that a source key contributes to a target key. A Preserve hook copies values
@@ -22,7 +24,9 @@ from metastore_assets.produce.updates import ADD, DELETE, UPDATE
 
 
 class HotKey:
-    """A hot key that is updated step by step. Each call of `step` applies the instructions of a few source keys.
+    """A hot key that is updated step by step.
+
+    Each call of `step` applies the instructions of a few source keys.
 
     The first update row that `step` returns for the key says whether the key is added, updated or deleted. This depends
     on all rows of the key, so `__init__` determines it in a first pass.
@@ -118,7 +122,10 @@ class HotKey:
 
 
 class _Comparison:
-    """Compares the values of two sequences of rows, position by position. `add` appends rows to both sequences."""
+    """Compares the values of two sequences of rows, position by position.
+
+    `add` appends rows to both sequences.
+    """
 
     def __init__(self, task: ApplyTask) -> None:
         assert task.rows is not None

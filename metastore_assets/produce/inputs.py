@@ -53,7 +53,9 @@ class Feeder:
         return update_schema(self.rows, sums=self.sums)
 
     def changed(self, key_range: KeyRange, order: Order) -> Iterator[pl.DataFrame]:
-        """Yield frames with the updated keys in a key range. Keys may repeat.
+        """Yield frames with the updated keys in a key range.
+
+        Keys may repeat.
 
         Args:
             key_range: The range.
@@ -154,7 +156,9 @@ def changed_keys(feeders: Sequence[Feeder], key_range: KeyRange) -> pl.DataFrame
 
 
 class KeyChunks:
-    """An iterator over chunks of sorted keys. A chunk's keys together have about a given number of rows.
+    """An iterator over chunks of sorted keys.
+
+    A chunk's keys together have about a given number of rows.
 
     The number of rows of a key is estimated. So call `record` with the actual number of rows of each chunk.
     """

@@ -28,7 +28,10 @@ from metastore_assets.store.objects import ObjectStore
 
 @dataclass(frozen=True)
 class Loader:
-    """A writer of runs for a root or a sum stage. It is small and picklable, so that tasks can use it."""
+    """A writer of runs for a root or a sum stage.
+
+    It is small and picklable, so that tasks can use it.
+    """
 
     name: str
     storage: ObjectStore
@@ -38,7 +41,9 @@ class Loader:
 
     @classmethod
     def of(cls, typed: Typed, storage: ObjectStore, folder: str, settings: Settings) -> Loader:
-        """Return the loader of a root or a sum stage. Raises GraphError for other nodes.
+        """Return the loader of a root or a sum stage.
+
+        Raises GraphError for other nodes.
 
         Args:
             typed: The root or the sum stage.
@@ -98,13 +103,18 @@ class Loader:
         return Run(path, BASE_LEVEL, footer.metadata.num_rows, 0, sums)
 
     def in_order(self, runs: Sequence[Run]) -> list[Run]:
-        """Return the runs, sorted by their first keys. `state` later rejects runs whose key ranges overlap."""
+        """Return the runs, sorted by their first keys.
+
+        `state` later rejects runs whose key ranges overlap.
+        """
         firsts = [footer_of(self.storage, run.path).first[:1] for run in runs]
         numbered = pl.concat([self.run_schema.empty_keys, *firsts]).with_row_index("_run")
         return [runs[number] for number in self.run_schema.group.sort(numbered)["_run"]]
 
     def merge_overlapping(self, runs: Sequence[Run]) -> list[Run]:
-        """Merge the given runs of a sum stage into new runs, sorted by key. Return the new runs.
+        """Merge the given runs of a sum stage into new runs, sorted by key.
+
+        Return the new runs.
 
         The totals of rows with the same key are added up. The key ranges of the given runs may overlap; those of the
         new runs do not. The given runs are not deleted.

@@ -1,4 +1,7 @@
-"""Lookup of keys in a run, a sorted Parquet file. Only row groups that may contain a key are read."""
+"""Lookup of keys in a run, a sorted Parquet file.
+
+Only row groups that may contain a key are read.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Manifests of the versions of a dataflow. A manifest is a JSON document that names all files of one version.
+"""Manifests of the versions of a dataflow.
+
+A manifest is a JSON document that names all files of one version.
 
     <storage>/versions/<document>.json     a manifest, which is written once, after all files of its version
     <storage>/data/<unique>.parquet        a run (sorted rows) or an update (changes)
@@ -72,7 +74,10 @@ class Manifests:
         return manifest
 
     def publish(self, manifest: FlowManifest) -> None:
-        """Publish a manifest as the newest. Raises VersionConflictError if its document number is taken."""
+        """Publish a manifest as the newest.
+
+        Raises VersionConflictError if its document number is taken.
+        """
         fields = {"number": manifest.number, "document": manifest.document, **manifest.state.to_json()}
         self._documents.publish(manifest.document, fields)
 

@@ -55,7 +55,9 @@ class StepStates:
 
 
 def step_root(env: Environment, root: Typed, before: StageState, incoming: Part) -> StageState:
-    """Apply a validated update to a root. Return its new state.
+    """Apply a validated update to a root.
+
+    Return its new state.
 
     Args:
         env: The environment of the step.
@@ -68,7 +70,9 @@ def step_root(env: Environment, root: Typed, before: StageState, incoming: Part)
 
 
 def step_stage(env: Environment, stage: Typed, states: StepStates, *, is_full: bool) -> StageState:
-    """Apply the updates of a stage's feeders to the stage. Return its new state.
+    """Apply the updates of a stage's feeders to the stage.
+
+    Return its new state.
 
     Args:
         env: The environment of the step.
@@ -111,7 +115,10 @@ def _small_stage_totals(env: Environment, stage: Typed) -> pl.DataFrame | None:
 
 @dataclass(frozen=True)
 class _NodeStep:
-    """A node and its state before the step. `instructions` and `apply` compute the new state."""
+    """A node and its state before the step.
+
+    `instructions` and `apply` compute the new state.
+    """
 
     env: Environment
     node: Typed
@@ -195,7 +202,10 @@ class _NodeStep:
         return flat(self.env.runner_for(rows).map(delta_amounts, tasks)) if tasks else []
 
     def apply(self, instructions: Instructions) -> StageState:
-        """Apply instructions to the node's content and key-mappings. Return its new state."""
+        """Apply instructions to the node's content and key-mappings.
+
+        Return its new state.
+        """
         env, node, before = self.env, self.node, self.before
         parts = (*instructions.content, *instructions.mappings)
         env.scratch.extend(part.path for part in parts if isinstance(part, Run))

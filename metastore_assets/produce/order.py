@@ -35,7 +35,10 @@ class Order:
         return Order(self.columns + other.columns, self.descending + other.descending)
 
     def sort(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Sort a frame. The sort is stable."""
+        """Sort a frame.
+
+        The sort is stable.
+        """
         if frame.height < 2:
             return frame
         return frame.sort(

@@ -48,7 +48,10 @@ class Sink:
         return self
 
     def add(self, frame: pl.DataFrame) -> None:
-        """Append rows. All frames together must be sorted."""
+        """Append rows.
+
+        All frames together must be sorted.
+        """
         if not frame.height:
             return
         self._frames.append(frame)
@@ -120,7 +123,10 @@ def part_rows(parts: Sequence[Part]) -> int:
 
 
 def sample_part_keys(storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Part]) -> pl.DataFrame:
-    """Return some keys of parts, spread evenly over their rows. Work is divided at these keys."""
+    """Return some keys of parts, spread evenly over their rows.
+
+    Work is divided at these keys.
+    """
     step = 1000
     samples = [
         sample_run_keys(storage, part)

@@ -89,7 +89,9 @@ class _PerKeyAdapter:
     rows: Rows
 
     def __call__(self, batch: Batch) -> pa.Table:
-        """Call the function for each source key of a batch. Return the output of all calls as one table.
+        """Call the function for each source key of a batch.
+
+        Return the output of all calls as one table.
 
         Raises KeyFailure for a key if the function fails, or if its output does not have the declared types.
 
@@ -166,7 +168,10 @@ def _plain_values(name: str, column: pa.ChunkedArray) -> list[Any]:
 
 
 def _plain_type(type_: pa.DataType) -> pa.DataType:
-    """Return a type with microseconds instead of nanoseconds. Arrow would return nanoseconds as pandas values."""
+    """Return a type with microseconds instead of nanoseconds.
+
+    Arrow would return nanoseconds as pandas values.
+    """
     if pa.types.is_time64(type_):
         return pa.time64("us")
     if pa.types.is_timestamp(type_) and type_.unit == "ns":
@@ -187,7 +192,9 @@ def _plain_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _groups(port: pa.Table, keys: int) -> Iterator[Port]:
-    """Split the rows of a port by source key. Yield one `Port` per source key, which may have no rows.
+    """Split the rows of a port by source key.
+
+    Yield one `Port` per source key, which may have no rows.
 
     Args:
         port: The rows, sorted by the column SOURCE, which has the numbers of the source keys.
@@ -210,7 +217,10 @@ def _columns(rows: list[Any], schema: pa.Schema) -> list[pa.Array]:
 
 
 def _exact(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """Return the values as an array of a type. Raises ValueError if this changes a value (see `_check_exact`)."""
+    """Return the values as an array of a type.
+
+    Raises ValueError if this changes a value (see `_check_exact`).
+    """
     array = pa.array(values, type_)
     _check_exact(values, array)
     return array

@@ -17,12 +17,17 @@ _NOVEL = "_novel"
 
 
 def novel_keys(rows: Rows, written: pl.DataFrame, previous: pl.DataFrame) -> pl.DataFrame:
-    """Return the target keys that have rows in `written` and none in `previous`. All frames are sorted."""
+    """Return the target keys that have rows in `written` and none in `previous`.
+
+    All frames are sorted.
+    """
     return rows.order.distinct(rows.order.anti(written, previous))
 
 
 def apply_preserve(task: ApplyTask, written: pl.DataFrame, previous: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Call the hook on new rows. Return (rows with the hook's values, sorted; number of new target keys).
+    """Call the hook on new rows.
+
+    Return (rows with the hook's values, sorted; number of new target keys).
 
     Args:
         task: The task, with the hook. New target keys get the numbers after the task's counter, in key order.
@@ -50,7 +55,9 @@ def apply_preserve(task: ApplyTask, written: pl.DataFrame, previous: pl.DataFram
 
 
 def _call_hook(task: ApplyTask, written: pl.DataFrame, examples: pl.DataFrame, novel: pl.DataFrame) -> pl.DataFrame:
-    """Call the hook once. Return `written` with the values that the hook gives to its rows.
+    """Call the hook once.
+
+    Return `written` with the values that the hook gives to its rows.
 
     Args:
         task: The task, with the hook.

@@ -1,4 +1,6 @@
-"""An index over several sorted files (runs) of totals. It computes the sum of an amount over all rows before a key.
+"""An index over several sorted files (runs) of totals.
+
+It computes the sum of an amount over all rows before a key.
 
 The sum consists of the sums of complete row groups, and of some rows of the row groups that contain the key. The first
 and last keys of all row groups, sorted, are called *edges*. No row group starts or ends between two adjacent edges, so
@@ -25,7 +27,10 @@ _BLOCK_BYTES = 32 << 20
 
 
 class Blocks:
-    """A reader of the row groups of runs. It caches those that were read last."""
+    """A reader of the row groups of runs.
+
+    It caches those that were read last.
+    """
 
     def __init__(self, storage: ObjectStore, run_schema: RunSchema) -> None:
         self.storage = storage
@@ -100,7 +105,9 @@ class RankIndex:
         return int(self.edges.select(order.before(bound, inclusive=inclusive).sum()).item())
 
     def before(self, bound: pl.DataFrame, order: Order, *, inclusive: bool = False) -> int:
-        """Return the sum of the amount over all rows before a key. The sum is computed modulo 2**64.
+        """Return the sum of the amount over all rows before a key.
+
+        The sum is computed modulo 2**64.
 
         Args:
             bound: The key, as a frame with one row.

@@ -204,7 +204,9 @@ class Ranks:
         return self._indices[shard]
 
     def _one_row(self, key: pa.Table | None, order: Order) -> pl.DataFrame:
-        """Convert a key to a frame with one row. A prefix is accepted, too: a key without its last column.
+        """Convert a key to a frame with one row.
+
+        A prefix is accepted, too: a key without its last column.
 
         Args:
             key: The key or prefix, as a table with one row. It is ignored, and may be None, if `order` has no columns.

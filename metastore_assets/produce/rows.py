@@ -26,7 +26,10 @@ FEW_VALUES = {b"metastore.values": b"few"}
 
 @dataclass(frozen=True)
 class Rows:
-    """The types of rows: Arrow schemas of keys and values. Column names are distinct and do not begin with `_`."""
+    """The types of rows: Arrow schemas of keys and values.
+
+    Column names are distinct and do not begin with `_`.
+    """
 
     key: pa.Schema
     value: pa.Schema
@@ -44,7 +47,9 @@ class Rows:
         return Order.of(self.key.names, self.descending)
 
     def check(self, name: str) -> None:
-        """Raise GraphError if the columns break a rule. `name` is the name of the node, for the message.
+        """Raise GraphError if the columns break a rule.
+
+        `name` is the name of the node, for the message.
 
         There is at least one key column and one value column. All columns are nullable. Their names are distinct, do
         not begin with `_`, and are no patterns of Polars, such as `*`. Values survive the conversion to Polars and
@@ -96,7 +101,10 @@ def empty_frame(schema: pa.Schema) -> pl.DataFrame:
 
 
 def with_nulls(frame: pl.DataFrame, empty: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with all columns of `empty`. Columns that the frame lacks are null."""
+    """Return the frame with all columns of `empty`.
+
+    Columns that the frame lacks are null.
+    """
     missing = [pl.lit(None, empty.schema[name]).alias(name) for name in empty.columns if name not in frame.columns]
     return frame.with_columns(missing)[:, empty.columns]
 

@@ -54,7 +54,10 @@ class Instructions:
 
 
 def produce(task: ProduceTask) -> Instructions:
-    """Call the Produce function on the changed source keys of a range. Return the instructions."""
+    """Call the Produce function on the changed source keys of a range.
+
+    Return the instructions.
+    """
     assert isinstance(task.stage.node, Stage)
     assert task.stage.mappings is not None
     content = Sorter(task.spool, task.stage.content)
@@ -87,7 +90,9 @@ def _port_values(port: Sequence[Feeder], keys: pl.DataFrame) -> pl.DataFrame:
 
 
 def _outputs(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: list[pl.DataFrame]) -> pl.DataFrame:
-    """Call the Produce function. Return its output rows with the columns of source key, target key and values.
+    """Call the Produce function.
+
+    Return its output rows with the columns of source key, target key and values.
 
     Args:
         task: The task, with the stage.
@@ -202,7 +207,9 @@ def _empty_outputs(task: ProduceTask) -> pl.DataFrame:
 
 
 def _compare(task: ProduceTask, keys: pl.DataFrame, once: pl.DataFrame, twice: pl.DataFrame) -> None:
-    """Raise ProduceError if the outputs of two calls differ. The error names the first source key with a difference.
+    """Raise ProduceError if the outputs of two calls differ.
+
+    The error names the first source key with a difference.
 
     Args:
         task: The task, for the message.

@@ -75,7 +75,9 @@ class RunSchema:
 
     @cached_property
     def encodings(self) -> dict[str, str]:
-        """{key column: Parquet encoding}. Columns with the default encoding are omitted.
+        """{key column: Parquet encoding}.
+
+        Columns with the default encoding are omitted.
 
         The encodings make sorted values small and fast to read. Example: `DELTA_BINARY_PACKED` for integers and times.
         """
@@ -123,7 +125,10 @@ def mapping_schema(rows: Rows, source: pa.Schema) -> RunSchema:
 
 
 def sum_schema(rows: Rows, unsigned: tuple[str, ...]) -> RunSchema:
-    """Return the schema of totals by key. Totals in `unsigned` are never negative."""
+    """Return the schema of totals by key.
+
+    Totals in `unsigned` are never negative.
+    """
     return RunSchema(rows.schema, rows.order, len(rows.key), len(rows.key), tuple(rows.value.names), unsigned)
 
 

@@ -1,4 +1,6 @@
-"""Runs: sorted, immutable Parquet files. An index of the keys of their row groups allows partial reads.
+"""Runs: sorted, immutable Parquet files.
+
+An index of the keys of their row groups allows partial reads.
 
 A sum stage has totals by key. Its runs have amounts: columns whose values are added up over all runs. The sums of int64
 amounts (`RunSchema.counted`) are stored per row group. Other runs can have tombstones: rows that delete older rows.
@@ -75,7 +77,10 @@ class KeyRange:
         return self.after is None and self.until is None
 
     def filter(self, frame: pl.DataFrame, group: Order) -> pl.DataFrame:
-        """Return the rows whose keys are in the range. `group` is the order of keys in which the range is defined."""
+        """Return the rows whose keys are in the range.
+
+        `group` is the order of keys in which the range is defined.
+        """
         if self.after is not None:
             frame = frame.filter(~group.before(self.after, inclusive=not self.closed))
         if self.until is not None:
@@ -109,7 +114,10 @@ class RunWriter:
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        """Complete the file with the index of its keys and sums. After an error, the file does not appear."""
+        """Complete the file with the index of its keys and sums.
+
+        After an error, the file does not appear.
+        """
         if exception[0] is None:
             try:
                 self._flush()
@@ -121,7 +129,9 @@ class RunWriter:
         self._context.__exit__(*exception)
 
     def write(self, frame: pl.DataFrame) -> None:
-        """Append rows. The rows of all calls must be in the order of the run schema; this is not checked.
+        """Append rows.
+
+        The rows of all calls must be in the order of the run schema; this is not checked.
 
         If the tombstone column is missing, no row is a tombstone.
         """
@@ -176,7 +186,9 @@ def read_run(
     key_range: KeyRange = EVERYTHING,
     columns: Iterable[str] | None = None,
 ) -> Stream:
-    """Return a stream of the rows of a run in a key range. Row groups outside the range are not read.
+    """Return a stream of the rows of a run in a key range.
+
+    Row groups outside the range are not read.
 
     Args:
         storage: The storage of the run.
@@ -211,7 +223,9 @@ def _read(
 
 
 def _portions(groups: Sequence[tuple[int, bool]], metadata: pq.FileMetaData) -> Iterator[Sequence[tuple[int, bool]]]:
-    """Divide row groups into portions, to be read with one call each. Yield the portions in order.
+    """Divide row groups into portions, to be read with one call each.
+
+    Yield the portions in order.
 
     The first two portions have one row group each, the next ones 2, 4, and so on. A portion ends early once it has
     `_READ_ROWS` rows. A reader that stops after a few rows therefore reads little.
@@ -233,12 +247,18 @@ def _portions(groups: Sequence[tuple[int, bool]], metadata: pq.FileMetaData) -> 
 
 
 def stored_columns(run: Run, names: list[str]) -> list[str]:
-    """Return those columns in `names` that a run stores. A run without tombstones has no tombstone column."""
+    """Return those columns in `names` that a run stores.
+
+    A run without tombstones has no tombstone column.
+    """
     return names if run.tombstones else [name for name in names if name != TOMBSTONE]
 
 
 def add_tombstone_column(frame: pl.DataFrame, names: list[str]) -> pl.DataFrame:
-    """Return the columns `names` of the frame. A missing tombstone column is added, with false in all rows."""
+    """Return the columns `names` of the frame.
+
+    A missing tombstone column is added, with false in all rows.
+    """
     return frame if frame.width == len(names) else frame.with_columns(pl.lit(False).alias(TOMBSTONE))[:, names]
 
 
@@ -325,5 +345,8 @@ def keys_text(keys: pl.DataFrame) -> str:
 
 
 def keys_of(text: str) -> pl.DataFrame:
-    """Return the frame of keys that `keys_text` encoded as this text. Raises ValueError for corrupt text."""
+    """Return the frame of keys that `keys_text` encoded as this text.
+
+    Raises ValueError for corrupt text.
+    """
     return frame_of(pa.ipc.open_stream(base64.b64decode(text)).read_all())

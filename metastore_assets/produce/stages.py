@@ -94,7 +94,10 @@ class SurrogateKey:
 
 @dataclass(frozen=True)
 class Root:
-    """A node that stores rows from an external source. Its updates are passed to `Dataflow.advance`."""
+    """A node that stores rows from an external source.
+
+    Its updates are passed to `Dataflow.advance`.
+    """
 
     name: str
     rows: Rows
@@ -116,7 +119,10 @@ class DeltaRoot:
 
 @dataclass(frozen=True)
 class Delta:
-    """Added or removed rows of a `DeltaRoot`, in any order. A key may have several rows."""
+    """Added or removed rows of a `DeltaRoot`, in any order.
+
+    A key may have several rows.
+    """
 
     rows: pa.Table | Callable[[], Iterable[pa.RecordBatch]]
     """Key and value columns, or a function that returns batches of them. Each stage that the root feeds calls the
@@ -173,7 +179,9 @@ class Stage:
 
 @dataclass(frozen=True)
 class SumStage:
-    """A stage that adds up amounts by key. A key whose totals are all zero is removed.
+    """A stage that adds up amounts by key.
+
+    A key whose totals are all zero is removed.
 
     `key` and `amounts` name columns of the feeders (the nodes whose output the stage reads). Integer totals are int64,
     decimal totals are decimal128(38, scale). `count` names an additional total, the number of rows: a key then exists

@@ -1,4 +1,6 @@
-"""The state of a dataflow: the files of each node (a root or a stage) and a few numbers. It is immutable.
+"""The state of a dataflow: the files of each node (a root or a stage) and a few numbers.
+
+It is immutable.
 
 `to_json` converts the state to a JSON object, which can be stored in any document. A file of a dataflow is garbage if
 no published document names it.
@@ -47,7 +49,10 @@ class StageState:
 
 @dataclass(frozen=True)
 class FlowState:
-    """The immutable state of all nodes of a dataflow. `FlowState()` is the state before the first step."""
+    """The immutable state of all nodes of a dataflow.
+
+    `FlowState()` is the state before the first step.
+    """
 
     stages: Mapping[str, StageState] = field(default_factory=dict)
     sources: Mapping[str, int] = field(default_factory=dict)
@@ -58,7 +63,10 @@ class FlowState:
         return {path for stage in self.stages.values() for path in stage.paths()}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the state as a JSON object. Equal states give equal objects."""
+        """Return the state as a JSON object.
+
+        Equal states give equal objects.
+        """
         stages = {name: _stage_json(stage) for name, stage in self.stages.items()}
         return {"format": FORMAT, "sources": dict(self.sources), "stages": stages}
 

@@ -1,4 +1,7 @@
-"""Sorted streams of frames. Several streams can be read together, one range of keys at a time."""
+"""Sorted streams of frames.
+
+Several streams can be read together, one range of keys at a time.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ class Stream:
 
 
 def align_streams(streams: Sequence[Stream], order: Order) -> Iterator[list[pl.DataFrame]]:
-    """Read sorted streams together, one range of keys at a time. Yield a list with each stream's rows in the range.
+    """Read sorted streams together, one range of keys at a time.
+
+    Yield a list with each stream's rows in the range.
 
     All rows of a key are in one list. At most two frames of each stream are in memory, or all rows of one key if these
     are more.
@@ -55,7 +60,9 @@ class Piece:
 
 
 def regroup_steps(steps: Iterable[list[pl.DataFrame]], order: Order, limit: int) -> Iterator[Piece]:
-    """Regroup sorted frames into pieces. All rows of a key are in one piece, unless the key has many rows.
+    """Regroup sorted frames into pieces.
+
+    All rows of a key are in one piece, unless the key has many rows.
 
     Args:
         steps: Lists with one frame per stream, in key order. Adjacent lists may have rows of the same key.
@@ -94,7 +101,9 @@ def regroup_steps(steps: Iterable[list[pl.DataFrame]], order: Order, limit: int)
 def _cut(
     frames: list[pl.DataFrame], order: Order, bound: pl.DataFrame, *, inclusive: bool = False
 ) -> tuple[list[pl.DataFrame], list[pl.DataFrame]]:
-    """Split each frame at a key. Return (rows before the key, remaining rows), each with a frame per stream.
+    """Split each frame at a key.
+
+    Return (rows before the key, remaining rows), each with a frame per stream.
 
     With `inclusive`, the rows before the key include those with the key itself.
     """

@@ -124,7 +124,10 @@ class DeltaTask:
 
 
 def delta_amounts(task: DeltaTask) -> list[Part]:
-    """Return the amounts that deltas add to the totals, by target key. Those of removed rows are negative."""
+    """Return the amounts that deltas add to the totals, by target key.
+
+    Those of removed rows are negative.
+    """
     stage, run_schema = task.stage, task.stage.content
     sorter = Sorter(task.spool, run_schema)
     buffered = [run_schema.empty]
@@ -215,7 +218,9 @@ def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
 def add_amounts(
     stage: str, run_schema: RunSchema, changes: pl.DataFrame, previous: pl.DataFrame, *, is_followed: bool = True
 ) -> Step:
-    """Add amounts to the totals of some keys. Return the totals before and after, and the rows to write.
+    """Add amounts to the totals of some keys.
+
+    Return the totals before and after, and the rows to write.
 
     Args:
         stage: Name of the stage, for messages.
@@ -278,7 +283,9 @@ def _drop_zeros(totals: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
 
 
 def _cast_amounts(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
-    """Return the columns of `run_schema` from a frame, each cast to its type there. Other columns are dropped.
+    """Return the columns of `run_schema` from a frame, each cast to its type there.
+
+    Other columns are dropped.
 
     Raises UpdateError if an amount or its negation does not fit the type.
     """

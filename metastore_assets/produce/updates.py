@@ -22,7 +22,10 @@ External: TypeAlias = "pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]"
 
 
 def update_schema(rows: Rows, *, sums: bool = False) -> RunSchema:
-    """Return the schema of update files, which are sorted by key. With `sums`, rows include the previous totals."""
+    """Return the schema of update files, which are sorted by key.
+
+    With `sums`, rows include the previous totals.
+    """
     before = [field.with_name(f"{BEFORE}_{field.name}") for field in rows.value] if sums else []
     schema = pa.schema([pa.field(CHANGE, pa.string(), nullable=False), *rows.schema, *before])
     # Plain files of rows: no amounts to add up, and no tombstones.
@@ -30,7 +33,9 @@ def update_schema(rows: Rows, *, sums: bool = False) -> RunSchema:
 
 
 def validate_update(root: str, rows: Rows, update: External, *, sort: bool) -> Iterator[pl.DataFrame]:
-    """Yield the frames of a root's update. Raises UpdateError if a row breaks the rules.
+    """Yield the frames of a root's update.
+
+    Raises UpdateError if a row breaks the rules.
 
     Keys must not decrease. A key has one `delete` row, or any number of `add` and `update` rows, which mean the same.
 

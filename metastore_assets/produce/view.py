@@ -93,11 +93,17 @@ class View:
         return _concat(self.content_batches(stage), self._typed(stage).content.schema)
 
     def content_batches(self, stage: str) -> Iterator[pa.RecordBatch]:
-        """Yield the content in batches. A target key with up to a million rows is not split."""
+        """Yield the content in batches.
+
+        A target key with up to a million rows is not split.
+        """
         return self._batches(stage, self._typed(stage).content, "content")
 
     def batches_from(self, stage: str, key: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Yield a stage's rows in batches, from a target key on. The key (a one-row table) need not exist."""
+        """Yield a stage's rows in batches, from a target key on.
+
+        The key (a one-row table) need not exist.
+        """
         typed = self._typed(stage)
         names = typed.content.group.columns
         schema = pa.schema([typed.content.schema.field(name) for name in names])
@@ -270,7 +276,9 @@ class View:
             )
 
     def _batches(self, stage: str, run_schema: RunSchema, name: str) -> Iterator[pa.RecordBatch]:
-        """Yield all rows of a dataset in batches. A target key with up to a million rows is not split.
+        """Yield all rows of a dataset in batches.
+
+        A target key with up to a million rows is not split.
 
         Args:
             stage: Name of the stage.

@@ -1,4 +1,6 @@
-"""Datasets of pyarrow over a table's data files. Their fragments have bounds of columns as guarantees.
+"""Datasets of pyarrow over a table's data files.
+
+Their fragments have bounds of columns as guarantees.
 
 A guarantee is an expression that is true of all rows of a fragment. Arrow skips a fragment if the filter of a query
 contradicts its guarantee. Arrow also uses the guarantee to simplify the filter. Two rules keep this correct:
@@ -98,7 +100,9 @@ def _arrow_file(table: str, fragment: Fragment) -> ArrowFile:
 
 
 def _validated_path(rows: SnapshotRows, file: ArrowFile) -> str:
-    """Return the path by which a dataset names a file. Only files on local disk are checked.
+    """Return the path by which a dataset names a file.
+
+    Only files on local disk are checked.
 
     Raises:
         FragmentError: The file no longer exists.

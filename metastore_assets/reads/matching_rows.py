@@ -58,7 +58,10 @@ def map_fragments(
 
 
 def count_rows(row_filter: RowFilter, fragment: Fragment) -> int:
-    """Return the number of matching rows of a fragment. Raises FragmentError if it cannot be read."""
+    """Return the number of matching rows of a fragment.
+
+    Raises FragmentError if it cannot be read.
+    """
     with open_fragment(fragment) as reader:
         return sum(int(mask.sum()) for mask in compute_row_masks(row_filter, reader))
 
@@ -125,7 +128,10 @@ def _nested_field(field: pa.Field) -> pa.Field:
 
 @contextmanager
 def open_fragment(fragment: Fragment) -> Iterator[FragmentReader]:
-    """Open a fragment for reading. Errors of its reader become FragmentErrors, also those within the `with` block."""
+    """Open a fragment for reading.
+
+    Errors of its reader become FragmentErrors, also those within the `with` block.
+    """
     try:
         with fragment.source.open() as reader:
             yield reader

@@ -1,4 +1,7 @@
-"""Lazy frames of Polars over the rows of a table. Only the files and columns that a query needs are read."""
+"""Lazy frames of Polars over the rows of a table.
+
+Only the files and columns that a query needs are read.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def lazy_frame(rows: SnapshotRows) -> pl.LazyFrame:
-    """Return the rows of a snapshot as a lazy frame. Nothing is read before it is collected.
+    """Return the rows of a snapshot as a lazy frame.
+
+    Nothing is read before it is collected.
 
     Raises UnsupportedTypeError if Polars has no type for a column.
     """

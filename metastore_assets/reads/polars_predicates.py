@@ -51,7 +51,10 @@ def weaken_predicate(predicate: pl.Expr, schema: pa.Schema) -> pc.Expression | N
 
 
 class _Translator:
-    """A translator of the nodes of a serialized expression. A node is an object with one key, the node's kind."""
+    """A translator of the nodes of a serialized expression.
+
+    A node is an object with one key, the node's kind.
+    """
 
     def __init__(self, schema: pa.Schema) -> None:
         names = schema.names
@@ -85,7 +88,10 @@ class _Translator:
         return self._compare(right["Column"], _COMMUTED[operator], left)
 
     def _weaken_function(self, call: Mapping[str, Any]) -> pc.Expression | None:
-        """Do the same as `_weaken` for a call of a function. Its first argument must be a column."""
+        """Do the same as `_weaken` for a call of a function.
+
+        Its first argument must be a column.
+        """
         function, (column, *arguments) = call["function"], call["input"]
         name = column["Column"]
         if name not in self._types:

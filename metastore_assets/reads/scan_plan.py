@@ -129,7 +129,10 @@ def load_snapshot(
 def plan_snapshot_scan(
     lookup: Table, table: TableConfig, loaded: tuple[TableFormat, Snapshot], where: str | pc.Expression
 ) -> ScanPlan:
-    """Return the plan of `plan_scan` for a snapshot that `load_snapshot` returned. Errors are those of `plan_scan`."""
+    """Return the plan of `plan_scan` for a snapshot that `load_snapshot` returned.
+
+    Errors are those of `plan_scan`.
+    """
     table_format, snapshot = loaded
     leaves = [leaf for leaves in schema_leaves(snapshot.schema) for leaf in leaves]
     predicate = parse_predicate(where, table.name, leaves)

@@ -53,7 +53,9 @@ _BATCH_ROWS, _BATCH_BYTES = 65_536, 8 << 20
 
 
 class SnapshotRows:
-    """The rows of one snapshot of a table. Each read opens only the fragments that may have matching rows.
+    """The rows of one snapshot of a table.
+
+    Each read opens only the fragments that may have matching rows.
 
     The snapshot stays the same. If its data files are cleaned up after a later commit, reads fail.
     """
@@ -125,7 +127,10 @@ class SnapshotRows:
         return pa.RecordBatchReader.from_batches(schema, batches if limit is None else _take(batches, limit))
 
     def lazy(self) -> pl.LazyFrame:
-        """Return the rows as a lazy frame of Polars. Raises UnsupportedTypeError if Polars has no type for a column."""
+        """Return the rows as a lazy frame of Polars.
+
+        Raises UnsupportedTypeError if Polars has no type for a column.
+        """
         from metastore_assets.reads.polars_frames import lazy_frame  # Polars takes 100 ms to be imported
 
         return lazy_frame(self)
@@ -155,7 +160,10 @@ class SnapshotRows:
         return "a commit may have replaced the file meanwhile: read again"
 
     def _read_batches(self, tasks: Sequence[ScanTask], request: _RowRequest) -> Iterator[pa.RecordBatch]:
-        """Read fragments in child processes, and yield their rows. Raises FragmentError if a file cannot be read."""
+        """Read fragments in child processes, and yield their rows.
+
+        Raises FragmentError if a file cannot be read.
+        """
         if not tasks:
             return
         groups = list(_group_tasks(tasks))
@@ -184,7 +192,10 @@ class _RowRequest:
 
 
 def _group_tasks(tasks: Sequence[ScanTask]) -> Iterator[list[ScanTask]]:
-    """Yield groups of tasks. A group is one message to a child process; small files may share one."""
+    """Yield groups of tasks.
+
+    A group is one message to a child process; small files may share one.
+    """
     most_files = max(1, min(_GROUP_FILES, len(tasks) // _MIN_GROUPS))
     group: list[ScanTask] = []
     size = 0
@@ -199,7 +210,9 @@ def _group_tasks(tasks: Sequence[ScanTask]) -> Iterator[list[ScanTask]]:
 
 
 def _read_group(request: _RowRequest, tasks: Sequence[ScanTask]) -> Iterator[pa.RecordBatch]:
-    """Yield the matching rows of a group of fragments. Called in a child process.
+    """Yield the matching rows of a group of fragments.
+
+    Called in a child process.
 
     Raises FragmentError if a fragment cannot be read.
     """

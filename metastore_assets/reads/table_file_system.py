@@ -15,7 +15,9 @@ from metastore_assets.formats.base import ArrowFile
 
 
 class TableFileSystem(fs.FileSystemHandler):  # type: ignore[misc]
-    """A read-only file system of data files of a table. It cannot list files.
+    """A read-only file system of data files of a table.
+
+    It cannot list files.
 
     Files are opened with the options of the table. Each time a file is opened, its path is checked against the location
     policy of the table, because a link may have replaced the file.
@@ -39,7 +41,10 @@ class TableFileSystem(fs.FileSystemHandler):  # type: ignore[misc]
         return path
 
     def get_file_info(self, paths: Sequence[str]) -> list[fs.FileInfo]:
-        """Return type and size of files. The type is `NotFound` for a path that is no file of the table."""
+        """Return type and size of files.
+
+        The type is `NotFound` for a path that is no file of the table.
+        """
         return [self._info(path) for path in paths]
 
     def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:

@@ -59,7 +59,10 @@ def read_summary(table: Table, partition: str | None, max_columns: int) -> Profi
 
 
 def _read_column(table: Table, partition: str | None, row: ColumnStatistics) -> ColumnPicture:
-    """Read the data for the picture of one column. Frequent values are left out if each value occurs only once."""
+    """Read the data for the picture of one column.
+
+    Frequent values are left out if each value occurs only once.
+    """
     has_values = row.frequencies == "enumerated" or (row.frequencies == "repeated" and partition is None)
     top = [(value, n) for value, n in table.top(row.column, MAX_BINS, partition=partition)] if has_values else []
     bins = _read_bins(table, partition, row, top)

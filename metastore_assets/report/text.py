@@ -17,7 +17,10 @@ _BINARY = re.compile(r"(?:large_|fixed_size_)?binary")
 
 
 def to_one_line(text: str) -> str:
-    """Convert a text to one printable line. Each run of white space becomes one blank."""
+    """Convert a text to one printable line.
+
+    Each run of white space becomes one blank.
+    """
     return make_printable(" ".join(text.split()))
 
 

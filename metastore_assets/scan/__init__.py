@@ -20,7 +20,9 @@ __all__ = ["TableScanner", "count", "filter_table", "register", "scan"]
 
 
 def register(spark: SparkSession) -> None:
-    """Register the data source `metastore` with a session. `MetastoreSource` describes its options.
+    """Register the data source `metastore` with a session.
+
+    `MetastoreSource` describes its options.
 
     Raises ConfigError for PySpark before 4.0, which has no data sources in Python.
     """

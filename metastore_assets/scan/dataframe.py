@@ -1,4 +1,6 @@
-"""The rows that match a predicate, as a Spark DataFrame. Only fragments that may have such rows are opened.
+"""The rows that match a predicate, as a Spark DataFrame.
+
+Only fragments that may have such rows are opened.
 
 A fragment is a data file of the table, together with the deletes that apply to it.
 """

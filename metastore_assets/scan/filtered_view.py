@@ -46,7 +46,9 @@ def filter_table(
 
 
 class FilteredProfileReader:
-    """A reader of the profiles of matching rows. It merges stored profiles and fragments that it reads.
+    """A reader of the profiles of matching rows.
+
+    It merges stored profiles and fragments that it reads.
 
     Threads may share it.
     """
@@ -73,7 +75,9 @@ class FilteredProfileReader:
         self._partial: OrderedDict[str | None, PartialFragments] = OrderedDict()
 
     def profile(self, match: FilterMatch, partition: str | None) -> Profile:
-        """Return the profile of the matching rows. Nothing is read before a column of the profile is requested.
+        """Return the profile of the matching rows.
+
+        Nothing is read before a column of the profile is requested.
 
         Args:
             match: The partitions and fragments that match. If `partition` is given, it must have only those of this

@@ -162,7 +162,10 @@ class FullPartitionProfile:
         return self._merge()
 
     def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
-        """Return the statistics of the named columns, or of all columns. Raises KeyError for an unknown name."""
+        """Return the statistics of the named columns, or of all columns.
+
+        Raises KeyError for an unknown name.
+        """
         return [self._with_counts(row) for row in self._stored.statistics(columns)]
 
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:

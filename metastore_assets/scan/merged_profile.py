@@ -70,7 +70,9 @@ class MergedProfileContext:
 
 
 class MergedProfile:
-    """A profile merged from stored profiles and from fragments that match partly. Threads can share it.
+    """A profile merged from stored profiles and from fragments that match partly.
+
+    Threads can share it.
 
     The states of each column are merged. If all parts store all values of a column, their frequencies are added up, so
     that the distinct count and percentiles are exact. Each column is read once.
@@ -83,7 +85,9 @@ class MergedProfile:
         partial: PartialFragments | None,
         fingerprinted: FingerprintedValues,
     ) -> None:
-        """Prepare the merge. A column is read and merged when it is first requested.
+        """Prepare the merge.
+
+        A column is read and merged when it is first requested.
 
         Args:
             context: The columns and policies of the version.
@@ -102,7 +106,10 @@ class MergedProfile:
         self.columns = {leaf.path: position for position, leaf in enumerate(self._leaves)}
 
     def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
-        """Return the statistics of the named columns, or of all columns. Raises KeyError for an unknown name."""
+        """Return the statistics of the named columns, or of all columns.
+
+        Raises KeyError for an unknown name.
+        """
         positions = range(len(self._leaves)) if columns is None else [self.columns[name] for name in columns]
         merged = self._load([self._leaves[position] for position in positions])
         return [
@@ -151,7 +158,10 @@ class MergedProfile:
         return self._load([leaf for leaf in self._leaves if leaf.field_id == field_id])[0]
 
     def _load(self, leaves: Sequence[LeafColumn]) -> list[_MergedColumn]:
-        """Return the merged columns in the order of `leaves`. All columns that are not cached are read together."""
+        """Return the merged columns in the order of `leaves`.
+
+        All columns that are not cached are read together.
+        """
         with self._lock:
             missing_ids = {leaf.field_id for leaf in leaves} - self._cache.keys()
             if missing_ids:

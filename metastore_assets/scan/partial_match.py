@@ -57,7 +57,10 @@ class FilteredProfile:
 
 
 class PartialFragments:
-    """The fragments of a version that match a predicate partly. They are read when columns are requested."""
+    """The fragments of a version that match a predicate partly.
+
+    They are read when columns are requested.
+    """
 
     def __init__(
         self, lookup: Table, predicate: Predicate, match: FilterMatch, table: TableConfig, spark: StartSpark | None
@@ -86,7 +89,10 @@ class PartialFragments:
 
     @cached_property
     def row_count(self) -> int:
-        """The number of matching rows in the fragments. The first access reads the fragments."""
+        """The number of matching rows in the fragments.
+
+        The first access reads the fragments.
+        """
         return sum(profile.row_count for profile in self.read((), pa.struct([("boolean", pa.bool_())])))
 
     def read(self, columns: Sequence[ColumnSelection], union: pa.StructType) -> list[FilteredProfile]:
@@ -135,7 +141,9 @@ def profile_matching_rows(
     union: pa.StructType,
     fragment: Fragment,
 ) -> FilteredProfile:
-    """Read one fragment, and return the profile of its matching rows. Tasks call it in other processes.
+    """Read one fragment, and return the profile of its matching rows.
+
+    Tasks call it in other processes.
 
     Args:
         row_filter: The filter of rows.

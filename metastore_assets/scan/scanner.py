@@ -35,12 +35,18 @@ if TYPE_CHECKING:
 
 
 class TableScanner:
-    """A reader of the data files of tables for `lookup.Table`. It implements the protocol `Scanner`."""
+    """A reader of the data files of tables for `lookup.Table`.
+
+    It implements the protocol `Scanner`.
+    """
 
     def filter(
         self, lookup: Table, predicate: Predicate, table: TableConfig | None, spark: StartSpark | None
     ) -> FilteredView:
-        """Return a view of the rows that match a predicate. If `table` is None, the view reads no data file."""
+        """Return a view of the rows that match a predicate.
+
+        If `table` is None, the view reads no data file.
+        """
         return filter_table(lookup, predicate, table, spark)
 
     def count(
@@ -59,7 +65,10 @@ class TableScanner:
         return scan(lookup, table, spark, request)
 
     def open_rows(self, lookup: Table, table: TableConfig, snapshot: SnapshotChoice) -> SnapshotRows:
-        """Return the rows of a snapshot. No data file is read yet."""
+        """Return the rows of a snapshot.
+
+        No data file is read yet.
+        """
         return SnapshotRows(lookup, table, snapshot)
 
     def recorded_table(
@@ -117,7 +126,10 @@ def parse_recorded_location(
 
 
 def is_at_or_below(location: str, folders: Iterable[str]) -> bool:
-    """Return whether a location equals one of the folders or lies below one. `s3a://b/x` equals `s3://b/x/`."""
+    """Return whether a location equals one of the folders or lies below one.
+
+    `s3a://b/x` equals `s3://b/x/`.
+    """
     address = StorageAddress.of(Location.of(location).uri)
     if address is None:
         return False

@@ -68,7 +68,10 @@ class MetastoreSource(DataSource):
         return _NAME
 
     def schema(self) -> StructType:
-        """Return the requested columns in Spark's types. Raises UnsupportedTypeError and the errors of `plan_scan`."""
+        """Return the requested columns in Spark's types.
+
+        Raises UnsupportedTypeError and the errors of `plan_scan`.
+        """
         table = _RequestedTable(self.options)
         return table.spark_schema(table.positions(table.columns))
 
@@ -78,14 +81,19 @@ class MetastoreSource(DataSource):
 
 
 class MetastoreReader(DataSourceReader):
-    """One read of a table. Spark's driver plans it, and its tasks execute it."""
+    """One read of a table.
+
+    Spark's driver plans it, and its tasks execute it.
+    """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = options
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return groups of the files that may have matching rows. The groups have about equal sizes in bytes.
+        """Return groups of the files that may have matching rows.
+
+        The groups have about equal sizes in bytes.
 
         If there are no such files, the result is one group without files.
         """
@@ -100,7 +108,10 @@ class MetastoreReader(DataSourceReader):
         return [InputPartition(group) for group in groups] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the matching rows of one group of files. Raises FragmentError if a file cannot be read."""
+        """Yield the matching rows of one group of files.
+
+        Raises FragmentError if a file cannot be read.
+        """
         if partition.value is not None:
             prepare_task()
             yield from read_scan_tasks(*pickle.loads(partition.value))
@@ -136,7 +147,10 @@ class _RequestedTable:
         return self._lookup.table_config(self._options.get("uri"), _with_prefix(self._options, _TABLE_PREFIX))
 
     def plan(self, where: str) -> ScanPlan:
-        """Return which fragments have to be read for a predicate. Errors are those of `plan_scan`."""
+        """Return which fragments have to be read for a predicate.
+
+        Errors are those of `plan_scan`.
+        """
         return plan_snapshot_scan(self._lookup, self.config, self._loaded, where)
 
     def positions(self, columns: Sequence[str] | None) -> list[int]:
@@ -150,7 +164,9 @@ class _RequestedTable:
         return find_column_positions(self.config, self.schema, columns)
 
     def spark_schema(self, positions: Sequence[int]) -> StructType:
-        """Return some top-level columns as a schema of Spark. Raises UnsupportedTypeError if Spark lacks a type.
+        """Return some top-level columns as a schema of Spark.
+
+        Raises UnsupportedTypeError if Spark lacks a type.
 
         Args:
             positions: The positions of the columns in the table's schema, in the order of the result.
@@ -180,7 +196,10 @@ class _RequestedTable:
         return load_config(self._options["config"]) if "config" in self._options else None
 
     def _open(self) -> Table:
-        """Open the version that the options select. Raises ConfigError if an option is missing or wrong."""
+        """Open the version that the options select.
+
+        Raises ConfigError if an option is missing or wrong.
+        """
         options, configured = self._options, self._configured
         if "table" not in options:
             raise ConfigError('option table is required, as in `.option("table", "orders")`')

@@ -1,4 +1,6 @@
-"""User-defined statistics of the rows of a filtered view. No stored profile has them, so they are computed.
+"""User-defined statistics of the rows of a filtered view.
+
+No stored profile has them, so they are computed.
 
 A version names the classes that computed its statistics, and has digests of their source code. A forged version could
 name any class. So a class is imported only if the caller names it, too, or if it belongs to this package.

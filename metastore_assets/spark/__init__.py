@@ -1,1 +1,4 @@
-"""Spark: sessions, classic and Connect, and the runner of tasks. `pyspark` is imported when it is needed."""
+"""Spark: sessions, classic and Connect, and the runner of tasks.
+
+`pyspark` is imported when it is needed.
+"""

@@ -44,7 +44,10 @@ def local_master(settings: Mapping[str, str]) -> str:
 
 
 def is_remote(spark: SparkSession) -> bool:
-    """Return whether a session is on a Spark Connect server. Such a session has no `sparkContext`."""
+    """Return whether a session is on a Spark Connect server.
+
+    Such a session has no `sparkContext`.
+    """
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
@@ -90,7 +93,9 @@ def _remember_token(url: str) -> None:
 
 
 def _create_session(builder: Any, address: str, settings: Mapping[str, str]) -> SparkSession:
-    """Create a session, and set its settings. Raises MetastoreError if no server answers within some seconds.
+    """Create a session, and set its settings.
+
+    Raises MetastoreError if no server answers within some seconds.
 
     Args:
         builder: A session builder of PySpark that knows the address.

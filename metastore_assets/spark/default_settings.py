@@ -35,7 +35,9 @@ _NO_RETAINED_MEMORY = {
 
 
 def normalize_settings(settings: Mapping[str, object]) -> dict[str, str]:
-    """Convert a user's settings to strings. If they limit the workers' memory, add settings that free memory early.
+    """Convert a user's settings to strings.
+
+    If they limit the workers' memory, add settings that free memory early.
 
     Settings without a value (None) are left out.
     """

@@ -54,7 +54,9 @@ def local_jvm_options() -> str:
 
 
 def cache_folder() -> Path:
-    """Return `$METASTORE_CACHE`, by default `~/.cache/metastore-assets`. The folder may not exist.
+    """Return `$METASTORE_CACHE`, by default `~/.cache/metastore-assets`.
+
+    The folder may not exist.
 
     Raises RuntimeError for a user without a home folder, as in a container whose user id has no name.
     """
@@ -62,7 +64,10 @@ def cache_folder() -> Path:
 
 
 def _java() -> Path:
-    """Return the path of the `java` that Spark will run. Raises MetastoreError if it is missing or too old."""
+    """Return the path of the `java` that Spark will run.
+
+    Raises MetastoreError if it is missing or too old.
+    """
     home = os.environ.get("JAVA_HOME")
     path = os.path.join(home, "bin", "java") if home else shutil.which("java")
     advice = (
@@ -112,7 +117,10 @@ def _must_be_built(archive: Path) -> bool:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder during the block. On a file system without locks, this does nothing."""
+    """Lock a folder during the block.
+
+    On a file system without locks, this does nothing.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with suppress(OSError):

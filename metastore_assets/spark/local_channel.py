@@ -1,4 +1,6 @@
-"""A gRPC channel to the Spark Connect server of this machine. It sends the access token to no other process.
+"""A gRPC channel to the Spark Connect server of this machine.
+
+It sends the access token to no other process.
 
 A client sends pickled functions to the server and unpickles its answers. So another process at the same port could run
 code in the client. Therefore the channel checks before each call that the server's process has the listening socket.
@@ -63,7 +65,9 @@ def foreign_socket_message(pid: int, port: int) -> str:
 
 
 def is_listening(pid: int, port: int) -> bool:
-    """Return True if the given process, and no other, listens on a loopback port. False if this is uncertain.
+    """Return True if the given process, and no other, listens on a loopback port.
+
+    False if this is uncertain.
 
     It is uncertain, for example, if another user runs the process.
 

@@ -108,7 +108,10 @@ def start_local_server(master: str, settings: Mapping[str, str]) -> RunningServe
 
 
 def _start(server: LocalConnectServer, folder: str, master: str, settings: Mapping[str, str]) -> bool:
-    """Start the server and return True; False if another process took its port. Raises MetastoreError if it fails."""
+    """Start the server and return True; False if another process took its port.
+
+    Raises MetastoreError if it fails.
+    """
     from pyspark.errors import PySparkException
 
     options = " ".join([local_jvm_options(), settings.get(_JVM_OPTIONS, "")]).strip()
@@ -162,7 +165,9 @@ def find_server() -> RunningServer | None:
 
 
 def stop_server() -> bool:
-    """Stop the server and all its jobs. Return whether a server was running.
+    """Stop the server and all its jobs.
+
+    Return whether a server was running.
 
     Raises:
         MetastoreError: It is uncertain whether the process in the discovery file is the server.
@@ -197,7 +202,10 @@ def _restoring_token() -> Iterator[None]:
 
 
 def _wait_until_reusable(server: LocalConnectServer) -> bool:
-    """Wait up to 15 seconds until the server can be used or has ended. Return whether it can be used."""
+    """Wait up to 15 seconds until the server can be used or has ended.
+
+    Return whether it can be used.
+    """
     deadline = time.monotonic() + _EXIT_SECONDS
     while not server.is_reusable():
         # A server that is being stopped may take some seconds to end.

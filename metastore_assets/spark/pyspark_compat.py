@@ -1,4 +1,7 @@
-"""Functions that hide differences between versions of PySpark. The oldest supported version is 3.5."""
+"""Functions that hide differences between versions of PySpark.
+
+The oldest supported version is 3.5.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ _SPLITS = re.compile(r"splits=(?:Some\()?(\d+)")
 
 
 def collect_blobs(frame: DataFrame) -> pa.Table:
-    """Collect a frame with one binary column as an Arrow table. PySpark before 4.0 has no `DataFrame.toArrow`."""
+    """Collect a frame with one binary column as an Arrow table.
+
+    PySpark before 4.0 has no `DataFrame.toArrow`.
+    """
     if hasattr(frame, "toArrow"):
         return frame.toArrow()
     (name,) = frame.columns
@@ -47,7 +53,10 @@ def count_range_splits(spark: SparkSession) -> int | None:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Convert a Spark schema to Arrow. Timestamps with a time zone get the zone UTC."""
+    """Convert a Spark schema to Arrow.
+
+    Timestamps with a time zone get the zone UTC.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema
 
     has_zone = "timezone" in signature(to_arrow_schema).parameters

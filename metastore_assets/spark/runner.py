@@ -65,7 +65,9 @@ def count_slots(spark: SparkSession) -> int:
 
 
 class SparkRunner(TaskRunner):
-    """A runner of tasks on Spark, classic or Connect. Each call is one job.
+    """A runner of tasks on Spark, classic or Connect.
+
+    Each call is one job.
 
     A file may crash a Python worker, so that the job fails. The runner then runs all tasks of the job again, each in a
     child process of a worker. All later tasks that read files run in child processes, too.
@@ -94,7 +96,9 @@ class SparkRunner(TaskRunner):
         return self._run_jobs(function, function, batch)
 
     def _run_jobs(self, in_worker: Callable[[T], Any], in_child: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
-        """Run a batch. Return the result of the called function for each task.
+        """Run a batch.
+
+        Return the result of the called function for each task.
 
         If a Python worker crashes, and the batch names the files of its tasks in `paths`, the batch runs again: each
         task in a child process of a worker. All later batches with `paths` run in child processes from the start. If a
@@ -148,13 +152,18 @@ class SizedRunner(TaskRunner):
 
 
 def _catch_portable_error(function: Callable[[T], R], task: T) -> R | Exception:
-    """Return `function(task)`. If it raises an exception, return that in a form that survives pickling."""
+    """Return `function(task)`.
+
+    If it raises an exception, return that in a form that survives pickling.
+    """
     outcome = catch_error(function, task)
     return portable_error(outcome) if isinstance(outcome, Exception) else outcome
 
 
 def _run_isolated(function: Callable[[T], Any], task: tuple[T, str]) -> Any:
-    """Run a task in a child process of this worker. Return its result, or the exception that it raised.
+    """Run a task in a child process of this worker.
+
+    Return its result, or the exception that it raised.
 
     Args:
         function: Called with the first item of `task`.
@@ -189,7 +198,9 @@ def _run_job(
 def _run_bins(
     packed_function: bytes, packed_bins: Sequence[bytes], counts_io: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run the tasks of some bins (groups of tasks) in a Python worker. Yield a batch of one row for each task.
+    """Run the tasks of some bins (groups of tasks) in a Python worker.
+
+    Yield a batch of one row for each task.
 
     The row has a pickled value: the pair (task number, result), or the MetastoreError that the task raised. If
     `counts_io` is true, a batch with the counts of all tasks follows.
@@ -256,7 +267,10 @@ def _first_scalar(values: pa.Array) -> pa.Scalar:
 
 
 def collect_results(frame: DataFrame) -> pa.Table:
-    """Collect a frame with one binary column. Raises WorkerEndedError if a Python worker crashed."""
+    """Collect a frame with one binary column.
+
+    Raises WorkerEndedError if a Python worker crashed.
+    """
     try:
         with interrupting_jobs(frame.sparkSession):
             return collect_blobs(frame)
@@ -279,7 +293,9 @@ def _is_interrupt(error: Exception) -> bool:
 
 
 def unpack_results(table: pa.Table) -> list[Any]:
-    """Return the unpickled results of tasks from the column `result`. Raises the error of the first failed task.
+    """Return the unpickled results of tasks from the column `result`.
+
+    Raises the error of the first failed task.
 
     The column can also contain `_TaskIoCounts`, the numbers of files and bytes that tasks read or wrote. They are added
     to the counts of this process, and are not returned.

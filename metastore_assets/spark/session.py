@@ -57,7 +57,10 @@ class SparkLog:
         return os.pread(self.descriptor, os.fstat(self.descriptor).st_size, 0).decode("utf-8", "replace")
 
     def save(self) -> Path:
-        """Return the path of the log. If the file has no name, copy it to a named file first."""
+        """Return the path of the log.
+
+        If the file has no name, copy it to a named file first.
+        """
         if self._saved is None:
             descriptor, name = tempfile.mkstemp(prefix="metastore-spark-", suffix=".log")
             with open(descriptor, "w", encoding="utf-8") as file:
@@ -66,7 +69,10 @@ class SparkLog:
         return self._saved
 
     def close(self) -> None:
-        """Close the file. Processes that still write to it are not affected."""
+        """Close the file.
+
+        Processes that still write to it are not affected.
+        """
         self._file.close()
 
 
@@ -180,7 +186,9 @@ def _start_jvm(settings: Mapping[str, str], log: SparkLog | None) -> None:
 
 @contextmanager
 def _submitted_with(settings: Mapping[str, str], file: Path) -> Iterator[None]:
-    """Let PySpark start JVMs with these settings during the block. They override spark-defaults.conf.
+    """Let PySpark start JVMs with these settings during the block.
+
+    They override spark-defaults.conf.
 
     Args:
         settings: The settings.

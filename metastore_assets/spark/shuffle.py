@@ -94,7 +94,9 @@ def shuffle(
 def _read_tasks(
     packed_read: bytes, packed_tasks: Sequence[bytes], counts_io: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Call `read` of `shuffle` with each task of a Spark partition. Yield each row of the results as a batch.
+    """Call `read` of `shuffle` with each task of a Spark partition.
+
+    Yield each row of the results as a batch.
 
     A task that raises a MetastoreError yields the error, as a row of the group `_RESULT_GROUP`.
 
@@ -121,7 +123,9 @@ def _read_tasks(
 def _reduce_groups(
     packed_reduce: bytes, counts_io: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Call the function `reduce` for each group in a Spark partition. Yield each packed result as a batch.
+    """Call the function `reduce` for each group in a Spark partition.
+
+    Yield each packed result as a batch.
 
     If `reduce` raises a MetastoreError, the packed error is yielded instead of a result. Rows of the group
     `_RESULT_GROUP` are packed errors and I/O counts of tasks. They are yielded unchanged.

@@ -101,7 +101,9 @@ def _configured_name(name: str, find_table: Callable[[str], TableConfig]) -> str
 
 
 def _named_tables(tree: Any) -> set[tuple[str, str]]:
-    """Return (schema, name) of each table or view in a query, as they are written. A missing schema is empty.
+    """Return (schema, name) of each table or view in a query, as they are written.
+
+    A missing schema is empty.
 
     Args:
         tree: The syntax tree of the query, as DuckDB's JSON.
@@ -110,7 +112,9 @@ def _named_tables(tree: Any) -> set[tuple[str, str]]:
 
 
 def _define_table(connection: duckdb.DuckDBPyConnection, rows: RowSource, name: str, *, hides: bool) -> None:
-    """Register a table in DuckDB under a name. Its rows are read when the query runs.
+    """Register a table in DuckDB under a name.
+
+    Its rows are read when the query runs.
 
     Args:
         connection: The connection.
@@ -133,7 +137,9 @@ def _define_table(connection: duckdb.DuckDBPyConnection, rows: RowSource, name: 
 def _define(
     connection: duckdb.DuckDBPyConnection, metastore: Metastore, tables: Sequence[str], schema: str, name: str
 ) -> None:
-    """Copy the rows of a view in `VIEWS` to a table of DuckDB. Do nothing if `VIEWS` does not contain `name`.
+    """Copy the rows of a view in `VIEWS` to a table of DuckDB.
+
+    Do nothing if `VIEWS` does not contain `name`.
 
     Args:
         connection: The connection.

@@ -1,4 +1,7 @@
-"""Tables as datasets that DuckDB scans. The columns and filters of a query determine which files are opened."""
+"""Tables as datasets that DuckDB scans.
+
+The columns and filters of a query determine which files are opened.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,10 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]
 
 
 def _duckdb_type(type: pa.DataType) -> pa.DataType:
-    """Return the type to which values are converted for DuckDB. Most types are returned unchanged."""
+    """Return the type to which values are converted for DuckDB.
+
+    Most types are returned unchanged.
+    """
     if pa.types.is_float16(type):
         return pa.float32()
     if pa.types.is_decimal256(type):

@@ -85,7 +85,10 @@ def _edge_numbers(histogram: Histogram, edges: pa.Array) -> npt.NDArray[np.float
 
 
 def to_texts(values: pa.Array) -> pa.Array:
-    """Convert values to the texts that JSON answers have. Integers and booleans become texts too."""
+    """Convert values to the texts that JSON answers have.
+
+    Integers and booleans become texts too.
+    """
     if t.is_integer(values.type) or t.is_boolean(values.type) or t.is_decimal(values.type):
         return values.cast(pa.string())
     if t.is_large_string(values.type):

@@ -1,4 +1,6 @@
-"""Statistics of columns. Pure functions on Arrow data: no Spark, no Dagster, no files.
+"""Statistics of columns, as pure functions on Arrow data.
+
+The package uses no Spark, no Dagster and no files.
 
 A column's *frequencies* are its distinct values with their counts, in ascending order. Profiling a column counts its
 values once, and updates all statistics from the counts, block by block. If too many values are distinct, they are not

@@ -1,4 +1,6 @@
-"""Blocks: batches of a column's values with their counts. Statistics are updated block by block.
+"""Blocks: batches of a column's values with their counts.
+
+Statistics are updated block by block.
 
 A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type,
 the *canonical type*.

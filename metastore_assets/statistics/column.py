@@ -166,7 +166,9 @@ def statistic_type(name: str, union: pa.StructType) -> pa.DataType:
 
 
 def column_to_json(row: ColumnStatistics) -> Json:
-    """Return a row of statistics as a JSON object, by name. Statistics that are unknown or not defined are null.
+    """Return a row of statistics as a JSON object, by name.
+
+    Statistics that are unknown or not defined are null.
 
     User-defined statistics are under the key `user_defined`, by name.
     """
@@ -183,7 +185,10 @@ def _result_json(result: UserResult) -> Json:
 
 
 def parse_sum(text: str | None, type_class: str | None) -> int | Decimal | float | None:
-    """Parse the text of a sum: an int, a float or a Decimal, depending on the column's type class. None stays None."""
+    """Parse the text of a sum: an int, a float or a Decimal, depending on the column's type class.
+
+    None stays None.
+    """
     if text is None:
         return None
     if type_class == "float64":
@@ -192,7 +197,10 @@ def parse_sum(text: str | None, type_class: str | None) -> int | Decimal | float
 
 
 def format_sum(value: int | Decimal | float | None) -> str | None:
-    """Return a sum as the text that files store. None stays None. `parse_sum` is the inverse."""
+    """Return a sum as the text that files store.
+
+    None stays None. `parse_sum` is the inverse.
+    """
     if value is None:
         return None
     return f"{value:f}" if isinstance(value, Decimal) else repr(value)

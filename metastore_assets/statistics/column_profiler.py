@@ -109,7 +109,9 @@ class ColumnProfiler:
         return self._states[DISTINCT_COUNT].estimate()  # type: ignore[no-any-return]
 
     def finish(self, row: ColumnStatistics) -> ColumnStatistics:
-        """Return the column's row with all statistics of the added values. Call it only once.
+        """Return the column's row with all statistics of the added values.
+
+        Call it only once.
 
         If values were added unsorted, percentiles are missing: `restrict_to_policy` estimates them.
 
@@ -157,7 +159,9 @@ class HiddenColumnProfiler:
             self._hashes.add(multiset_hash(hashes, block.counts))
 
     def finish(self, row: ColumnStatistics) -> ColumnStatistics:
-        """Return the column's row with the estimated distinct count and the multiset hash. Call it only once.
+        """Return the column's row with the estimated distinct count and the multiset hash.
+
+        Call it only once.
 
         Args:
             row: The row, with only the numbers of the column's values and nulls.

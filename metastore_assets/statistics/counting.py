@@ -1,4 +1,7 @@
-"""A counter of the values of a column that arrives in chunks. It needs little more memory than the values."""
+"""A counter of the values of a column that arrives in chunks.
+
+It needs little more memory than the values.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,9 @@ class ValueCounter:
         self.nan_count = 0
 
     def add(self, array: pa.Array) -> None:
-        """Add the values of one chunk. Nulls are ignored.
+        """Add the values of one chunk.
+
+        Nulls are ignored.
 
         Raises UnsupportedTypeError if a value is out of range of the column's type class.
         """
@@ -86,7 +91,9 @@ class ValueCounter:
             self._flush()
 
     def blocks(self) -> Iterator[CountedRun]:
-        """Yield the distinct values with their counts, in blocks of ascending values. No block is empty.
+        """Yield the distinct values with their counts, in blocks of ascending values.
+
+        No block is empty.
 
         If `consume` (see `__init__`) has taken the values, nothing is yielded, because none are counted here.
         """
@@ -101,7 +108,9 @@ class ValueCounter:
         return merge_in_blocks(runs) if runs else iter(())
 
     def _add_entries(self, values: pl.Series, counts: Counts, size: int) -> None:
-        """Buffer values of dictionary entries with their counts. If many are buffered, convert them to a run.
+        """Buffer values of dictionary entries with their counts.
+
+        If many are buffered, convert them to a run.
 
         Args:
             values: The values of the entries.
@@ -142,7 +151,9 @@ class ValueCounter:
         return True
 
     def _flush(self) -> None:
-        """Pass the buffered values to `consume`. If it returns False, store them as one run.
+        """Pass the buffered values to `consume`.
+
+        If it returns False, store them as one run.
 
         If at most half of the values are distinct, the run has the distinct values with counts. Otherwise, it has all
         values, sorted.
@@ -175,7 +186,10 @@ class ValueCounter:
 
 
 def _used_entries(array: pa.DictionaryArray, cls: TypeClass) -> tuple[pl.Series, Counts]:
-    """Return (values, counts) of the dictionary entries that occur in the array. Equal entries are not combined."""
+    """Return (values, counts) of the dictionary entries that occur in the array.
+
+    Equal entries are not combined.
+    """
     indices = array.indices.drop_null().cast(pa.int64()).to_numpy()
     counts = np.bincount(indices, minlength=len(array.dictionary)).astype(np.int64)
     # Null entries and unused entries are no values.

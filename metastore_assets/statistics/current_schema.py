@@ -62,7 +62,10 @@ def apply_schema_to_table(table: pa.Table, position: int, leaf: LeafColumn) -> p
 
 
 def value_width(type: pa.DataType) -> int:
-    """Return the width in bytes of a value of a fixed-width type; 0 for other types. A boolean counts as one byte."""
+    """Return the width in bytes of a value of a fixed-width type; 0 for other types.
+
+    A boolean counts as one byte.
+    """
     plain = plain_type(type)
     if t.is_null(plain) or (type_class(type).kind == "bytes" and plain != pa.uuid()):
         return 0

@@ -33,7 +33,10 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class AlignedBins:
-    """Two histograms over the same bins. Bin i of both starts at `(first + i) * 2**exponent`. Bins may be empty."""
+    """Two histograms over the same bins.
+
+    Bin i of both starts at `(first + i) * 2**exponent`. Bins may be empty.
+    """
 
     exponent: int
     first: int
@@ -160,7 +163,9 @@ def _shares(a: Counts, b: Counts) -> tuple[npt.NDArray[np.float64], npt.NDArray[
 
 
 def _share(counts: Counts, which: str) -> npt.NDArray[np.float64]:
-    """Return counts as shares that add up to 1. Raises ValueError if the counts are empty, invalid or all 0.
+    """Return counts as shares that add up to 1.
+
+    Raises ValueError if the counts are empty, invalid or all 0.
 
     `which` names the counts in the message: `first` or `second`.
     """

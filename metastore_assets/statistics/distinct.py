@@ -50,7 +50,10 @@ def distinct_sketch(hashes: Words) -> bytes:
 
 
 def merge_distinct_sketches(sketches: Sequence[bytes]) -> bytes:
-    """Return the sketch of the union of the sketched sets. Order, grouping and repeats do not change its bytes."""
+    """Return the sketch of the union of the sketched sets.
+
+    Order, grouping and repeats do not change its bytes.
+    """
     registers = np.zeros(_REGISTERS, np.uint8)
     for sketch in sketches:
         if sketch[:1] == _DENSE:

@@ -46,7 +46,10 @@ class FingerprintCounts:
         return FingerprintCounts(self.fingerprints[selected], self.counts[selected])
 
     def counts_of(self, fingerprints: Numbers) -> Numbers:
-        """Return the count of each given fingerprint. It is 0 if the fingerprint does not occur."""
+        """Return the count of each given fingerprint.
+
+        It is 0 if the fingerprint does not occur.
+        """
         if not len(self):
             return np.zeros(len(fingerprints), np.int64)
         at = np.minimum(np.searchsorted(self.fingerprints, fingerprints), len(self) - 1)
@@ -102,7 +105,9 @@ def sum_fingerprints(parts: Iterable[FingerprintCounts]) -> FingerprintCounts:
 
 
 def narrow_fingerprints(counts: FingerprintCounts, bits: int) -> FingerprintCounts:
-    """Return shorter fingerprints. The counts of fingerprints that become equal are added up.
+    """Return shorter fingerprints.
+
+    The counts of fingerprints that become equal are added up.
 
     Args:
         counts: Counts of fingerprints of `FINGERPRINT_BITS`.

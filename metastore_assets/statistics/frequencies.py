@@ -74,7 +74,10 @@ EMPTY = Frequencies(pa.nulls(0), pa.array([], pa.int64()))
 
 @dataclass(frozen=True)
 class FrequencySummary:
-    """Exact statistics that are computed from the frequencies of all values. They can be sent between processes."""
+    """Exact statistics that are computed from the frequencies of all values.
+
+    They can be sent between processes.
+    """
 
     distinct_count: int
     duplicate_count: int
@@ -120,7 +123,9 @@ def split_frequencies(frequencies: Frequencies, splitters: pa.Array) -> list[Fre
 
 
 def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:
-    """Return the sum of frequencies, each multiplied by a factor. Values with the sum 0 are omitted.
+    """Return the sum of frequencies, each multiplied by a factor.
+
+    Values with the sum 0 are omitted.
 
     If only one term has values, and its factor is 1, its frequencies are returned unchanged and unchecked.
 
@@ -237,7 +242,10 @@ def derive_frequencies(row: ColumnStatistics) -> Frequencies | None:
 
 @dataclass(frozen=True)
 class SpreadCounts:
-    """The exact numbers of distinct, repeated and unique values, and the entropy. NaN is a value, null is not."""
+    """The exact numbers of distinct, repeated and unique values, and the entropy.
+
+    NaN is a value, null is not.
+    """
 
     distinct_count: int
     duplicate_count: int

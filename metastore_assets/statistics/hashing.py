@@ -1,4 +1,6 @@
-"""Stable 128-bit hashes of values, as two words of 64 bits. They are the same on every machine and in every release.
+"""Stable 128-bit hashes of values, as two words of 64 bits.
+
+They are the same on every machine and in every release.
 
 Distinct sketches, fingerprints and value filters contain these hashes, so never change them. A number is one 64-bit
 word, hashed by the output function of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",

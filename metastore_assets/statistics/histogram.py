@@ -1,4 +1,6 @@
-"""Histograms whose bins have the width 2**k. Edges are multiples of the width, so any two histograms merge exactly.
+"""Histograms whose bins have the width 2**k.
+
+Edges are multiples of the width, so any two histograms merge exactly.
 
 The exponent k depends only on the minimum, the maximum and the capacity, which is the maximum number of bins. It is the
 smallest k with at most `capacity` bins from floor(minimum / 2**k) to floor(maximum / 2**k). For values that are stored
@@ -36,7 +38,9 @@ MAX_BINS = 10_000
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """Frequencies of a column's finite values in bins of equal width. NaN and infinities are in no bin.
+    """Frequencies of a column's finite values in bins of equal width.
+
+    NaN and infinities are in no bin.
 
     Bin i has the values v with  (first + i) * 2**exponent <= v < (first + i + 1) * 2**exponent. Decimals are unscaled,
     dates are in days, times and timestamps in their unit. `counts` has an item per bin, 0 for an empty one. The first
@@ -77,7 +81,9 @@ class Histogram:
         return self._values(bins)
 
     def _values(self, bins: npt.NDArray[np.intp]) -> pa.Array:
-        """Return the lower edges of bins as values of the type class. Edges are limited to the range of the class.
+        """Return the lower edges of bins as values of the type class.
+
+        Edges are limited to the range of the class.
 
         Args:
             bins: Ascending numbers of bins. Bin 0 is the first of the histogram.
@@ -250,7 +256,10 @@ def _coarsen(histogram: Histogram, exponent: int, capacity: int) -> Histogram:
 
 
 def _exponent(values: Numbers, capacity: int) -> int:
-    """Return the exponent of the bins, which is the k of the module's docstring. The values are ascending."""
+    """Return the exponent of the bins, which is the k of the module's docstring.
+
+    The values are ascending.
+    """
     if values.dtype == np.float64:
         (low, low_exponent), (high, high_exponent) = (_integer_form(float(values[at])) for at in (0, -1))
         # The bins are no finer than the doubles of the greatest magnitude, so that indices stay within 2**53.
@@ -293,7 +302,10 @@ class HistogramState:
 
 
 class HistogramStatistic(BuiltinStatistic[HistogramState]):
-    """The histogram of a column. It is no field of `ColumnStatistics`, because it is stored in a separate file."""
+    """The histogram of a column.
+
+    It is no field of `ColumnStatistics`, because it is stored in a separate file.
+    """
 
     name = "histogram"
     version = "1"
@@ -325,7 +337,10 @@ class HistogramStatistic(BuiltinStatistic[HistogramState]):
         return {}
 
     def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
-        """Return the merged histogram of each column, encoded as by `encode_states`. Parts without one are ignored."""
+        """Return the merged histogram of each column, encoded as by `encode_states`.
+
+        Parts without one are ignored.
+        """
         by_part = [decode_histograms(table) for table in parts.tables]
         histograms: list[Histogram | None] = []
         for at, flags in enumerate(parts.typed.T.tolist()):

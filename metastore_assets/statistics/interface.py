@@ -71,7 +71,10 @@ class BuiltinStatistic(ABC, Generic[State]):
 
     @abstractmethod
     def update(self, state: State, block: ValueBlock) -> State:
-        """Return the state with the values of a block added. The method may change `state` and return it."""
+        """Return the state with the values of a block added.
+
+        The method may change `state` and return it.
+        """
 
     @abstractmethod
     def to_fields(self, state: State, row: ColumnStatistics) -> Mapping[str, Any]:

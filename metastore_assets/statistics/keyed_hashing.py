@@ -1,4 +1,6 @@
-"""Keyed hashes of hidden values. Without the key, nobody can test whether a sketch of the hashes contains a value.
+"""Keyed hashes of hidden values.
+
+Without the key, nobody can test whether a sketch of the hashes contains a value.
 
 The keyed hash of a value is SipHash-2-4 (Aumasson, Bernstein, "SipHash: a fast short-input PRF", INDOCRYPT 2012) of its
 two unkeyed hashes. The hashes are part of the stored format, so never change them.

@@ -47,7 +47,10 @@ class LengthStatistics(BuiltinStatistic[LengthState]):
         return LengthState(is_byte_string(context.cls), context.value_width)
 
     def update(self, state: LengthState, block: ValueBlock) -> LengthState:
-        """Add the lengths of a block. Raises UnsupportedTypeError for a string that is not UTF-8."""
+        """Add the lengths of a block.
+
+        Raises UnsupportedTypeError for a string that is not UTF-8.
+        """
         if not state.has_lengths or not len(block):
             return state
         values = storage(block.values)
@@ -76,7 +79,10 @@ class LengthStatistics(BuiltinStatistic[LengthState]):
         }
 
     def finalize(self, row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return the field `mean_length`. It is None if there are no values, or if their lengths are not stored."""
+        """Return the field `mean_length`.
+
+        It is None if there are no values, or if their lengths are not stored.
+        """
         if row.total_length is None or not row.value_count:
             return {"mean_length": None}
         return {"mean_length": row.total_length / row.value_count}

@@ -42,7 +42,9 @@ _NO_CLASS = -1
 
 
 def merge_states(parts: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
-    """Merge tables of states. Row i of every table belongs to the same column.
+    """Merge tables of states.
+
+    Row i of every table belongs to the same column.
 
     A part without values of a column contributes only its null count and its multiset hash. If only one part has values
     of a column, all other fields are copied from the row of that part.

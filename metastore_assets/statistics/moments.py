@@ -77,7 +77,10 @@ class Moments:
 
 @dataclass(frozen=True)
 class MomentResults:
-    """The statistics that are computed from moments. None means undefined, as the skewness of a constant."""
+    """The statistics that are computed from moments.
+
+    None means undefined, as the skewness of a constant.
+    """
 
     sum: str | None
     mean: float | None
@@ -207,7 +210,10 @@ def root(numerator: int, denominator: int) -> float:
 
 
 def _bits(numerator: int, denominator: int) -> int:
-    """Return an exponent e with |numerator / denominator| < 2**e. It is the least such e, or greater by one."""
+    """Return an exponent e with |numerator / denominator| < 2**e.
+
+    It is the least such e, or greater by one.
+    """
     return numerator.bit_length() - denominator.bit_length() + 1
 
 

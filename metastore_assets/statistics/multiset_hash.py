@@ -22,7 +22,9 @@ _NULL_HASHES = mix_bits(np.array([0x6E756C6C, 0x4E554C4C], np.uint64))  # of "nu
 
 
 def multiset_hash(hashes: tuple[Words, Words], counts: npt.NDArray[np.int64]) -> bytes:
-    """Return a 128-bit hash of a multiset. Each half is the sum of hash * count over all values, modulo 2**64.
+    """Return a 128-bit hash of a multiset.
+
+    Each half is the sum of hash * count over all values, modulo 2**64.
 
     Equal multisets have equal hashes, and the hash of a union is the sum of hashes. Different multisets have equal
     hashes with a probability of about 2**-64, unless they were chosen to collide.
@@ -48,7 +50,9 @@ def add_multiset_hashes(hashes: Sequence[bytes]) -> bytes:
 
 
 class MultisetHash(BuiltinStatistic[Fold[bytes]]):
-    """The multiset hash of a column. If it is equal before and after a commit, the column has the same values.
+    """The multiset hash of a column.
+
+    If it is equal before and after a commit, the column has the same values.
 
     The hash covers nulls, too. The function `merge_states`, which merges tables of statistics, adds the hashes of all
     tables, even if a table has only nulls in the column. So this class does not override `merge`, which is called only

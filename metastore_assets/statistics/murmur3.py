@@ -57,7 +57,9 @@ def hash_strings(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], se
 
 
 def _hash_part(data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64], seed: int) -> Words:
-    """Return the hash of each string. This is fast only if all the strings fit in the processor's cache.
+    """Return the hash of each string.
+
+    This is fast only if all the strings fit in the processor's cache.
 
     Args:
         data: The bytes of the strings in sequence, with at least 16 zeros after them.

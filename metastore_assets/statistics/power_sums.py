@@ -1,4 +1,7 @@
-"""Exact sums of numbers and of their squares, weighted by counts. They are vectorized if 64 bits suffice."""
+"""Exact sums of numbers and of their squares, weighted by counts.
+
+They are vectorized if 64 bits suffice.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ _LOW_27 = np.uint64(2**27 - 1)
 
 
 def integer_power_sums(values: Numbers, counts: Counts) -> tuple[int, int]:
-    """Return (sum, sum of squares) of values that occur several times. Both are exact.
+    """Return (sum, sum of squares) of values that occur several times.
+
+    Both are exact.
 
     Args:
         values: Values of dtype int64, uint64 or object (Python integers).
@@ -92,7 +97,10 @@ def magnitude(ascending: npt.NDArray[np.float64]) -> int:
 
 
 def scale_by_power_of_two(values: npt.NDArray[np.float64], exponent: int) -> npt.NDArray[np.float64]:
-    """Return values * 2**exponent. A result is exact if it is a normal double."""
+    """Return values * 2**exponent.
+
+    A result is exact if it is a normal double.
+    """
     # Multiplication is vectorized and gives the same, as long as the power of two is a normal double.
     return values * 2.0**exponent if abs(exponent) < 1022 else np.ldexp(values, exponent)
 
@@ -116,7 +124,10 @@ def _weighted_sums(values: npt.NDArray[np.uint64], weights: Counts, starts: npt.
 def _float_power_sums_slowly(
     mantissas: npt.NDArray[np.int64], exponents: npt.NDArray[np.int32], counts: Counts
 ) -> tuple[int, int, int]:
-    """Compute `float_power_sums` one value at a time, for any counts. The values are mantissa * 2**(exponent - 53)."""
+    """Compute `float_power_sums` one value at a time, for any counts.
+
+    The values are mantissa * 2**(exponent - 53).
+    """
     s1 = s2 = 0
     for mantissa, exponent, count in zip(mantissas.tolist(), exponents.tolist(), counts.tolist(), strict=True):
         shift = exponent - 53 - FLOAT_BASE

@@ -56,7 +56,10 @@ def encode_columns(columns: Sequence[tuple[str, str]]) -> str:
 
 
 def decode_columns(encoded: bytes) -> list[tuple[str, str]]:
-    """Return the (path, field id) pairs that `encode_columns` has encoded. Raises ValueError for corrupt bytes."""
+    """Return the (path, field id) pairs that `encode_columns` has encoded.
+
+    Raises ValueError for corrupt bytes.
+    """
     try:
         return [(path, field_id) for path, field_id in json.loads(zlib.decompress(base64.b64decode(encoded)))]
     except zlib.error as error:
@@ -77,7 +80,9 @@ def build_statistics_table(rows: Sequence[ColumnStatistics]) -> pa.Table:
 
 
 def parse_statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
-    """Return the rows of a table `statistics`. Their mergeable states are None.
+    """Return the rows of a table `statistics`.
+
+    Their mergeable states are None.
 
     Columns that are neither built-in nor user-defined statistics are ignored.
     """
@@ -196,7 +201,10 @@ def pack_columns(rows: Sequence[ColumnStatistics], names: Sequence[str], union: 
 
 
 def unpack_columns(table: pa.Table, names: Sequence[str]) -> dict[str, list[Any]]:
-    """Return the values of columns of a table as lists, by column name. The names are keys of `STATISTICS`."""
+    """Return the values of columns of a table as lists, by column name.
+
+    The names are keys of `STATISTICS`.
+    """
     columns: dict[str, list[Any]] = {}
     for name in names:
         column, kind = one_chunk(table.column(name)), STATISTICS[name].kind

@@ -107,7 +107,10 @@ def merge_quantile_sketches(sketches: Sequence[bytes]) -> bytes:
 
 
 def merge_digests(parts: Sequence[Digest]) -> Digest:
-    """Merge one or more digests. Their clusters are clustered again."""
+    """Merge one or more digests.
+
+    Their clusters are clustered again.
+    """
     if len(parts) == 1:
         return parts[0]
     means = np.concatenate([part.means for part in parts])
@@ -175,7 +178,9 @@ def estimate_values(
 
 
 def estimate_rank(digest: Digest | None, infinities: tuple[int, int], value: float) -> int:
-    """Return the estimated number of values less than `value`. This is the inverse of `estimate_values`.
+    """Return the estimated number of values less than `value`.
+
+    This is the inverse of `estimate_values`.
 
     Args:
         digest: The digest of the finite values; None if there are none.
@@ -220,7 +225,9 @@ def _count_steps(ends: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> 
 def _cluster_values(
     values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Group values into clusters. Return (mean of each cluster, number of values in each cluster).
+    """Group values into clusters.
+
+    Return (mean of each cluster, number of values in each cluster).
 
     Args:
         values: Finite values in ascending order.
@@ -393,7 +400,10 @@ def decode_digests(table: pa.Table) -> list[Digest | None]:
 
 
 def _digest_arrays(digests: Sequence[Digest | None]) -> list[pa.Array]:
-    """Return the fields of digests as arrays: minimum, maximum, means and weights. A digest of None becomes null."""
+    """Return the fields of digests as arrays: minimum, maximum, means and weights.
+
+    A digest of None becomes null.
+    """
     return [
         pa.array([None if digest is None else digest.minimum for digest in digests], pa.float64()),
         pa.array([None if digest is None else digest.maximum for digest in digests], pa.float64()),

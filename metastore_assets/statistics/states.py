@@ -49,7 +49,9 @@ def build_states_schema(union: pa.StructType) -> pa.Schema:
 
 
 def read_state_rows(table: pa.Table, columns: Iterable[tuple[str, str]]) -> list[ColumnStatistics]:
-    """Return the rows of a table of states. Fields that `finalize_statistics` computes are None.
+    """Return the rows of a table of states.
+
+    Fields that `finalize_statistics` computes are None.
 
     Args:
         table: A table that `build_states_table` built.

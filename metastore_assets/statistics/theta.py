@@ -44,7 +44,10 @@ def build_sketch(hashes: Hashes) -> bytes:
 
 
 def merge_sketches(sketches: Sequence[bytes]) -> bytes:
-    """Return the sketch of the union of sets. Order, grouping and repeats do not change its bytes."""
+    """Return the sketch of the union of sets.
+
+    Order, grouping and repeats do not change its bytes.
+    """
     decoded = [decode_sketch(sketch) for sketch in sketches]
     theta = min((theta for _, theta in decoded), default=_MAX_THETA)
     hashes = np.concatenate([hashes for hashes, _ in decoded]) if decoded else np.zeros(0, np.uint64)
@@ -58,7 +61,10 @@ def estimate_sketch(sketch: bytes) -> float:
 
 
 def decode_sketch(sketch: bytes) -> tuple[Hashes, int]:
-    """Return (hashes, theta) of a sketch that this module encoded. The hashes are ascending."""
+    """Return (hashes, theta) of a sketch that this module encoded.
+
+    The hashes are ascending.
+    """
     preamble_words, *_, flags, _ = _HEADER.unpack_from(sketch)
     if flags & _EMPTY:
         return np.zeros(0, np.uint64), _MAX_THETA

@@ -29,7 +29,9 @@ def union_type(classes: Iterable[TypeClass]) -> pa.StructType:
 
 
 def pack_values(values: pa.Array, cls: TypeClass, union: pa.StructType) -> pa.StructArray:
-    """Return values as an array of the typed union. Children of other type classes are null.
+    """Return values as an array of the typed union.
+
+    Children of other type classes are null.
 
     Args:
         values: Values of the canonical type of `cls`.
@@ -139,7 +141,10 @@ def cast_to_union(values: pa.Array, union: pa.StructType) -> pa.Array:
 
 
 def select_class(values: pa.StructArray, cls: TypeClass) -> pa.Array:
-    """Return the values of one type class in its canonical type. Elements of another class are null."""
+    """Return the values of one type class in its canonical type.
+
+    Elements of another class are null.
+    """
     at = values.type.get_field_index(cls.name)
     if at < 0:
         return pa.nulls(len(values), cls.arrow)

@@ -39,7 +39,10 @@ _HASH_BITS = 64
 
 @dataclass(frozen=True)
 class FilterSlice:
-    """One slice of each of several filters, all for the same range of hashes. Each array has one item per filter."""
+    """One slice of each of several filters, all for the same range of hashes.
+
+    Each array has one item per filter.
+    """
 
     bits: npt.NDArray[np.int64]
     """Length of each filter's prefixes; 0 for a missing filter."""
@@ -172,7 +175,9 @@ def build_filter_of_frequencies(frequencies: Frequencies) -> bytes | None:
 
 
 def parse_filters(encoded: list[bytes | None]) -> FilterSlice:
-    """Decode filters to a slice that covers all hashes. None stands for a missing filter.
+    """Decode filters to a slice that covers all hashes.
+
+    None stands for a missing filter.
 
     Raises ValueError for an invalid filter.
     """

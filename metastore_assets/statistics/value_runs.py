@@ -62,7 +62,10 @@ class CountedRun(ValueRun):
 
 
 def count_values(values: pl.Series) -> CountedRun:
-    """Count the values of a series without nulls. NaN equals itself, and -0.0 equals 0.0."""
+    """Count the values of a series without nulls.
+
+    NaN equals itself, and -0.0 equals 0.0.
+    """
     dense = count_dense(values)
     if dense is not None:
         return dense
@@ -163,7 +166,9 @@ def merge_runs(runs: Sequence[ValueRun]) -> CountedRun:
 
 
 def merge_in_blocks(runs: Sequence[ValueRun]) -> Iterator[CountedRun]:
-    """Merge runs of ascending values; yield ascending blocks, each value in one block only. No block is empty.
+    """Merge runs of ascending values; yield ascending blocks, each value in one block only.
+
+    No block is empty.
 
     Only one block is in memory, because one range of values is merged at a time.
     """
@@ -180,7 +185,10 @@ def merge_in_blocks(runs: Sequence[ValueRun]) -> Iterator[CountedRun]:
 
 
 def concatenate_series(parts: Sequence[pl.Series]) -> pl.Series:
-    """Concatenate series of one type class. If any has the dtype Int128, all series are cast to Int128 first."""
+    """Concatenate series of one type class.
+
+    If any has the dtype Int128, all series are cast to Int128 first.
+    """
     if len(parts) == 1:
         return parts[0]
     if any(part.dtype == pl.Int128 for part in parts):

@@ -305,7 +305,10 @@ def _decompress_raw_deflate(data: bytes) -> bytes:
 
 
 def decompress_snappy(data: bytes) -> bytes:
-    """Decompress a snappy block without a frame. Raises LimitError, or ArrowException for a corrupt block."""
+    """Decompress a snappy block without a frame.
+
+    Raises LimitError, or ArrowException for a corrupt block.
+    """
     size = 0
     for position, byte in enumerate(data[:_LONGEST_VARINT]):
         size |= (byte & 0x7F) << (7 * position)

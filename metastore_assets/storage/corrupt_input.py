@@ -42,7 +42,10 @@ _DIGITS = re.compile(
 
 
 class UnsupportedError(pa.ArrowInvalid):  # type: ignore[misc]
-    """An error about valid content that this package cannot read. The message names the content and gives advice."""
+    """An error about valid content that this package cannot read.
+
+    The message names the content and gives advice.
+    """
 
 
 _UNSUPPORTED = re.compile(
@@ -141,7 +144,10 @@ def with_redacted_message(error: E, what: str, cause: BaseException) -> E:
 
 
 def error_reason(error: BaseException) -> str:
-    """Return why a file cannot be read. The text is cut after 500 characters."""
+    """Return why a file cannot be read.
+
+    The text is cut after 500 characters.
+    """
     text = _DIGITS.sub(lambda match: f"it has a number of more than {match[1]} digits", " ".join(str(error).split()))
     if isinstance(error, RecursionError):
         text = "it is nested too deeply"

@@ -138,7 +138,10 @@ def is_counting_io() -> bool:
 
 @contextmanager
 def count_io() -> Iterator[IoCounter]:
-    """Count the reads and writes of the block in this process. Call `add_io_counts` for those of other processes."""
+    """Count the reads and writes of the block in this process.
+
+    Call `add_io_counts` for those of other processes.
+    """
     counter = IoCounter()
     token = _current.set((counter, ""))
     try:
@@ -184,7 +187,9 @@ def add_io_counts(counts: IoCounts) -> None:
 
 
 def read_recorder(location: str) -> Callable[[int], None]:
-    """Return a thread-safe function that counts one read of the file at `location`. Its argument is a number of bytes.
+    """Return a thread-safe function that counts one read of the file at `location`.
+
+    Its argument is a number of bytes.
 
     The reads count for the `io_step` or `count_io` block in which `read_recorder` is called. Outside of such blocks,
     the function does nothing.
@@ -195,7 +200,9 @@ def read_recorder(location: str) -> Callable[[int], None]:
 
 
 def counting_input(file: pa.NativeFile, location: str) -> pa.NativeFile:
-    """Return a view of an open file that counts its reads. Outside of `count_io` blocks, return the file itself.
+    """Return a view of an open file that counts its reads.
+
+    Outside of `count_io` blocks, return the file itself.
 
     The reads count for the `io_step` or `count_io` block in which `counting_input` is called.
     """

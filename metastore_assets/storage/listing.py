@@ -24,12 +24,18 @@ class StoredFile(NamedTuple):
 
 
 def object_key(prefix: str, path: str) -> str:
-    """Return an object's key: the prefix, and the path below it. Raises OSError if the path has a segment `..`."""
+    """Return an object's key: the prefix, and the path below it.
+
+    Raises OSError if the path has a segment `..`.
+    """
     return f"{prefix}/{checked_path(path)}".strip("/")
 
 
 def checked_path(path: str) -> str:
-    """Return the path unchanged. Raises OSError if it has a segment `..`."""
+    """Return the path unchanged.
+
+    Raises OSError if it has a segment `..`.
+    """
     if ".." in path.split("/"):
         raise OSError(f"the path {path!r} leads out of its folder")
     return path
@@ -55,7 +61,10 @@ _PARALLEL_LISTINGS = 16
 
 
 class PathFilters(NamedTuple):
-    """The predicates that restrict a listing. Their argument is a path below the listed location."""
+    """The predicates that restrict a listing.
+
+    Their argument is a path below the listed location.
+    """
 
     select: Callable[[str], bool]
     """Returns whether a file is listed."""

@@ -92,7 +92,10 @@ class Location:
 
     @property
     def folder(self) -> Location:
-        """The folder that contains the file at this location. Its `confined` is that of this location."""
+        """The folder that contains the file at this location.
+
+        Its `confined` is that of this location.
+        """
         return replace(self, uri=self.uri.rpartition("/")[0] or "/")
 
     @property
@@ -105,7 +108,10 @@ class Location:
         return not _SCHEME.match(self.uri)
 
     def full_path(self, path: str) -> str:
-        """Return the absolute path or URI of a file below the location. An empty path means the location itself."""
+        """Return the absolute path or URI of a file below the location.
+
+        An empty path means the location itself.
+        """
         return f"{self.uri.rstrip('/')}/{path}" if path else self.uri
 
     def list(
@@ -115,7 +121,9 @@ class Location:
         *,
         by_folder: bool = False,
     ) -> Iterator[StoredFile]:
-        """Yield the files below the location, at any depth, in no order. If the location is a file, yield that file.
+        """Yield the files below the location, at any depth, in no order.
+
+        If the location is a file, yield that file.
 
         Nothing is yielded if the location does not exist. A missing bucket is an error.
 
@@ -141,7 +149,9 @@ class Location:
             yield from (name for name, _ in self._objects(folder, after, before))
 
     def files(self, folder: str, after: str = "", before: str = "") -> Iterator[StoredFile]:
-        """Yield the files directly in a folder. The arguments are those of `names`.
+        """Yield the files directly in a folder.
+
+        The arguments are those of `names`.
 
         Raises FileNotFoundError for a symbolic link whose target does not exist.
         """
@@ -190,7 +200,9 @@ class Location:
             return remote_stored_file(path, store.head(object_key(prefix, path)))
 
     def identity(self, path: str) -> Sequence[str]:
-        """Return texts that identify the content of a file. At least one of them changes if the file is replaced.
+        """Return texts that identify the content of a file.
+
+        At least one of them changes if the file is replaced.
 
         They are the size and the modification time; in an object store, also the ETag.
         """
@@ -211,7 +223,10 @@ class Location:
             return written
 
     def read(self, path: str) -> bytes:
-        """Return the content of a metadata file. Raises OSError if it is larger than METADATA_BYTES."""
+        """Return the content of a metadata file.
+
+        Raises OSError if it is larger than METADATA_BYTES.
+        """
         if self.is_local:
             return _read_local(self._on_disk(path))
         store, prefix = self._store()
@@ -236,7 +251,9 @@ class Location:
         return _open_local(self._on_disk(path)) if self.is_local else self._open_object(self.stat(path))
 
     def open_stored(self, stored: StoredFile) -> pa.NativeFile:
-        """Open a listed file for random access. Raises OverwrittenError if it has changed since the listing.
+        """Open a listed file for random access.
+
+        Raises OverwrittenError if it has changed since the listing.
 
         Call `check` after reading, because the file may also change while it is read.
         """
@@ -346,7 +363,10 @@ def _open_store(root: str, options: tuple[tuple[str, str], ...]) -> Any:
 
 
 def _read_local(path: str) -> bytes:
-    """Return the content of a file. Raises OSError if it is larger than METADATA_BYTES, or a pipe or device."""
+    """Return the content of a file.
+
+    Raises OSError if it is larger than METADATA_BYTES, or a pipe or device.
+    """
     _check_regular_file(path)
     with open(path, "rb") as file:
         _check_size(path, os.fstat(file.fileno()).st_size)
@@ -356,7 +376,10 @@ def _read_local(path: str) -> bytes:
 
 
 def _open_local(path: str) -> pa.NativeFile:
-    """Open a file for random access. Raises OSError for a pipe or device, whose reads may never end."""
+    """Open a file for random access.
+
+    Raises OSError for a pipe or device, whose reads may never end.
+    """
     _check_regular_file(path)
     return counting_input(pa.OSFile(path, "rb"), path)
 

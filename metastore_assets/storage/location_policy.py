@@ -313,12 +313,17 @@ class PathMapping:
 
     @classmethod
     def of(cls, mapping: Mapping[str, str]) -> PathMapping:
-        """Create the path mapping from the configured mapping of old to new prefixes. Trailing slashes are ignored."""
+        """Create the path mapping from the configured mapping of old to new prefixes.
+
+        Trailing slashes are ignored.
+        """
         pairs = [(old.rstrip("/"), new.rstrip("/")) for old, new in mapping.items()]
         return cls(tuple(sorted(pairs, key=lambda pair: -len(pair[0]))))
 
     def apply(self, uri: str) -> str:
-        """Replace the longest matching prefix of a path or URI. Without a match, return it unchanged.
+        """Replace the longest matching prefix of a path or URI.
+
+        Without a match, return it unchanged.
 
         A prefix ends at a `/`: `/a/b` matches `/a/b/c` and not `/a/bc`. The prefix `/a` also matches `hdfs://host/a`.
         """

@@ -181,7 +181,10 @@ def _needs_host_credentials(config: Mapping[str, Any]) -> bool:
 
 
 def _host_credentials() -> Any:
-    """Return boto3's provider, which requests and renews the host's credentials. Raises ValueError without boto3."""
+    """Return boto3's provider, which requests and renews the host's credentials.
+
+    Raises ValueError without boto3.
+    """
     try:
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ModuleNotFoundError as error:
@@ -196,7 +199,10 @@ def _client_value(key: str, value: str) -> bool | str:
 
 
 class RangedFile(io.RawIOBase, ABC):
-    """An object of `size` bytes as a seekable file. Each read requests exactly the bytes that it returns."""
+    """An object of `size` bytes as a seekable file.
+
+    Each read requests exactly the bytes that it returns.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -204,7 +210,10 @@ class RangedFile(io.RawIOBase, ABC):
 
     @abstractmethod
     def fetch(self, start: int, end: int) -> bytes:
-        """Return the bytes from `start` (inclusive) to `end` (exclusive). Callers pass a `start` less than `end`."""
+        """Return the bytes from `start` (inclusive) to `end` (exclusive).
+
+        Callers pass a `start` less than `end`.
+        """
 
     def readable(self) -> bool:
         return True

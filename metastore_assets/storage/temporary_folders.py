@@ -27,7 +27,10 @@ _open: set[TemporaryFolder] = set()
 
 
 class TemporaryFolder:
-    """A locked temporary folder of this process. Use it as a context manager, or call `remove`."""
+    """A locked temporary folder of this process.
+
+    Use it as a context manager, or call `remove`.
+    """
 
     def __init__(self, purpose: str) -> None:
         """Create and lock a folder whose name contains `purpose`, after removing the folders of ended processes."""
@@ -49,7 +52,10 @@ class TemporaryFolder:
             raise
 
     def remove(self) -> None:
-        """Remove the folder and its content. Does nothing in a second call, and in a fork of the creating process."""
+        """Remove the folder and its content.
+
+        Does nothing in a second call, and in a fork of the creating process.
+        """
         if self._process != os.getpid() or self not in _open:
             return
         _open.discard(self)
@@ -97,7 +103,10 @@ def remove_abandoned_folders() -> None:
 
 
 def _remove_if_abandoned(path: str) -> None:
-    """Remove a folder of this user unless a process still locks it. Errors are ignored."""
+    """Remove a folder of this user unless a process still locks it.
+
+    Errors are ignored.
+    """
     with suppress(OSError):
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:

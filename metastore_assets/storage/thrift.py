@@ -14,7 +14,10 @@ _FIXED_BYTES = {1: 0, 2: 0, 3: 1, 7: 8}
 
 
 class ThriftCursor:
-    """A cursor over bytes, which skips values and reads headers. Methods raise IndexError at the end of the bytes."""
+    """A cursor over bytes, which skips values and reads headers.
+
+    Methods raise IndexError at the end of the bytes.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,4 +1,7 @@
-"""The interface of a store of objects. There is one implementation for local disk and one for object stores."""
+"""The interface of a store of objects.
+
+There is one implementation for local disk and one for object stores.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,10 @@ class Backend(Protocol):
     """
 
     def read(self, path: str) -> bytes:
-        """Return all bytes of the object. Raises ObjectNotFoundError."""
+        """Return all bytes of the object.
+
+        Raises ObjectNotFoundError.
+        """
 
     def read_range(self, path: str, start: int, end: int) -> bytes:
         """Return the bytes of the object from `start` (inclusive) to `end` (exclusive).
@@ -88,7 +94,10 @@ class Backend(Protocol):
         """Return the names of the folders directly below the root, unordered."""
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects. Missing objects are ignored."""
+        """Delete objects.
+
+        Missing objects are ignored.
+        """
 
     def delete_folder(self, prefix: str) -> None:
         """Delete everything below the folder `prefix`.
@@ -105,7 +114,9 @@ class Backend(Protocol):
     def open_input(
         self, path: str, *, use_cached_tail: bool = False, tail_bytes: int = 0, data_bytes: int = 0
     ) -> Input:
-        """Open an object for ranged reads. Raises ObjectNotFoundError.
+        """Open an object for ranged reads.
+
+        Raises ObjectNotFoundError.
 
         Args:
             path: Path of the object.
@@ -116,7 +127,13 @@ class Backend(Protocol):
         """
 
     def create_output(self, path: str) -> AbstractContextManager[Output]:
-        """Open a file for writing. It appears under `path` only if the block ends without an error."""
+        """Open a file for writing.
+
+        It appears under `path` only if the block ends without an error.
+        """
 
     def remove_unfinished(self, before: datetime) -> int:
-        """Delete unfinished files of killed writers, if older than `before`. Return the number of deleted files."""
+        """Delete unfinished files of killed writers, if older than `before`.
+
+        Return the number of deleted files.
+        """

@@ -1,4 +1,6 @@
-"""The stored progress of an unfinished backfill. A later backfill with the same request continues from it.
+"""The stored progress of an unfinished backfill.
+
+A later backfill with the same request continues from it.
 
     <root>/<table>/backfills/<digest of the request>.json
 

@@ -1,4 +1,6 @@
-"""Numbered JSON documents. Each is created once, by put-if-absent. The one with the highest number is current.
+"""Numbered JSON documents.
+
+Each is created once, by put-if-absent. The one with the highest number is current.
 
     <folder>/<n>.json    n = 1, 2, 3, …, without a gap above the oldest retained document
     <folder>/newest      hint: the number of a recent document, as text
@@ -61,12 +63,17 @@ class Documents:
         return f"{self.folder}/oldest"
 
     def numbers(self) -> list[int]:
-        """Return the numbers of all documents, ascending. Takes one request per thousand documents."""
+        """Return the numbers of all documents, ascending.
+
+        Takes one request per thousand documents.
+        """
         numbers = (self.number(info.path) for info in self.objects.list(self.folder))
         return sorted(number for number in numbers if number is not None)
 
     def batches(self) -> Iterator[Sequence[int]]:
-        """Yield lists of numbers that together contain all documents. Each list is ascending and not empty.
+        """Yield lists of numbers that together contain all documents.
+
+        Each list is ascending and not empty.
 
         The caller reads the documents of one list before it requests the next one, which has the documents that were
         created meanwhile. So it reads the newest document, even if other processes create documents and delete older
@@ -102,7 +109,10 @@ class Documents:
         return self.objects.info(self.path(number)) is not None
 
     def read(self, number: int) -> bytes:
-        """Return the bytes of one document. Raises ObjectNotFoundError if it does not exist."""
+        """Return the bytes of one document.
+
+        Raises ObjectNotFoundError if it does not exist.
+        """
         return self.objects.read(self.path(number))
 
     def load(self, number: int, decode: Callable[[Mapping[str, Any]], Decoded], advice: str = "") -> Decoded:
@@ -133,7 +143,9 @@ class Documents:
             raise type(error)(f"{uri}: {error}") from None
 
     def publish(self, number: int, fields: Mapping[str, Any]) -> None:
-        """Create a document from fields and a unique id of the publisher. Update the `newest` hint.
+        """Create a document from fields and a unique id of the publisher.
+
+        Update the `newest` hint.
 
         Raises:
             VersionConflictError: Another publisher has created the document first.
@@ -154,7 +166,10 @@ class Documents:
             self.objects.write(f"{self.folder}/{_NEWEST}", str(number).encode())
 
     def read_hint(self) -> int:
-        """Return the number in the `newest` hint; 0 without a valid hint. That document need not exist."""
+        """Return the number in the `newest` hint; 0 without a valid hint.
+
+        That document need not exist.
+        """
         try:
             text = self.objects.read(f"{self.folder}/{_NEWEST}").decode("ascii", "replace")
         except ObjectNotFoundError:

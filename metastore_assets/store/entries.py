@@ -261,7 +261,10 @@ def version_entries(version: Version, kind: EntryKind[Any]) -> Sequence[Any]:
 
 
 class Entries(Sequence[Entry]):
-    """The entries of one kind in a version, by ascending key. Lookups do not read all of them."""
+    """The entries of one kind in a version, by ascending key.
+
+    Lookups do not read all of them.
+    """
 
     kind: EntryKind[Entry]
 
@@ -271,7 +274,10 @@ class Entries(Sequence[Entry]):
 
     @abstractmethod
     def find_all(self, keys: Collection[Key]) -> dict[Key, Entry]:
-        """Return the entries with these keys, by key. Keys without an entry are omitted."""
+        """Return the entries with these keys, by key.
+
+        Keys without an entry are omitted.
+        """
 
     @abstractmethod
     def find_prefixes(self, prefixes: Collection[Key]) -> list[Entry]:
@@ -307,7 +313,9 @@ class StoredEntries(Entries[Entry]):
         return (self.kind, self.files, self._objects) == (other.kind, other.files, other._objects)
 
     def differing_keys(self, other: StoredEntries[Entry]) -> set[Key] | None:
-        """Return the keys whose entries may differ between two versions. None means that all keys may differ.
+        """Return the keys whose entries may differ between two versions.
+
+        None means that all keys may differ.
 
         Only keys are read. A file that both versions use is skipped, unless a merge copied rows from it to another file
         in between.
@@ -369,7 +377,10 @@ class StoredEntries(Entries[Entry]):
             ) from error
 
     def stream(self) -> Iterator[Entry]:
-        """Yield all entries by ascending key. Entries that are not in memory yet are read in batches."""
+        """Yield all entries by ascending key.
+
+        Entries that are not in memory yet are read in batches.
+        """
         if "_entries" in self.__dict__:
             yield from self._entries
             return
@@ -461,7 +472,10 @@ CACHE_ERRORS = (ObjectNotFoundError, CorruptionError, KeyError, pa.ArrowExceptio
 
 
 class StoredMetadataCache(Mapping[bytes, bytes]):
-    """The metadata cache of a published version. A value that cannot be read counts as missing."""
+    """The metadata cache of a published version.
+
+    A value that cannot be read counts as missing.
+    """
 
     def __init__(self, entries: StoredEntries[MetadataCacheEntry]) -> None:
         self.entries = entries
@@ -586,7 +600,10 @@ def _entries_by_key(kind: EntryKind[Entry], entries: Sequence[Entry], keys: Coll
 
 
 def find_partitions(version: Version, keys: Collection[str]) -> list[PartitionEntry]:
-    """Return the entries of partitions, sorted by key. Keys without a partition are ignored."""
+    """Return the entries of partitions, sorted by key.
+
+    Keys without a partition are ignored.
+    """
     if isinstance(version.partitions, Entries):
         partitions = version.partitions.find_all(keys)
         return [partitions[key] for key in sorted(partitions)]
@@ -602,7 +619,10 @@ def find_fragments(version: Version, partition_keys: Collection[str]) -> list[Fr
 
 
 def _is_storable(key: Key) -> bool:
-    """Return whether a key can be stored. Text with invalid Unicode, for example from a command line, cannot."""
+    """Return whether a key can be stored.
+
+    Text with invalid Unicode, for example from a command line, cannot.
+    """
     try:
         if isinstance(key, str):
             key.encode()
@@ -621,7 +641,10 @@ def _lists(values: Sequence[Sequence[Any]], type: pa.ListType) -> pa.Array:
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column as Python objects, with lists as tuples. Faster than `to_pylist`."""
+    """Return the values of a column as Python objects, with lists as tuples.
+
+    Faster than `to_pylist`.
+    """
     if not pa.types.is_list(column.type):
         return list(column.to_pylist())
     values: list[Any] = []

@@ -56,7 +56,9 @@ class EntryChanges(Entries[Entry]):
         put: Mapping[Key, Entry],
         dropped: Mapping[Key, Entry],
     ) -> None:
-        """Create the entries of a new version. Usually `changed` or `between` is called instead.
+        """Create the entries of a new version.
+
+        Usually `changed` or `between` is called instead.
 
         Args:
             kind: The kind of the entries.
@@ -77,7 +79,9 @@ class EntryChanges(Entries[Entry]):
         put: Iterable[Entry],
         removed: Iterable[Key] = (),
     ) -> EntryChanges[Entry]:
-        """Return the changes that put some entries and remove others. Only entries of `base` with these keys are read.
+        """Return the changes that put some entries and remove others.
+
+        Only entries of `base` with these keys are read.
 
         Args:
             kind: The kind of the entries.
@@ -226,7 +230,9 @@ def entries_of(version: Version, kind: EntryKind[Entry]) -> Entries[Entry]:
 
 
 def changed_entries(entries: EntryChanges[Entry], *, is_rebuilt: bool) -> tuple[Iterable[Entry], Iterable[Entry]]:
-    """Return (removed entries, added entries), to update an index. A changed entry counts as both.
+    """Return (removed entries, added entries), to update an index.
+
+    A changed entry counts as both.
 
     Args:
         entries: The entries of a new version.
@@ -263,7 +269,9 @@ def write_entries(
     def write(
         parts: Sequence[SegmentPart], with_changes: bool, with_tombstones: bool, file_rows: int
     ) -> tuple[SegmentFile, ...]:
-        """Merge parts of stored segments into one new segment. Return its files.
+        """Merge parts of stored segments into one new segment.
+
+        Return its files.
 
         If `with_changes`, the changes of the new version are merged too. Unless `with_tombstones`, tombstones (keys of
         removed entries) are left out.
@@ -297,7 +305,10 @@ def write_entries(
 
 
 def _by_key(kind: EntryKind[Entry], entries: Iterable[Entry]) -> dict[Key, Entry]:
-    """Return entries by their keys. Raises DuplicateKeyError."""
+    """Return entries by their keys.
+
+    Raises DuplicateKeyError.
+    """
     key_of, by_key = kind.key, {}
     for entry in entries:
         key = key_of(entry)

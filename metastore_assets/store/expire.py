@@ -83,7 +83,10 @@ def expire(documents: Documents, retention: Retention, grace: timedelta, now: da
     published: dict[int, datetime] = {}
 
     def candidates() -> Iterator[ObjectInfo]:
-        """Yield the files that may be deleted, except documents. Record the time of each document in `published`."""
+        """Yield the files that may be deleted, except documents.
+
+        Record the time of each document in `published`.
+        """
         for info in objects.scan():
             number = documents.number(info.path)
             if number is not None:
@@ -111,7 +114,10 @@ def add_files(files: SortedRuns, infos: Iterable[ObjectInfo]) -> None:
 
 
 def delete_files(objects: ObjectStore, files: Iterable[pa.Table]) -> tuple[int, int]:
-    """Delete files, given in tables with the columns `FILES`. Return their number and total size in bytes."""
+    """Delete files, given in tables with the columns `FILES`.
+
+    Return their number and total size in bytes.
+    """
     count = size = 0
     for rows in files:
         objects.delete(rows["path"].to_pylist())

@@ -64,7 +64,9 @@ def garbage_paths(garbage: Iterable[str], entries: Mapping[str, SegmentFiles], b
 
 
 def write_garbage_manifest(objects: ObjectStore, paths: Sequence[str]) -> str:
-    """Write a manifest of files that the next version does not reference. Return the path of the manifest.
+    """Write a manifest of files that the next version does not reference.
+
+    Return the path of the manifest.
 
     `paths` are the paths of these files. They are written in the given order, one portion of `GARBAGE_BATCH` after the
     other.
@@ -162,7 +164,9 @@ def _read_portion(objects: ObjectStore, path: str | None, number: int) -> tuple[
 
 
 def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _Progress:
-    """Return the progress after a gap in the numbers of versions. May delete the document of `state.oldest`.
+    """Return the progress after a gap in the numbers of versions.
+
+    May delete the document of `state.oldest`.
 
     The caller has found that version `state.oldest + 1` does not exist. There are three cases:
 

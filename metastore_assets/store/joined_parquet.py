@@ -24,13 +24,17 @@ _MAX_IDLE = 2
 
 
 class JoinedParquet:
-    """Several Parquet files that are read as if they were one file. They have the same columns.
+    """Several Parquet files that are read as if they were one file.
+
+    They have the same columns.
 
     Threads can share the object.
     """
 
     def __init__(self, store: ObjectStore, paths: Mapping[int, str], footers: Sequence[DividedFooter]) -> None:
-        """Join files. Nothing is read.
+        """Join files.
+
+        Nothing is read.
 
         Args:
             store: The store of the files.
@@ -87,7 +91,10 @@ class JoinedParquet:
 
 
 class _JoinedInput(RangedFile):
-    """Several files as one. The bytes of the file with the number n begin at the offset `n << 32`."""
+    """Several files as one.
+
+    The bytes of the file with the number n begin at the offset `n << 32`.
+    """
 
     def __init__(self, store: ObjectStore, paths: Mapping[int, str]) -> None:
         super().__init__((max(paths) + 1) << OFFSET_BITS)

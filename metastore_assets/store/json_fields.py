@@ -1,4 +1,7 @@
-"""Decoders for fields of JSON documents, which may be corrupt or forged. Wrong types raise ValueError."""
+"""Decoders for fields of JSON documents, which may be corrupt or forged.
+
+Wrong types raise ValueError.
+"""
 
 from __future__ import annotations
 
@@ -26,33 +29,48 @@ def parse_json(data: bytes | str) -> Any:
 
 
 def text(value: object, name: str) -> str:
-    """Return the value of a field if it is a text. Raises ValueError otherwise."""
+    """Return the value of a field if it is a text.
+
+    Raises ValueError otherwise.
+    """
     if not isinstance(value, str):
         raise ValueError(f"{name} is {_format_value(value)}, no text")
     return value
 
 
 def texts(value: object, name: str) -> tuple[str, ...]:
-    """Return the value of a field as a tuple if it is a list of texts. Raises ValueError otherwise."""
+    """Return the value of a field as a tuple if it is a list of texts.
+
+    Raises ValueError otherwise.
+    """
     return tuple(text(item, name) for item in items(value, name))
 
 
 def items(value: object, name: str) -> list[Any]:
-    """Return the value of a field if it is a list. Raises ValueError otherwise."""
+    """Return the value of a field if it is a list.
+
+    Raises ValueError otherwise.
+    """
     if not isinstance(value, list):
         raise ValueError(f"{name} is {_format_value(value)}, no list")
     return value
 
 
 def mapping(value: object, name: str) -> Mapping[str, Any]:
-    """Return the value of a field if it is a JSON object. Raises ValueError otherwise."""
+    """Return the value of a field if it is a JSON object.
+
+    Raises ValueError otherwise.
+    """
     if not isinstance(value, dict):
         raise ValueError(f"{name} is {_format_value(value)}, no object")
     return value
 
 
 def count(value: object, name: str) -> int:
-    """Return the value of a field if it is an integer from 0 to 2**63 - 1. Raises ValueError otherwise."""
+    """Return the value of a field if it is an integer from 0 to 2**63 - 1.
+
+    Raises ValueError otherwise.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
         raise ValueError(f"{name} is {_format_value(value)}, no whole number from 0 to 2**63 - 1")
     return value
@@ -71,7 +89,10 @@ def path(value: object, name: str) -> str:
 
 
 def paths(value: object, name: str) -> tuple[str, ...]:
-    """Return the value of a field as a tuple if it is a list of non-empty paths. Raises ValueError otherwise."""
+    """Return the value of a field as a tuple if it is a list of non-empty paths.
+
+    Raises ValueError otherwise.
+    """
     paths_ = tuple(path(item, name) for item in items(value, name))
     if "" in paths_:
         raise ValueError(f"{name} has an empty path")
@@ -79,7 +100,10 @@ def paths(value: object, name: str) -> tuple[str, ...]:
 
 
 def moment(value: object, name: str) -> datetime:
-    """Return the time in a field if it is in ISO 8601 with a zone. Raises ValueError otherwise."""
+    """Return the time in a field if it is in ISO 8601 with a zone.
+
+    Raises ValueError otherwise.
+    """
     time = datetime.fromisoformat(text(value, name))
     if time.tzinfo is None:
         raise ValueError(f"{name} is {_format_value(value)}, a time without a zone")

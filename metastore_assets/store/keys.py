@@ -1,4 +1,7 @@
-"""Selections of rows by key, from Arrow tables that are sorted by key. The key is the first column."""
+"""Selections of rows by key, from Arrow tables that are sorted by key.
+
+The key is the first column.
+"""
 
 from __future__ import annotations
 

@@ -131,7 +131,9 @@ class LocalFiles:
         return ()
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete files. Missing files are ignored.
+        """Delete files.
+
+        Missing files are ignored.
 
         Raises StoreError if a folder on the way from the configured folder to a file is a symbolic link.
         """
@@ -160,7 +162,9 @@ class LocalFiles:
     def open_input(
         self, path: str, *, use_cached_tail: bool = False, tail_bytes: int = 0, data_bytes: int = 0
     ) -> Input:
-        """Open a file for reads. The whole content of a small file is read by this call.
+        """Open a file for reads.
+
+        The whole content of a small file is read by this call.
 
         `use_cached_tail`, `tail_bytes` and `data_bytes` have no effect on local files.
         """
@@ -185,7 +189,10 @@ class LocalFiles:
             record_write(full_path, size)
 
     def remove_unfinished(self, before: datetime) -> int:
-        """Delete unfinished files last changed before `before`. Return the number of deleted files."""
+        """Delete unfinished files last changed before `before`.
+
+        Return the number of deleted files.
+        """
         removed = 0
         for entry in self._walk(self._root):
             if not _UNFINISHED.fullmatch(entry.name):
@@ -231,7 +238,10 @@ class LocalFiles:
         return os.path.join(self._root, *path.split("/")) if path else self._root
 
     def _walk(self, folder: str) -> Iterator[os.DirEntry[str]]:
-        """Yield all files and links below a folder, at any depth. Links are not followed."""
+        """Yield all files and links below a folder, at any depth.
+
+        Links are not followed.
+        """
         folders = [folder]
         while folders:
             folder = folders.pop()
@@ -282,7 +292,10 @@ class LocalFiles:
 
 
 class _LocalOutput(io.RawIOBase):
-    """A file that is being written. Failures are StoreErrors."""
+    """A file that is being written.
+
+    Failures are StoreErrors.
+    """
 
     def __init__(self, temporary: str, full_path: str, mode: int) -> None:
         self._full_path = full_path

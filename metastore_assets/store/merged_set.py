@@ -39,7 +39,9 @@ class PlannedUpdate(Generic[Files]):
 
 
 def changed_entry_keys(changes: Iterable[EntryChanges[Any]]) -> dict[str, int]:
-    """Return the number of changed keys of each kind of entries of which a commit changes many. Others are omitted.
+    """Return the number of changed keys of each kind of entries of which a commit changes many.
+
+    Others are omitted.
 
     Args:
         changes: The changes of the entries, one item for each kind.

@@ -79,14 +79,20 @@ class ObjectStore:
         return f"{self._uri.rstrip('/')}/{_validate_path(path)}" if path else self._uri
 
     def is_same_folder(self, other: ObjectStore) -> bool:
-        """Return whether both stores are the same folder. In local paths, symbolic links are resolved first."""
+        """Return whether both stores are the same folder.
+
+        In local paths, symbolic links are resolved first.
+        """
         if is_uri(self._uri) or is_uri(other._uri):
             return self._uri == other._uri
         return os.path.realpath(self._uri) == os.path.realpath(other._uri)
 
     @property
     def storage_options(self) -> dict[str, str]:
-        """The options with which the store was created. They may contain secrets."""
+        """The options with which the store was created.
+
+        They may contain secrets.
+        """
         return dict(self._options)
 
     def child(self, prefix: str) -> ObjectStore:
@@ -95,7 +101,10 @@ class ObjectStore:
         return ObjectStore(self.uri(prefix), dict(self._options), depth=depth)
 
     def read(self, path: str) -> bytes:
-        """Return all bytes of the object. Raises ObjectNotFoundError."""
+        """Return all bytes of the object.
+
+        Raises ObjectNotFoundError.
+        """
         return self._backend.read(_validate_path(path))
 
     def read_range(self, path: str, start: int, end: int) -> bytes:
@@ -117,7 +126,10 @@ class ObjectStore:
         self._backend.write(_validate_path(path), data, create=create, private=private)
 
     def list(self, prefix: str = "") -> list[ObjectInfo]:
-        """Return all objects below a folder, at any depth, sorted by path. A missing folder has none."""
+        """Return all objects below a folder, at any depth, sorted by path.
+
+        A missing folder has none.
+        """
         return sorted(self.scan(prefix), key=lambda info: info.path)
 
     def scan(self, prefix: str = "") -> Iterator[ObjectInfo]:
@@ -129,11 +141,16 @@ class ObjectStore:
         return self._backend.info(_validate_path(path))
 
     def folders(self) -> tuple[str, ...]:
-        """Return the names of the folders directly below the root, sorted. Takes one request."""
+        """Return the names of the folders directly below the root, sorted.
+
+        Takes one request.
+        """
         return tuple(sorted(self._backend.folders()))
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects. Missing objects are ignored.
+        """Delete objects.
+
+        Missing objects are ignored.
 
         On disk, StoreError is raised if a folder between the configured folder and an object is a symbolic link.
         """
@@ -156,7 +173,10 @@ class ObjectStore:
         self._backend.refuse_links(_validate_path(prefix))
 
     def remove_unfinished(self, before: datetime) -> int:
-        """Delete unfinished files of killed writers, if older than `before`. Return the number of deleted files."""
+        """Delete unfinished files of killed writers, if older than `before`.
+
+        Return the number of deleted files.
+        """
         return self._backend.remove_unfinished(before)
 
     def open_parquet(
@@ -196,7 +216,9 @@ class ObjectStore:
     def parquet_writer(
         self, path: str, schema: pa.Schema, options: ParquetOptions = DEFAULT_OPTIONS
     ) -> Iterator[ParquetTableWriter]:
-        """Open a Parquet object for writing, table by table. It becomes visible if the block ends without an error.
+        """Open a Parquet object for writing, table by table.
+
+        It becomes visible if the block ends without an error.
 
         Args:
             path: Path of the object.
@@ -230,7 +252,9 @@ def _reopen(uri: str, options: Mapping[str, str], depth: int) -> ObjectStore:
 
 @lru_cache(maxsize=256)
 def _backend(uri: str, options: tuple[tuple[str, str], ...], depth: int, process: int) -> Backend:
-    """Return the backend of a root. A later call with equal arguments returns the same backend.
+    """Return the backend of a root.
+
+    A later call with equal arguments returns the same backend.
 
     Args:
         uri: The root.

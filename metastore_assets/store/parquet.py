@@ -1,4 +1,7 @@
-"""Reading and writing of Parquet objects. Failures name the object."""
+"""Reading and writing of Parquet objects.
+
+Failures name the object.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ _MAX_IDLE_FILES = 2
 
 @dataclass(frozen=True)
 class MinimalParquet:
-    """Options of a Parquet file with minimal size. Only top-level columns of text have dictionaries."""
+    """Options of a Parquet file with minimal size.
+
+    Only top-level columns of text have dictionaries.
+    """
 
     encodings: Mapping[str, str] = field(default_factory=dict)
     """Encodings of leaf columns, by dotted path."""
@@ -69,7 +75,9 @@ DEFAULT_OPTIONS = ParquetOptions()
 
 
 class FooterCopy(NamedTuple):
-    """The position in a file of a compressed copy of its footer. The row groups end where it begins.
+    """The position in a file of a compressed copy of its footer.
+
+    The row groups end where it begins.
 
     A footer repeats the names and encodings of all columns for each row group, so that the copy has about a sixth of
     its size. Parquet itself has no compressed footers. The copy is between the row groups and the footer.
@@ -80,7 +88,10 @@ class FooterCopy(NamedTuple):
 
 
 class ParquetTableWriter:
-    """A Parquet file that is being written. All tables must have the schema of the file."""
+    """A Parquet file that is being written.
+
+    All tables must have the schema of the file.
+    """
 
     def __init__(self, writer: pq.ParquetWriter, sink: Output) -> None:
         self._writer = writer
@@ -98,11 +109,17 @@ class ParquetTableWriter:
 
     @property
     def row_group_bytes(self) -> int:
-        """Number of bytes of the row groups so far. It cannot be read after the file is closed."""
+        """Number of bytes of the row groups so far.
+
+        It cannot be read after the file is closed.
+        """
         return self._sink.tell()
 
     def write_table(self, table: pa.Table, row_group_rows: int = ROW_GROUP_ROWS) -> None:
-        """Append a table as row groups of at most `row_group_rows` rows. An empty table adds no row group."""
+        """Append a table as row groups of at most `row_group_rows` rows.
+
+        An empty table adds no row group.
+        """
         if table.num_rows:
             self._writer.write_table(table, row_group_size=min(row_group_rows, ROW_GROUP_ROWS))
             self.row_count += table.num_rows
@@ -116,7 +133,9 @@ class ParquetTableWriter:
 def parquet_writer(
     sink: Output, schema: pa.Schema, options: ParquetOptions = DEFAULT_OPTIONS
 ) -> Iterator[ParquetTableWriter]:
-    """Open a Parquet file for writing. The footer is written when the block ends.
+    """Open a Parquet file for writing.
+
+    The footer is written when the block ends.
 
     Columns are compressed with zstd. With `encodings`, columns of numbers are compressed with LZ4 instead: files are
     slightly larger (4 %), and reading takes three quarters of the time.
@@ -177,7 +196,10 @@ def parquet_writer(
 
 
 class _FooterSink(io.RawIOBase):
-    """A sink that passes bytes on to another one. It holds back the footer instead, once `holds_footer` is set."""
+    """A sink that passes bytes on to another one.
+
+    It holds back the footer instead, once `holds_footer` is set.
+    """
 
     def __init__(self, sink: Output) -> None:
         self._sink = sink
@@ -198,7 +220,9 @@ class _FooterSink(io.RawIOBase):
 
 
 class ParquetObject:
-    """A Parquet object that is open for ranged reads. Threads must not share it.
+    """A Parquet object that is open for ranged reads.
+
+    Threads must not share it.
 
     Columns are dotted paths. The path of a struct, list or map selects everything inside. Arrow's `ParquetFile` offers
     the same, but builds a table of all paths when it opens a file. For a file of 5,000 histograms, this table takes a
@@ -269,7 +293,9 @@ class ParquetObject:
         self.close()
 
     def _leaves(self, row_groups: Sequence[int], columns: Sequence[str] | None) -> list[int] | None:
-        """Prefetch columns of row groups if the object is remote. Return the indices of their leaf columns.
+        """Prefetch columns of row groups if the object is remote.
+
+        Return the indices of their leaf columns.
 
         If `columns` is None, all columns are prefetched, and the result is None.
         """
@@ -335,7 +361,10 @@ class SharedParquet:
 
     @property
     def metadata(self) -> pq.FileMetaData:
-        """The footer. It is read again if it was released."""
+        """The footer.
+
+        It is read again if it was released.
+        """
         metadata = self._metadata
         if metadata is None:
             with self.acquire() as file:
@@ -369,7 +398,10 @@ class SharedParquet:
         return file
 
     def _read_copy(self, start: int, size: int) -> pq.FileMetaData:
-        """Return the footer from its copy. Raises CorruptionError if the copy is damaged."""
+        """Return the footer from its copy.
+
+        Raises CorruptionError if the copy is damaged.
+        """
         if self._copy is None:
             self._copy = self._store.read_range(self._path, start, start + size)
         with parquet_errors(self._store.uri(self._path)):

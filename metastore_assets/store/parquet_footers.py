@@ -1,4 +1,6 @@
-"""Footers of Parquet files as bytes. Those of several files can be joined, to read the files as if they were one.
+"""Footers of Parquet files as bytes.
+
+Those of several files can be joined, to read the files as if they were one.
 
 A footer is a struct `FileMetaData` in Thrift's compact protocol: version, schema, number of rows, row groups, and
 further fields. Row groups of several files with the same schema become the row groups of one footer. Each file has its
@@ -110,7 +112,9 @@ class _FooterSplitter:
                         self._copied = self._cursor.position
 
     def _fields(self, *wanted: int) -> Iterator[None]:
-        """Read a struct. Stop at each field whose number is in `wanted`, and skip the values of all others.
+        """Read a struct.
+
+        Stop at each field whose number is in `wanted`, and skip the values of all others.
 
         At each yield, the cursor is before the field's value. The caller must read the value before it continues.
         """

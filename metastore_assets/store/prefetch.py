@@ -23,10 +23,15 @@ Range = tuple[int, int]
 
 
 class FetchedRanges:
-    """Prefetched byte ranges of one object. Each call of `fetch` replaces the ranges of the previous call."""
+    """Prefetched byte ranges of one object.
+
+    Each call of `fetch` replaces the ranges of the previous call.
+    """
 
     def __init__(self, fetch: Callable[[int, int], bytes], *, is_parallel: bool = True) -> None:
-        """Prepare to fetch. Nothing is fetched yet.
+        """Prepare to fetch.
+
+        Nothing is fetched yet.
 
         Args:
             fetch: Returns the bytes from a start (inclusive) to an end (exclusive).
@@ -38,7 +43,10 @@ class FetchedRanges:
         self._data: list[bytes] = []
 
     def fetch(self, ranges: Iterable[Range]) -> None:
-        """Fetch ranges in few parallel requests. They replace the ranges fetched before."""
+        """Fetch ranges in few parallel requests.
+
+        They replace the ranges fetched before.
+        """
         merged = merge_neighbors(ranges)
         self._starts, self._data = [], []
         data = parallel_map(lambda range_: self._fetch(*range_), merged, is_parallel=self._is_parallel)

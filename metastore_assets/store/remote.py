@@ -70,7 +70,10 @@ class RemoteObjects:
         return data
 
     def write(self, path: str, data: bytes, *, create: bool, private: bool) -> None:
-        """Write an object. With `create`, raise ObjectExistsError if the object exists. `private` has no effect."""
+        """Write an object.
+
+        With `create`, raise ObjectExistsError if the object exists. `private` has no effect.
+        """
         with self._store_errors("write", path):
             obstore.put(self._store, path, data, mode="create" if create else "overwrite")
         record_write(self.uri(path), len(data))
@@ -95,7 +98,10 @@ class RemoteObjects:
             return tuple(prefix.rstrip("/").rpartition("/")[2] for prefix in prefixes)
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects, up to 1,000 per request. Missing objects are ignored."""
+        """Delete objects, up to 1,000 per request.
+
+        Missing objects are ignored.
+        """
         for start in range(0, len(paths), 1000):
             batch = list(paths[start : start + 1000])
             try:
@@ -134,7 +140,9 @@ class RemoteObjects:
         return 0
 
     def read_tail(self, path: str, tail_bytes: int = 0) -> tuple[int, bytes]:
-        """Return (size of an object, its last bytes). These are at least `tail_bytes` bytes, or the complete object.
+        """Return (size of an object, its last bytes).
+
+        These are at least `tail_bytes` bytes, or the complete object.
 
         If `tail_bytes` is large (at least `_EXACT_TAIL`), no more bytes than that are read.
         """
@@ -170,7 +178,10 @@ class RemoteObjects:
         return data
 
     def _delete_each(self, paths: Sequence[str]) -> None:
-        """Delete objects one by one. Missing objects are ignored."""
+        """Delete objects one by one.
+
+        Missing objects are ignored.
+        """
         for path in paths:
             try:
                 with self._store_errors("delete", path):
@@ -191,7 +202,10 @@ class RemoteObjects:
 
 
 class _ObjectBytes:
-    """The bytes of an object. The last ones, with the Parquet footer, are in memory."""
+    """The bytes of an object.
+
+    The last ones, with the Parquet footer, are in memory.
+    """
 
     def __init__(self, objects: RemoteObjects, path: str, size: int, tail: bytes) -> None:
         self._objects = objects
@@ -206,7 +220,10 @@ class _ObjectBytes:
 
 
 class _RangedInput(RangedFile):
-    """An object as a file. Its last bytes, with the Parquet footer, are read in one request or come from the cache."""
+    """An object as a file.
+
+    Its last bytes, with the Parquet footer, are read in one request or come from the cache.
+    """
 
     def __init__(
         self, objects: RemoteObjects, path: str, cached_tail: tuple[int, bytes] | None, tail_bytes: int

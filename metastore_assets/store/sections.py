@@ -151,7 +151,9 @@ class SectionWriter:
         return self._row_group_bytes - self._last_start + self._writer.footer_bytes
 
     def write_section(self, name: str, table: pa.Table) -> None:
-        """Append a section. If the last section has the same name, append the rows to it.
+        """Append a section.
+
+        If the last section has the same name, append the rows to it.
 
         Raises ValueError if an earlier section has the name.
         """
@@ -264,7 +266,10 @@ class SectionWriter:
         self._section_begun = False
 
     def _share(self, table: pa.Table) -> None:
-        """Collect rows of small sections. Write all collected rows as soon as they are enough for a large section."""
+        """Collect rows of small sections.
+
+        Write all collected rows as soon as they are enough for a large section.
+        """
         if table.num_rows:
             self._shared_tables.append(table)
             self._shared_rows += table.num_rows
@@ -300,7 +305,10 @@ class SectionWriter:
 
 
 class RowGroupCache(SizedCache[tuple[object, ...], pa.Table]):
-    """A cache of the most recently used row groups of one or more files. Threads can share it."""
+    """A cache of the most recently used row groups of one or more files.
+
+    Threads can share it.
+    """
 
     def __init__(self, max_bytes: int, max_groups: int | None = None) -> None:
         """Create a cache.
@@ -313,7 +321,10 @@ class RowGroupCache(SizedCache[tuple[object, ...], pa.Table]):
 
 
 class SectionReader:
-    """A reader of the sections of one file. Opening it reads the footer. Threads can share it."""
+    """A reader of the sections of one file.
+
+    Opening it reads the footer. Threads can share it.
+    """
 
     def __init__(
         self,
@@ -362,7 +373,9 @@ class SectionReader:
         return sum(self._group_bytes)
 
     def read_section(self, name: str, limit: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the rows of a section. Raises KeyError if there is no such section.
+        """Return the rows of a section.
+
+        Raises KeyError if there is no such section.
 
         Args:
             name: The section.
@@ -387,7 +400,10 @@ class SectionReader:
         return table.slice(skipped, count)
 
     def stream_section(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Yield the rows of a section in parts of a few megabytes. Raises KeyError if there is no such section."""
+        """Yield the rows of a section in parts of a few megabytes.
+
+        Raises KeyError if there is no such section.
+        """
         section = self._sections[name]
         first, stop = section.first_row, section.first_row + section.row_count
         groups = [
@@ -426,7 +442,9 @@ class SectionReader:
     def read_sections(
         self, names: Sequence[str], columns: Sequence[str] | None = None, rows: tuple[int, int] | None = None
     ) -> dict[str, pa.Table]:
-        """Return {name: rows} of several sections, from one read. Raises KeyError if a section is missing.
+        """Return {name: rows} of several sections, from one read.
+
+        Raises KeyError if a section is missing.
 
         Args:
             names: The sections.
@@ -456,7 +474,9 @@ class SectionReader:
         return tables
 
     def find_rows(self, selection: KeySelection, names: Sequence[str]) -> dict[str, pa.Table]:
-        """Return {name: selected rows} of several sections. Raises KeyError if a section is missing.
+        """Return {name: selected rows} of several sections.
+
+        Raises KeyError if a section is missing.
 
         Row groups are skipped if the bounds of their keys exclude all selected keys.
 
@@ -522,7 +542,10 @@ class SectionReader:
         return None if None in bounds else min((each[0] for each in bounds if each is not None), default=None)
 
     def release(self) -> None:
-        """Forget the footer, except what is needed to find rows in cached row groups. A later read reads it again."""
+        """Forget the footer, except what is needed to find rows in cached row groups.
+
+        A later read reads it again.
+        """
         _ = self._key_bounds
         self._file.release()
 
@@ -598,7 +621,9 @@ def _sections(metadata: Mapping[bytes, bytes], rows: int, uri: str) -> dict[str,
 
 
 def _constants(metadata: Mapping[bytes, bytes], uri: str) -> Mapping[str, Any]:
-    """Return the values of the columns that a file does not store, by name. The metadata lists them.
+    """Return the values of the columns that a file does not store, by name.
+
+    The metadata lists them.
 
     Args:
         metadata: Key-value metadata of the file.

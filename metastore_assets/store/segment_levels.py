@@ -95,7 +95,9 @@ class SegmentMerge(Generic[Batch]):
     """Number of keys after which a file is closed."""
 
     def numbered_parts(self) -> Iterator[tuple[range, SegmentKeyRange | None]]:
-        """Yield (numbers of the part's files, range of keys) for each of `parts`. The range is None for all keys.
+        """Yield (numbers of the part's files, range of keys) for each of `parts`.
+
+        The range is None for all keys.
 
         Files are numbered through all parts: a first part with two files has 0 and 1, and the second starts at 2.
         """
@@ -144,7 +146,9 @@ def update_levels(
     *,
     allow_step: bool,
 ) -> tuple[SegmentFile, ...]:
-    """Write the changes of a commit to a segment set. Return the files of the new set, the oldest segment first.
+    """Write the changes of a commit to a segment set.
+
+    Return the files of the new set, the oldest segment first.
 
     Args:
         kind: The merge policy.
@@ -419,7 +423,10 @@ def _rows_before(segments: Sequence[Sequence[SegmentFile]], end: Any) -> int:
 
 @dataclass(frozen=True)
 class SegmentUpdate:
-    """An update that writes the next version of a segment set. It changes no existing file."""
+    """An update that writes the next version of a segment set.
+
+    It changes no existing file.
+    """
 
     objects: ObjectStore
     """The store of the files."""
@@ -431,7 +438,9 @@ class SegmentUpdate:
     def write(
         self, batches: Iterable[Batch], merge: Callable[[SegmentMerge[Batch]], Sequence[SegmentFile]]
     ) -> SegmentFiles:
-        """Write the changes as one more segment, and do a bounded part of the due merges. Return the new segment set.
+        """Write the changes as one more segment, and do a bounded part of the due merges.
+
+        Return the new segment set.
 
         Files that this call wrote and then merged into others are deleted.
 

@@ -164,7 +164,9 @@ def write_segment(
     row_count: int,
     file_rows: int | None = None,
 ) -> tuple[SegmentFile, ...]:
-    """Write the result of a merge as one segment. Return its files; none if the result has no keys.
+    """Write the result of a merge as one segment.
+
+    Return its files; none if the result has no keys.
 
     Args:
         objects: The store of the files.
@@ -262,7 +264,10 @@ def _constant_columns(rows: pa.Table) -> dict[str, Any]:
 
 
 def _distinct_columns(rows: pa.Table) -> list[str]:
-    """Return the leaf columns of texts of which most are distinct, by dotted path. A dictionary makes them longer."""
+    """Return the leaf columns of texts of which most are distinct, by dotted path.
+
+    A dictionary makes them longer.
+    """
     leaves: list[str] = []
     for field in rows.schema:
         values = rows[field.name]
@@ -333,7 +338,10 @@ def _keys(table: pa.Table | None, type: pa.DataType) -> pa.Array:
 
 
 def _bounds(rows: pa.Table, removed: pa.Array) -> tuple[Any, Any]:
-    """Return (smallest key, largest key) among rows and removed keys, both sorted. One of the two may be empty."""
+    """Return (smallest key, largest key) among rows and removed keys, both sorted.
+
+    One of the two may be empty.
+    """
     keys = [column for column in (rows.column(0), removed) if len(column)]
     return min(column[0].as_py() for column in keys), max(column[-1].as_py() for column in keys)
 
@@ -341,7 +349,9 @@ def _bounds(rows: pa.Table, removed: pa.Array) -> tuple[Any, Any]:
 def split_range(
     rows: pa.Table, removed: pa.Array, piece_rows: int = _PIECE_ROWS
 ) -> Iterator[tuple[pa.Table, pa.Array]]:
-    """Split a range of keys. Yield (rows, removed) of smaller ranges that are not empty.
+    """Split a range of keys.
+
+    Yield (rows, removed) of smaller ranges that are not empty.
 
     Args:
         rows: The rows of the range, sorted by key.
@@ -362,7 +372,9 @@ def split_range(
 
 
 def cut_files(ranges: Iterable[tuple[pa.Table, pa.Array]], file_rows: int) -> Iterator[tuple[pa.Table, pa.Array]]:
-    """Regroup ranges of keys into files. Yield (rows, tombstones) of each file.
+    """Regroup ranges of keys into files.
+
+    Yield (rows, tombstones) of each file.
 
     Args:
         ranges: (rows, tombstones) of successive ranges of keys.
@@ -381,7 +393,9 @@ def cut_files(ranges: Iterable[tuple[pa.Table, pa.Array]], file_rows: int) -> It
 
 
 def with_bounds(file: SegmentFile, rows: pa.Table, removed: pa.Array) -> SegmentFile:
-    """Return the file with its first and last key recorded. If one of them is too long, neither is recorded.
+    """Return the file with its first and last key recorded.
+
+    If one of them is too long, neither is recorded.
 
     Args:
         file: The file.

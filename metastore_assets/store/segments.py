@@ -60,7 +60,10 @@ _PARALLEL_ROWS = 10_000
 
 
 class SegmentFile(NamedTuple):
-    """One file of a segment set. A named tuple, because large sets have thousands of files."""
+    """One file of a segment set.
+
+    A named tuple, because large sets have thousands of files.
+    """
 
     path: str
     rows: int
@@ -219,7 +222,9 @@ def changed_items(before: Mapping[Key, Item], after: Mapping[Key, Item]) -> dict
 
 
 def retained_files(kind: SegmentKind, files: SegmentFiles, row_count: int, changed: int) -> tuple[SegmentFile, ...]:
-    """Return the files to retain, oldest first, when one more segment is written. The others are merged into it.
+    """Return the files to retain, oldest first, when one more segment is written.
+
+    The others are merged into it.
 
     Args:
         kind: The merge policy.
@@ -317,7 +322,9 @@ class Segment:
         return self.filter_live(self.read_section(ROWS, names))
 
     def read_keys_and_rows(self, columns: Sequence[str]) -> tuple[pa.Array, pa.Table]:
-        """Return (tombstones, rows with `columns`) of the file, from one read. The rows may be live or not.
+        """Return (tombstones, rows with `columns`) of the file, from one read.
+
+        The rows may be live or not.
 
         `columns` must contain the key: the tombstones are read from it.
         """
@@ -355,7 +362,10 @@ class Segment:
 
     @property
     def continues(self) -> bool:
-        """Whether the file continues the segment of the previous file. If not, the file begins a segment."""
+        """Whether the file continues the segment of the previous file.
+
+        If not, the file begins a segment.
+        """
         return self._file.continues
 
     def find(self, selection: KeySelection) -> tuple[pa.Array, pa.Table]:
@@ -387,7 +397,9 @@ class Segment:
         return [name for name in names if name not in constants] or [self._key] if constants else names
 
     def _add_constants(self, rows: pa.Table, names: Sequence[str]) -> pa.Table:
-        """Return the columns `names` of rows that were read. Columns that the file does not store are added.
+        """Return the columns `names` of rows that were read.
+
+        Columns that the file does not store are added.
 
         Raises CorruptionError if a column is missing, or a value does not fit its type.
         """
@@ -417,7 +429,9 @@ RowsOrArray = TypeVar("RowsOrArray", pa.Table, pa.Array)
 
 
 class SegmentReader:
-    """A reader of all rows of a segment set. Threads can share it.
+    """A reader of all rows of a segment set.
+
+    Threads can share it.
 
     It opens each file once, on first use. Corrupt files raise CorruptionError.
     """
@@ -436,7 +450,10 @@ class SegmentReader:
         return [self.segment(number) for number in range(len(self._files.files))]
 
     def segment(self, number: int) -> Segment:
-        """Return the reader of one file. `number` is its position in the segment set's list of files, from 0."""
+        """Return the reader of one file.
+
+        `number` is its position in the segment set's list of files, from 0.
+        """
         segment = self._opened.get(number)
         if segment is None:
             segment = self._opened.setdefault(number, Segment(self, number, self._files.files[number]))
@@ -540,7 +557,10 @@ class SegmentReader:
         return self._masks(keys, removed[: len(keys)])
 
     def _masks(self, keys: Sequence[pa.Array], removed: Sequence[pa.Array]) -> list[pa.Array | None]:
-        """Return a mask of live rows for each file, as `live_masks` does. Absorbed rows are not live."""
+        """Return a mask of live rows for each file, as `live_masks` does.
+
+        Absorbed rows are not live.
+        """
         files = self._files.files
         remaining = [file.omit_absorbed(file_keys) for file, file_keys in zip(files, keys, strict=True)]
         masks = live_masks(remaining, [file.omit_absorbed(each) for file, each in zip(files, removed, strict=True)])

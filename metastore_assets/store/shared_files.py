@@ -1,4 +1,6 @@
-"""Reference counts of files. They show which files a new version no longer references.
+"""Reference counts of files.
+
+They show which files a new version no longer references.
 
 A fragment is a data file with its deletes. Entries of a version, such as those of fragments and partitions, reference
 files. A file is shared if it has several profiles, or if several entries reference it. For example, a partition with
@@ -76,7 +78,9 @@ def count_references(
 def count_profiles(
     table: str, changes: Iterable[EntryChanges[Any]], counted: StoredEntries[SharedFileEntry] | None
 ) -> EntryChanges[SharedFileEntry]:
-    """Count the references to files with several profiles. Return the changes of the stored counts.
+    """Count the references to files with several profiles.
+
+    Return the changes of the stored counts.
 
     A file with one profile is not counted, even if several entries reference it. `count_references` counts all shared
     files, but needs the new version. Callers that have no new version yet use this function.
@@ -197,7 +201,9 @@ def _unchanged_references(
     stored: Mapping[str, SharedFileEntry],
     changes: Mapping[str, EntryChanges[Any]],
 ) -> dict[str, Counter[str]]:
-    """Count references from unchanged entries. Return {path: {group: number}}; a group is a partition, or `*` (table).
+    """Count references from unchanged entries.
+
+    Return {path: {group: number}}; a group is a partition, or `*` (table).
 
     Only files in `references` without a stored count that lose no reference are counted. A stored count already has
     the references from unchanged entries. A file without a stored count has one reference: if it loses that, no

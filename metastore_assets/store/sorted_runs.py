@@ -55,7 +55,10 @@ class SortedRuns:
             self._write_run()
 
     def add_keys(self, keys: pa.Array) -> None:
-        """Add rows that have only the key. Null keys are ignored."""
+        """Add rows that have only the key.
+
+        Null keys are ignored.
+        """
         self.add(pa.table([pc.unique(keys).drop_null().cast(self.schema.field(0).type)], schema=self.schema))
 
     def sources(self) -> list[MergeSource]:
@@ -90,7 +93,10 @@ class SortedRuns:
         return [*(self._read_run(start, end) for start, end in self._runs), *map(_slices, last)]
 
     def _sorted_rows(self) -> pa.Table:
-        """Sort the rows in memory by key, in place, and return them. Of rows with equal keys, only the last stays."""
+        """Sort the rows in memory by key, in place, and return them.
+
+        Of rows with equal keys, only the last stays.
+        """
         rows = pa.concat_tables(self._tables).combine_chunks()
         rows = rows.take(pc.sort_indices(rows.column(0)))
         keys = rows.column(0).combine_chunks()
@@ -130,13 +136,18 @@ class SortedRuns:
 
 
 class SortedTuples:
-    """Tuples sorted by their first item, a text. Fewer than 4,096 are in a list, more of them in `SortedRuns`.
+    """Tuples sorted by their first item, a text.
+
+    Fewer than 4,096 are in a list, more of them in `SortedRuns`.
 
     Of several tuples with the same first item, only the last one added is retained.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        """Create an empty set of tuples. A tuple has one item per field of `schema`, of the field's type."""
+        """Create an empty set of tuples.
+
+        A tuple has one item per field of `schema`, of the field's type.
+        """
         self._runs = SortedRuns(schema)
         self._new: list[Sequence[Any]] = []
         self._has_runs = False
@@ -167,7 +178,10 @@ class SortedTuples:
 
 
 class DistinctTexts:
-    """A collection of texts, in bounded memory, that tells whether they are distinct. Use it as a context manager."""
+    """A collection of texts, in bounded memory, that tells whether they are distinct.
+
+    Use it as a context manager.
+    """
 
     def __init__(self) -> None:
         self._runs = SortedRuns(pa.schema([("text", pa.string())]))

@@ -71,7 +71,10 @@ class StagedVersions(VersionStore):
         super().clear_pending()
 
     def remove_documents(self) -> None:
-        """Remove the documents of all staged versions. Their other files stay."""
+        """Remove the documents of all staged versions.
+
+        Their other files stay.
+        """
         self._latest = None
         self.objects.delete_folder(self._folder)
 

@@ -54,12 +54,18 @@ class ProfileFiles:
 
     @property
     def is_states_only(self) -> bool:
-        """Whether the profile has only a file of states. Then no lookup reads the profile, only merges do."""
+        """Whether the profile has only a file of states.
+
+        Then no lookup reads the profile, only merges do.
+        """
         return not self.statistics
 
     @classmethod
     def of_merge_files(cls, encoded: str) -> ProfileFiles:
-        """Decode the result of `encode_merge_files`. The path of histograms is empty, because merges read none."""
+        """Decode the result of `encode_merge_files`.
+
+        The path of histograms is empty, because merges read none.
+        """
         statistics, states, *frequencies = encoded.split("\n")
         return cls(statistics, "", tuple(frequencies), states)
 
@@ -118,7 +124,10 @@ class PartitionIndex:
 
 @dataclass(frozen=True)
 class ValueFilterFiles:
-    """The files of a version's value filters. A value filter shows that a fragment does not contain a value."""
+    """The files of a version's value filters.
+
+    A value filter shows that a fragment does not contain a value.
+    """
 
     files: SegmentFiles
     columns: tuple[str, ...]
@@ -176,7 +185,10 @@ class FragmentEntry:
 
     @property
     def key(self) -> str:
-        """The key of the entry, see `fragment_key`. It identifies the fragment within one version."""
+        """The key of the entry, see `fragment_key`.
+
+        It identifies the fragment within one version.
+        """
         return fragment_key(self.partition_key, self.path)
 
     @property
@@ -480,7 +492,10 @@ class Version:
         return (*self.files.paths(), *value_counts, *self._index_paths())
 
     def paths(self) -> Iterator[str]:
-        """Yield the paths of all files of profiles, value counts and indexes. All entries are read."""
+        """Yield the paths of all files of profiles, value counts and indexes.
+
+        All entries are read.
+        """
         yield from self.document_paths()
         for entries in (self.fragments, self.retired, self.partitions, self.nodes):
             for entry in entries:

@@ -1,4 +1,6 @@
-"""The JSON document of a version. It contains everything except the entries, and names the files with the entries.
+"""The JSON document of a version.
+
+It contains everything except the entries, and names the files with the entries.
 
 There is an entry for each fragment, partition, profile spec, and so on (see `store.entries`).
 """
@@ -116,7 +118,9 @@ def encode_version(version: Version, entries: Mapping[str, SegmentFiles]) -> dic
 
 
 def load_version(documents: Documents, number: int) -> Version:
-    """Return one version of a table. Its entries are read on first use.
+    """Return one version of a table.
+
+    Its entries are read on first use.
 
     Raises:
         VersionNotFoundError: There is no such version.
@@ -135,7 +139,10 @@ def load_version(documents: Documents, number: int) -> Version:
 
 
 def _decode_version(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
-    """Return the version in a JSON document. Raises StoreError if a release with another format wrote it."""
+    """Return the version in a JSON document.
+
+    Raises StoreError if a release with another format wrote it.
+    """
     format_version = json_fields.count(fields["format_version"], "format_version")
     if format_version > FORMAT_VERSION:
         raise StoreError(
@@ -214,7 +221,10 @@ def stored_entries(version: Version) -> list[StoredEntries[Any]]:
 
 
 def _schema(encoded: str) -> pa.Schema:
-    """Decode the schema of a version. Raises ValueError if it is corrupt or too large."""
+    """Decode the schema of a version.
+
+    Raises ValueError if it is corrupt or too large.
+    """
     data = _decompress(encoded, "the schema")
     try:
         return pa.ipc.read_schema(pa.py_buffer(data))
@@ -228,7 +238,10 @@ def _compress(data: bytes) -> str:
 
 
 def _decompress(encoded: str, name: str) -> bytes:
-    """Decode bytes that `_compress` encoded. Raises ValueError if they are corrupt or too large."""
+    """Decode bytes that `_compress` encoded.
+
+    Raises ValueError if they are corrupt or too large.
+    """
     inflater = zlib.decompressobj()
     try:
         data = inflater.decompress(base64.b64decode(encoded), _MAX_DECOMPRESSED_BYTES)
@@ -272,7 +285,10 @@ def _bucket(value: object) -> tuple[str, str, int]:
 
 
 def _segments_json(segments: SegmentFiles) -> dict[str, Any]:
-    """Return segments as JSON. A long list of files is compressed."""
+    """Return segments as JSON.
+
+    A long list of files is compressed.
+    """
     fields: dict[str, Any] = {"rows": segments.rows}
     if segments.directories:
         fields["directories"] = [_segment_json(file) for file in segments.directories]
@@ -287,7 +303,10 @@ def _segment_json(file: SegmentFile) -> dict[str, Any]:
 
 
 def _segments(value: object, name: str) -> SegmentFiles:
-    """Return segments from their JSON, after a check of its types. `name` is the field's name in errors."""
+    """Return segments from their JSON, after a check of its types.
+
+    `name` is the field's name in errors.
+    """
     fields = json_fields.mapping(value, name)
     if "compressed_files" in fields:
         files = _decompress_files(json_fields.text(fields["compressed_files"], name), name)
@@ -332,7 +351,10 @@ def _are_valid(columns: Mapping[str, list[Any]]) -> bool:
 
 
 def _segment(fields: Mapping[str, Any], name: str) -> SegmentFile:
-    """Return one file of a segment from its JSON, after a check of its types. `name` is the field's name in errors."""
+    """Return one file of a segment from its JSON, after a check of its types.
+
+    `name` is the field's name in errors.
+    """
     if not fields["path"]:
         raise ValueError(f"{name} has an empty path")
     first, last = fields.get("first"), fields.get("last")

@@ -1,4 +1,6 @@
-"""The versions of one table. A version is published by one put-if-absent, so that readers see all of it or none of it.
+"""The versions of one table.
+
+A version is published by one put-if-absent, so that readers see all of it or none of it.
 
     <root>/<table>/versions/<n>.json                     names all files of the version
     <root>/<table>/entries/<unique>.fragments.parquet    entries of fragments; other kinds of entries have similar files
@@ -110,7 +112,10 @@ class VersionStore:
         return self.documents.numbers()
 
     def newest(self) -> int:
-        """Return the number of the newest version, or 0 if there is none. Takes a few requests."""
+        """Return the number of the newest version, or 0 if there is none.
+
+        Takes a few requests.
+        """
         return self.documents.newest()
 
     def latest(self) -> Version | None:
@@ -140,7 +145,10 @@ class VersionStore:
         return self.last_purge or 0
 
     def read(self, number: int) -> Version:
-        """Return one version. Raises VersionNotFoundError, which names the existing versions."""
+        """Return one version.
+
+        Raises VersionNotFoundError, which names the existing versions.
+        """
         try:
             return load_version(self.documents, number)
         except VersionNotFoundError:
@@ -237,7 +245,10 @@ class VersionStore:
     def _entry_changes(
         self, version: Version, kind: EntryKind[Any], base: StoredEntries[Any] | None
     ) -> EntryChanges[Any]:
-        """Return the entries of a new version as changes of `base`. Raises StoreError if fragments have equal keys."""
+        """Return the entries of a new version as changes of `base`.
+
+        Raises StoreError if fragments have equal keys.
+        """
         try:
             return EntryChanges.between(kind, base, version_entries(version, kind))
         except DuplicateKeyError as error:
@@ -246,7 +257,9 @@ class VersionStore:
             raise repeated_fragment_error(self.table, error.key) from error
 
     def _write_metadata_cache(self, version: Version, base: StoredEntries[MetadataCacheEntry] | None) -> SegmentFiles:
-        """Write the metadata cache of a version, as changes of the published cache `base`. Return the cache's files.
+        """Write the metadata cache of a version, as changes of the published cache `base`.
+
+        Return the cache's files.
 
         If `base` cannot be read, a new cache is written, with only the new values.
         """
@@ -277,7 +290,9 @@ class VersionStore:
         self.objects.delete([path for path in candidates.to_pylist() if path not in referenced])
 
     def drop_outdated(self, newest: int, keep: int, grace: timedelta) -> None:
-        """Delete a few of the outdated versions, and the files that only they reference. The next call deletes more.
+        """Delete a few of the outdated versions, and the files that only they reference.
+
+        The next call deletes more.
 
         Args:
             newest: Number of the newest version.
@@ -328,7 +343,9 @@ class VersionStore:
         self._pending_paths.clear()
 
     def expire(self, keep: int, grace: timedelta, now: datetime | None = None) -> ExpiryCounts:
-        """Delete the versions before the newest `keep` ones. Then delete unreferenced files older than `grace`.
+        """Delete the versions before the newest `keep` ones.
+
+        Then delete unreferenced files older than `grace`.
 
         Args:
             keep: The number of newest versions to retain, at least 1.
@@ -404,7 +421,9 @@ def _referenced_paths(
     batches: Iterable[Sequence[int]],
     ignored: tuple[type[StoreError], ...] = (VersionNotFoundError,),
 ) -> Iterator[pa.Array]:
-    """Yield the paths of the files that versions reference. Raises StoreError if a version cannot be read.
+    """Yield the paths of the files that versions reference.
+
+    Raises StoreError if a version cannot be read.
 
     Args:
         documents: The documents of the versions.

@@ -1,4 +1,6 @@
-"""Child processes that run isolated tasks. They are started at first use, used by one caller at a time, and reused.
+"""Child processes that run isolated tasks.
+
+They are started at first use, used by one caller at a time, and reused.
 
 When the parent ends for any reason, the system closes its end of the request pipe, and the child then exits.
 """
@@ -64,7 +66,10 @@ class ChildProcessEnded(Exception):
 
 @contextmanager
 def acquire_child() -> Iterator[ChildProcess]:
-    """Yield an idle or a new child for the exclusive use of the block. Any exception in the block ends the child."""
+    """Yield an idle or a new child for the exclusive use of the block.
+
+    Any exception in the block ends the child.
+    """
     with _lock:
         child = _idle.pop() if _idle else None
     child = child or ChildProcess()
@@ -139,21 +144,30 @@ class ChildProcess:
             self.send(SetEnvironment(self._variables))
 
     def send(self, request: Request) -> None:
-        """Send a request. Raises ChildProcessEnded if the child has ended."""
+        """Send a request.
+
+        Raises ChildProcessEnded if the child has ended.
+        """
         try:
             write_frame(self._requests, request)
         except BrokenPipeError:
             raise self._ended_error() from None
 
     def receive(self) -> Any:
-        """Wait for the next answer: TaskOutcomes or StreamItem. Raises ChildProcessEnded if the child ends before."""
+        """Wait for the next answer: TaskOutcomes or StreamItem.
+
+        Raises ChildProcessEnded if the child ends before.
+        """
         try:
             return read_frame(self._answers)
         except EOFError:
             raise self._ended_error() from None
 
     def end(self, seconds: float = _EXIT_SECONDS) -> None:
-        """Close the pipes, so that the child exits. Kill it if it still runs after a number of seconds."""
+        """Close the pipes, so that the child exits.
+
+        Kill it if it still runs after a number of seconds.
+        """
         _running.discard(self)
         self._close()
         try:
@@ -163,11 +177,16 @@ class ChildProcess:
             self._process.wait()
 
     def kill(self) -> None:
-        """Kill the process from any thread. The thread that uses the child then gets ChildProcessEnded."""
+        """Kill the process from any thread.
+
+        The thread that uses the child then gets ChildProcessEnded.
+        """
         self._process.kill()
 
     def disown(self) -> None:
-        """Close this process's ends of the pipes. The child continues.
+        """Close this process's ends of the pipes.
+
+        The child continues.
 
         This is for a process that was forked from the one that started the child.
         """
@@ -188,7 +207,10 @@ class ChildProcess:
 
 
 def _open_standard_streams() -> None:
-    """Open /dev/null for each standard stream that is closed. Otherwise, a new pipe would get descriptor 0, 1 or 2."""
+    """Open /dev/null for each standard stream that is closed.
+
+    Otherwise, a new pipe would get descriptor 0, 1 or 2.
+    """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -202,7 +224,10 @@ def _pipe_to_child() -> tuple[int, BinaryIO]:
 
 
 class _InterruptiblePipe(io.FileIO):
-    """The reading end of a pipe. Ctrl-C and other signals interrupt a read that waits for data."""
+    """The reading end of a pipe.
+
+    Ctrl-C and other signals interrupt a read that waits for data.
+    """
 
     def readinto(self, buffer: Any) -> int | None:
         # Libraries such as Polars make the system restart reads after a signal. A poll is never restarted.

@@ -29,21 +29,30 @@ _LENGTH = struct.Struct("<Q")
 
 @dataclass(frozen=True)
 class SetEnvironment:
-    """Request to replace all environment variables. It has no answer."""
+    """Request to replace all environment variables.
+
+    It has no answer.
+    """
 
     variables: dict[str, str]
 
 
 @dataclass(frozen=True)
 class SetThreads:
-    """Request to run all later requests on a number of threads. It has no answer."""
+    """Request to run all later requests on a number of threads.
+
+    It has no answer.
+    """
 
     threads: int
 
 
 @dataclass(frozen=True)
 class RunTasks:
-    """Request to call `function(task)` for a chunk of tasks. The answer is one TaskOutcomes."""
+    """Request to call `function(task)` for a chunk of tasks.
+
+    The answer is one TaskOutcomes.
+    """
 
     first: int
     """Number of the first task, counted from 0. The other tasks have the next numbers."""
@@ -96,7 +105,10 @@ class RaisedError:
 
 
 def write_frame(sink: BinaryIO, value: object) -> None:
-    """Send a value through a pipe. Raises BrokenPipeError if the other process has ended."""
+    """Send a value through a pipe.
+
+    Raises BrokenPipeError if the other process has ended.
+    """
     data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     sink.write(_LENGTH.pack(len(data)))
     sink.write(data)
@@ -104,7 +116,10 @@ def write_frame(sink: BinaryIO, value: object) -> None:
 
 
 def read_frame(source: BinaryIO) -> Any:
-    """Receive a value from a pipe. Raises EOFError if the other process has ended, perhaps in the middle of a value."""
+    """Receive a value from a pipe.
+
+    Raises EOFError if the other process has ended, perhaps in the middle of a value.
+    """
     (length,) = _LENGTH.unpack(_read_exactly(source, _LENGTH.size))
     return pickle.loads(_read_exactly(source, length))
 
@@ -117,7 +132,9 @@ def _read_exactly(source: BinaryIO, size: int) -> bytes:
 
 
 def serve(requests: BinaryIO, answers: int, in_flight: int) -> None:
-    """Answer requests until the parent closes the request pipe. Then exit the process.
+    """Answer requests until the parent closes the request pipe.
+
+    Then exit the process.
 
     Args:
         requests: The pipe of requests.
@@ -165,7 +182,10 @@ class _Worker:
         self._slots = count()
 
     def assign_slot(self) -> None:
-        """Give the calling thread the next slot of the in-flight record. No other thread writes to this slot."""
+        """Give the calling thread the next slot of the in-flight record.
+
+        No other thread writes to this slot.
+        """
         self._thread.slot = next(self._slots)
 
     def answer(self, request: RunTasks | StreamTask) -> None:
@@ -186,7 +206,10 @@ class _Worker:
             os._exit(1)
 
     def _outcome(self, number: int, function: Callable[[Any], Any], task: Any) -> Any:
-        """Run a task. Return its result, or a RaisedError. The in-flight record shows that it is running."""
+        """Run a task.
+
+        Return its result, or a RaisedError. The in-flight record shows that it is running.
+        """
         self._in_flight.begin(self._thread.slot, number)
         try:
             return function(task)

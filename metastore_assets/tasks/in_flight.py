@@ -31,7 +31,10 @@ class InFlightRecord:
         self._memory = mmap.mmap(descriptor, SIZE)
 
     def entries(self) -> dict[int, str]:
-        """Return {number of a running task: the file that it reads, or "" if unknown}. Tasks are numbered from 0."""
+        """Return {number of a running task: the file that it reads, or "" if unknown}.
+
+        Tasks are numbered from 0.
+        """
         entries = {}
         for start in range(0, SIZE, _SLOT_BYTES):
             number, length = _HEADER.unpack_from(self._memory, start)
@@ -59,7 +62,10 @@ class InFlightRecord:
 
 @contextmanager
 def record_in_flight(text: str) -> Iterator[None]:
-    """Record the file, or part of a file, that the block reads. Does nothing outside of child processes."""
+    """Record the file, or part of a file, that the block reads.
+
+    Does nothing outside of child processes.
+    """
     if getattr(_current, "memory", None) is None:
         yield
         return

@@ -27,7 +27,9 @@ MAX_IDLE_CRASHES = 3
 
 
 class IsolatedRunner(TaskRunner):
-    """A runner of tasks in a child process. A crash of the child fails only the task that caused it.
+    """A runner of tasks in a child process.
+
+    A crash of the child fails only the task that caused it.
 
     The outcome of this task is a FatalFileError. To find the task, all tasks that were running at the crash run again,
     each one alone.
@@ -48,7 +50,9 @@ class IsolatedRunner(TaskRunner):
         return self._threads
 
     def _run(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
-        """Run the tasks in a child process. Return their outcomes, in the order of the tasks.
+        """Run the tasks in a child process.
+
+        Return their outcomes, in the order of the tasks.
 
         After a crash, the tasks that were running are repeated first, each one alone. The other tasks follow. After
         `_MAX_CRASHES` crashes, no task runs any more: the outcome of each unfinished task is a FatalFileError.
@@ -105,7 +109,9 @@ def run_isolated(function: Callable[..., Any], path: str, *arguments: Any) -> An
 
 
 def metadata_result(outcome: Any) -> Any:
-    """Return the outcome of a task that read a metadata file. If it is an exception, raise it.
+    """Return the outcome of a task that read a metadata file.
+
+    If it is an exception, raise it.
 
     A FatalFileError is raised as a TableFormatError, because the table cannot be read without the metadata.
     """
@@ -131,7 +137,10 @@ def _chunks(numbers: Sequence[int], max_size: int) -> Iterator[tuple[int, int]]:
 
 
 def restore_error(value: Any) -> Any:
-    """Return a value that a child sent. Convert a RaisedError to the exception in it, with the child's traceback."""
+    """Return a value that a child sent.
+
+    Convert a RaisedError to the exception in it, with the child's traceback.
+    """
     if not isinstance(value, RaisedError):
         return value
     # The standard library's process pools show a remote traceback in this way.
@@ -140,7 +149,10 @@ def restore_error(value: Any) -> Any:
 
 
 class _RemoteTraceback(Exception):
-    """The traceback of an error in the child, as text. It is the cause of the error that the parent raises."""
+    """The traceback of an error in the child, as text.
+
+    It is the cause of the error that the parent raises.
+    """
 
 
 def crash_message(what: str, ended: ChildProcessEnded) -> str:

@@ -18,7 +18,10 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class TaskBatch(Generic[T]):
-    """The tasks of one call of a runner. `paths` and `costs` have one item for each task, or are None."""
+    """The tasks of one call of a runner.
+
+    `paths` and `costs` have one item for each task, or are None.
+    """
 
     tasks: Sequence[T]
     paths: Sequence[str] | None = None
@@ -47,7 +50,9 @@ class TaskRunner(ABC):
         paths: Sequence[str] | None = None,
         costs: Sequence[float] | None = None,
     ) -> list[Any]:
-        """Run `function(task)` for each task. Return an outcome for each: its result, or the exception that it raised.
+        """Run `function(task)` for each task.
+
+        Return an outcome for each: its result, or the exception that it raised.
 
         Args:
             function: Called once per task with the task as its only argument.
@@ -69,7 +74,9 @@ class TaskRunner(ABC):
         paths: Sequence[str] | None = None,
         costs: Sequence[float] | None = None,
     ) -> list[R]:
-        """Return `[function(task) for task in tasks]`. The arguments are those of `outcomes`.
+        """Return `[function(task) for task in tasks]`.
+
+        The arguments are those of `outcomes`.
 
         Raises:
             Exception: The exception of one of the failed tasks, if any failed.
@@ -89,7 +96,10 @@ class TaskRunner(ABC):
 
 
 class InProcessRunner(TaskRunner):
-    """A runner of tasks in the calling process, on one or more threads. It cannot isolate crashes."""
+    """A runner of tasks in the calling process, on one or more threads.
+
+    It cannot isolate crashes.
+    """
 
     def __init__(self, threads: int = 1) -> None:
         self._threads = threads
@@ -114,7 +124,10 @@ def catch_error(function: Callable[[T], R], task: T) -> R | Exception:
 
 
 def raise_first_error(outcomes: Iterable[Any]) -> list[Any]:
-    """Return the outcomes as a list. If any of them is an exception, raise the first one."""
+    """Return the outcomes as a list.
+
+    If any of them is an exception, raise the first one.
+    """
     results = list(outcomes)
     for outcome in results:
         if isinstance(outcome, Exception):
@@ -132,6 +145,9 @@ def _call_with_arguments(function: Callable[..., R], arguments: tuple[Any, ...])
 
 
 def limit_arrow_threads() -> None:
-    """Limit Arrow to one thread in this process. Several tasks run in parallel instead."""
+    """Limit Arrow to one thread in this process.
+
+    Several tasks run in parallel instead.
+    """
     if pa.cpu_count() != 1:
         pa.set_cpu_count(1)

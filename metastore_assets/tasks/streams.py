@@ -34,7 +34,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PathTask(Generic[T]):
-    """A task, and the path of the file that it reads. If the file crashes the child, the error names this path."""
+    """A task, and the path of the file that it reads.
+
+    If the file crashes the child, the error names this path.
+    """
 
     path: str
     task: T
@@ -162,7 +165,10 @@ class _ActiveChildren:
             raise _StreamClosed
 
     def stop(self) -> None:
-        """Kill the registered children. After this call, `register` raises _StreamClosed."""
+        """Kill the registered children.
+
+        After this call, `register` raises _StreamClosed.
+        """
         with self._lock:
             self.are_stopped = True
             for child in self._children:
@@ -170,7 +176,10 @@ class _ActiveChildren:
 
 
 class _SharedIterator(Generic[T]):
-    """An iterator that several threads can use. It ends early after `children.stop()`."""
+    """An iterator that several threads can use.
+
+    It ends early after `children.stop()`.
+    """
 
     def __init__(self, items: Iterable[T], children: _ActiveChildren) -> None:
         self._items = iter(items)
@@ -190,7 +199,9 @@ class _SharedIterator(Generic[T]):
 def _stream_child(
     function: Callable[[T], Iterator[Any]], tasks: Iterator[PathTask[T]], threads: int, children: _ActiveChildren
 ) -> Iterator[Any]:
-    """Yield the items of all tasks, from one child process. The iterator ends early when `children` are stopped.
+    """Yield the items of all tasks, from one child process.
+
+    The iterator ends early when `children` are stopped.
 
     Args:
         function: Called once per task in the child.
@@ -246,7 +257,10 @@ def _start(
     running: dict[int, PathTask[T]],
     tasks: Iterator[tuple[int, PathTask[T]]],
 ) -> None:
-    """Send all `tasks`, given as (number, task), to a child that runs `function` on each. Add them to `running`."""
+    """Send all `tasks`, given as (number, task), to a child that runs `function` on each.
+
+    Add them to `running`.
+    """
     for number, task in tasks:
         running[number] = task
         child.send(StreamTask(number, function, task.task))
@@ -255,7 +269,9 @@ def _start(
 def _crash_error(
     function: Callable[[T], Iterator[Any]], running: dict[int, PathTask[T]], ended: ChildProcessEnded
 ) -> MetastoreError:
-    """Create the error about a crashed child. It names the file that caused the crash.
+    """Create the error about a crashed child.
+
+    It names the file that caused the crash.
 
     If several tasks were running, each of them runs again alone to find the one that crashes. If none does, perhaps
     because together they took too much memory, the error is a MetastoreError that names all of them.

@@ -97,7 +97,9 @@ def fingerprinted_table(column: str, values: Frequencies, bits: int, type_class:
 
 
 def fingerprint_dataflow(store: ObjectStore, classes: Iterable[str], *, runner: TaskRunner | None = None) -> Dataflow:
-    """Return the dataflow of fingerprinted columns. Its files are in `value_counts` below the table's folder.
+    """Return the dataflow of fingerprinted columns.
+
+    Its files are in `value_counts` below the table's folder.
 
     Args:
         store: The folder of the table.

@@ -47,7 +47,9 @@ _MAX_FREQUENCY = np.iinfo(np.int64).max
 
 
 class ValueCountReader:
-    """A reader of the value counts of one version. It reads only the row groups that an answer needs.
+    """A reader of the value counts of one version.
+
+    It reads only the row groups that an answer needs.
 
     An enumerated column has all distinct values. A fingerprinted column has only repeated values, and counts of the
     fingerprints (hashes) of all values.
@@ -271,7 +273,9 @@ class ValueCountReader:
         }
 
     def ranks(self, type_class: str) -> Ranks:
-        """Return a reader of the ranks of the values of one type class. Each thread gets another reader.
+        """Return a reader of the ranks of the values of one type class.
+
+        Each thread gets another reader.
 
         Ranks begin at 0 in each column. A value has as many ranks as its frequency: if `a` occurs twice and `b` once,
         the ranks of `a` are 0 and 1, and that of `b` is 2.
@@ -362,7 +366,9 @@ class ValueCountReader:
 
 
 def _frequencies_of_rows(rows: pa.Table, type_class: str) -> Frequencies:
-    """Return the distinct values, ascending, with their summed frequencies. The rows may be in any order.
+    """Return the distinct values, ascending, with their summed frequencies.
+
+    The rows may be in any order.
 
     Args:
         rows: Rows with the columns `value` and `frequency`.

@@ -47,7 +47,10 @@ _ORDER = (
 
 @dataclass(frozen=True)
 class TopLimits:
-    """Limits on the values that are reported as the most frequent values of a column. All values are stored."""
+    """Limits on the values that are reported as the most frequent values of a column.
+
+    All values are stored.
+    """
 
     max_values: int | None = None
     """Maximum number of reported values; None for no limit."""

@@ -1,4 +1,6 @@
-"""Single values as JSON, without loss of precision. The JSON of a value is the same in all releases.
+"""Single values as JSON, without loss of precision.
+
+The JSON of a value is the same in all releases.
 
 Dates, times, timestamps and durations are ISO 8601 text, to the nanosecond and of any year (see `iso8601`); with a time
 zone they are in UTC and end in `Z`. Decimals, and integers beyond 2**53, are text. Binary is hexadecimal text. Floats
@@ -76,7 +78,9 @@ def value_repr(value: object) -> str:
 
 
 class ScalarFieldsRepr:
-    """A base of dataclasses whose fields may be Arrow scalars. Pass `repr=False` to `dataclass`.
+    """A base of dataclasses whose fields may be Arrow scalars.
+
+    Pass `repr=False` to `dataclass`.
 
     The repr that `dataclass` writes fails for dates before the year 1 and after the year 9999.
     """

@@ -1,4 +1,6 @@
-"""Leaf columns: the columns of a table and all fields nested in them. Each has its own values and statistics.
+"""Leaf columns: the columns of a table and all fields nested in them.
+
+Each has its own values and statistics.
 
 Structs, lists and maps are leaf columns too, in addition to their fields and elements.
 """
@@ -46,7 +48,9 @@ class LeafColumn:
 
 
 def plain_type(type: pa.DataType) -> pa.DataType:
-    """Return the type that a dictionary, run-end-encoded or extension type encodes. Other types are returned unchanged.
+    """Return the type that a dictionary, run-end-encoded or extension type encodes.
+
+    Other types are returned unchanged.
 
     `arrow.uuid` is also returned unchanged; `arrow.bool8` becomes boolean.
     """
@@ -143,7 +147,10 @@ def split_leaves(field: pa.Field, array: pa.Array) -> list[pa.Array]:
 
 
 def children(type: pa.DataType) -> Sequence[tuple[str, pa.Field]]:
-    """Return (name in paths, field) of each child of a struct, list or map. Other types have no children."""
+    """Return (name in paths, field) of each child of a struct, list or map.
+
+    Other types have no children.
+    """
     if t.is_struct(type):
         return [(type.field(i).name, type.field(i)) for i in range(type.num_fields)]
     if t.is_map(type):
@@ -152,7 +159,10 @@ def children(type: pa.DataType) -> Sequence[tuple[str, pa.Field]]:
 
 
 def is_list(type: pa.DataType) -> bool:
-    """Return whether the type is a list type of any layout. Maps are no lists."""
+    """Return whether the type is a list type of any layout.
+
+    Maps are no lists.
+    """
     return (
         t.is_list(type)
         or t.is_large_list(type)
@@ -216,13 +226,19 @@ def _split(array: pa.Array) -> Iterator[pa.Array]:
 
 
 def _elements(array: pa.Array) -> pa.Array:
-    """Return the elements of all lists that are not null. In memory, null lists may have elements, too."""
+    """Return the elements of all lists that are not null.
+
+    In memory, null lists may have elements, too.
+    """
     # If all lists are null, Arrow's flatten() builds an empty array, and fails for structs with extension types.
     return array.values.slice(0, 0) if array.null_count == len(array) else array.flatten()
 
 
 def _split_struct(array: pa.StructArray) -> Iterator[pa.Array]:
-    """Yield the leaf arrays of a struct array. They are null where the struct is null."""
+    """Yield the leaf arrays of a struct array.
+
+    They are null where the struct is null.
+    """
     fields = [array.field(i) for i in range(array.type.num_fields)]
     if any(_lacks_validity(child.type) for child in fields):
         # Arrow's flatten() skips null structs for run-end encodings, and aborts the process for unions.
@@ -244,7 +260,10 @@ def _with_validity(array: pa.Array) -> pa.Array:
 
 
 def _gather(values: pa.Array, indices: pa.Array) -> pa.Array:
-    """Return the values at the given indices; null for a null index. Unlike `Array.take`, it supports all types."""
+    """Return the values at the given indices; null for a null index.
+
+    Unlike `Array.take`, it supports all types.
+    """
     if len(values) == 0:
         return pa.nulls(len(indices), values.type)
     if t.is_string_view(values.type) or t.is_binary_view(values.type):

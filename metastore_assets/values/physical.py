@@ -66,7 +66,9 @@ def physical_series(array: pa.Array, cls: TypeClass) -> pl.Series:
 
 
 def canonical(array: pa.Array, cls: TypeClass) -> pa.Array:
-    """Cast an array to the canonical type of its type class. Nulls stay null, and -0.0 becomes 0.0.
+    """Cast an array to the canonical type of its type class.
+
+    Nulls stay null, and -0.0 becomes 0.0.
 
     Text is not changed, even if it is not valid UTF-8.
 
@@ -158,7 +160,10 @@ def scalar(physical: int | float, cls: TypeClass) -> pa.Scalar:
 
 
 def physical_value(value: pa.Scalar) -> int | float:
-    """Return the physical value of a scalar of an `integer` or `float` class. `scalar` is the inverse."""
+    """Return the physical value of a scalar of an `integer` or `float` class.
+
+    `scalar` is the inverse.
+    """
     if t.is_floating(value.type):
         return float(value.as_py())
     if t.is_decimal(value.type):
@@ -167,7 +172,10 @@ def physical_value(value: pa.Scalar) -> int | float:
 
 
 def identity_key(value: pa.Scalar) -> object:
-    """Return a hashable key that is equal for equal scalars of one type class. All NaN have the same key."""
+    """Return a hashable key that is equal for equal scalars of one type class.
+
+    All NaN have the same key.
+    """
     key = order_key(value)
     return "NaN" if key != key else key
 
@@ -187,7 +195,10 @@ def order_key(value: pa.Scalar) -> Any:
 
 
 def sort_key(value: pa.Scalar) -> tuple[bool, Any]:
-    """Return a key by which to sort scalars of one type class. NaN is the greatest value."""
+    """Return a key by which to sort scalars of one type class.
+
+    NaN is the greatest value.
+    """
     key = order_key(value)
     return (True, 0.0) if key != key else (False, key)
 
@@ -307,7 +318,10 @@ def array_of(values: Sequence[pa.Scalar]) -> pa.Array:
 
 
 def split_lists(column: pa.ChunkedArray | pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[Any]]:
-    """Return (offsets, elements) of a column of lists. List i has the elements from offset i to offset i + 1."""
+    """Return (offsets, elements) of a column of lists.
+
+    List i has the elements from offset i to offset i + 1.
+    """
     array = one_chunk(column)
     offsets = array.offsets.to_numpy()
     start, stop = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
@@ -338,12 +352,18 @@ def combine_to_one_chunk(table: pa.Table) -> pa.Table:
 
 
 def empty_table(schema: pa.Schema) -> pa.Table:
-    """Return a table without rows. Unlike `Schema.empty_table`, this works with extension types."""
+    """Return a table without rows.
+
+    Unlike `Schema.empty_table`, this works with extension types.
+    """
     return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def pad_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table with the columns of a schema, in its order. Columns that the table lacks are null."""
+    """Return a table with the columns of a schema, in its order.
+
+    Columns that the table lacks are null.
+    """
     arrays = [
         table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type) for field in schema
     ]

@@ -40,7 +40,10 @@ class TypeClass:
 
     @property
     def scale(self) -> int:
-        """Digits after the decimal point: a decimal is its physical value / 10**scale. 0 for other classes."""
+        """Digits after the decimal point: a decimal is its physical value / 10**scale.
+
+        0 for other classes.
+        """
         return self.arrow.scale if t.is_decimal(self.arrow) else 0
 
     @property
@@ -125,7 +128,10 @@ def type_class(type: pa.DataType) -> TypeClass:
 
 
 def classes_of(types: Iterable[pa.DataType]) -> list[TypeClass]:
-    """Return the type classes of Arrow types, in the same order. Types without a class are omitted."""
+    """Return the type classes of Arrow types, in the same order.
+
+    Types without a class are omitted.
+    """
     classes = []
     for type in types:
         try:
@@ -136,7 +142,10 @@ def classes_of(types: Iterable[pa.DataType]) -> list[TypeClass]:
 
 
 def class_named(name: str) -> TypeClass:
-    """Return the type class with a name. Raises UnsupportedTypeError if there is none."""
+    """Return the type class with a name.
+
+    Raises UnsupportedTypeError if there is none.
+    """
     if name in _SIMPLE:
         return _SIMPLE[name]
     match = _DECIMAL_NAME.fullmatch(name)

@@ -14,7 +14,10 @@ from scripts.adversarial.judge import judge, selected
 
 
 def main() -> int:
-    """Judge the cases. Return the exit status: 1 if a case does not have its expected outcome."""
+    """Judge the cases.
+
+    Return the exit status: 1 if a case does not have its expected outcome.
+    """
     parser = argparse.ArgumentParser(prog="python -m scripts.adversarial", description=__doc__)
     parser.add_argument("only", nargs="?", default="", metavar="TEXT", help="cases whose name has this in it")
     with tempfile.TemporaryDirectory() as folder:

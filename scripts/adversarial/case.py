@@ -63,7 +63,10 @@ class Case:
         return self.name.partition("/")[0]
 
     def write_into(self, folder: Path) -> Written:
-        """Create a folder, and write the table into it. Return the table with its expected result."""
+        """Create a folder, and write the table into it.
+
+        Return the table with its expected result.
+        """
         folder.mkdir(parents=True)
         written = self.write(folder)
         return written if isinstance(written, Written) else Written(written)
@@ -94,7 +97,9 @@ def case(name: str, writer: str, special: str) -> Callable[[Write], Write]:
 
 
 def differences(answer: Mapping[str, Any], expected: Columns) -> list[str]:
-    """Return how a profile differs from the rows of its table. An empty list means it is correct.
+    """Return how a profile differs from the rows of its table.
+
+    An empty list means it is correct.
 
     Row count, columns, nulls, NaNs, distinct values, minima and maxima are compared; of nested columns, only nulls. A
     number of distinct values that is marked as an estimate may differ by its error.

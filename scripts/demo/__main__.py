@@ -138,7 +138,10 @@ class Demo:
         return metastore.table(name).quantile(_MEDIANS[name], 0.5)
 
     def _sense(self, instance: DemoInstance, table: str, title: str) -> Change | None:
-        """Evaluate a sensor and execute the requested runs. Return their effect; None if no run was requested."""
+        """Evaluate a sensor and execute the requested runs.
+
+        Return their effect; None if no run was requested.
+        """
         versions = VersionStore(ObjectStore(self._config.root, self._config.storage_options), table)
         before = versions.latest()
         started = time.monotonic()

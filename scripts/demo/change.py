@@ -36,7 +36,10 @@ class Change:
 
 
 def change_between(store: ObjectStore, before: Version | None, after: Version) -> Change:
-    """Return the difference between two consecutive versions. `before` is None for the first version."""
+    """Return the difference between two consecutive versions.
+
+    `before` is None for the first version.
+    """
     old = {fragment.id for fragment in before.fragments} if before else set()
     profiled = old | ({retired.fragment.id for retired in before.retired} if before else set())
     new = {fragment.id for fragment in after.fragments}

@@ -27,7 +27,10 @@ _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 class DemoInstance:
-    """The instance with the definitions of `metastore.yaml`. Its methods do what Dagster's daemon does periodically."""
+    """The instance with the definitions of `metastore.yaml`.
+
+    Its methods do what Dagster's daemon does periodically.
+    """
 
     def __init__(self, instance: DagsterInstance, definitions: Definitions) -> None:
         self._instance = instance
@@ -51,7 +54,10 @@ class DemoInstance:
         return list(data.run_requests or ())
 
     def execute(self, table: str, request: RunRequest) -> None:
-        """Execute one run in this process. An error of the run is raised."""
+        """Execute one run in this process.
+
+        An error of the run is raised.
+        """
         job = self._definitions.resolve_job_def(f"{identifier(table)}_refresh")
         tags = {
             **request.tags,
@@ -67,7 +73,9 @@ class DemoInstance:
 
 @contextmanager
 def demo_instance(home: Path) -> Iterator[DemoInstance]:
-    """Create an instance in the folder `home`, which becomes DAGSTER_HOME. Spark's log is a file there.
+    """Create an instance in the folder `home`, which becomes DAGSTER_HOME.
+
+    Spark's log is a file there.
 
     All runs share the Spark session of this process.
     """

@@ -19,7 +19,10 @@ _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
 def picture(output: str) -> str:
-    """Return an SVG of parts 1 to 3 of the demo's output and of the table of `metastore show`. It loads no fonts."""
+    """Return an SVG of parts 1 to 3 of the demo's output and of the table of `metastore show`.
+
+    It loads no fonts.
+    """
     parts = re.split(r"(?m)^(?=(?:\x1b\[1m)?[1-9]\. )", output)
     shown = [part for part in parts if re.match(r"(?:\x1b\[1m)?[123]\. ", part)]
     table = next(part for part in re.split(r"(?m)^(?=.*\$ metastore)", parts[-1]) if "$ metastore show" in part)

@@ -28,7 +28,9 @@ _CHECKS = ("imports", "Dagster", "lookups", "command line", "real tables", "Spar
 
 
 def main() -> int:
-    """Check the environments, and print the outcomes. With `--write`, also write them into the page.
+    """Check the environments, and print the outcomes.
+
+    With `--write`, also write them into the page.
 
     An environment whose Python version this machine lacks is skipped. A feature that is refused with a clear message is
     not a failure.
@@ -74,7 +76,10 @@ def main() -> int:
 
 
 def _outcomes(python: Path) -> dict[str, tuple[str, str]]:
-    """Run the checks in an environment. Return the outcome and the detail of each check, by its name."""
+    """Run the checks in an environment.
+
+    Return the outcome and the detail of each check, by its name.
+    """
     outcomes = dict.fromkeys(_CHECKS, ("fails", "the checks ended before it"))
     environment = {
         **os.environ,
@@ -105,7 +110,10 @@ def _row(environment: Environment, python: Path, outcomes: dict[str, str]) -> st
 
 
 def _write(rows: Mapping[str, str]) -> None:
-    """Write rows into the table of the page, by name of the environment. Rows of other environments stay."""
+    """Write rows into the table of the page, by name of the environment.
+
+    Rows of other environments stay.
+    """
     header = f"| environment | Python | {' | '.join(NAMED)} | exceptions |"
     before, _, rest = _PAGE.read_text(encoding="utf-8").partition(_BEGIN)
     written, _, after = rest.partition(_END)

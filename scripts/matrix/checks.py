@@ -1,4 +1,6 @@
-"""The checks of one environment. `python -m scripts.matrix.checks FOLDER` prints a line of JSON for each.
+"""The checks of one environment.
+
+`python -m scripts.matrix.checks FOLDER` prints a line of JSON for each.
 
 They do not need pytest, so that the environment has only the packages that users install.
 """

@@ -7,7 +7,10 @@ from pathlib import Path
 
 
 class SnippetNotFoundError(Exception):
-    """Raised if the code does not contain a mutant's snippet exactly once. The mutant must be adapted."""
+    """Raised if the code does not contain a mutant's snippet exactly once.
+
+    The mutant must be adapted.
+    """
 
 
 @dataclass(frozen=True)

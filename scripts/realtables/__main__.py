@@ -24,7 +24,9 @@ _LEAST = 0.97
 
 
 def main() -> int:
-    """Judge all tables, and write the page. With `--only`, judge some real tables and write no page.
+    """Judge all tables, and write the page.
+
+    With `--only`, judge some real tables and write no page.
 
     Returns:
         The exit status: 1 if a real table is wrong, fewer than 97 % of them are exact, or an adversarial table has not

@@ -16,7 +16,9 @@ _FRACTION = re.compile(r"(T\d\d:\d\d:\d\d)(?:\.(\d+))?Z?$")
 
 
 def differences(answer: dict[str, Any], truth: dict[str, Any]) -> list[str]:
-    """Return the differences between a profile and the truth. An empty list means there are none.
+    """Return the differences between a profile and the truth.
+
+    An empty list means there are none.
 
     Row count, columns, nulls, NaNs, distinct values, minima and maxima are compared.
     """
@@ -63,7 +65,10 @@ def _as_truth(column: dict[str, Any]) -> dict[str, Any]:
 
 
 def _same(profiled: Any, true_value: Any, type_: str) -> bool:
-    """Return whether the profile and the truth have the same value. Their JSON writes some types in other ways."""
+    """Return whether the profile and the truth have the same value.
+
+    Their JSON writes some types in other ways.
+    """
     if profiled is None or true_value is None:
         return profiled is true_value
     if type_.startswith("timestamp") and isinstance(profiled, str):

@@ -34,7 +34,10 @@ _NAMES = {str: "text", int: "whole number", float: "number", bool: "true or fals
 
 
 def render_models() -> str:
-    """Return all sections, the top level first. If an earlier section has the same row, only the key is named."""
+    """Return all sections, the top level first.
+
+    If an earlier section has the same row, only the key is named.
+    """
     lines = ["# Configuration", "", "The keys of `metastore.yaml`. A key that is not listed here is an error.", ""]
     listed: set[FieldRow] = set()
     for model in _reachable_models(MetastoreConfig):

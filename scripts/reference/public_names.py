@@ -52,7 +52,10 @@ def _section(name: str, value: Any) -> str:
 
 
 def _module(name: str, value: Any) -> str:
-    """Return the module that defines a name. A type alias has no `__module__`, so its module is looked up by name."""
+    """Return the module that defines a name.
+
+    A type alias has no `__module__`, so its module is looked up by name.
+    """
     if inspect.isclass(value) or inspect.isfunction(value):
         return value.__module__
     return f"metastore_assets.{metastore_assets.defining_module(name)}"

@@ -106,7 +106,10 @@ class Lab:
         return names_of(load_config(self.config_file).table(table), MetastoreTranslator())
 
     def append(self, *days: int, count: int = 200, seed: int = 0) -> None:
-        """Append `count` rows of each of the days to `sales`, in one commit. `seed` varies the values."""
+        """Append `count` rows of each of the days to `sales`, in one commit.
+
+        `seed` varies the values.
+        """
         table = pa.concat_tables([rows(day, count, seed) for day in days])
         write_deltalake(str(self.folder / "sales"), table, mode="append", partition_by=["day"])
 
@@ -115,7 +118,10 @@ class Lab:
         DeltaTable(str(self.folder / "sales")).delete(predicate)
 
     def write_file(self, day: int, count: int = 200, seed: int = 0) -> Path:
-        """Write a file of a day into `visits-eu`, and return its path. A file of the same day and seed is replaced."""
+        """Write a file of a day into `visits-eu`, and return its path.
+
+        A file of the same day and seed is replaced.
+        """
         path = self.folder / "visits" / key_of(day) / f"{seed}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(rows(day, count, seed).drop_columns(["day"]), path)

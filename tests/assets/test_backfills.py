@@ -55,7 +55,10 @@ def workspace(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkspacePr
 
 
 def launch(lab: Lab, workspace: WorkspaceProcessContext, days: Sequence[int], assets: Sequence[AssetKey]) -> str:
-    """Launch a backfill of the days for some assets, as the button in the UI does. Return its id."""
+    """Launch a backfill of the days for some assets, as the button in the UI does.
+
+    Return its id.
+    """
     backfill = PartitionBackfill.from_asset_partitions(
         backfill_id=f"fill{time.monotonic_ns()}",
         asset_graph=workspace.create_request_context().asset_graph,
@@ -74,7 +77,10 @@ def launch(lab: Lab, workspace: WorkspaceProcessContext, days: Sequence[int], as
 
 
 def iterate(lab: Lab, workspace: WorkspaceProcessContext, backfill: str) -> BulkActionStatus:
-    """Run the daemons' iterations until the backfill and its runs have ended. Return the backfill's final status."""
+    """Run the daemons' iterations until the backfill and its runs have ended.
+
+    Return the backfill's final status.
+    """
     for _ in range(12):
         assert not any(execute_backfill_iteration(workspace, logging.getLogger("backfill")))
         assert not any(QueuedRunCoordinatorDaemon(interval_seconds=1).run_iteration(workspace))
@@ -139,7 +145,10 @@ def test_partitions_and_table_in_one_backfill(lab: Lab, workspace: WorkspaceProc
 
 
 def test_removed_partitions_fail_only_their_run(lab: Lab, workspace: WorkspaceProcessContext) -> None:
-    """Day 3 was removed from the table. Its run fails, and the runs of days 1 and 5 succeed."""
+    """Day 3 was removed from the table.
+
+    Its run fails, and the runs of days 1 and 5 succeed.
+    """
     lab.delete("day = '2024-01-03'")
     backfill = launch(lab, workspace, [1, 3, 5], [PARTITIONS])
     assert iterate(lab, workspace, backfill) == BulkActionStatus.COMPLETED_FAILED
@@ -173,7 +182,9 @@ def test_the_oldest_active_run_of_a_backfill(lab: Lab, workspace: WorkspaceProce
 
 
 def test_one_run_of_a_table_at_a_time(lab: Lab, workspace: WorkspaceProcessContext) -> None:
-    """Under the shipped settings, one run of a table is active. The others wait until it ends or is reported as failed.
+    """Under the shipped settings, one run of a table is active.
+
+    The others wait until it ends or is reported as failed.
 
     Dagster sets a pool's limit when it first sees the pool, and applies it from then on.
     """

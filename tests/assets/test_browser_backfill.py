@@ -32,7 +32,10 @@ _LAUNCH = """mutation Launch($given: LaunchBackfillParams!) {
 
 
 def launch(url: str, given: Mapping[str, Any]) -> str:
-    """Launch a backfill through the webserver at `url`; return its id. `given` are GraphQL's launch parameters."""
+    """Launch a backfill through the webserver at `url`; return its id.
+
+    `given` are GraphQL's launch parameters.
+    """
     body = json.dumps({"query": _LAUNCH, "variables": {"given": given}}).encode()
     request = Request(f"{url}/graphql", body, {"Content-Type": "application/json"})
     with urlopen(request, timeout=60) as response:

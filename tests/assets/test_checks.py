@@ -71,7 +71,9 @@ def checked(lab: Lab) -> Lab:
 
 
 def test_a_run_evaluates_the_checks_of_its_version(checked: Lab) -> None:
-    """An unknown result is a warning. A check that does not fit its column fails. The others are evaluated.
+    """An unknown result is a warning.
+
+    A check that does not fit its column fails. The others are evaluated.
 
     A failed blocking check fails the run. The version and its metadata are reported nevertheless.
     """
@@ -199,7 +201,10 @@ def test_values_with_markup_are_shown_literally() -> None:
 def test_a_dropped_column_fails_its_check_and_nothing_else(
     tmp_path: Path,
 ) -> None:
-    """A run still publishes and reports a version. It warns once about the check, as do `refresh` and `check`."""
+    """A run still publishes and reports a version.
+
+    It warns once about the check, as do `refresh` and `check`.
+    """
     table = {
         "name": "sales",
         "uri": str(tmp_path / "sales"),

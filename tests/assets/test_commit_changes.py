@@ -16,7 +16,10 @@ from tests.robustness.refresh_assertions import versions
 
 
 def test_a_compaction_changes_no_value_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Version 2 changes value counts. Version 3 only compacts them, so its metadata report no change."""
+    """Version 2 changes value counts.
+
+    Version 3 only compacts them, so its metadata report no change.
+    """
     monkeypatch.setattr(graph, "SETTINGS", RUNS)
     lake = Lake(tmp_path, {"frequencies": "all"})
     for codes in ("aabbccdd", "e"):

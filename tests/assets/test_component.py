@@ -101,7 +101,10 @@ def test_yaml_settings_equal_those_of_a_translator() -> None:
 
 
 def test_yaml_may_set_other_keys() -> None:
-    """The YAML sets the assets' keys. The dependencies between the assets and the selection of the job use them."""
+    """The YAML sets the assets' keys.
+
+    The dependencies between the assets and the selection of the job use them.
+    """
     definitions = loaded({"translation": {"key": "quality/{{ kind }}_of_{{ table }}"}})
     graph = definitions.resolve_asset_graph()
     node = graph.get(AssetKey(["quality", "statistics_of_sales"]))

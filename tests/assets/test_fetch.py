@@ -12,7 +12,9 @@ from tests.assets.user_project import attached, config, write
 
 
 def test_the_writing_asset_shows_the_newest_statistics(tmp_path: Path) -> None:
-    """Statistics are attached if they are of the table's current snapshot. Otherwise, only the reason is attached.
+    """Statistics are attached if they are of the table's current snapshot.
+
+    Otherwise, only the reason is attached.
 
     Metadata that the asset already has are not replaced.
     """

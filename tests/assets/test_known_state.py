@@ -1,4 +1,7 @@
-"""Definitions load from what is stored about tables and databases. Only those without a stored state are read, once."""
+"""Definitions load from what is stored about tables and databases.
+
+Only those without a stored state are read, once.
+"""
 
 from __future__ import annotations
 
@@ -171,7 +174,10 @@ def test_the_sensor_stores_other_partition_columns_and_reloads(
     "ignore:Function `ComponentLoadContext.build_defs_at_path`:DeprecationWarning",
 )
 def test_a_component_loads_from_its_state(tmp_path: Path) -> None:
-    """`dg utils refresh-defs-state` writes the state. Definitions then need neither the table nor the root."""
+    """`dg utils refresh-defs-state` writes the state.
+
+    Definitions then need neither the table nor the root.
+    """
     write_deltalake(tmp_path / "sales", ROWS)
     with create_defs_folder_sandbox() as sandbox:
         attributes = {"root": str(tmp_path / "root"), "tables": [{"name": "sales", "uri": str(tmp_path / "sales")}]}

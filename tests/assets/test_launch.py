@@ -62,7 +62,9 @@ def fill(
     config: MetastoreConfig | None = None,
     wrap: Callable[[ChunkProcessor], ChunkProcessor] = lambda work: work,
 ) -> tuple[BackfillResult, list[Progress]]:
-    """Run a backfill of `visits-eu` whose chunks are Dagster runs. Returns its result and the reported progress.
+    """Run a backfill of `visits-eu` whose chunks are Dagster runs.
+
+    Returns its result and the reported progress.
 
     `choice` selects the partitions. `config` replaces the lab's configuration. `wrap` changes how chunks are executed.
     """
@@ -93,7 +95,9 @@ def runs(lab: Lab) -> list[DagsterRun]:
 
 
 def test_each_chunk_is_a_run(backfill_lab: Lab) -> None:
-    """Three partitions in chunks of two are two runs. Their tags have the backfill, the chunk and the table.
+    """Three partitions in chunks of two are two runs.
+
+    Their tags have the backfill, the chunk and the table.
 
     The first run also reports the partitions of version 1, which no run has reported.
     """
@@ -138,7 +142,10 @@ def test_a_failed_blocking_check_does_not_stop_the_backfill(backfill_lab: Lab) -
 
 @pytest.mark.long
 def test_a_repeated_backfill_waits_for_the_run_that_continued(backfill_lab: Lab) -> None:
-    """Ctrl-C ends the command and not its run. The same command again waits for this run and launches no other."""
+    """Ctrl-C ends the command and not its run.
+
+    The same command again waits for this run and launches no other.
+    """
     publish(backfill_lab)
 
     def interrupted(work: ChunkProcessor) -> ChunkProcessor:
@@ -160,7 +167,10 @@ def test_a_repeated_backfill_waits_for_the_run_that_continued(backfill_lab: Lab)
 
 @pytest.mark.long
 def test_a_failed_run_ends_the_backfill_with_its_reason(backfill_lab: Lab) -> None:
-    """A file is corrupt. The error has the table, the chunk and the file. Without this file, the backfill succeeds."""
+    """A file is corrupt.
+
+    The error has the table, the chunk and the file. Without this file, the backfill succeeds.
+    """
     publish(backfill_lab)
     bad = backfill_lab.write_file(3, count=5, seed=1)
     bad.write_bytes(b"PAR1 and nothing more")
@@ -209,7 +219,10 @@ def test_a_backfill_needs_an_instance_and_a_daemon(
 @pytest.mark.parametrize("prefix", [(), ("prod", "eu-1")])
 @pytest.mark.parametrize("table", ["orders", "web_orders", "a" * 100, "web-" + "a" * 62, "b" * 63])
 def test_the_job_of_a_table_is_found_by_names_of_any_length(table: str, prefix: tuple[str, ...]) -> None:
-    """A tag identifies the job. It has 63 characters at most. The tag of a longer name ends in a digest."""
+    """A tag identifies the job.
+
+    It has 63 characters at most. The tag of a longer name ends in a digest.
+    """
     others = [TableNames(name, AssetKey("x"), AssetKey("y"), {}, prefix) for name in ("c" * 100, "d" * 63, "sales")]
     names = TableNames(table, AssetKey("x"), AssetKey("y"), {}, prefix)
     jobs = [{"name": each.job, "tags": [{"key": TABLE_TAG, "value": each.tag}]} for each in (*others, names)]

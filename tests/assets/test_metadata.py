@@ -61,7 +61,9 @@ COLUMNS = [
     ],
 )
 def test_the_most_informative_columns_are_in_table_order(most: int, names: list[str]) -> None:
-    """Columns with a distribution alternate with columns of repeated values. Keys, texts and constants follow.
+    """Columns with a distribution alternate with columns of repeated values.
+
+    Keys, texts and constants follow.
 
     Columns without values are never drawn. The chosen columns are in the order of the table.
     """
@@ -95,7 +97,10 @@ def test_percentiles_are_drawn_for_continuous_columns() -> None:
 
 
 def test_numbers_have_six_digits() -> None:
-    """Floats are rounded to six significant digits. Counts have all digits."""
+    """Floats are rounded to six significant digits.
+
+    Counts have all digits.
+    """
     shown = measured_metadata([row("a", "float64", 1234567, null_count=500, mean=12345.678901234567)])
     assert {name: value.value for name, value in shown.items()} == {
         "a/null_share": 0.333333,
@@ -134,7 +139,10 @@ def test_a_kind_of_file_shows_only_its_columns(tmp_path: Path) -> None:
 
 
 def test_plotted_metadata_are_numbers() -> None:
-    """The name of each number begins with the column. Unknown values and NaN are omitted. The total size is bounded."""
+    """The name of each number begins with the column.
+
+    Unknown values and NaN are omitted. The total size is bounded.
+    """
     rows = [row("a", "float64", 3, null_count=1000, mean=float("nan")), row("b", "string", 2, distinct_count=None)]
     assert {name: value.value for name, value in measured_metadata(rows).items()} == {
         "a/null_share": 0.5,

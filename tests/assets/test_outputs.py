@@ -47,7 +47,10 @@ def outdated(definitions: Definitions, instance: DagsterInstance, *partitions: s
 
 
 def test_one_asset_has_the_partitions_and_the_table(tmp_path: Path, instance: DagsterInstance) -> None:
-    """A run reports each partition, and then the table. The metadata are those that the separate assets would have."""
+    """A run reports each partition, and then the table.
+
+    The metadata are those that the separate assets would have.
+    """
     write(tmp_path, "2024-01-01", 3)
     write(tmp_path, "2024-01-02", 4)
     definitions = build_metastore_definitions(single(tmp_path))
@@ -73,7 +76,9 @@ def test_one_asset_has_the_partitions_and_the_table(tmp_path: Path, instance: Da
 
 
 def test_unchanged_partitions_are_not_reported_again(tmp_path: Path, instance: DagsterInstance) -> None:
-    """After a reload of the definitions, no run is requested. A commit to one partition reports it and the table.
+    """After a reload of the definitions, no run is requested.
+
+    A commit to one partition reports it and the table.
 
     A manual run of a partition also reports this partition and the table.
     """
@@ -122,7 +127,10 @@ def test_a_table_without_partitions_has_an_asset_without_any(tmp_path: Path, ins
 
 
 def test_the_asset_depends_on_the_asset_that_writes_the_table(tmp_path: Path, instance: DagsterInstance) -> None:
-    """The asset has the same partitions as the writing asset. A run of both reports the day and the table."""
+    """The asset has the same partitions as the writing asset.
+
+    A run of both reports the day and the table.
+    """
     definitions = Definitions.merge(
         Definitions(assets=[raw_sales(tmp_path, {"2024-01-01": 3, "2024-01-02": 4})]),
         build_metastore_definitions(single(tmp_path), translator=ByDay()),

@@ -119,7 +119,10 @@ def test_after_a_complete_report_each_group_is_shown(steps: list[tuple[dict[str,
 
 
 def test_a_group_with_other_files_is_shown_again() -> None:
-    """A partition of the group was profiled again. Its content is the same, but its files have other names."""
+    """A partition of the group was profiled again.
+
+    Its content is the same, but its files have other names.
+    """
     first = with_entries(1, {key: ("u", 1, files(key)) for key in HOURS})
     again = with_entries(2, {key: ("u", 1, files(key)) for key in HOURS} | {HOURS[0]: ("u", 2, files("new"))})
     first, again = (replace(each, partition_columns=("day", "hour")) for each in (first, again))
@@ -131,7 +134,10 @@ def test_a_group_with_other_files_is_shown_again() -> None:
 
 
 def write(folder: Path, day: str, hours: dict[int, int]) -> None:
-    """Append rows of one day. `hours` has the number of rows by hour."""
+    """Append rows of one day.
+
+    `hours` has the number of rows by hour.
+    """
     count = sum(hours.values())
     table = {"day": [day] * count, "hour": [hour for hour in hours for _ in range(hours[hour])], "n": range(count)}
     write_deltalake(folder / "sales", pa.table(table), mode="append", partition_by=["day", "hour"])

@@ -63,7 +63,9 @@ def test_daily_partitions_are_mapped(instance: DagsterInstance, chosen: set[date
 
 @given(st.sets(st.tuples(days, st.sampled_from(["FR", "Île-de-France", "a/b", "x", "DE", None])), min_size=1))
 def test_each_dimension_has_its_column(instance: DagsterInstance, chosen: set[tuple[date, str | None]]) -> None:
-    """A template maps two columns to two dimensions. Keys outside of the definition have no partition.
+    """A template maps two columns to two dimensions.
+
+    Keys outside of the definition have no partition.
 
     If no key has a country of the definition, this is an error.
     """
@@ -135,7 +137,10 @@ def test_keys_are_mapped_by_format_and_definition(
 
 @pytest.mark.parametrize("key", ["day=2023-10-31", "day=2024-04-01", "day=1970-01-01", "day=9999-12-31"])
 def test_future_times_stay_unmapped_without_error(instance: DagsterInstance, key: str) -> None:
-    """A day before or after the definition's range has no partition. This is no error, even if it is the only key."""
+    """A day before or after the definition's range has no partition.
+
+    This is no error, even if it is the only key.
+    """
     result = TablePartitions(DAILY).key_map([key], instance)
     assert (result.dagster_keys, result.unmapped) == ({}, (key,))
 

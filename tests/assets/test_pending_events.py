@@ -119,7 +119,10 @@ def test_a_restored_partition_is_reported() -> None:
 
 
 def test_other_files_with_equal_content_are_reported() -> None:
-    """Two partitions were recomputed with equal content. The one whose files have other names is reported."""
+    """Two partitions were recomputed with equal content.
+
+    The one whose files have other names is reported.
+    """
     before = version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1"))})
     now = version(2, "t2", {"a": (2, files("a2")), "b": (2, files("b1"))})
     assert find_events(ReportedState(before, {"a": "c2", "b": "c2"}), now)[0] == ["a"]
@@ -143,7 +146,10 @@ def test_an_interrupted_report_continues() -> None:
 
 
 def test_events_missing_from_another_run_are_reported() -> None:
-    """The version was reported as a whole, but the last event of `b` has older content. So only `b` is reported."""
+    """The version was reported as a whole, but the last event of `b` has older content.
+
+    So only `b` is reported.
+    """
     now = version(2, "t2", {"a": (2, files("a2")), "b": (2, files("b2"))})
     assert find_events(ReportedState(now, {"a": "c2", "b": "c1"}), now) == (["b"], ())
 
@@ -178,7 +184,10 @@ def test_a_version_is_reported_even_if_no_file_changed() -> None:
 
 
 def test_selected_assets_are_reported_even_if_unchanged() -> None:
-    """The selected partitions are reported in the order of the version. Changed partitions of another run are not."""
+    """The selected partitions are reported in the order of the version.
+
+    Changed partitions of another run are not.
+    """
     before = version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1")), "c": (1, files("c1"))})
     now = version(2, "t1", {"a": (2, files("a2")), "b": (1, files("b1")), "c": (2, files("c2"))})
     changed = find_pending_events(reported(before), now)
@@ -294,7 +303,9 @@ def test_any_state_is_compared_with_any_version(
 
 
 def test_a_report_reads_the_entries_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four of a thousand partitions differ between two versions. The report decodes at most twelve entries.
+    """Four of a thousand partitions differ between two versions.
+
+    The report decodes at most twelve entries.
 
     If the files of the last reported version are deleted, all partitions are compared.
     """

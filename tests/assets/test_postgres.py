@@ -59,7 +59,10 @@ def test_commits_are_reported(lab: Lab) -> None:
 
 
 def test_an_interrupted_report_continues(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first run fails between two batches of events. The next one reports only the remaining partitions."""
+    """The first run fails between two batches of events.
+
+    The next one reports only the remaining partitions.
+    """
     monkeypatch.setattr("metastore_assets.assets.events._BATCH", 2)
     store, reported_row_counts = PostgresEventLogStorage.store_event_batch, list[int]()
 

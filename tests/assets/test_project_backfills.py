@@ -56,7 +56,10 @@ def workspace(tmp_path: Path) -> Iterator[WorkspaceProcessContext]:
 
 
 def backfill(workspace: WorkspaceProcessContext, days: Sequence[int], assets: Sequence[AssetKey]) -> BulkActionStatus:
-    """Backfill the days as the button in the UI does. Return the backfill's final status."""
+    """Backfill the days as the button in the UI does.
+
+    Return the backfill's final status.
+    """
     instance = workspace.instance
     created = PartitionBackfill.from_asset_partitions(
         backfill_id=f"fill{time.monotonic_ns()}",

@@ -113,7 +113,10 @@ def test_statistics_of_the_writers_newest_rows_are_not_outdated(tmp_path: Path, 
 
 
 def test_a_mapping_that_fits_no_key_fails_the_run(tmp_path: Path, instance: DagsterInstance) -> None:
-    """The error names the type of the partitions definition. The statistics stay published."""
+    """The error names the type of the partitions definition.
+
+    The statistics stay published.
+    """
 
     class MonthlyPartitions(ByDay):
         def get_partitions_def(self, table: TableConfig) -> TablePartitions:
@@ -166,7 +169,10 @@ def test_partitions_of_two_dimensions(tmp_path: Path, instance: DagsterInstance)
 def test_the_writing_asset_may_have_other_partitions(
     tmp_path: Path, above: PartitionsDefinition | None, mapped: TablePartitions | None
 ) -> None:
-    """The asset may also have no partitions. Dagster or the translator maps the asset's partitions to the table's."""
+    """The asset may also have no partitions.
+
+    Dagster or the translator maps the asset's partitions to the table's.
+    """
 
     class ProjectPartitions(ByDay):
         def get_partitions_def(self, table: TableConfig) -> TablePartitions | None:

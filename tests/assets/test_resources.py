@@ -95,7 +95,9 @@ def test_the_configuration_file_is_read_when_it_is_resolved(tmp_path: Path) -> N
 
 
 def test_s3_is_accessed_with_the_settings_of_the_resource(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The resource's variables are resolved on first use. Its settings apply to root and tables on S3.
+    """The resource's variables are resolved on first use.
+
+    Its settings apply to root and tables on S3.
 
     Settings of the configuration have priority. Messages do not show the secret key.
     """
@@ -145,7 +147,10 @@ def test_s3_is_accessed_with_the_settings_of_the_resource(monkeypatch: pytest.Mo
 def test_a_glue_catalog_is_queried_with_the_settings_of_the_resource(
     tmp_path: Path, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The settings are also used to read the files of the catalog's tables. The catalog's credentials have priority."""
+    """The settings are also used to read the files of the catalog's tables.
+
+    The catalog's credentials have priority.
+    """
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     access = {"access-key-id": "key-of-glue", "secret-access-key": "not-a-secret", "region": "us-east-1"}

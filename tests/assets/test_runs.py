@@ -62,7 +62,10 @@ def observed(result: ExecuteInProcessResult) -> list[tuple[Any, Any]]:
 
 
 def test_scattered_changes_of_a_commit_are_one_run(lab: Lab) -> None:
-    """One partition gets more rows, two are added, one is dropped, one stays. Each changed one is reported once."""
+    """One partition gets more rows, two are added, one is dropped, one stays.
+
+    Each changed one is reported once.
+    """
     first = lab.refresh("sales")
     assert lab.reported_events(first) == all_of(1, 2, 3)
     assert partitions(lab.instance, "sales") == [key_of(1), key_of(2), key_of(3)]
@@ -141,7 +144,10 @@ def test_a_manual_run_before_the_first_sensor_tick(lab: Lab) -> None:
 
 
 def test_a_manual_run_of_one_kind_reports_other_changed_kinds(lab: Lab) -> None:
-    """The run selects only histograms. It publishes a version as a whole, and reports all that changed."""
+    """The run selects only histograms.
+
+    It publishes a version as a whole, and reports all that changed.
+    """
     lab.by_hand("sales", *KINDS)
     lab.append(2, seed=1)
     result = lab.by_hand("sales", "histograms")
@@ -170,7 +176,10 @@ def test_a_removed_partition_is_reported(lab: Lab) -> None:
 
 
 def test_a_version_published_elsewhere_is_reported_by_the_next_run(lab: Lab, spark: "SparkSession") -> None:
-    """The version was published without Dagster. The sensor requests a run, which reports it and publishes no other."""
+    """The version was published without Dagster.
+
+    The sensor requests a run, which reports it and publishes no other.
+    """
     lab.refresh("sales")
     lab.append(3, 4, seed=1)
     config = load_config(lab.config_file)
@@ -235,7 +244,10 @@ def test_the_report_of_a_killed_run_is_completed(lab: Lab) -> None:
 
 
 def test_an_interrupted_report_continues(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run is interrupted after two of four partitions. The next run reports the other two and the table."""
+    """A run is interrupted after two of four partitions.
+
+    The next run reports the other two and the table.
+    """
 
     def dying(context: AssetExecutionContext, events: Iterable[AssetMaterialization]) -> None:
         store_materializations(context, islice(events, 2))
@@ -278,7 +290,10 @@ def test_the_job_takes_partitions(lab: Lab) -> None:
 
 
 def test_a_table_without_partitions_has_only_table_level_events(lab: Lab) -> None:
-    """There is no asset for partitions. The events include one for ranks, because a column has `ranks: on`."""
+    """There is no asset for partitions.
+
+    The events include one for ranks, because a column has `ranks: on`.
+    """
     with lab.config_file.open("a") as file:
         file.write("  - {name: flat, uri: ./flat, columns: {shop: {ranks: on}}}\n")
     write_deltalake(str(lab.folder / "flat"), rows(1, 100))
@@ -297,7 +312,10 @@ def test_a_table_without_partitions_has_only_table_level_events(lab: Lab) -> Non
 
 
 def test_a_replaced_root_is_reported_completely(lab: Lab) -> None:
-    """The root is moved away, so version numbers start over. The next run reports all partitions and the table."""
+    """The root is moved away, so version numbers start over.
+
+    The next run reports all partitions and the table.
+    """
     lab.refresh("sales")
     lab.append(1, seed=1)
     lab.refresh("sales")

@@ -111,7 +111,10 @@ def test_a_project_on_s3_shows_and_stores_no_secrets(
 
 @pytest.mark.s3
 def test_the_command_prints_no_secrets(lake: str, s3_endpoint: str, tmp_path: Path) -> None:
-    """The configuration refers to the secrets as `${VAR}`. Plans, statistics, errors and tracebacks have no secret."""
+    """The configuration refers to the secrets as `${VAR}`.
+
+    Plans, statistics, errors and tracebacks have no secret.
+    """
     text = """
 root: {lake}/metastore-of-command
 engine: auto
@@ -141,7 +144,9 @@ tables: [{{name: sales, uri: "{lake}/sales", storage_options: *access}}]
 
 
 def test_errors_that_are_stored_have_no_secrets() -> None:
-    """An error whose cause has a secret loses the cause. An error whose message has a secret is replaced.
+    """An error whose cause has a secret loses the cause.
+
+    An error whose message has a secret is replaced.
 
     Errors without secrets are unchanged.
     """

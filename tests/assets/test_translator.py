@@ -44,7 +44,10 @@ class ProjectTranslator(MetastoreTranslator):
 
 
 def test_two_metastores_share_an_instance(tmp_path: Path, instance: DagsterInstance) -> None:
-    """Two metastores in one code location have tables of the same name. They share no runs, keys or partitions."""
+    """Two metastores in one code location have tables of the same name.
+
+    They share no runs, keys or partitions.
+    """
     for place in ("eu", "us"):
         (tmp_path / place).mkdir()
         write(tmp_path / place, "2024-01-01" if place == "eu" else "2024-01-02", 4 if place == "eu" else 6)
@@ -105,7 +108,10 @@ def test_separate_definitions_equal_the_combined_ones(tmp_path: Path) -> None:
 
 
 def test_long_names_are_shortened(tmp_path: Path) -> None:
-    """Tables whose names differ in the 100th character get two tags. A prefix that is invalid in names is refused."""
+    """Tables whose names differ in the 100th character get two tags.
+
+    A prefix that is invalid in names is refused.
+    """
     names = ["a" * 99 + "b", "a" * 99 + "c"]
     tables = [TableConfig(name=name, uri="u") for name in names]
     graph = build_metastore_definitions(MetastoreConfig(root=str(tmp_path), tables=tables)).resolve_asset_graph()

@@ -15,7 +15,9 @@ NULLS = {"a": 0, "b": 3, "c": 1, "d": 2, "e": 0, "f": 5, "g": 4, "h": 6, "i": 0}
 
 
 def evaluated(folder: Path, instance: DagsterInstance, checks: list[object]) -> dict[str, AssetCheckEvaluation]:
-    """Refresh a table with checks of column `x`. Return the results by name of the check.
+    """Refresh a table with checks of column `x`.
+
+    Return the results by name of the check.
 
     `NULLS` has the number of nulls of each partition. Partition `b` also has a value 999, and `c` a value -5.
     """
@@ -37,7 +39,9 @@ def records(evaluation: AssetCheckEvaluation) -> list[str]:
 
 
 def test_a_failed_check_of_the_table_names_its_worst_partitions(tmp_path: Path, instance: DagsterInstance) -> None:
-    """The partitions are ordered by nulls or by distance from a limit. The number of the others is named, too.
+    """The partitions are ordered by nulls or by distance from a limit.
+
+    The number of the others is named, too.
 
     A passed check names no partition.
     """

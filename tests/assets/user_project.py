@@ -32,7 +32,10 @@ def config(folder: Path, root: str = "metastore") -> MetastoreConfig:
 
 
 def write(folder: Path, day: str, rows: int, part: str = "day") -> None:
-    """Replace the rows of one day. `part` is the name of the partition column."""
+    """Replace the rows of one day.
+
+    `part` is the name of the partition column.
+    """
     days = pa.array([date.fromisoformat(day)] * rows, pa.date32())
     table = pa.table({part: days, "amount": list(range(rows))})
     write_deltalake(folder / "sales", table, mode="overwrite", partition_by=[part], predicate=f"{part} = '{day}'")
@@ -84,7 +87,10 @@ def commit(definitions: Definitions, instance: DagsterInstance, name: str = "sal
 def reported_row_counts(
     instance: DagsterInstance, result: ExecuteInProcessResult | None, key: AssetKey
 ) -> dict[str | None, int]:
-    """Return the row counts that a run reported for an asset, by partition. The count of the table has the key None."""
+    """Return the row counts that a run reported for an asset, by partition.
+
+    The count of the table has the key None.
+    """
     assert result is not None
     events = [entry.dagster_event for entry in instance.all_logs(result.run_id) if entry.dagster_event]
     materializations = [

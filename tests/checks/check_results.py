@@ -19,7 +19,10 @@ from metastore_assets.store.objects import ObjectStore
 
 
 def no_table() -> Snapshot:
-    """Fail the test: a check has read the table's metadata. It replaces the function that returns the snapshot."""
+    """Fail the test: a check has read the table's metadata.
+
+    It replaces the function that returns the snapshot.
+    """
     raise AssertionError("the table's metadata were read")
 
 

@@ -96,7 +96,10 @@ CASES: list[tuple[str, Any, str, str]] = [
 
 @pytest.fixture(scope="module")
 def results_by_case(tmp_path_factory: pytest.TempPathFactory) -> list[CheckResult]:
-    """The results of all checks in `CASES`, in their order. One table has all their columns."""
+    """The results of all checks in `CASES`, in their order.
+
+    One table has all their columns.
+    """
     store = ObjectStore(str(tmp_path_factory.mktemp("columns")))
     rows = pa.table({name: values for name, (values, _) in COLUMNS.items()})
     table = publish(store, rows, columns={name: policy for name, (_, policy) in COLUMNS.items()})

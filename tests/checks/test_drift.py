@@ -56,7 +56,10 @@ JS = """sqrt(sum(coalesce(case when p > 0 then p * log2(2 * p / (p + q)) end, 0)
     [("stability_index", PSI), ("kolmogorov_smirnov", "max(difference)"), ("jensen_shannon", JS)],
 )
 def test_drift_of_few_values_equals_duckdbs(local_store: ObjectStore, measure: str, sql: str) -> None:
-    """If a column has few distinct values, the frequencies of each value are compared. Nulls are ignored."""
+    """If a column has few distinct values, the frequencies of each value are compared.
+
+    Nulls are ignored.
+    """
     then = pa.array([None, *DRAW.choice(["a", "b", "c"], 300, p=[0.5, 0.3, 0.2]).tolist()])
     now = pa.array(DRAW.choice(["a", "b", "d"], 200, p=[0.3, 0.3, 0.4]).tolist())
     result = distance(local_store, then, now, measure=measure)
@@ -72,7 +75,10 @@ def test_drift_of_few_values_equals_duckdbs(local_store: ObjectStore, measure: s
 
 
 def test_drift_of_many_numbers_is_close_to_the_exact_distance(local_store: ObjectStore) -> None:
-    """The Kolmogorov-Smirnov distance of bins is at most that of values. It is less by at most the share of one bin."""
+    """The Kolmogorov-Smirnov distance of bins is at most that of values.
+
+    It is less by at most the share of one bin.
+    """
     then, now = pa.array(DRAW.normal(0, 1, 4000)), pa.array(DRAW.normal(0.5, 1, 3000))
     result = distance(local_store, then, now, measure="kolmogorov_smirnov")
     exact = in_duckdb(then, now, "c", "max(difference)")

@@ -80,7 +80,10 @@ def holds(kind: str, settings: Any, rows: Sequence[Any]) -> bool:
 
 @st.composite
 def checks(draw: st.DrawFn, name: str, domain: st.SearchStrategy[Any]) -> tuple[str, Any]:
-    """Draw the name and the settings of a check for a column. `domain` draws values of the column."""
+    """Draw the name and the settings of a check for a column.
+
+    `domain` draws values of the column.
+    """
     kinds = ["not_null", "null_share"]
     kinds += {"list": ["lengths"], "string": ["lengths", "matches"]}.get(name, [])
     kinds += ["unique", "accepted_values", "accepted_values", "range", "range"] if name != "list" else []

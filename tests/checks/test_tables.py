@@ -31,7 +31,9 @@ def numbers(count: int, nulls: int = 0) -> pa.Table:
 
 
 def table_finding(store: ObjectStore, table: Table, entry: Any, snapshot: Any = no_table, **version: Any) -> Finding:
-    """Evaluate one check of the table on a published version with replaced fields. Return its finding.
+    """Evaluate one check of the table on a published version with replaced fields.
+
+    Return its finding.
 
     Args:
         store: The root.
@@ -87,7 +89,9 @@ def _snapshot(version: Version, **rows: int | None) -> Snapshot:
 def test_complete_compares_files_and_rows(
     local_store: ObjectStore, stored: dict[str, int | None], status: str, message: str
 ) -> None:
-    """Files and row counts of the version are compared with those of the snapshot. Removed fragments do not count.
+    """Files and row counts of the version are compared with those of the snapshot.
+
+    Removed fragments do not count.
 
     If the snapshot has no row count for a file, the check is unknown, unless another file differs.
     """
@@ -123,7 +127,10 @@ def test_complete_is_unknown_after_a_later_commit(local_store: ObjectStore) -> N
 
 
 def test_consistent_names_contradictory_numbers(local_store: ObjectStore) -> None:
-    """Each number that contradicts another is named. A column `a.b` is not confused with field `b` of a struct `a`."""
+    """Each number that contradicts another is named.
+
+    A column `a.b` is not confused with field `b` of a struct `a`.
+    """
     rows = pa.table({"a": pa.array([{"b": 1}, None]), "a.b": [1, 2], "l": [[1, 2, 3], []], "x": [1.0, None]})
     table = publish(local_store, rows)
     assert finding(local_store, table, "consistent").status == "passed"
@@ -171,7 +178,10 @@ def test_row_count_change_has_limits(
 
 
 def test_row_count_changes_are_ranked_by_their_distance_to_the_bounds(local_store: ObjectStore) -> None:
-    """The partition that is furthest beyond its bound comes first. Growth from no rows exceeds every bound."""
+    """The partition that is furthest beyond its bound comes first.
+
+    Growth from no rows exceeds every bound.
+    """
     before = {"day=1": numbers(100), "day=2": numbers(100), "day=3": numbers(0)}
     publish(local_store, pa.concat_tables(before.values()), partitions=before)
     now = {"day=1": numbers(160), "day=2": numbers(70), "day=3": numbers(1)}
@@ -182,7 +192,10 @@ def test_row_count_changes_are_ranked_by_their_distance_to_the_bounds(local_stor
 
 
 def test_the_compared_version_is_selected(local_store: ObjectStore) -> None:
-    """`against` selects a version by number or by age. By default, it is the newest version of an earlier snapshot."""
+    """`against` selects a version by number or by age.
+
+    By default, it is the newest version of an earlier snapshot.
+    """
     for count in (10, 20):
         publish(local_store, numbers(count))
     table = publish(local_store, numbers(40))
@@ -209,7 +222,10 @@ def test_the_compared_version_is_selected(local_store: ObjectStore) -> None:
 
 
 def test_partitions_are_checked_one_by_one(local_store: ObjectStore) -> None:
-    """The check fails if one partition fails. A new partition counts as unchanged. Patterns select partitions."""
+    """The check fails if one partition fails.
+
+    A new partition counts as unchanged. Patterns select partitions.
+    """
     parts = {"day=1": numbers(10), "day=2": numbers(10, nulls=4)}
     publish(local_store, pa.concat_tables(parts.values()), partitions=parts)
     parts |= {"day=2": numbers(30, nulls=4), "month=1": numbers(1)}
@@ -291,7 +307,10 @@ def test_checks_of_no_partitions_and_no_rows_say_that_nothing_was_checked(local_
 
 
 def test_missing_partitions_make_a_check_unknown(local_store: ObjectStore) -> None:
-    """If a pattern matches no partition, the check is unknown. If another partition fails, the check fails."""
+    """If a pattern matches no partition, the check is unknown.
+
+    If another partition fails, the check fails.
+    """
     table = publish(local_store, numbers(1), partitions={"day=1": numbers(1)})
     result = finding(local_store, table, {"row_count": 1, "partitions": ["day=1", "month=*"]})
     assert result.status == "unknown"
@@ -325,7 +344,10 @@ def test_missing_partitions_make_a_check_unknown(local_store: ObjectStore) -> No
 def test_a_check_that_does_not_fit_the_table_has_failed(
     local_store: ObjectStore, checks: list[Any], columns: dict[str, Any], message: str
 ) -> None:
-    """The result is failed with the reason, also for a check of partitions. Other checks are evaluated."""
+    """The result is failed with the reason, also for a check of partitions.
+
+    Other checks are evaluated.
+    """
     table = publish(local_store, pa.table({"n": [1], "t": ["a"]}))
     by_partition = {
         name: [

@@ -35,14 +35,20 @@ class Lakehouse:
         return pacsv.read_csv(self.folder / "people" / "people.csv")
 
     def query_duckdb(self, table: str, query: str) -> list[tuple[Any, ...]]:
-        """Return DuckDB's result of a query. The query refers to the table as `t`."""
+        """Return DuckDB's result of a query.
+
+        The query refers to the table as `t`.
+        """
         connection = duckdb.connect()
         connection.register("t", self.rows(table))
         return connection.sql(query).fetchall()
 
 
 def build(folder: Path) -> Lakehouse:
-    """Write the tables and the configuration. The table `events` has deleted rows."""
+    """Write the tables and the configuration.
+
+    The table `events` has deleted rows.
+    """
     write_deltalake(str(folder / "events"), events(0, 900), partition_by=["day"])
     DeltaTable(str(folder / "events")).delete("id % 10 = 3")
     for country, table in zip(_COUNTRIES, (_orders(0, 300), _orders(300, 50), _orders(350, 1)), strict=True):
@@ -89,7 +95,10 @@ def _instants(numbers: list[int | None]) -> pa.Table:
 
 
 def events(start: int, count: int) -> pa.Table:
-    """Return rows of three days, with nulls, NaN and texts of many kinds. Ids begin with `start`."""
+    """Return rows of three days, with nulls, NaN and texts of many kinds.
+
+    Ids begin with `start`.
+    """
     draw = random.Random(start)
     numbers = range(start, start + count)
     return pa.table(

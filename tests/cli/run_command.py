@@ -32,7 +32,10 @@ def all_commands() -> Mapping[str, click.Command]:
 
 
 def run(*arguments: str, config: Path | None = None) -> Result:
-    """Run the command in this process, without a terminal. With `--json`, assert that the output matches its schema."""
+    """Run the command in this process, without a terminal.
+
+    With `--json`, assert that the output matches its schema.
+    """
     config_option = [] if config is None else ["--config", str(config)]
     result = CliRunner().invoke(cli, [*config_option, *arguments], prog_name="metastore")
     if "--json" in arguments:
@@ -82,7 +85,10 @@ def error_of(result: Result | subprocess.CompletedProcess[str], status: int = 3)
 def execute(
     *arguments: str, folder: Path, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command in a subprocess, in a folder. With `--json`, assert that the output matches its schema."""
+    """Run the command in a subprocess, in a folder.
+
+    With `--json`, assert that the output matches its schema.
+    """
     done = subprocess.run(
         [*PROGRAM, *arguments],
         cwd=folder,

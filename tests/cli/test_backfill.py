@@ -31,7 +31,10 @@ def write(folder: Path, partition: int, name: str = "1") -> Path:
 
 
 def lake_in(folder: Path) -> Path:
-    """Write four partitions of plain files, an unpartitioned table, and the configuration of both. Return its path."""
+    """Write four partitions of plain files, an unpartitioned table, and the configuration of both.
+
+    Return its path.
+    """
     for partition in (1, 2, 9, 10):
         write(folder, partition)
     (folder / "flat").mkdir()
@@ -88,7 +91,9 @@ def test_the_first_backfill_reads_all_and_the_next_nothing(config: Path) -> None
 
 
 def test_formatted_values(config: Path) -> None:
-    """The plan goes to stderr and the result to stdout. With `--dry-run`, the plan goes to stdout.
+    """The plan goes to stderr and the result to stdout.
+
+    With `--dry-run`, the plan goes to stdout.
 
     Of many partitions, the plan names the first and the last one. With `-v`, it names all.
     """
@@ -129,7 +134,10 @@ def test_formatted_values(config: Path) -> None:
 
 
 def test_selected_partitions_can_be_read_before_the_first_version(config: Path) -> None:
-    """The selected partitions are read without a new version. The next refresh reads only the other partitions."""
+    """The selected partitions are read without a new version.
+
+    The next refresh reads only the other partitions.
+    """
     backfilled = run("backfill", "t", "--yes", "--to", "2", config=config)
     assert backfilled.exit_code == 0
     assert "publishes no version until 2 partitions that you did not select" in backfilled.stderr
@@ -178,7 +186,10 @@ def test_keys_from_a_file_and_from_a_pipe(config: Path) -> None:
 def test_bad_input_is_an_error_before_data_is_read(
     untouched: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, status: int, explanation: str
 ) -> None:
-    """The error names the table, the option and the value. Nothing is written."""
+    """The error names the table, the option and the value.
+
+    Nothing is written.
+    """
     monkeypatch.chdir(untouched.parent)
     (untouched.parent / "keys").write_text("part=1\npart=7\n")
     message = error_of(run("backfill", *arguments.split(), "--dry-run", config=untouched), status)
@@ -187,7 +198,9 @@ def test_bad_input_is_an_error_before_data_is_read(
 
 
 def test_a_failure_reports_what_was_done(config: Path) -> None:
-    """A file is corrupt. The JSON on stdout has the chunk that was read and the error.
+    """A file is corrupt.
+
+    The JSON on stdout has the chunk that was read and the error.
 
     After the file is repaired, the next backfill reads only the remaining partitions.
     """
@@ -222,7 +235,10 @@ def test_a_failure_reports_what_was_done(config: Path) -> None:
     ("typed", "status", "versions"), [pytest.param("y", 0, 1, marks=pytest.mark.long), ("n", 130, 0)]
 )
 def test_a_backfill_asks_for_confirmation(config: Path, typed: str, status: int, versions: int) -> None:
-    """The question is asked at a terminal. If the answer is `no`, nothing changes."""
+    """The question is asked at a terminal.
+
+    If the answer is `no`, nothing changes.
+    """
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [*PROGRAM, "backfill", "t"], cwd=config.parent, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs
@@ -244,7 +260,9 @@ def test_a_backfill_asks_for_confirmation(config: Path, typed: str, status: int,
 
 @pytest.mark.long
 def test_a_backfill_that_is_killed_repeatedly_ends_correctly(config: Path) -> None:
-    """The process is killed at random moments. After each kill, the newest version is correct.
+    """The process is killed at random moments.
+
+    After each kill, the newest version is correct.
 
     In the end, all partitions have been read again.
     """

@@ -44,7 +44,10 @@ def assert_last_version_is_readable(config: Path) -> None:
 
 
 def test_a_corrupt_parquet_file(lake: Path) -> None:
-    """The error names partition and file. After the file is removed, the other new file is not read again."""
+    """The error names partition and file.
+
+    After the file is removed, the other new file is not read again.
+    """
     config = lake / "metastore.yaml"
     pq.write_table(pa.table({"id": [1], "name": ["x"]}), lake / "t" / "part=1" / "new.parquet")
     broken = lake / "t" / "part=2" / "broken.parquet"
@@ -75,7 +78,10 @@ def test_a_file_that_is_no_parquet(lake: Path) -> None:
 
 @pytest.mark.parametrize("text", ["a,b\n1,2\n3\n", 'a,b\n1,2\n"3,4\n', "a,b\n1,\xff\n"])
 def test_a_corrupt_csv_row(tmp_path: Path, text: str) -> None:
-    """The row has too few fields, an unclosed quote, or bytes that are not text. The error names the file."""
+    """The row has too few fields, an unclosed quote, or bytes that are not text.
+
+    The error names the file.
+    """
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "good.csv").write_text("a,b\n1,2\n")
     (tmp_path / "t" / "bad.csv").write_bytes(text.encode("latin-1"))
@@ -159,7 +165,10 @@ def test_one_table_of_several_fails(lake: Path) -> None:
 
 
 def test_profile_options(tmp_path: Path) -> None:
-    """`--option` sets the header, the delimiter and the null values of a CSV file. An unknown option is an error."""
+    """`--option` sets the header, the delimiter and the null values of a CSV file.
+
+    An unknown option is an error.
+    """
     path = tmp_path / "it's.csv"
     path.write_text("1|a\n2|NA\n")
     options = [

@@ -18,7 +18,10 @@ def test_a_statistic_that_obeys_the_laws() -> None:
 
 
 def test_a_statistic_that_depends_on_the_order_of_rows() -> None:
-    """The exit status is 1. The output has the violated law, `merge() is commutative`, and data that violate it."""
+    """The exit status is 1.
+
+    The output has the violated law, `merge() is commutative`, and data that violate it.
+    """
     result = run("check-statistic", FIRST, "--json")
     assert result.exit_code == 1
     document = json.loads(result.stdout)

@@ -51,7 +51,9 @@ def test_show_has_the_shape_of_the_specification(published: Path) -> None:
 
 
 def test_quoted_names_of_columns_are_literal() -> None:
-    """A name in double quotes may be empty, and may have outer blanks and commas. A doubled quote in it is one quote.
+    """A name in double quotes may be empty, and may have outer blanks and commas.
+
+    A doubled quote in it is one quote.
 
     Other names are stripped.
     """
@@ -157,7 +159,10 @@ def test_histogram(published: Path) -> None:
 
 
 def test_histogram_as_text_lists_every_bin(published: Path) -> None:
-    """Without a terminal, each bin is a line. There are at most twenty bins unless more are requested."""
+    """Without a terminal, each bin is a line.
+
+    There are at most twenty bins unless more are requested.
+    """
     few = run("histogram", "orders", "id", "--bins", "8", config=published).stdout.splitlines()
     bins = run_json("histogram", "orders", "id", "--bins", "8", config=published)
     assert [line.split()[:3] for line in few[2:]] == [
@@ -189,7 +194,10 @@ def test_versions(published: Path) -> None:
 
 
 def test_expire(published: Path) -> None:
-    """A version that is younger than `--grace` is not removed. The newest version is never removed."""
+    """A version that is younger than `--grace` is not removed.
+
+    The newest version is never removed.
+    """
     expired = run_json("expire", "orders", "--keep", "1", config=published)
     assert (expired["versions"], expired["files"]) == (0, 0)
     done = run_json("expire", "orders", "--keep", "1", "--grace", "0", config=published)
@@ -211,7 +219,10 @@ def test_text_without_a_terminal_is_complete_and_plain(published: Path) -> None:
 
 
 def test_percentiles(published: Path) -> None:
-    """The text has the 5th, 50th and 95th percentile. The JSON has all that are stored."""
+    """The text has the 5th, 50th and 95th percentile.
+
+    The JSON has all that are stored.
+    """
     shown = run_json("show", "orders", config=published)
     lines = {line.split()[0]: line for line in run("show", "orders", config=published).stdout.splitlines()[2:]}
     for row in shown["columns"]:
@@ -228,7 +239,10 @@ def test_percentiles(published: Path) -> None:
 
 
 def test_a_long_plan_names_the_first_and_the_last_partition(capsys: pytest.CaptureFixture[str]) -> None:
-    """The plan of a refresh names only these two of many changed partitions. With `-v`, it names all."""
+    """The plan of a refresh names only these two of many changed partitions.
+
+    With `-v`, it names all.
+    """
     counts = {"added": 60, "removed": 0, "unchanged": 0, "profiled": 60}
     plan = {
         "table": "t", "version": 1, "snapshot": "1", "dry_run": True, "published": True, "bytes_to_read": 60,
@@ -309,7 +323,10 @@ def test_accepted_integers_have_no_grouped_digits() -> None:
 
 
 def test_bounds_of_values_are_shown_as_written() -> None:
-    """A bound may be a year. Bounds of row counts have grouped digits, as all counts do."""
+    """A bound may be a year.
+
+    Bounds of row counts have grouped digits, as all counts do.
+    """
     from metastore_assets.checks.column_checks import Range
     from metastore_assets.checks.table_checks import RowCount
 

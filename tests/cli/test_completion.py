@@ -27,7 +27,10 @@ TRIES = 9
 
 
 def environment(shell: str, words: list[str]) -> dict[str, str]:
-    """Return the environment variables that click's scripts for shells set. The cursor is at the last word."""
+    """Return the environment variables that click's scripts for shells set.
+
+    The cursor is at the last word.
+    """
     line = " ".join(["metastore", *words])
     cursor = words[-1] if shell == "fish" else str(len(words))
     return {"_METASTORE_COMPLETE": f"{shell}_complete", "COMP_WORDS": line, "COMP_CWORD": cursor}
@@ -50,7 +53,10 @@ def _values(output: str, shell: str) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def folder(published: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder of the test. It has a configuration."""
+    """The working folder of the test.
+
+    It has a configuration.
+    """
     monkeypatch.chdir(published.parent)
     return published.parent
 
@@ -215,7 +221,10 @@ def _run_bash(folder: Path, script: str) -> str:
 
 @pytest.fixture(scope="module")
 def published_days(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a configuration. The partitions of the table `orders` have names that need quotes in a shell."""
+    """A folder with a configuration.
+
+    The partitions of the table `orders` have names that need quotes in a shell.
+    """
     import pyarrow as pa
 
     from metastore_assets.formats import encode_partition_key

@@ -1,4 +1,7 @@
-"""Output of `--json` matches the published schemas. `run` checks this for all other tests of commands, too."""
+"""Output of `--json` matches the published schemas.
+
+`run` checks this for all other tests of commands, too.
+"""
 
 from __future__ import annotations
 

@@ -129,7 +129,10 @@ def test_nanoseconds_and_far_years_without_pandas(lakehouse: Lakehouse) -> None:
 
 @pytest.mark.parametrize("bins", [None, "7"])
 def test_histograms_equal_duckdbs(lakehouse: Lakehouse, bins: str | None) -> None:
-    """A bin has the values from its minimum (inclusive) to its maximum (exclusive). DuckDB counts the same number."""
+    """A bin has the values from its minimum (inclusive) to its maximum (exclusive).
+
+    DuckDB counts the same number.
+    """
     values_found = answer_of(lakehouse, "histogram", "events", "price", *([] if bins is None else ["--bins", bins]))
     assert bins is None or len(values_found) <= 7
     for row in values_found if bins else values_found[:: len(values_found) // 20]:
@@ -139,7 +142,10 @@ def test_histograms_equal_duckdbs(lakehouse: Lakehouse, bins: str | None) -> Non
 
 
 def test_partition_keys_of_any_text(lakehouse: Lakehouse) -> None:
-    """Partition values may be any text. A printed key is accepted as an argument of `--partition`."""
+    """Partition values may be any text.
+
+    A printed key is accepted as an argument of `--partition`.
+    """
     keys = {row["partition"]: row["row_count"] for row in answer_of(lakehouse, "show", "orders", "--partitions")}
     assert keys == {
         encode_partition_key([("country", country)]): count
@@ -200,7 +206,10 @@ def test_an_unchanged_table_is_refreshed_without_spark(lakehouse: Lakehouse) -> 
 
 
 def test_progress_is_shown_on_a_terminal(lakehouse: Lakehouse) -> None:
-    """The spinner and the time change all the time. The line is cleared before the result is printed."""
+    """The spinner and the time change all the time.
+
+    The line is cleared before the result is printed.
+    """
     written = on_terminal("refresh", "events", "--full", folder=lakehouse.folder, width=120)
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written)
     frames = [line.strip() for line in re.split(r"[\r\n]+", plain) if line.strip()]
@@ -220,7 +229,9 @@ def test_progress_is_shown_on_a_terminal(lakehouse: Lakehouse) -> None:
 
 
 def test_profile_equals_show(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    """`profile` needs no configuration. For each URI, it prints a line with the numbers of `show`.
+    """`profile` needs no configuration.
+
+    For each URI, it prints a line with the numbers of `show`.
 
     A failed table does not affect the others.
     """

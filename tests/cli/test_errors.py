@@ -195,7 +195,10 @@ def test_a_deleted_working_folder_is_named(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_an_unexpected_error_is_one_line(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line says that the error is a bug. With `--debug`, the traceback is printed."""
+    """The line says that the error is a bug.
+
+    With `--debug`, the traceback is printed.
+    """
 
     def fail(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError("one\ntwo \x1b[31m")
@@ -242,7 +245,10 @@ def test_ctrl_c_is_one_line(published: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 def test_errors_caused_by_an_interrupt_are_not_reported(interrupt: type[BaseException]) -> None:
-    """After Ctrl-C, Spark cancels its jobs, which then fail. The interrupt is raised instead of their errors."""
+    """After Ctrl-C, Spark cancels its jobs, which then fail.
+
+    The interrupt is raised instead of their errors.
+    """
     error = OSError("cancelled")
     error.__context__ = interrupt()
     with pytest.raises(interrupt):
@@ -282,5 +288,8 @@ def test_profile_names_the_options_for_ranges(tmp_path: Path, monkeypatch: pytes
 
 
 def test_profile_of_a_catalog_name_suggests_a_command() -> None:
-    """The error suggests `metastore init`. It does not say that the kind of URL is unknown."""
+    """The error suggests `metastore init`.
+
+    It does not say that the kind of URL is unknown.
+    """
     assert "`metastore init`" in error_of(run("profile", "catalog://lake/sales.orders"))

@@ -103,7 +103,10 @@ _LOOKUPS = [
 
 @pytest.mark.parametrize("command", _LOOKUPS)
 def test_a_version_has_one_grammar(published: Path, command: str) -> None:
-    """`--version` accepts a number, a snapshot or a time. A time selects the newest version published until then."""
+    """`--version` accepts a number, a snapshot or a time.
+
+    A time selects the newest version published until then.
+    """
     arguments = [*command.split(), "--json"]
     older = run(*arguments, "--version", "1", config=published)
     newest = run(*arguments, config=published)

@@ -59,7 +59,10 @@ def test_estimate(published: Path) -> None:
 
 
 def test_count(published: Path) -> None:
-    """The count is that of the current table, which has another file than the version. No data are read."""
+    """The count is that of the current table, which has another file than the version.
+
+    No data are read.
+    """
     result = run_json("count", "orders", "--where", "id = 1", config=published)
     assert (result["count"], result["fragments_read"], result["fragments_total"]) == (1, 0, 1)
     assert result["bytes_read"] == 0

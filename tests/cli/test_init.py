@@ -70,7 +70,10 @@ def test_a_table_of_every_format(folder: Path, kind: type[Table]) -> None:
 def test_a_file_in_the_folder_of_a_table_is_refused(
     folder: Path, tmp_path_factory: pytest.TempPathFactory, kind: str, uri: str
 ) -> None:
-    """The error names the table and its folder. Nothing is written."""
+    """The error names the table and its folder.
+
+    Nothing is written.
+    """
     table = next(each for each in TABLES if each.kind == kind)
     table(folder).append(_ROWS)
     link = tmp_path_factory.mktemp("links") / "link"

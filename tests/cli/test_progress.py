@@ -107,7 +107,10 @@ def test_no_progress_without_a_terminal() -> None:
 
 @pytest.mark.spark
 def test_tasks_are_counted_while_a_job_runs(spark: SparkSession, tmp_path: Path) -> None:
-    """Ended tasks and all tasks of the running job are counted. After `forget`, its tasks are not counted."""
+    """Ended tasks and all tasks of the running job are counted.
+
+    After `forget`, its tasks are not counted.
+    """
 
     def wait_for_file(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

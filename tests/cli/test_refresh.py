@@ -15,7 +15,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
 def test_a_refresh_reads_only_changed_files(tmp_path: Path) -> None:
-    """The refresh does what its plan says. Unchanged files are not read. Older versions stay readable."""
+    """The refresh does what its plan says.
+
+    Unchanged files are not read. Older versions stay readable.
+    """
     build(tmp_path)
     config = tmp_path / "metastore.yaml"
     run_json("refresh", "events", config=config)

@@ -15,7 +15,10 @@ from metastore_assets.cli.spark import LazySpark
 def test_the_log_of_an_interrupted_call_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, interrupted: bool
 ) -> None:
-    """If an interrupt made the call to Spark fail, its log is removed. Otherwise, it stays and the error names it."""
+    """If an interrupt made the call to Spark fail, its log is removed.
+
+    Otherwise, it stays and the error names it.
+    """
 
     def failing(*_: object, **__: object) -> None:
         if not interrupted:

@@ -231,7 +231,10 @@ def test_a_process_without_a_status_ends_normally() -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_unwritable_output_is_reported_at_exit() -> None:
-    """The disk is full, so Python cannot flush stdout. It prints the error and exits with its own status 120."""
+    """The disk is full, so Python cannot flush stdout.
+
+    It prints the error and exits with its own status 120.
+    """
     with open("/dev/full", "w") as full:
         done = _ended(_ENDING + "print('held back'); end.status = 0; sys.exit(0)", stdout=full)
     assert done.returncode == 120

@@ -42,7 +42,9 @@ finally:
 
 
 def test_closed_streams_are_dev_null_for_children() -> None:
-    """Closed streams are replaced by /dev/null. Otherwise, a file that a child opens would get the number of a stream.
+    """Closed streams are replaced by /dev/null.
+
+    Otherwise, a file that a child opens would get the number of a stream.
 
     The child's output would then be written to this file.
     """

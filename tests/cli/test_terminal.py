@@ -61,7 +61,9 @@ def _server() -> subprocess.Popen[str]:
 
 
 def on_terminal(*arguments: str, folder: Path, width: int = 80, status: int = 0, **environment: str) -> str:
-    """Return what a command writes to a terminal of `width` columns. It must end with `status`.
+    """Return what a command writes to a terminal of `width` columns.
+
+    It must end with `status`.
 
     The process is forked from one that has imported most modules. It is started from scratch if a variable of the
     environment is one that Python itself reads.
@@ -89,7 +91,10 @@ def on_terminal(*arguments: str, folder: Path, width: int = 80, status: int = 0,
 
 
 def _run_forked(request: dict[str, Any], terminal: int) -> int:
-    """Let the server run a command on a terminal. Returns the exit status, negative for a signal."""
+    """Let the server run a command on a terminal.
+
+    Returns the exit status, negative for a signal.
+    """
     stdin, stdout = _server().stdin, _server().stdout
     assert stdin is not None
     assert stdout is not None
@@ -116,7 +121,10 @@ EVERYTHING = [*ALWAYS, "NaN", "5 %", "95 %", "mean", "std dev", "distribution"]
 
 
 def headings(line: str) -> set[str]:
-    """Return the headings in a line. A heading may have a blank, or be the end of another one, as `5 %` of `95 %`."""
+    """Return the headings in a line.
+
+    A heading may have a blank, or be the end of another one, as `5 %` of `95 %`.
+    """
     return {heading for heading in EVERYTHING if re.search(rf"(?<![\d\w]){heading}(?!\w)", line)}
 
 
@@ -130,7 +138,10 @@ def headings(line: str) -> set[str]:
     ],
 )
 def test_statistics_fit_the_terminal(published: Path, width: int, shown: list[str]) -> None:
-    """No line is wider than the terminal. A line names the omitted statistics and the options that show them."""
+    """No line is wider than the terminal.
+
+    A line names the omitted statistics and the options that show them.
+    """
     plain = _STYLE.sub("", on_terminal("show", "orders", folder=published.parent, width=width))
     lines = plain.splitlines()
     assert max(map(len, lines)) <= width
@@ -224,7 +235,10 @@ def test_any_grid_fits(columns: list[tuple[str, bool]], data: st.DataObject, wid
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_many_bins_make_a_chart(published: Path, width: int) -> None:
-    """The chart fills most of the width. The greatest frequency is at the axis, and the edges of bins are below."""
+    """The chart fills most of the width.
+
+    The greatest frequency is at the axis, and the edges of bins are below.
+    """
     output = _STYLE.sub(
         "", on_terminal("histogram", "orders", "id", "--bins", "60", folder=published.parent, width=width)
     )
@@ -285,7 +299,10 @@ def test_a_plan_names_columns_whose_types_change(capsys: pytest.CaptureFixture[s
 
 
 def test_an_iceberg_table_without_snapshots_has_no_snapshot_id() -> None:
-    """A dash stands for the missing id. With an empty text, a line would be "of snapshot  in 1.84 s"."""
+    """A dash stands for the missing id.
+
+    With an empty text, a line would be "of snapshot  in 1.84 s".
+    """
     assert short_snapshot("") == "–"
 
 

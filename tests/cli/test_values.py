@@ -71,7 +71,9 @@ def test_where(published: Path) -> None:
 
 
 def test_show_has_singletons_and_entropy(published: Path) -> None:
-    """`show` prints these statistics for a table. For a partition, it prints them only for columns in `--columns`.
+    """`show` prints these statistics for a table.
+
+    For a partition, it prints them only for columns in `--columns`.
 
     A column without stored value counts has none.
     """
@@ -89,7 +91,10 @@ def test_show_has_singletons_and_entropy(published: Path) -> None:
 
 
 def test_compact(published: Path) -> None:
-    """Value counts are compacted into a plain Parquet file. A second call finds nothing to do."""
+    """Value counts are compacted into a plain Parquet file.
+
+    A second call finds nothing to do.
+    """
     done = run_json("compact", "orders", config=published)
     assert (done["published"], done["version"], done["ranks"]) == (True, 3, None)
     assert done["files"] == done["files_before"]
@@ -161,7 +166,9 @@ def test_errors_name_the_policy_that_stores_it(small: Path) -> None:
 
 
 def test_a_missing_run_is_named_and_rebuilt(small: Path) -> None:
-    """A run is a file of the value counts. If it is missing, commands that need it say to run `refresh --full`.
+    """A run is a file of the value counts.
+
+    If it is missing, commands that need it say to run `refresh --full`.
 
     The version stays. After `refresh --full`, these commands work again.
     """

@@ -31,7 +31,10 @@ def _start(log: Path, kind: str, *arguments: str, environment: dict[str, str]) -
 
 @dataclass
 class Cluster:
-    """A cluster of one master and several workers. `workers` contains the workers that were not killed."""
+    """A cluster of one master and several workers.
+
+    `workers` contains the workers that were not killed.
+    """
 
     folder: Path
     environment: dict[str, str]
@@ -40,7 +43,10 @@ class Cluster:
     workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start_worker(self) -> str:
-        """Start one more worker, which runs one task at a time. Return its name."""
+        """Start one more worker, which runs one task at a time.
+
+        Return its name.
+        """
         name = f"worker-{len(list(self.folder.glob('worker-*.log')))}"
         arguments = ("--cores", "1", "--memory", "600m", "--webui-port", "0", "--work-dir", str(self.folder / name))
         self.workers[name] = _start(
@@ -100,7 +106,10 @@ def _wait_for(log: Path, words: str) -> str:
 
 @contextmanager
 def standalone_cluster(folder: Path, environment: dict[str, str]) -> Iterator[Cluster]:
-    """Start a master and two workers for the block. `environment` has additional variables of their environment."""
+    """Start a master and two workers for the block.
+
+    `environment` has additional variables of their environment.
+    """
     folder.mkdir()
     (folder / "conf").mkdir()
     (folder / "conf" / "log4j2.properties").write_text("rootLogger.level = info\n")

@@ -75,7 +75,10 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
 
 
 def killed_at(what: str, cluster: Cluster, slow_log: Path, work: Callable[[], object]) -> str:
-    """Run `work`, and kill the first worker that logs the step `what` meanwhile. Return the name of this worker."""
+    """Run `work`, and kill the first worker that logs the step `what` meanwhile.
+
+    Return the name of this worker.
+    """
     slow_log.write_text("")
     killed: list[str] = []
     done = threading.Event()

@@ -34,7 +34,10 @@ def _expanded(config: MetastoreConfig, *members: DatabaseListing) -> tuple[dict[
 
 
 def test_tables_are_named_by_database_and_name() -> None:
-    """The patterns of a database ignore case. A table that is also configured separately has the name given there."""
+    """The patterns of a database ignore case.
+
+    A table that is also configured separately has the name given there.
+    """
     config = _config(
         {"catalog": "prod", "database": "sales", "only": ["fact_*", "dim"], "except": "*_OLD", "columns": {"x": {}}},
         tables=({"name": "mine", "catalog": "prod", "table": "sales.fact_b"},),
@@ -68,7 +71,10 @@ def test_hive_and_glue_ignore_case(type_: str) -> None:
 
 
 def test_checks_of_a_database_may_have_an_escaped_reference() -> None:
-    """`$${` becomes `${` once. The tables of the database have the same checks as the database."""
+    """`$${` becomes `${` once.
+
+    The tables of the database have the same checks as the database.
+    """
     database = DatabaseConfig(catalog="default", database="b", checks=({"row_count": 1, "partitions": "x=$${y}"},))
     assert database.table("t").checks == database.checks == ({"row_count": 1, "partitions": "x=${y}"},)
 
@@ -108,7 +114,10 @@ def test_a_table_whose_folder_for_statistics_has_a_table_is_skipped() -> None:
 
 
 def test_a_table_that_its_catalog_locates_in_the_root_is_refused(lake: Lake) -> None:
-    """The message names the table and the folder. Another table of the database is refreshed."""
+    """The message names the table and the folder.
+
+    Another table of the database is refreshed.
+    """
     lake.add("a")
     schema = pa.schema([("id", pa.int64())])
     for name, location in (("b", "root/sales_a/b"), ("c", "."), ("d", "root/d")):
@@ -223,7 +232,9 @@ def test_tables_may_be_added_and_removed(lake: Lake) -> None:
 
 
 def test_entries_of_one_database_share_its_record(lake: Lake) -> None:
-    """The record is the stored listing of a database. Several entries of a configuration may include its tables.
+    """The record is the stored listing of a database.
+
+    Several entries of a configuration may include its tables.
 
     They are listed in parallel, and each adds its tables to the record, whichever writes last.
     """
@@ -291,7 +302,10 @@ def test_a_missing_database_is_distinguished_from_a_dropped_one(lake: Lake) -> N
 
 
 def test_a_catalog_that_does_not_answer_times_out(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the timeout, the listing of that database has an error. The listings of other databases are complete."""
+    """After the timeout, the listing of that database has an error.
+
+    The listings of other databases are complete.
+    """
     never = threading.Event()
     lake.add("orders")
     config = lake.config(databases=("sales", "slow"))

@@ -66,7 +66,10 @@ def test_commits_change_exactly_their_rows(lakehouse: Lakehouse) -> None:
 
 
 def test_deletes_do_not_rewrite_files(tmp_path: Path) -> None:
-    """The commit deletes rows by deletion vectors. The files stay, and each changed month has fewer rows."""
+    """The commit deletes rows by deletion vectors.
+
+    The files stay, and each changed month has fewer rows.
+    """
     lakehouse = Lakehouse(tmp_path)
     lakehouse.generate(0.002)
     lakehouse.build()

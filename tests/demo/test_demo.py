@@ -14,7 +14,10 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def demo(folder: Path, *options: str) -> str:
-    """Run the demo on little data in a folder, and return its output. Assert that it and all its runs succeed."""
+    """Run the demo on little data in a folder, and return its output.
+
+    Assert that it and all its runs succeed.
+    """
     shutil.copy(REPOSITORY / "metastore.yaml", folder)
     done = subprocess.run(
         [sys.executable, "-m", "scripts.demo", *options, "--scale", "0.002"],
@@ -51,12 +54,18 @@ def test_the_demo_runs_and_agrees_with_scans(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_demo_runs_in_a_bucket_and_shows_no_secret(tmp_path: Path) -> None:
-    """Tables and root are in S3. Exit status 0 also says that no file and no object holds the secret key."""
+    """Tables and root are in S3.
+
+    Exit status 0 also says that no file and no object holds the secret key.
+    """
     assert demo(tmp_path, "--s3").count("✓") == 3
 
 
 def test_the_demo_removes_only_its_folder(tmp_path: Path) -> None:
-    """The root of the configuration is outside of the demo's folder. The demo fails, and a file in its folder stays."""
+    """The root of the configuration is outside of the demo's folder.
+
+    The demo fails, and a file in its folder stays.
+    """
     (tmp_path / "metastore.yaml").write_text("root: ./other/metastore\n", encoding="utf-8")
     user_file = tmp_path / "demo" / "kept"
     user_file.mkdir(parents=True)

@@ -27,7 +27,10 @@ _DRIVER_VARIABLE = "spark.emr-serverless.driverEnv."
 
 
 def emr_server(way: str) -> AbstractContextManager[str]:
-    """Return the endpoint of a new server. `way` is `spark-submit` or `python`."""
+    """Return the endpoint of a new server.
+
+    `way` is `spark-submit` or `python`.
+    """
     return s3_server("tests.emr.emr_server", way)
 
 
@@ -44,7 +47,10 @@ def _fetch(uri: str, target: Path) -> Path:
 
 
 def _properties(job: Any) -> dict[str, str]:
-    """Return the Spark properties of the request. Those on the command line take precedence."""
+    """Return the Spark properties of the request.
+
+    Those on the command line take precedence.
+    """
     overrides = job.configuration_overrides or {}
     spark_properties: dict[str, str] = {}
     for one in overrides.get("applicationConfiguration", ()):
@@ -79,7 +85,10 @@ def _command(way: str, work: Path, job: Any) -> tuple[list[str], dict[str, str]]
 
 
 def _play(way: str, job: Any) -> None:
-    """Run a job in a subprocess, and set its state as EMR does. The job may be cancelled meanwhile."""
+    """Run a job in a subprocess, and set its state as EMR does.
+
+    The job may be cancelled meanwhile.
+    """
     time.sleep(0.3)
     if job.state == "CANCELLED":
         return

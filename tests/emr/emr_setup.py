@@ -90,7 +90,10 @@ class EmrSetup:
 
 @contextmanager
 def start_emr(way: str) -> Iterator[EmrSetup]:
-    """Start a simulated AWS for several tests. Each test calls `with_new_folder` to get a folder."""
+    """Start a simulated AWS for several tests.
+
+    Each test calls `with_new_folder` to get a folder.
+    """
     with pytest.MonkeyPatch.context() as patch, emr_server(way) as endpoint:
         for name, value in {**OF_THIS_PROCESS, "AWS_ENDPOINT_URL": endpoint}.items():
             patch.setenv(name, value)

@@ -112,7 +112,10 @@ def test_other_engines_ignore_the_section(tmp_path: Path) -> None:
 
 
 def test_the_command_refuses_the_engine(tmp_path: Path) -> None:
-    """`refresh` fails and names the command to use instead. `backfill --via dagster` refuses the option `--engine`."""
+    """`refresh` fails and names the command to use instead.
+
+    `backfill --via dagster` refuses the option `--engine`.
+    """
     file = config_file(tmp_path)
     sent_request = "metastore backfill sales --via dagster"
     assert sent_request in error_of(run("refresh", "sales", config=file))
@@ -161,7 +164,10 @@ def test_a_request_holds_the_configured_table() -> None:
 
 
 def test_the_request_says_that_a_table_is_of_a_database() -> None:
-    """The job gets the table's database, format and URI. Policies for columns that the table lacks are no errors."""
+    """The job gets the table's database, format and URI.
+
+    Policies for columns that the table lacks are no errors.
+    """
     over = {
         "catalogs": {"prod": {"type": "glue"}},
         "tables": [{"catalog": "prod", "database": "shop", "columns": {"price": {"histogram": "off"}}}],
@@ -231,7 +237,10 @@ def test_a_job_of_another_release_is_refused() -> None:
 
 
 def test_tags_are_valid_for_aws() -> None:
-    """Characters that AWS does not allow are replaced, and long texts are cut. A tag may be any partition key."""
+    """Characters that AWS does not allow are replaced, and long texts are cut.
+
+    A tag may be any partition key.
+    """
     assert tag_value("day=2024-01-01/country=A%26B") == "day=2024-01-01/country=A_26B"
     assert tag_value("é" * 300) == "_" * 256
     assert tag_value("me@example.com: a+b_c.d") == "me@example.com: a+b_c.d"

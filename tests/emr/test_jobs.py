@@ -80,7 +80,10 @@ def test_selected_partitions_are_read_by_the_job(
 
 @pytest.mark.long
 def test_an_error_of_the_job_fails_the_run(cloud: EmrSetup, instance: DagsterInstance) -> None:
-    """The run fails with the job's error and the location of its log. No version and no request of a job are left."""
+    """The run fails with the job's error and the location of its log.
+
+    No version and no request of a job are left.
+    """
     job = build_metastore_definitions(cloud.config(engine="auto")).resolve_job_def("sales_refresh")
     for key in [key for key in cloud.keys("sales/") if key.endswith(".parquet")][:1]:
         cloud.s3.put_object(Bucket="lake", Key=f"{cloud.folder}/{key}", Body=b"no Parquet file")

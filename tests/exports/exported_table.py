@@ -31,14 +31,20 @@ class ExportedTable:
         return self._config(self.settings)
 
     def export(self, **settings: Any) -> ExportResult:
-        """Change settings of the table, refresh it, and export the newest version. Return the result of the export."""
+        """Change settings of the table, refresh it, and export the newest version.
+
+        Return the result of the export.
+        """
         self.settings |= settings
         config = self._config({key: item for key, item in self.settings.items() if key != "exports"})
         refresh(config, config.tables[0], no_spark)
         return self.write()
 
     def write(self, number: int | None = None, *, rewrite: bool = False) -> ExportResult:
-        """Export a version, the newest by default. With `rewrite`, remove the earlier export first, as a purge does."""
+        """Export a version, the newest by default.
+
+        With `rewrite`, remove the earlier export first, as a purge does.
+        """
         table, objects, version = self._version(number)
         (result,) = write_exports(table, objects, lambda: version, rewrite=rewrite)
         return result

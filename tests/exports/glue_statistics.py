@@ -40,7 +40,10 @@ class ColumnStatisticsStore:
             assert not isinstance(item, list) or limit is None or len(item) <= limit
 
     def _answer(self, model: Any, **_: Any) -> tuple[Any, dict[str, Any]]:
-        """Apply the last request to the stored statistics. Return Glue's answer to it."""
+        """Apply the last request to the stored statistics.
+
+        Return Glue's answer to it.
+        """
         name, params = self.requests[-1]
         assert name == model.name
         columns = self.statistics[params["DatabaseName"], params["TableName"], *params.get("PartitionValues", ())]

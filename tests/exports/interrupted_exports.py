@@ -43,7 +43,9 @@ class Interrupted:
     """The class that sends requests through the attribute `client` or `_client`."""
 
     def check_each_request(self, kind: str) -> int:
-        """Interrupt an export of version 2 at each request, before or after its effect. Return the number of requests.
+        """Interrupt an export of version 2 at each request, before or after its effect.
+
+        Return the number of requests.
 
         Check after each interruption that the catalog declares only statistics of one version as complete or accurate,
         and that the next export is complete.
@@ -73,7 +75,9 @@ class Interrupted:
         raise AssertionError
 
     def check_each_request_of_a_removal(self, empty: CatalogState) -> None:
-        """Interrupt removals at each request. Check that a second removal, or a new export, then works completely.
+        """Interrupt removals at each request.
+
+        Check that a second removal, or a new export, then works completely.
 
         Args:
             empty: The state before any export.
@@ -116,7 +120,9 @@ class Interrupted:
 
     @contextmanager
     def _failing(self, number: int, is_sent: bool) -> Iterator[list[str]]:
-        """Let one request and all later ones fail during the block. Yield a list of the failed requests' names.
+        """Let one request and all later ones fail during the block.
+
+        Yield a list of the failed requests' names.
 
         Args:
             number: The number of the first request that fails, from 0.

@@ -15,7 +15,9 @@ from pyiceberg.table import CommitTableRequest
 
 @contextmanager
 def serve_catalog(open_catalog: Callable[[], SqlCatalog]) -> Iterator[str]:
-    """Serve the tables of a catalog during the block. Yield the URI.
+    """Serve the tables of a catalog during the block.
+
+    Yield the URI.
 
     Args:
         open_catalog: Opens the catalog, for each request.

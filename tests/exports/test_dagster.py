@@ -9,7 +9,10 @@ from tests.assets.lab import Lab
 
 
 def configure(lab: Lab) -> Path:
-    """Configure an export of the table `sales` to a new folder. Return the folder."""
+    """Configure an export of the table `sales` to a new folder.
+
+    Return the folder.
+    """
     folder = lab.folder / "exported"
     folder.mkdir()
     exports = {"folder": {"path": str(folder)}}

@@ -1,4 +1,7 @@
-"""Exports: what a target gets, when it is written, and what its failure affects. The target is a folder."""
+"""Exports: what a target gets, when it is written, and what its failure affects.
+
+The target is a folder.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,10 @@ def exporting(tmp_path: Path) -> Exporting:
 
 
 def test_a_refresh_exports_as_its_last_step(exporting: Exporting) -> None:
-    """The stages of the plan include the export. A version that the target has is not written again."""
+    """The stages of the plan include the export.
+
+    A version that the target has is not written again.
+    """
     plan = plan_refresh(exporting.config, exporting.config.tables[0])
     result = exporting.refresh()
     assert [stage["stage"] for stage in plan.to_json()["stages"]][-2:] == ["publish", "write_exports"]  # type: ignore
@@ -116,7 +122,10 @@ def test_an_export_without_a_refresh_hides_a_column_that_was_hidden_since(export
 
 
 def test_a_failed_target_affects_neither_the_version_nor_other_targets(exporting: Exporting) -> None:
-    """The failure is reported. The next refresh writes this target, although the table has not changed."""
+    """The failure is reported.
+
+    The next refresh writes this target, although the table has not changed.
+    """
     exporting.settings["exports"]["two"] = {"kind": "folder", "path": str(exporting.target("two"))}
     broken = exporting.target("one") / "broken"
     broken.touch()
@@ -169,7 +178,10 @@ def test_another_policy_or_option_makes_a_target_outdated(exporting: Exporting) 
 
 
 def test_a_setting_that_matches_no_column_is_noted(exporting: Exporting) -> None:
-    """The cause may be a typing error or a dropped column. The other columns are exported."""
+    """The cause may be a typing error or a dropped column.
+
+    The other columns are exported.
+    """
     exporting.settings["exports"]["one"]["columns"] = ["id", "txet", "s*"]
     (export,) = exporting.refresh().exports
     assert (export.state, list(exporting.content()["columns"])) == ("written", ["id", "secret"])
@@ -186,7 +198,10 @@ def test_statistics_of_others_are_not_overwritten(exporting: Exporting) -> None:
 
 
 def test_the_command_exports_shows_and_removes(exporting: Exporting) -> None:
-    """`--status` and `--dry-run` write nothing. `--remove` removes the export."""
+    """`--status` and `--dry-run` write nothing.
+
+    `--remove` removes the export.
+    """
     exports = exporting.settings.pop("exports")
     exporting.refresh()
     missing = run("export", "t", config=exporting.file)

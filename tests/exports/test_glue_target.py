@@ -62,7 +62,10 @@ class GlueLab:
         return self._table("flat", location, settings)
 
     def partitioned(self, **settings: Any) -> ExportedTable:
-        """Return a table with the partitions `p=1` and `p=2`. The latter is registered as `02`."""
+        """Return a table with the partitions `p=1` and `p=2`.
+
+        The latter is registered as `02`.
+        """
         location = self.folder / "parts"
         for part in ("1", "02"):
             (location / f"p={part}").mkdir(parents=True)
@@ -101,7 +104,10 @@ def lab(glue: Glue, tmp_path: Path) -> GlueLab:  # noqa: F811
 
 
 def test_requests_have_the_statistics_of_every_type(lab: GlueLab) -> None:
-    """Each request is valid by botocore's model of Glue. Infinite bounds are left out."""
+    """Each request is valid by botocore's model of Glue.
+
+    Infinite bounds are left out.
+    """
     table = lab.flat()
     result = table.export()
     assert (result.state, result.columns, result.notes, result.error) == ("written", 8, (), None)
@@ -258,7 +264,10 @@ def test_remove_leaves_rows_of_partitions_that_others_counted(lab: GlueLab) -> N
 
 
 def test_remove_leaves_only_the_columns_that_others_analysed(lab: GlueLab) -> None:
-    """Another tool analysed one column. The statistics of the others are removed; they may be hidden by now."""
+    """Another tool analysed one column.
+
+    The statistics of the others are removed; they may be hidden by now.
+    """
     table = lab.flat()
     table.export()
     lab.analyse("flat", "name")
@@ -316,7 +325,10 @@ def test_an_interrupted_export_is_repeated(lab: GlueLab, monkeypatch: pytest.Mon
 
 
 def test_two_exports_at_once_end_with_the_newest_version(lab: GlueLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """During an export of version 1, another process exports version 2. The first export is repeated with version 2."""
+    """During an export of version 1, another process exports version 2.
+
+    The first export is repeated with version 2.
+    """
     interrupted, _ = _interrupted(lab)
     wanted = interrupted.state()
     table = lab._table("interrupted", lab.folder / "interrupted", {"columns": {"price": {"values": "hidden"}}})

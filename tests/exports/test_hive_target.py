@@ -128,7 +128,10 @@ def test_the_metastore_does_not_replace_the_numbers(hive: str, tmp_path: Path) -
 
 
 def test_accurate_is_declared_on_request_of_columns_with_exact_bounds(hive: str, tmp_path: Path) -> None:
-    """Hive answers queries from accurate statistics. Columns with NaN, whose maximum it would not know, are omitted."""
+    """Hive answers queries from accurate statistics.
+
+    Columns with NaN, whose maximum it would not know, are omitted.
+    """
     table = _flat(hive, tmp_path)
     table.export(exports={"hive": {"accurate": True}})
     accurate = table.properties()["COLUMN_STATS_ACCURATE"]
@@ -244,7 +247,10 @@ def test_values_of_a_column_that_is_hidden_now_leave_the_metastore(hive: str, tm
 
 
 def test_partitions_that_are_exported_no_longer_lose_their_statistics(hive: str, tmp_path: Path) -> None:
-    """An export with `partitions: false` removes statistics of partitions. Hive would assume that they are accurate."""
+    """An export with `partitions: false` removes statistics of partitions.
+
+    Hive would assume that they are accurate.
+    """
     table = _partitioned(hive, tmp_path)
     table.export(exports={"hive": {"accurate": True}})
     assert table.export(exports={"hive": {"partitions": False}}).state == "written"
@@ -269,7 +275,10 @@ def test_remove_leaves_no_statistics_of_ours_after_an_insert(hive: str, tmp_path
 
 
 def test_remove_leaves_only_the_columns_that_others_analysed(hive: str, tmp_path: Path) -> None:
-    """Another client analysed one column. The statistics of the others are removed; they may be hidden by now."""
+    """Another client analysed one column.
+
+    The statistics of the others are removed; they may be hidden by now.
+    """
     table = _flat(hive, tmp_path)
     table.export()
     _analyse(table, "id")
@@ -344,7 +353,10 @@ def test_a_table_of_2000_columns(hive: str, tmp_path: Path) -> None:
 
 
 def test_remove_does_not_stop_at_a_partition_that_others_analysed(hive: str, tmp_path: Path) -> None:
-    """Another client changed the row count of a partition. This count stays, and all column statistics are removed."""
+    """Another client changed the row count of a partition.
+
+    This count stays, and all column statistics are removed.
+    """
     table = _partitioned(hive, tmp_path)
     table.export()
     with connect(hive) as client:
@@ -443,7 +455,10 @@ def test_a_hidden_column_loses_its_statistics(hive: str, tmp_path: Path) -> None
 
 
 def test_bounds_that_are_unknown_now_leave_the_metastore(hive: str, tmp_path: Path) -> None:
-    """A write without bounds does not remove stored ones. So the export removes them from table and partitions."""
+    """A write without bounds does not remove stored ones.
+
+    So the export removes them from table and partitions.
+    """
     table = _partitioned(hive, tmp_path)
     table.export()
     assert table.read_back()["id"]["lowValue"] == 1
@@ -489,7 +504,10 @@ def test_selected_columns(hive: str, tmp_path: Path) -> None:
 
 
 def test_tables_that_have_no_metastore_are_refused(tmp_path: Path) -> None:
-    """The table is configured by its path. The error says to configure it by `catalog` and `table`."""
+    """The table is configured by its path.
+
+    The error says to configure it by `catalog` and `table`.
+    """
     from metastore_assets.config import TableConfig
     from metastore_assets.errors import ExportError
 

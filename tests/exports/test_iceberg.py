@@ -123,7 +123,10 @@ def test_zeros_and_nan_are_one_value_each() -> None:
 
 
 def test_hashes_are_those_of_trino(realtables: Path) -> None:
-    """Impala wrote a table, and Trino wrote its sketches. Our hashes and sketches of its values are the same."""
+    """Impala wrote a table, and Trino wrote its sketches.
+
+    Our hashes and sketches of its values are the same.
+    """
     table = realtables / "iceberg" / "impala_with_puffin_stats"
     (puffin_file,) = table.glob("metadata/*.stats")
     (data_file,) = table.glob("data/*.parq")
@@ -163,7 +166,10 @@ def test_a_registration_is_no_commit(lake: IcebergLake) -> None:
 
 
 def test_a_version_of_equal_content_is_not_exported_again(lake: IcebergLake) -> None:
-    """After a change of a table property, a refresh publishes a version. Its statistics are in the catalog already."""
+    """After a change of a table property, a refresh publishes a version.
+
+    Its statistics are in the catalog already.
+    """
     lake.create(pa.table({"id": [1, 2, 3]}))
     lake.refresh()
     with lake.table.transaction() as transaction:
@@ -174,7 +180,10 @@ def test_a_version_of_equal_content_is_not_exported_again(lake: IcebergLake) -> 
 
 
 def test_readers_find_the_statistics_of_each_snapshot(lake: IcebergLake) -> None:
-    """Each of two snapshots has a registered file with a sketch. The metadata have the `ndv`, which engines read."""
+    """Each of two snapshots has a registered file with a sketch.
+
+    The metadata have the `ndv`, which engines read.
+    """
     lake.create(pa.table({"id": [1, 2, 3]}))
     lake.refresh()
     lake.table.append(pa.table({"id": [3, 4]}))
@@ -281,7 +290,10 @@ def test_removing_deletes_files_and_registrations(lake: IcebergLake) -> None:
 
 
 def test_a_statistics_file_that_is_gone_is_replaced(lake: IcebergLake) -> None:
-    """The file was deleted, as by a cleanup of unused files. The next export writes another one without an error."""
+    """The file was deleted, as by a cleanup of unused files.
+
+    The next export writes another one without an error.
+    """
     lake.create(pa.table({"id": [1, 2], "note": ["a", "b"]}))
     lake.refresh()
     Path(lake.table.metadata.statistics[0].statistics_path.removeprefix("file://")).unlink()
@@ -342,7 +354,10 @@ def registered_files(lake: IcebergLake) -> list[str]:
 
 
 def test_two_exports_at_once_leave_the_files_of_the_last(lake: IcebergLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both exports load the table before either commits. The second to commit replaces the files of the first."""
+    """Both exports load the table before either commits.
+
+    The second to commit replaces the files of the first.
+    """
     lake.settings["exports"] = {"iceberg": {"partition_statistics": True}}
     create_partitioned(lake).append(pa.table({"day": ["b", "a"], "id": [1, 2]}))
     commit, commits = iceberg_target._commit, []
@@ -380,7 +395,10 @@ def test_a_rest_catalog_registers_replaces_and_removes_statistics(lake: IcebergL
 
 
 def test_removing_deletes_files_of_snapshots_that_expired(lake: IcebergLake) -> None:
-    """pyiceberg only unregisters such files when it expires a snapshot. The removal of the export deletes them."""
+    """pyiceberg only unregisters such files when it expires a snapshot.
+
+    The removal of the export deletes them.
+    """
     lake.create(pa.table({"id": [1]}))
     lake.refresh()
     lake.table.append(pa.table({"id": [2]}))
@@ -502,7 +520,10 @@ def test_sketches_follow_random_histories(tmp_path_factory: pytest.TempPathFacto
 
 
 def test_a_table_without_a_snapshot_has_nothing_to_export(lake: IcebergLake) -> None:
-    """The export succeeds. Otherwise, each refresh of a new table would fail until the table's first commit."""
+    """The export succeeds.
+
+    Otherwise, each refresh of a new table would fail until the table's first commit.
+    """
     table = lake.catalog.create_table("sales.orders", pa.schema([("id", pa.int64())]))
     (export,) = lake.refresh().exports
     assert (export.state, export.columns, export.notes) == ("written", 0, ("the table has no snapshot yet",))

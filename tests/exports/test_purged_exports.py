@@ -70,12 +70,18 @@ def test_no_target_has_values_of_hidden_columns_after_a_purge(
     ]
 )
 def kind(request: pytest.FixtureRequest) -> str:
-    """The catalog of the table. Tables in a Hive metastore have the exports `hive` and `spark`."""
+    """The catalog of the table.
+
+    Tables in a Hive metastore have the exports `hive` and `spark`.
+    """
     return str(request.param)
 
 
 def _write_files(folder: Path) -> Callable[[], None]:
-    """Write the rows to the partitions `p=1` and `p=2`. Return a function that adds a file."""
+    """Write the rows to the partitions `p=1` and `p=2`.
+
+    Return a function that adds a file.
+    """
     for part in (1, 2):
         (folder / f"p={part}").mkdir(parents=True)
         pq.write_table(_ROWS.slice(2 * part - 2, 2), folder / f"p={part}" / "1.parquet")

@@ -56,7 +56,9 @@ def test_edges_are_the_values_at_equal_ranks(values: list[int], bins: int, size:
 
 
 def test_estimated_distinct_values_fill_bins_of_different_edges() -> None:
-    """The distinct values are divided equally among the bins whose edges differ. Results are running totals.
+    """The distinct values are divided equally among the bins whose edges differ.
+
+    Results are running totals.
 
     A bin of whole numbers has at most as many values as there are whole numbers in it.
     """
@@ -136,7 +138,10 @@ def test_types_without_statistics_in_spark_are_not_accepted() -> None:
 
 
 def test_columns_come_from_the_schema_of_spark_or_else_of_hive() -> None:
-    """Spark's schema is in one property, or in several if it is long. Without it, the columns of Hive are used."""
+    """Spark's schema is in one property, or in several if it is long.
+
+    Without it, the columns of Hive are used.
+    """
     text = '{"type":"struct","fields":[{"name":"Id","type":"long"},{"name":"s","type":{"type":"struct","fields":[]}}]}'
     expected = [SparkColumn("Id", "bigint"), SparkColumn("s", "")]
     assert spark_columns({"spark.sql.sources.schema": text}, {}) == expected

@@ -53,7 +53,10 @@ def _register(uri: str, name: str, folder: Path) -> HiveExportedTable:
 
 @pytest.mark.slow
 def test_spark_plans_with_the_numbers(hive: str, tmp_path: Path) -> None:
-    """Spark reads every number and bin. What it analyses itself afterwards is replaced only on request."""
+    """Spark reads every number and bin.
+
+    What it analyses itself afterwards is replaced only on request.
+    """
     create_database(hive, "sp")
     table, analyzed = (_register(hive, f"sp.{name}", tmp_path / name) for name in ("written", "analyzed"))
     result = table.export()

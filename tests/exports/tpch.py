@@ -19,7 +19,10 @@ _SPLIT = pa.scalar(9131, pa.int32()).cast(pa.date32())
 
 
 def generate_tables(folder: Path, scale: float) -> dict[str, pa.Table]:
-    """Write TPC-H's tables as files into a folder, and return their rows. Scale 1 has 6 million rows of `lineitem`."""
+    """Write TPC-H's tables as files into a folder, and return their rows.
+
+    Scale 1 has 6 million rows of `lineitem`.
+    """
     program = Path(sysconfig.get_path("scripts")) / "tpchgen-cli"
     names = ",".join(TABLES)
     arguments = ["parquet", "--quiet", "-s", str(scale), "-T", names, "-o", str(folder)]

@@ -170,7 +170,10 @@ def _operands(node: tuple[Any, ...]) -> list[Any]:
 
 
 def holds(node: tuple[Any, ...], row: dict[str, Any]) -> bool | None:
-    """Evaluate a predicate on one row. None stands for null."""
+    """Evaluate a predicate on one row.
+
+    None stands for null.
+    """
     kind = node[0]
     if kind == "not":
         inner = holds(node[1], row)

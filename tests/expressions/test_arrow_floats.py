@@ -80,7 +80,10 @@ def test_an_expression_selects_the_same_rows_as_arrow(
 
 @pytest.mark.parametrize("name", TYPES)
 def test_positive_and_negative_zeros_are_equal(name: str) -> None:
-    """Both `==` and `isin` select both zeros. Arrow's own `is_in` distinguishes them (apache/arrow#46183)."""
+    """Both `==` and `isin` select both zeros.
+
+    Arrow's own `is_in` distinguishes them (apache/arrow#46183).
+    """
     table = pa.table({name: array([0.0, -0.0, 1.0], name)})
     for zero in (0.0, -0.0):
         assert matching_numbers(table, pc.field(name) == zero) == [0, 1]

@@ -40,7 +40,10 @@ LEAVES = [leaf for leaves in schema_leaves(SCHEMA) for leaf in leaves]
     ],
 )
 def test_huge_exponents_are_compared_without_expanding_digits(text: str, same: str) -> None:
-    """The expanded number would not fit into memory. Only its order relative to the column's range matters."""
+    """The expanded number would not fit into memory.
+
+    Only its order relative to the column's range matters.
+    """
     assert parse_predicate(text, "t", LEAVES) == parse_predicate(same, "t", LEAVES)
 
 

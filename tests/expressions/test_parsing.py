@@ -59,7 +59,10 @@ def test_nan_is_null_applies_to_columns_without_nan(type_: pa.DataType) -> None:
 
 
 def test_a_pattern_that_is_not_utf8_is_refused_unless_it_is_a_prefix() -> None:
-    """Lone surrogates stand for bytes that are not UTF-8. A prefix is compared with these bytes."""
+    """Lone surrogates stand for bytes that are not UTF-8.
+
+    A prefix is compared with these bytes.
+    """
     columns = [LeafColumn("x", "1", pa.string())]
     for pattern in ("%\udc80", "a_\udcff%", "\udc80_"):
         with pytest.raises(PredicateError, match="not UTF-8"):

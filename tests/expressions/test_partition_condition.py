@@ -177,7 +177,10 @@ def test_names_match_without_case_if_the_match_is_unique() -> None:
 
 
 def _day(text: str, day: str) -> bool:
-    """Return whether a condition is true of a day. Asserts that the result is the same for a date and for its text."""
+    """Return whether a condition is true of a day.
+
+    Asserts that the result is the same for a date and for its text.
+    """
     result = {
         PartitionCondition(parse_sql(text), "t", {"day": type_}).may_match({"day": day})
         for type_ in (pa.date32(), pa.string())

@@ -24,7 +24,10 @@ _ITEMS = st.lists(st.tuples(_TEXTS, st.none() | _TEXTS), max_size=3)
 @example([("", None)])
 @example([("a", "..."), ("...", "b")])
 def test_decoding_is_the_inverse_of_encoding(items: list[tuple[str, str | None]]) -> None:
-    """Decoding a key returns the columns and values of its partition. So different partitions have different keys."""
+    """Decoding a key returns the columns and values of its partition.
+
+    So different partitions have different keys.
+    """
     assert decode_partition_key(encode_partition_key(items)) == tuple(items)
 
 
@@ -100,7 +103,10 @@ def test_keys_with_lone_surrogates_round_trip() -> None:
 
 
 def test_safe_characters_are_the_documented_ones() -> None:
-    """Every ASCII character is either unchanged or percent-encoded. The unchanged ones are listed here literally."""
+    """Every ASCII character is either unchanged or percent-encoded.
+
+    The unchanged ones are listed here literally.
+    """
     unencoded = {
         chr(code) for code in range(128) if encode_partition_key([("a", f"x{chr(code)}y")]) == f"a=x{chr(code)}y"
     }

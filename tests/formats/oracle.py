@@ -54,7 +54,10 @@ class Micros(int):
 
 
 def _plain_values(chunk: pa.Array) -> list[Any]:
-    """Return values as Python objects. Timestamps that Python cannot represent are returned as `Micros`."""
+    """Return values as Python objects.
+
+    Timestamps that Python cannot represent are returned as `Micros`.
+    """
     if isinstance(chunk, pa.StructArray):
         children = {field.name: _plain_values(chunk.field(index)) for index, field in enumerate(chunk.type)}
         rows = zip(*children.values(), strict=True)

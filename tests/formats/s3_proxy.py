@@ -55,7 +55,10 @@ class Requests:
             self.objects_written[path] = self.objects_written.get(path, 0) + sent
 
     def note(self, method: str, target: str) -> str:
-        """Record a request. Return its target; if it is a listing and `page` is set, `page` is added as its limit."""
+        """Record a request.
+
+        Return its target; if it is a listing and `page` is set, `page` is added as its limit.
+        """
         url = urlsplit(target)
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
         if "list-type" not in query:
@@ -67,7 +70,10 @@ class Requests:
 
 @contextmanager
 def counted(endpoint: str) -> Iterator[Requests]:
-    """Run a proxy for an endpoint within the block. Yield its requests, whose `endpoint` is the URL of the proxy."""
+    """Run a proxy for an endpoint within the block.
+
+    Yield its requests, whose `endpoint` is the URL of the proxy.
+    """
     observed = Requests()
     backend = urlsplit(endpoint).netloc
 

@@ -1,4 +1,7 @@
-"""Test tables that have the same operations in every format. This module has those of Delta and of plain files."""
+"""Test tables that have the same operations in every format.
+
+This module has those of Delta and of plain files.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ DAYS = ("2024-01-01", "2024-01-02", "a/b,c=d%20é😀\n")
 
 
 class Table(ABC):
-    """A table with the columns id, text and day, partitioned by day. `rows` are its expected rows by id."""
+    """A table with the columns id, text and day, partitioned by day.
+
+    `rows` are its expected rows by id.
+    """
 
     kind: str
     partition_columns: ClassVar[tuple[str, ...]] = ("day",)
@@ -48,7 +54,10 @@ class Table(ABC):
         self.next_id = 0
 
     def append(self, rows: Sequence[Row]) -> None:
-        """Append rows. The rows of each day become a file."""
+        """Append rows.
+
+        The rows of each day become a file.
+        """
         for day in sorted({row[2] for row in rows}):
             self._append([row for row in rows if row[2] == day], day)
         self.rows |= {row[0]: row for row in rows}
@@ -142,7 +151,10 @@ class DeltaDeletionVectors(DeltaCopyOnWrite):
             delete_rows(self.folder, path, [index for index, key in enumerate(stored) if key not in live], storage)
 
     def compact(self, day: str) -> None:
-        """Replace the files of a day by one file without deletion vectors. If the day has one file, change nothing."""
+        """Replace the files of a day by one file without deletion vectors.
+
+        If the day has one file, change nothing.
+        """
         snapshot = self.snapshot()
         key = encode_partition_key([("day", day)])
         group = [(f, rows_of(snapshot, f)) for f in snapshot.fragments if f.partition_key == key]

@@ -83,7 +83,10 @@ def test_the_suite_covers_every_registered_format() -> None:
 
 @pytest.fixture(params=_TABLES, ids=lambda kind: kind.__name__)
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
-    """A table of 12 rows in 3 files, one for each day. The days are partitions if the format has partitions."""
+    """A table of 12 rows in 3 files, one for each day.
+
+    The days are partitions if the format has partitions.
+    """
     result: Table = request.param(tmp_path / "ta ble é")
     result.append(_FIRST)
     return result
@@ -251,7 +254,10 @@ def test_a_snapshot_is_immune_to_later_commits(table: Table) -> None:
 
 
 def test_overwriting_a_file_while_it_is_read_is_an_error(tmp_path: Path) -> None:
-    """A plain file changes while a reader has it open. The next read is an error that reports the file as missing."""
+    """A plain file changes while a reader has it open.
+
+    The next read is an error that reports the file as missing.
+    """
     for kind in _TABLES:
         if not issubclass(kind, Files):
             continue
@@ -279,7 +285,10 @@ pickle.dump(result, sys.stdout.buffer)
 
 
 def test_another_process_reads_the_same_rows(tmp_path: Path) -> None:
-    """The other process gets the schema and the pickled sources. Each pickled source has less than 2000 bytes."""
+    """The other process gets the schema and the pickled sources.
+
+    Each pickled source has less than 2000 bytes.
+    """
     sources: list[Any] = []
     expected: list[Any] = []
     for kind in _TABLES:
@@ -326,7 +335,10 @@ def test_a_read_touches_only_the_requested_column(table: Table) -> None:
 
 
 def test_a_fragment_whose_file_was_deleted_is_reported(table: Table) -> None:
-    """The file is deleted after planning. The error has its path, and says that it is missing."""
+    """The file is deleted after planning.
+
+    The error has its path, and says that it is missing.
+    """
     fragment = table.snapshot().fragments[0]
     Path(fragment.path).unlink()
     with pytest.raises(FragmentError, match=re.escape(fragment.path)) as caught:
@@ -336,7 +348,10 @@ def test_a_fragment_whose_file_was_deleted_is_reported(table: Table) -> None:
 
 
 def test_columns_that_a_fragment_lacks_are_null(table: Table) -> None:
-    """A column that no file has is read as nulls of the requested type. It is not in the reader's `stored_columns`."""
+    """A column that no file has is read as nulls of the requested type.
+
+    It is not in the reader's `stored_columns`.
+    """
     snapshot = table.snapshot()
     wanted = pa.field("added", pa.struct([pa.field("a", pa.list_(pa.int8()))]))
     with snapshot.fragments[0].source.open() as reader:

@@ -44,13 +44,19 @@ _POSITIONS = st.one_of(
 
 @given(_POSITIONS)
 def test_decoding_gives_the_positions_that_were_encoded(positions: set[int]) -> None:
-    """Positions are returned in ascending order, from array and bitmap containers. Some positions exceed 32 bits."""
+    """Positions are returned in ascending order, from array and bitmap containers.
+
+    Some positions exceed 32 bits.
+    """
     assert list(decode_bitmap_array(encode_array(sorted(positions)))) == sorted(positions)
 
 
 @given(st.sets(st.integers(0, 400_000), min_size=1, max_size=40) | _DENSE.filter(bool))
 def test_run_containers_are_decoded(positions: set[int]) -> None:
-    """A bitmap of run containers gives the encoded positions. Spark writes such bitmaps when it optimizes."""
+    """A bitmap of run containers gives the encoded positions.
+
+    Spark writes such bitmaps when it optimizes.
+    """
     data = struct.pack("<Iq", 1681511377, 1) + struct.pack("<I", 0) + encode_bitmap(sorted(positions), runs=True)
     assert list(decode_bitmap_array(data)) == sorted(positions)
 
@@ -139,7 +145,10 @@ def test_a_flipped_bit_is_refused(table: Path) -> None:
 
 
 def test_a_vacuumed_vector_is_reported_as_missing(table: Path) -> None:
-    """The file of the vector is deleted after planning. The error says that a file is missing."""
+    """The file of the vector is deleted after planning.
+
+    The error says that a file is missing.
+    """
     delete_rows(table, newest(table, "add")["path"], [0, 3], "u")
     snapshot = _snapshot(table)
     next(table.rglob("deletion_vector_*.bin")).unlink()
@@ -173,7 +182,10 @@ _ADD = pa.struct(
 
 
 def _tables_with_vectors(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Write a table of two files, the second with a deletion vector, at version 2. Return both add actions."""
+    """Write a table of two files, the second with a deletion vector, at version 2.
+
+    Return both add actions.
+    """
     features = protocol("deletionVectors", "v2Checkpoint")
     first = add_file(folder, pa.table({"a": [1, 2, 3]}), "1.parquet")
     second = add_file(folder, pa.table({"a": [4, 5, 6]}), "2.parquet")
@@ -229,7 +241,10 @@ def _actions(rows: list[dict[str, Any]], actions: list[dict[str, Any]]) -> pa.Ta
 
 @pytest.mark.parametrize("kind", ["classic", "parts", "v2 json", "v2 parquet"])
 def test_vectors_are_read_from_every_kind_of_checkpoint(tmp_path: Path, kind: str) -> None:
-    """The checkpoint is one file, has two parts, or has a sidecar. The commits before it are deleted."""
+    """The checkpoint is one file, has two parts, or has a sidecar.
+
+    The commits before it are deleted.
+    """
     plain, deleted = _tables_with_vectors(tmp_path)
     log = tmp_path / "_delta_log"
     head = [{"protocol": newest(tmp_path, "protocol")}, {"metaData": newest(tmp_path, "metaData")}]
@@ -269,7 +284,10 @@ def test_vectors_are_read_from_every_kind_of_checkpoint(tmp_path: Path, kind: st
 
 
 def test_an_incomplete_checkpoint_is_ignored(tmp_path: Path) -> None:
-    """A crashed writer left one of two parts. The commits are read instead."""
+    """A crashed writer left one of two parts.
+
+    The commits are read instead.
+    """
     plain, _ = _tables_with_vectors(tmp_path)
     head = [{"protocol": newest(tmp_path, "protocol")}, {"metaData": newest(tmp_path, "metaData")}]
     part = tmp_path / "_delta_log" / f"{2:020}.checkpoint.{1:010}.{2:010}.parquet"

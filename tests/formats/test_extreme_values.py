@@ -76,7 +76,10 @@ ICEBERG = [
 def test_identity_partitions_of_iceberg_have_exact_values(
     tmp_path: Path, type_: str, avro: Any, raw: Any, text: str
 ) -> None:
-    """The files lack the partition column. Partition keys and rows have the exact value."""
+    """The files lack the partition column.
+
+    Partition keys and rows have the exact value.
+    """
     spec = [{"name": "p", "field-id": 1000, "source-id": 2, "transform": "identity"}]
     schema = [column(1, "id", "long"), column(2, "p", type_)]
     writer = IcebergWriter(tmp_path / "t", schema, specs={0: spec}, partition_types={1000: avro}, version=3)
@@ -189,7 +192,10 @@ def test_a_default_out_of_the_range_of_its_type_is_an_error(tmp_path: Path, type
     ],
 )
 def test_partition_values_of_delta_are_exact(tmp_path: Path, type_: str, logged: str, expected: Any, text: str) -> None:
-    """Partition key, rows and bounds have the exact value. Timestamps are truncated to microseconds."""
+    """Partition key, rows and bounds have the exact value.
+
+    Timestamps are truncated to microseconds.
+    """
     add = add_file(tmp_path, pa.table({"a": [1, 2]}), p=logged)
     commit(tmp_path, protocol("timestampNtz"), metadata([field("p", type_), field("a", "long")], ["p"]), add)
     snapshot = snapshot_of(tmp_path)

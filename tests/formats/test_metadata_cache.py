@@ -34,7 +34,10 @@ _STEPS = st.one_of(
 
 
 def plan(config: TableConfig, cached: Mapping[bytes, bytes]) -> tuple[Snapshot, Mapping[bytes, bytes]]:
-    """Plan a snapshot with the given cached metadata only. Return it with the new content of the cache."""
+    """Plan a snapshot with the given cached metadata only.
+
+    Return it with the new content of the cache.
+    """
     cache = MetadataCache(lambda: cached, ignore_process=True)
     return open_table_format(config, cache).snapshot(), cache.entries
 
@@ -113,7 +116,10 @@ def test_invalid_cached_metadata_is_ignored(kind: type[Table], tmp_path: Path) -
 
 @pytest.mark.parametrize("kind", [ParquetFiles, CsvFiles, JsonFiles])
 def test_a_file_that_is_overwritten_is_read_again(kind: type[Any], tmp_path: Path) -> None:
-    """The next plan has the new row count. After the file is deleted, the cache drops its metadata."""
+    """The next plan has the new row count.
+
+    After the file is deleted, the cache drops its metadata.
+    """
     table = kind(tmp_path / "t")
     table.append(_FIRST)
     config = TableConfig(name="t", uri=str(table.folder))

@@ -70,14 +70,19 @@ def key(column: str, value: Any, type_: pa.DataType) -> str:
 
 
 def bytewise(value: Any) -> Any:
-    """Return a value that Python compares in the order of the column. Text is ordered by its bytes."""
+    """Return a value that Python compares in the order of the column.
+
+    Text is ordered by its bytes.
+    """
     return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
 
 
 @pytest.mark.parametrize("kind", TYPES)
 @given(data=st.data())
 def test_ranges_equal_comparisons_in_python(kind: str, data: st.DataObject) -> None:
-    """Keys have the order of their values. A range has the keys of the values between its bounds.
+    """Keys have the order of their values.
+
+    A range has the keys of the values between its bounds.
 
     The oracle compares Python values. Null comes last, and is in no range.
     """
@@ -261,7 +266,9 @@ def test_ranges_of_real_tables_have_the_keys_in_between(realtables: Path) -> Non
 
 
 def test_a_bound_of_a_column_with_only_null_is_parsed_by_its_type() -> None:
-    """The only partition is that of null. A bound that is no date is an error, which shows no value as an example.
+    """The only partition is that of null.
+
+    A bound that is no date is an error, which shows no value as an example.
 
     In a text column of plain files, any text is a bound, and no partition is in range.
     """

@@ -29,7 +29,10 @@ pytestmark = pytest.mark.s3
 
 
 class Lake(ABC):
-    """A table that gets one file per commit. For formats with metadata, data files need not exist."""
+    """A table that gets one file per commit.
+
+    For formats with metadata, data files need not exist.
+    """
 
     settings: ClassVar[dict[str, Any]] = {}
     bytes_per_known = 0
@@ -97,7 +100,10 @@ class Delta(Lake):
 
 
 class DeltaAt(Delta):
-    """A Delta table that is read as of a time. The time of each commit has to be requested."""
+    """A Delta table that is read as of a time.
+
+    The time of each commit has to be requested.
+    """
 
     settings: ClassVar[dict[str, Any]] = {"at": datetime(2100, 1, 1, tzinfo=UTC).isoformat()}
 
@@ -144,7 +150,10 @@ class HudiOfLayout2(Hudi):
 
 
 class Lance(Lake):
-    """A Lance table. For a difference, pylance reads two manifests in up to three ranges each."""
+    """A Lance table.
+
+    For a difference, pylance reads two manifests in up to three ranges each.
+    """
 
     bytes_per_known = 320
     has_differences = True

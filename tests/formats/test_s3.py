@@ -92,7 +92,9 @@ def test_plain_files_in_a_bucket_are_read(put: Put, open_table: Callable[[str], 
 def test_a_folder_of_spark_streaming_is_read(
     put: Put, open_table: Callable[[str], TableFormat], prefix: str, s3_options: dict[str, str]
 ) -> None:
-    """Only the files in the folder's log are read. The log has locations with Hadoop's scheme `s3a`.
+    """Only the files in the folder's log are read.
+
+    The log has locations with Hadoop's scheme `s3a`.
 
     A partition filter applies. A subfolder or a file in the folder is refused with the location of the table.
     """
@@ -130,7 +132,9 @@ def test_compressed_csv_is_decompressed_while_it_is_read(put: Put, open_table: C
 def test_an_object_that_changes_is_reported_as_missing(
     put: Put, client: Any, prefix: str, open_table: Callable[[str], TableFormat]
 ) -> None:
-    """The object is overwritten while it is read or before it is opened, or is deleted. Reading it is an error.
+    """The object is overwritten while it is read or before it is opened, or is deleted.
+
+    Reading it is an error.
 
     After it was overwritten, the table has another snapshot id.
     """
@@ -157,7 +161,9 @@ def test_an_object_that_changes_is_reported_as_missing(
 def test_planning_and_reading_read_few_bytes(
     put: Put, open_table: Callable[[str], TableFormat], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plan takes at most one read per file. Reading a small column takes at most three.
+    """A plan takes at most one read per file.
+
+    Reading a small column takes at most three.
 
     The three reads have less than a tenth of the file's bytes.
     """
@@ -185,7 +191,10 @@ def test_planning_and_reading_read_few_bytes(
 def test_folders_are_listed_once_and_only_where_a_filter_leads(
     put: Put, prefix: str, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a filter, one listing suffices. With a filter, each folder that may match is listed once."""
+    """Without a filter, one listing suffices.
+
+    With a filter, each folder that may match is listed once.
+    """
     for year in range(2020, 2025):
         for month in range(1, 4):
             put(f"t/year={year}/month={month:02}/x.parquet", _parquet(a=[year * 100 + month]))
@@ -256,7 +265,10 @@ def test_the_error_for_a_wrong_option_has_the_location(s3_options: dict[str, str
 def test_a_delta_table_in_a_bucket_is_read(
     prefix: str, s3_options: dict[str, str], open_table: Callable[[str], TableFormat]
 ) -> None:
-    """Options are given in lower case, or in upper case as to deltalake. Partition values have special characters."""
+    """Options are given in lower case, or in upper case as to deltalake.
+
+    Partition values have special characters.
+    """
     uri = f"s3://metastore/{prefix}/d"
     options = {key.upper(): value for key, value in s3_options.items()} | {"aws_s3_allow_unsafe_rename": "true"}
     for number in range(3):
@@ -275,7 +287,10 @@ def test_a_delta_table_in_a_bucket_is_read(
 def test_deletion_vectors_in_a_bucket_are_read_in_another_process(
     tmp_path: Path, client: Any, prefix: str, open_table: Callable[[str], TableFormat]
 ) -> None:
-    """The other process reads the rows from the pickled source. The text form of the source shows no secrets."""
+    """The other process reads the rows from the pickled source.
+
+    The text form of the source shows no secrets.
+    """
     configuration: dict[str, str | None] = {"delta.enableDeletionVectors": "true"}
     write_deltalake(str(tmp_path), pa.table({"a": list(range(5))}), configuration=configuration)
     delete_rows(tmp_path, newest(tmp_path, "add")["path"], [1, 3])

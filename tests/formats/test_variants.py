@@ -1,4 +1,7 @@
-"""Shredded variants are assembled as Parquet's specification defines it. PySpark decodes the results."""
+"""Shredded variants are assembled as Parquet's specification defines it.
+
+PySpark decodes the results.
+"""
 
 from __future__ import annotations
 

@@ -78,7 +78,10 @@ class Kind:
 
 @dataclass
 class Node:
-    """A column, a field of a struct, an element, a key or a value. A node without `kind` has a nested type."""
+    """A column, a field of a struct, an element, a key or a value.
+
+    A node without `kind` has a nested type.
+    """
 
     key: int
     """Identifies the column in any state of a table.
@@ -112,7 +115,10 @@ class Node:
         return list(collected.values())
 
     def array(self, values: Sequence[Any], names: Mapping[int, str] | None = None) -> pa.Array:
-        """Convert values to an Arrow array. Names are those of the table, unless `names` has another one for a key."""
+        """Convert values to an Arrow array.
+
+        Names are those of the table, unless `names` has another one for a key.
+        """
         if self.kind is not None:
             return self.kind.array(values)
         absent = pa.array([value is None for value in values], pa.bool_())

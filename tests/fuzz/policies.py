@@ -31,12 +31,18 @@ _POLICIES: list[dict[str, Any]] = [
 
 @dataclass(frozen=True)
 class Policies:
-    """The configured column policies by path. A column's policy takes precedence over that of `default`."""
+    """The configured column policies by path.
+
+    A column's policy takes precedence over that of `default`.
+    """
 
     columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def merged(self, path: str) -> dict[str, Any]:
-        """Return a column's policy. Its keys take precedence over those of `default`."""
+        """Return a column's policy.
+
+        Its keys take precedence over those of `default`.
+        """
         return {**self.columns.get("default", {}), **self.columns.get(path, {})}
 
     def hidden(self, columns: Sequence[Node]) -> set[tuple[int, ...]]:
@@ -62,7 +68,10 @@ class Policies:
 
 
 def drawn_policies(draw: random.Random, columns: Sequence[Node], partition: Node | None) -> Policies:
-    """Draw policies for some columns or for none, and perhaps a default. The partition column is always shown."""
+    """Draw policies for some columns or for none, and perhaps a default.
+
+    The partition column is always shown.
+    """
     paths = paths_of(columns)
     chosen = draw.sample(sorted(paths.values()), min(len(paths), draw.choice([0, 1, 2, 5])))
     chosen_policies = {path: draw.choice(_POLICIES) for path in chosen}

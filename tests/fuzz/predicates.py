@@ -66,13 +66,19 @@ class Predicate(ABC):
 
     @abstractmethod
     def holds(self, row: Row) -> Logic:
-        """Evaluate the predicate on a row. None stands for null."""
+        """Evaluate the predicate on a row.
+
+        None stands for null.
+        """
 
     @abstractmethod
     def sql(self) -> str: ...
 
     def arrow(self) -> pc.Expression:
-        """Convert to an Arrow expression. Raises TypeError if there is none for the node."""
+        """Convert to an Arrow expression.
+
+        Raises TypeError if there is none for the node.
+        """
         raise TypeError(f"pyarrow has no expression for {type(self).__name__}")
 
 
@@ -130,7 +136,10 @@ class Test(Predicate):
         return self.leaf.node.kind
 
     def compare(self, operator: str, value: Any, literal: Literal) -> Logic:
-        """Compare a value with a literal. None stands for null."""
+        """Compare a value with a literal.
+
+        None stands for null.
+        """
         if value is None or literal.point is None:
             return None
         low, high = point(self.kind, value), literal.point
@@ -311,7 +320,10 @@ class PredicateDrawer:
         self.rows = rows
 
     def drawn(self, depth: int = 3, *, ieee: bool = False) -> Predicate:
-        """Draw a tree. With `ieee`, it can be converted to an Arrow expression."""
+        """Draw a tree.
+
+        With `ieee`, it can be converted to an Arrow expression.
+        """
         draw = self.draw
         if depth and draw.random() < 0.6:
             if draw.random() < 0.25:
@@ -461,7 +473,10 @@ def _time(draw: random.Random, kind: Kind, value: Any) -> Literal:
 
 
 def _timestamp(draw: random.Random, kind: Kind, value: Any) -> Literal:
-    """Draw a timestamp literal that equals a value or is near it. It may have nanoseconds, a zone, or only a day."""
+    """Draw a timestamp literal that equals a value or is near it.
+
+    It may have nanoseconds, a zone, or only a day.
+    """
     item = value * kind.tick
     if draw.random() < 0.25:
         item += draw.choice([1, -1, 999])

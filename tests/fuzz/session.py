@@ -197,7 +197,10 @@ class Session:
         return self.lookup
 
     def _drawn(self, state: State) -> tuple[Predicate, Any]:
-        """Draw a predicate. Return it, and the same predicate as SQL text or as an Arrow expression."""
+        """Draw a predicate.
+
+        Return it, and the same predicate as SQL text or as an Arrow expression.
+        """
         ieee = self.draw.random() < 0.35
         drawer = PredicateDrawer(self.draw, state.leaves, list(state.rows.values()))
         predicate = drawer.drawn(self.draw.choice([0, 1, 2, 3]), ieee=ieee)
@@ -330,7 +333,10 @@ class Session:
             expect(total, len(state.rows), "rows of all partitions")
 
     def _sql(self) -> None:
-        """Check the SQL views of the table against the rows. Hidden columns may not show values."""
+        """Check the SQL views of the table against the rows.
+
+        Hidden columns may not show values.
+        """
         lookup, state, metastore = self._current, self.state, self.metastore
         leaves = {paths_of(state.columns)[leaf.keys]: leaf for leaf in state.leaves}
         with _noting("", self.policies):

@@ -73,7 +73,10 @@ class State:
 
 
 class FuzzTable(ABC):
-    """A table in a folder. The column `id` is unique."""
+    """A table in a folder.
+
+    The column `id` is unique.
+    """
 
     kinds: ClassVar[Mapping[str, Kind]]
     steps: ClassVar[tuple[str, ...]]
@@ -189,7 +192,10 @@ class FuzzTable(ABC):
             self._after_schema()
 
     def widen(self) -> None:
-        """Change the type of a random column to a wider one, if the format allows it. Then append rows."""
+        """Change the type of a random column to a wider one, if the format allows it.
+
+        Then append rows.
+        """
         candidates = [
             (leaf, wider)
             for leaf in leaves_of(self.columns)
@@ -227,7 +233,10 @@ class FuzzTable(ABC):
         return pa.Table.from_arrays(arrays, names=labels)
 
     def _drawn(self, count: int) -> Rows:
-        """Draw rows with new ids. About a third of the columns have at most two different values."""
+        """Draw rows with new ids.
+
+        About a third of the columns have at most two different values.
+        """
         rows: Rows = {}
         columns = [node for node in self.columns if node.key != ID]
         few = {node.key: [node.drawn(self.draw, self.nulls) for _ in range(2)] for node in columns}
@@ -260,7 +269,10 @@ class FuzzTable(ABC):
         """Commit a changed schema."""
 
     def _add(self, above: Leaf | None, node: Node) -> bool:
-        """Add a column, or a field of the struct `above`. Return whether the format allows it."""
+        """Add a column, or a field of the struct `above`.
+
+        Return whether the format allows it.
+        """
         return True
 
     def _drop(self, leaf: Leaf) -> bool:
@@ -311,7 +323,10 @@ class MappedDelta(FuzzTable):
         return list_of(*types) if node.form == "list" else map_of(*types)
 
     def _write(self, rows: Rows) -> list[dict[str, Any]]:
-        """Write a data file for each partition of the rows. Return the actions that add these files."""
+        """Write a data file for each partition of the rows.
+
+        Return the actions that add these files.
+        """
         names = {leaf.node.key: f"p{leaf.node.key}" for leaf in leaves_of(self.columns)}
         actions = []
         for value, part in self._by_partition(rows):
@@ -447,7 +462,10 @@ class PlainIceberg(FuzzTable):
         self.table.overwrite(self.arrow(rows))
 
     def _add(self, above: Leaf | None, node: Node) -> bool:
-        """Add a column, or a field of the struct `above`. Return whether Iceberg accepts the new schema."""
+        """Add a column, or a field of the struct `above`.
+
+        Return whether Iceberg accepts the new schema.
+        """
         # Existing rows would have null lists.
         if (above is not None and above.is_repeated) or any(leaf.is_repeated for leaf in leaves_of([node])):
             return False
@@ -556,7 +574,10 @@ class Files(FuzzTable):
 
 
 class Lance(FuzzTable):
-    """A Lance table. Lance has no partitions, so the column drawn as the partition column is an ordinary one."""
+    """A Lance table.
+
+    Lance has no partitions, so the column drawn as the partition column is an ordinary one.
+    """
 
     kinds = FILE_KINDS
     names: ClassVar = [name for name in _ONE_CASE if not {".", "`"} & set(name)]
@@ -628,7 +649,10 @@ class Lance(FuzzTable):
         return self._altered(leaf, lambda dataset, path: dataset.alter_columns({"path": path, "name": name}))
 
     def _widen(self, leaf: Leaf, wider: str) -> bool:
-        """Cast a column. It gets another field id and is therefore another column."""
+        """Cast a column.
+
+        It gets another field id and is therefore another column.
+        """
         type_ = self.kinds[wider].arrow
         if len(leaf.nodes) > 1 or not self._altered(
             leaf, lambda dataset, path: dataset.alter_columns({"path": path, "data_type": type_})

@@ -57,7 +57,9 @@ def rows_of(ids: range, day: str) -> list[Row]:
 
 
 def write_root(kind: str, folder: Path) -> Path:
-    """Write a table of the format `kind` and refresh its statistics. Return the root.
+    """Write a table of the format `kind` and refresh its statistics.
+
+    Return the root.
 
     The Delta table has three versions: of its first state, of its last state, and compacted. Roots of other formats
     have only one version, of the last state.
@@ -78,7 +80,10 @@ def write_root(kind: str, folder: Path) -> Path:
 
 
 def write_archive() -> Path:
-    """Write roots of all table formats to the archive of the current file format. Return its path."""
+    """Write roots of all table formats to the archive of the current file format.
+
+    Return its path.
+    """
     ROOTS.mkdir(exist_ok=True)
     archive = ROOTS / f"format_{FORMAT_VERSION}.tar.xz"
     tarred = io.BytesIO()
@@ -92,14 +97,19 @@ def write_archive() -> Path:
 
 
 def read_archive(archive: Path, folder: Path) -> Path:
-    """Extract an archive into a folder, and return the folder. Its subfolders are the roots."""
+    """Extract an archive into a folder, and return the folder.
+
+    Its subfolders are the roots.
+    """
     with tarfile.open(archive) as tar:
         tar.extractall(folder, filter="data")
     return folder
 
 
 def describe_files(root: Path) -> dict[str, Any]:
-    """Return the structure of the stored files by path and field. Ids in paths are replaced by `*`.
+    """Return the structure of the stored files by path and field.
+
+    Ids in paths are replaced by `*`.
 
     For Parquet this is the type of each column and the keys of the metadata; for JSON the keys and the types of values.
     """
@@ -131,7 +141,10 @@ def without_ids(text: str) -> str:
 
 
 def _fields(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the fields of a file, each as (name, type). A JSON file has them at any depth."""
+    """Yield the fields of a file, each as (name, type).
+
+    A JSON file has them at any depth.
+    """
     if path.suffix == ".parquet":
         file = pq.ParquetFile(path)
         for index in range(len(file.schema)):

@@ -129,7 +129,10 @@ def expected(count: int) -> list[tuple[int, str]]:
 
 
 def test_a_row_has_the_statistics_of_its_version(store: ObjectStore) -> None:
-    """Three versions are appended. Deltalake and this package read the rows; on disk, DuckDB reads them, too."""
+    """Three versions are appended.
+
+    Deltalake and this package read the rows; on disk, DuckDB reads them, too.
+    """
     tables = [published(store, 1) for _ in range(3)]
     assert append_versions(VersionStore(store, "orders")) == 3
     assert sorted(keys(written(store))) == expected(3)
@@ -216,7 +219,10 @@ def test_an_append_to_a_read_only_root_says_so(tmp_path: Path) -> None:
 def test_a_purge_removes_the_newest_version_meanwhile(
     local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, update: Callable[[VersionStore], Any]
 ) -> None:
-    """An update of the history lists the versions. Before it reads them, a purge replaces the only one by version 2."""
+    """An update of the history lists the versions.
+
+    Before it reads them, a purge replaces the only one by version 2.
+    """
     published(local_store, 1)
     versions = VersionStore(local_store, "orders")
     numbers, others = Documents.numbers, [1]
@@ -294,7 +300,10 @@ def test_concurrent_threads_append_each_row_once(local_store: ObjectStore) -> No
 
 
 def test_an_interrupted_append_is_repeated(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An append is interrupted before its commit. The next append succeeds, and files of the first one add no rows."""
+    """An append is interrupted before its commit.
+
+    The next append succeeds, and files of the first one add no rows.
+    """
     published(local_store, 2)
     versions = VersionStore(local_store, "orders")
     append_versions(versions)
@@ -358,7 +367,10 @@ def test_hidden_columns_show_no_values(local_store: ObjectStore) -> None:
 
 
 def files_with_text(folder: Path, text: str) -> list[str]:
-    """Return the names of the files below a folder that contain a text. Parquet files are searched by their values."""
+    """Return the names of the files below a folder that contain a text.
+
+    Parquet files are searched by their values.
+    """
     import pyarrow.parquet as pq
 
     result = []
@@ -395,7 +407,10 @@ def test_a_purge_removes_values(local_store: ObjectStore) -> None:
 
 
 def test_concurrent_purges_restore_no_values(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """During one purge of the history, another one finishes. No values are restored, and each row is there once."""
+    """During one purge of the history, another one finishes.
+
+    No values are restored, and each row is there once.
+    """
     published(local_store, 3)
     versions = VersionStore(local_store, "orders")
     append_versions(versions)

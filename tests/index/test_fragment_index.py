@@ -50,7 +50,10 @@ EPOCH = date(2020, 1, 1)
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds of one column in one fragment. Values are numbers, which `literal` converts to SQL."""
+    """The bounds of one column in one fragment.
+
+    Values are numbers, which `literal` converts to SQL.
+    """
 
     nulls: int | None
     low: int | None
@@ -67,7 +70,10 @@ class Fragment:
 
 
 def drawn_fragment(key: int, draw: random.Random) -> Fragment:
-    """Draw a fragment. `part` is constant in a partition, so that predicates can select partitions."""
+    """Draw a fragment.
+
+    `part` is constant in a partition, so that predicates can select partitions.
+    """
     partition = key % 40
     rows = draw.choice([0, 1, 5, 100])
     columns = {"part": Bounds(0, partition, partition) if rows else Bounds(0, None, None)}
@@ -80,7 +86,10 @@ def drawn_fragment(key: int, draw: random.Random) -> Fragment:
 
 
 def value(name: str, number: int) -> Any:
-    """Convert a number to a value of a column. The values have the order of the numbers."""
+    """Convert a number to a value of a column.
+
+    The values have the order of the numbers.
+    """
     return {
         "part": lambda: pa.scalar(number),
         "text": lambda: pa.scalar(f"t{number:03}", pa.large_string()),
@@ -216,7 +225,10 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check(store: ObjectStore, files: SegmentFiles, fragments: Mapping[str, Fragment], draw: random.Random) -> None:
-    """Compare answers on random conditions with those of a plain loop over all fragments. Then look up some keys."""
+    """Compare answers on random conditions with those of a plain loop over all fragments.
+
+    Then look up some keys.
+    """
     schema = pa.schema([(name, cls.arrow) for name, cls in CLASSES.items()])
     table = Table(store, replace(version(files), schema=schema), open_scanner)
     for _ in range(4):
@@ -358,7 +370,10 @@ def test_a_directory_of_other_files_is_named(tmp_path: Any) -> None:
 def test_merged_segments_share_the_rows_that_are_in_memory(
     count: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The more segments are merged, the fewer rows of each are in memory at once. Every stored row is read once."""
+    """The more segments are merged, the fewer rows of each are in memory at once.
+
+    Every stored row is read once.
+    """
     monkeypatch.setattr(fragment_writer, "_WINDOW_ROWS", 256)
     read_rows: list[int] = []
     read = fragment_segments.LargeSegment.read

@@ -27,7 +27,10 @@ WIDTH = 120
 
 
 def wide(rows: int) -> pa.Table:
-    """Return rows of `WIDTH` columns with random 50-bit integers. Every third column has them as text."""
+    """Return rows of `WIDTH` columns with random 50-bit integers.
+
+    Every third column has them as text.
+    """
     columns = {}
     for i in range(WIDTH):
         numbers = [DRAW.getrandbits(50) for _ in range(rows)]
@@ -131,7 +134,10 @@ except AttributeError as error:
 def test_a_cold_prune_takes_few_requests(
     s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]
 ) -> None:
-    """The first prune takes at most four requests. A second prune by the same column takes at most one."""
+    """The first prune takes at most four requests.
+
+    A second prune by the same column takes at most one.
+    """
     rows = pa.table({f"c{i}": range(12) for i in range(20)})
     publish(s3_store, rows, partitions={f"p={at}": rows.slice(at, 1) for at in range(12)})
     table = Metastore(s3_store.uri(), storage_options=s3_options).table("orders")

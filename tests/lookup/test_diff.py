@@ -90,7 +90,10 @@ def changes_by_value(changes: ResultSet[ValueChange] | None) -> dict[Any, tuple[
 
 
 def check_history(folder: Path, seed: int, commits: int) -> None:
-    """Make random commits with a refresh after each one. Compare `changes` of pairs of versions with plain Python."""
+    """Make random commits with a refresh after each one.
+
+    Compare `changes` of pairs of versions with plain Python.
+    """
     lake = Lake(folder, random.Random(seed), {"columns": {"default": {"frequencies": "all"}}})
     lake.append(1)
     config = lake.config().model_copy(update={"engine": "auto"})
@@ -127,7 +130,9 @@ def test_changes_are_those_of_the_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compacted", [False, True])
 @pytest.mark.parametrize("algorithm", ["enumeration", "fingerprints"])
 def test_a_commit_is_reported_once_despite_a_policy_change(tmp_path: Path, algorithm: str, compacted: bool) -> None:
-    """A commit is followed by a refresh that only changes a policy. That refresh has no value changes.
+    """A commit is followed by a refresh that only changes a policy.
+
+    That refresh has no value changes.
 
     The value changes since version 1 are those of the commit, with and without compaction.
     """
@@ -217,7 +222,10 @@ def test_fingerprinted_columns_have_no_distances(tmp_path: Path, values: list[st
 
 
 def test_decimals_that_exceed_64_bits_have_distances(local_store: ObjectStore) -> None:
-    """Decimals that fit into 64 bits and larger ones are compared. Distances from value counts are exact."""
+    """Decimals that fit into 64 bits and larger ones are compared.
+
+    Distances from value counts are exact.
+    """
     columns = {"d": {"frequencies": "all", "histogram": "off"}}
     for values in ([1, 2], [1, 10**25], [10**25, 10**25 + 1]):
         rows = pa.table({"d": pa.array([Decimal(value) for value in values], pa.decimal128(30, 2))})

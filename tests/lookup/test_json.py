@@ -57,7 +57,10 @@ KEYS = [
 
 
 def through_json(value: Any) -> Any:
-    """Write a value as JSON, and return what a strict parser reads. NaN and infinity are errors."""
+    """Write a value as JSON, and return what a strict parser reads.
+
+    NaN and infinity are errors.
+    """
 
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is no JSON")
@@ -134,7 +137,10 @@ def test_uuids_are_canonical_text() -> None:
 
 
 def test_invalid_utf8_is_replaced() -> None:
-    """Bytes that are no UTF-8 become hexadecimal escapes. Some writers store arbitrary bytes in text columns."""
+    """Bytes that are no UTF-8 become hexadecimal escapes.
+
+    Some writers store arbitrary bytes in text columns.
+    """
     broken = pa.array([b"ok \xff\xfe", b"\xc3"], pa.large_binary()).view(pa.large_string())
     assert [through_json(scalar_json(value)) for value in broken] == ["ok \\xff\\xfe", "\\xc3"]
 

@@ -153,7 +153,10 @@ def test_verify_reports_wrong_rows_of_a_partition(root: Path) -> None:
 
 
 def test_rows_with_nan_are_equal_to_themselves(tmp_path: Path) -> None:
-    """The mean of infinities of both signs is NaN. Verification of the index reports no partition with it as wrong."""
+    """The mean of infinities of both signs is NaN.
+
+    Verification of the index reports no partition with it as wrong.
+    """
     rows = pa.table({"x": [-math.inf, 1.0, math.inf]})
     parts = {f"day={at:02}": rows for at in range(12)}
     table = publish(ObjectStore(str(tmp_path)), pa.concat_tables(parts.values()), partitions=parts)
@@ -162,7 +165,10 @@ def test_rows_with_nan_are_equal_to_themselves(tmp_path: Path) -> None:
 
 
 def test_one_column_may_be_named_without_a_list(root: Path) -> None:
-    """A text is the name of one column. Partitions that are named twice are returned once."""
+    """A text is the name of one column.
+
+    Partitions that are named twice are returned once.
+    """
     table = published(root)
     for answer in (table, table.filter("t is not null")):
         assert [row.column for row in answer.statistics("n")] == ["n"]

@@ -60,7 +60,10 @@ def _column(kind: str, *values: Any) -> pa.Array:
 
 
 def _drawn(values: pa.Array, seed: int, rows: int) -> pa.Array:
-    """Return random rows of `values`. For some seeds all rows are null."""
+    """Return random rows of `values`.
+
+    For some seeds all rows are null.
+    """
     if seed == 1:
         return pa.nulls(rows, values.type)
     return pa.concat_arrays(

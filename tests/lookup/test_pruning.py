@@ -224,7 +224,9 @@ def test_names_literals_and_grammar_are_checked(tmp_path: Path) -> None:
 
 
 def test_a_name_with_a_dot_is_not_a_field_of_a_struct(tmp_path: Path) -> None:
-    """A table has a column `A.b`, and a struct `A` with a field `b`. Quotes distinguish them as in SQL.
+    """A table has a column `A.b`, and a struct `A` with a field `b`.
+
+    Quotes distinguish them as in SQL.
 
     The predicate in the answer has the same meaning as the given one.
     """
@@ -248,7 +250,10 @@ def test_a_name_with_a_dot_is_not_a_field_of_a_struct(tmp_path: Path) -> None:
 
 
 def test_pruning_follows_added_dropped_and_renamed_columns(tmp_path: Path) -> None:
-    """A column that a file lacks is null in that file. Once no file has a column, predicates on it are refused."""
+    """A column that a file lacks is null in that file.
+
+    Once no file has a column, predicates on it are refused.
+    """
     lake = Lake(tmp_path)
     folder = lake.uri / "part=0"
     folder.mkdir(parents=True)
@@ -270,7 +275,10 @@ def test_pruning_follows_added_dropped_and_renamed_columns(tmp_path: Path) -> No
 
 
 def test_hidden_values_are_in_no_index(tmp_path: Path) -> None:
-    """Once a column is hidden, the index has only its counts. After a purge, no file contains its values."""
+    """Once a column is hidden, the index has only its counts.
+
+    After a purge, no file contains its values.
+    """
     lake = Lake(tmp_path)
     for partition in range(3):
         folder = lake.uri / f"part={partition}"

@@ -340,7 +340,9 @@ def test_a_type_without_an_order(tmp_path: Path) -> None:
 
 
 def test_estimates_of_a_column_without_value_counts(tmp_path: Path) -> None:
-    """Quantiles and ranks are estimates from the sketch. Their errors are at most half a percent of the rows.
+    """Quantiles and ranks are estimates from the sketch.
+
+    Their errors are at most half a percent of the rows.
 
     Answers that need value counts are errors, with few exceptions, such as the frequency of NaN.
     """
@@ -433,7 +435,9 @@ def test_errors_are_errors_of_the_package() -> None:
 
 
 def test_thousands_of_values_are_looked_up_together(tmp_path: Path) -> None:
-    """An estimate for a list of 2,000 texts or numbers is exact. The column has some of them.
+    """An estimate for a list of 2,000 texts or numbers is exact.
+
+    The column has some of them.
 
     Estimates for two such lists take less than six seconds of CPU time. If values were looked up one by one, 2,000
     values would take 20 seconds.

@@ -83,7 +83,10 @@ def questions() -> list[Question]:
 
 
 def answers_in_order(table: Table, order: Sequence[int]) -> dict[int, str]:
-    """Return the answers as text by number of the question. As text, NaN is equal to itself."""
+    """Return the answers as text by number of the question.
+
+    As text, NaN is equal to itself.
+    """
     all_questions = questions()
     return {at: repr(all_questions[at](table)) for at in order}
 
@@ -94,7 +97,10 @@ def random_order(seed: int) -> list[int]:
 
 
 def answers_of_process(root: str, seed: int) -> dict[int, str]:
-    """Return the answers to a random selection of questions. Child processes call this."""
+    """Return the answers to a random selection of questions.
+
+    Child processes call this.
+    """
     return answers_in_order(open_table(root, "orders"), random_order(seed))
 
 
@@ -110,7 +116,10 @@ def switching_often() -> Iterator[None]:
 
 @pytest.mark.parametrize("is_shared", [True, False], ids=["one object", "objects of their own"])
 def test_concurrent_readers_get_the_same_answers(root: str, alone: dict[int, str], is_shared: bool) -> None:
-    """Readers start together with cold caches, and ask in different orders. They get a single reader's answers."""
+    """Readers start together with cold caches, and ask in different orders.
+
+    They get a single reader's answers.
+    """
     assert len(set(alone.values())) > len(alone) // 2
     shared, start = open_table(root, "orders"), Barrier(READERS)
 

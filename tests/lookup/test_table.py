@@ -67,7 +67,10 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 
 def counted(values: list[Any], n: int) -> list[tuple[Any, int]]:
-    """Return the n most frequent values with their frequencies. Ties are ordered by value."""
+    """Return the n most frequent values with their frequencies.
+
+    Ties are ordered by value.
+    """
     counts = Counter(value for value in values if value is not None)
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:n]
 
@@ -370,7 +373,10 @@ def test_an_expired_version_is_reported(local_store: ObjectStore) -> None:
 def test_paths_of_a_pruning_of_an_expired_version_are_reported(
     local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pruning of a large index reads paths on request. It is an error to request them after the version expired."""
+    """A pruning of a large index reads paths on request.
+
+    It is an error to request them after the version expired.
+    """
     monkeypatch.setattr(fragment_writer, "_SMALL_ROWS", 10)
     parts = {f"p={number:02}": pa.table({"n": [number, number + 1]}) for number in range(40)}
     publish(local_store, pa.concat_tables(parts.values()), partitions=parts)

@@ -58,7 +58,10 @@ def no_spark() -> Any:
 
 @dataclass
 class Folder:
-    """A table of files of 21 rows. Each file has the least and the greatest values, so that bounds prune nothing."""
+    """A table of files of 21 rows.
+
+    Each file has the least and the greatest values, so that bounds prune nothing.
+    """
 
     path: Path
     columns: Mapping[str, Any]
@@ -126,7 +129,9 @@ def matching_paths(table: Table, column: str, value: pa.Scalar) -> list[str]:
 
 
 def check(folder: Folder, table: Table, columns: list[str], per_file: int) -> float:
-    """Check that no file with a value is pruned. Return the fraction of the other files that is not pruned.
+    """Check that no file with a value is pruned.
+
+    Return the fraction of the other files that is not pruned.
 
     Args:
         folder: The table's files.
@@ -187,7 +192,10 @@ def test_fragments_with_the_value_are_never_pruned(tmp_path: Path, policy: str) 
 
 
 def test_each_value_of_a_long_in_list_is_looked_up(tmp_path: Path) -> None:
-    """A list of up to 128 values prunes all files without any of them. Longer lists prune nothing."""
+    """A list of up to 128 values prunes all files without any of them.
+
+    Longer lists prune nothing.
+    """
     folder = Folder(tmp_path, {"integer": {"frequencies": "off", "value_filter": "on"}})
     folder.append(5)
     table = folder.refreshed()
@@ -201,7 +209,10 @@ def test_each_value_of_a_long_in_list_is_looked_up(tmp_path: Path) -> None:
 
 
 def test_value_filters_are_turned_on_and_off(tmp_path: Path) -> None:
-    """Adding filters to a column with stored frequencies profiles no file again. Filters turned off are removed."""
+    """Adding filters to a column with stored frequencies profiles no file again.
+
+    Filters turned off are removed.
+    """
     folder = Folder(tmp_path, {"integer": {"frequencies": "all"}, "price": {"frequencies": "off"}})
     folder.append(4)
     table = folder.refreshed()

@@ -105,7 +105,10 @@ class Lake:
         return path
 
     def commit(self) -> str:
-        """Change the table randomly. Return a description of the change."""
+        """Change the table randomly.
+
+        Return a description of the change.
+        """
         files = self.files()
         kind = self.draw.choice(["append", "append", "remove", "rewrite", "compact", "drop", "scatter"])
         if kind == "append" or len(files) < 4:
@@ -173,7 +176,10 @@ def everything(config: MetastoreConfig) -> dict[str, Any]:
 
 
 def close(left: Any, right: Any) -> bool:
-    """Return whether values are equal. Floats may differ by a relative 1e-9, because merges round higher moments."""
+    """Return whether values are equal.
+
+    Floats may differ by a relative 1e-9, because merges round higher moments.
+    """
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(close(left[key], right[key]) for key in left)
     if isinstance(left, float) and isinstance(right, float):

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     st.booleans(),
 )
 def test_small_changes_do_not_revert_a_decision(walk: list[tuple[int, int]], estimated: bool) -> None:
-    """A column grows and shrinks at random. No size is a reason both to enumerate and to estimate the column.
+    """A column grows and shrinks at random.
+
+    No size is a reason both to enumerate and to estimate the column.
 
     Twice a size that is a reason to enumerate is no reason to estimate. An estimated column has more than half of
     `FREQUENCY_LIMIT` distinct values, or many values that hardly repeat.
@@ -278,7 +280,10 @@ def test_switching_policies_reads_no_table_file(walk: Walk) -> None:
 
 
 def test_a_full_refresh_keeps_the_content_id(tmp_path: Path) -> None:
-    """A refresh with `--full` reads all files again. The content ids of the partitions and the table stay the same."""
+    """A refresh with `--full` reads all files again.
+
+    The content ids of the partitions and the table stay the same.
+    """
     lake = Lake(tmp_path)
     lake.append(0)
     lake.append(0)

@@ -103,7 +103,10 @@ def key(partition: int) -> str:
 
 
 def test_the_first_version_reads_all_partitions(lake: Lake) -> None:
-    """All partitions are one chunk, because a version describes the whole table. Afterwards nothing is left to do."""
+    """All partitions are one chunk, because a version describes the whole table.
+
+    Afterwards nothing is left to do.
+    """
     plan = plan_of(lake, BackfillSelection())
     assert (plan.version, plan.missing, plan.stale, len(plan.chunks), plan.fragments) == (0, 12, 0, 1, 12)
     assert plan.keys == tuple(key(number) for number in range(1, 13))
@@ -116,7 +119,10 @@ def test_the_first_version_reads_all_partitions(lake: Lake) -> None:
 
 
 def test_profiles_of_selected_partitions_are_saved_before_the_first_version(lake: Lake) -> None:
-    """No version is published before all partitions have been read. Saved profiles are not read again."""
+    """No version is published before all partitions have been read.
+
+    Saved profiles are not read again.
+    """
     selection = BackfillSelection(first="3", last="11")
     plan = plan_of(lake, selection)
     assert not plan.publishes
@@ -144,7 +150,10 @@ def test_the_plan_of_the_first_version_needs_no_list_of_files(lake: Lake, monkey
 def test_profiles_are_saved_before_the_first_version_without_a_list_of_files(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A chunk is read without a list of all files. Partitions that were dropped after planning are omitted."""
+    """A chunk is read without a list of all files.
+
+    Partitions that were dropped after planning are omitted.
+    """
     monkeypatch.setattr(SnapshotStream, "read_all", lambda self: pytest.fail("all files are listed"))
     lake.append(4, 8)
     plan = plan_of(lake, BackfillSelection(first="3", last="5"))
@@ -261,7 +270,10 @@ def test_all_outdated_partitions_are_one_chunk(lake: Lake) -> None:
 
 @pytest.mark.parametrize("event", [8, *(pytest.param(event, marks=pytest.mark.long) for event in (1, 3, 13, 20, 27))])
 def test_an_interrupted_backfill_continues(lake: Lake, event: int) -> None:
-    """The next backfill continues from any interruption. Only the interrupted chunk may be read again."""
+    """The next backfill continues from any interruption.
+
+    Only the interrupted chunk may be read again.
+    """
     fill(lake, BackfillSelection())
     stopped = fill_until(lake, BackfillSelection("all"), event, chunk_partitions=3)
     assert stopped is not None
@@ -276,7 +288,9 @@ def test_an_interrupted_backfill_continues(lake: Lake, event: int) -> None:
 
 @pytest.mark.long
 def test_saved_profiles_of_a_chunk_are_not_read_again(lake: Lake) -> None:
-    """A backfill is interrupted after it has read all partitions. The next one with the same selection reads nothing.
+    """A backfill is interrupted after it has read all partitions.
+
+    The next one with the same selection reads nothing.
 
     A backfill with another selection does not use the saved profiles.
     """
@@ -294,7 +308,9 @@ def test_saved_profiles_of_a_chunk_are_not_read_again(lake: Lake) -> None:
 
 @pytest.mark.long
 def test_another_selection_does_not_continue_the_backfill(lake: Lake) -> None:
-    """A backfill is interrupted after its first chunk. A plan with the same selection continues it.
+    """A backfill is interrupted after its first chunk.
+
+    A plan with the same selection continues it.
 
     With another selection, or with `--restart`, all chunks are planned again.
     """
@@ -379,7 +395,9 @@ def test_the_expected_duration_is_extrapolated() -> None:
 
 
 def test_an_interrupted_full_refresh_continues(lake: Lake) -> None:
-    """A full refresh is interrupted after reading. The next one uses the saved profiles and reads nothing.
+    """A full refresh is interrupted after reading.
+
+    The next one uses the saved profiles and reads nothing.
 
     If the saved profiles are damaged, the next full refresh fails, and the one after it reads all files.
     """
@@ -409,7 +427,9 @@ def test_an_interrupted_full_refresh_continues(lake: Lake) -> None:
 @pytest.mark.s3
 @pytest.mark.long
 def test_an_interrupted_backfill_continues_on_an_object_store(lake: Lake, s3_options: dict[str, str]) -> None:
-    """A backfill is interrupted after reading its second chunk. The next one reads only the third, of two partitions.
+    """A backfill is interrupted after reading its second chunk.
+
+    The next one reads only the third, of two partitions.
 
     At the end, the record of the backfill is deleted.
     """
@@ -446,7 +466,9 @@ def test_an_interrupted_backfill_continues_on_an_object_store(lake: Lake, s3_opt
 def test_any_sequence_of_backfills_gives_the_version_from_scratch(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """Commits and backfills are random, and some backfills are interrupted. The last version equals one from scratch.
+    """Commits and backfills are random, and some backfills are interrupted.
+
+    The last version equals one from scratch.
 
     A backfill reads no more than planned, and only unselected partitions stay unread.
     """

@@ -1,4 +1,7 @@
-"""Compacted value counts are Parquet files that any tool can read. They equal DuckDB's counts of the rows."""
+"""Compacted value counts are Parquet files that any tool can read.
+
+They equal DuckDB's counts of the rows.
+"""
 
 from __future__ import annotations
 
@@ -146,7 +149,9 @@ def assert_plain(lake: Lake, ranked: set[str]) -> None:
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 12))])
 def test_other_tools_read_plain_files(lake: Lake, seed: int) -> None:
-    """The table has a column of each type class, in one or two partitions. DuckDB reads its compacted files.
+    """The table has a column of each type class, in one or two partitions.
+
+    DuckDB reads its compacted files.
 
     A commit removes the files, and the next compaction writes them again.
     """

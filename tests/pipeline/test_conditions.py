@@ -37,7 +37,10 @@ def table_of_days(folder: Path, **options: Any) -> MetastoreConfig:
 
 
 def test_a_condition_on_current_date_selects_other_partitions_the_next_day(tmp_path: Path) -> None:
-    """A second refresh on the same day publishes nothing. One on the next day publishes the new selection."""
+    """A second refresh on the same day publishes nothing.
+
+    One on the next day publishes the new selection.
+    """
     config = table_of_days(tmp_path, partitions="day >= current_date - 2")
     observed = []
     for day in (5, 5, 6):

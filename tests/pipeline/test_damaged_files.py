@@ -54,7 +54,9 @@ def put(folder: Path, part: int, name: str, seed: int) -> Path:
 
 @pytest.fixture(scope="module")
 def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a table and its root. The stored files are of every kind that a version can have.
+    """A folder with a table and its root.
+
+    The stored files are of every kind that a version can have.
 
     One of two partitions has so many files that they merge in steps. One file was added later and one removed, and
     value counts are compacted.
@@ -138,7 +140,10 @@ def different_value(value: Any) -> Any:
 
 
 def change(path: Path, column: str) -> bool:
-    """Replace a value of a column in one row of a file. Return False if no value has a replacement."""
+    """Replace a value of a column in one row of a file.
+
+    Return False if no value has a replacement.
+    """
     file = pq.ParquetFile(path)
     groups = [file.read_row_group(at) for at in range(file.num_row_groups)]
     for at, table in enumerate(groups):
@@ -171,7 +176,10 @@ CHANGED = {
 
 
 def test_changed_values_are_reported(intact: Path, tmp_path: Path) -> None:
-    """A value is changed in files of every kind in `CHANGED`, all at once. The report has the place of each change."""
+    """A value is changed in files of every kind in `CHANGED`, all at once.
+
+    The report has the place of each change.
+    """
     folder = tmp_path / "copy"
     shutil.copytree(intact, folder)
     result = kinds(folder)

@@ -20,7 +20,10 @@ FILES = 18
 
 
 def put(folder: Path, number: int, draw: random.Random, count: int) -> None:
-    """Write a file of `count` rows. The range of its values is ten times narrower for every second number."""
+    """Write a file of `count` rows.
+
+    The range of its values is ten times narrower for every second number.
+    """
     reach = 10 ** max(1, 12 - number // 2)
     numbers = [draw.choice([None, draw.randint(-reach, reach)]) for _ in range(count)]
     floats = [None if drawn is None else draw.choice([drawn / 7, float("nan"), float("inf")]) for drawn in numbers]
@@ -31,7 +34,9 @@ def put(folder: Path, number: int, draw: random.Random, count: int) -> None:
 @pytest.mark.parametrize("lists", ["all", "off"])
 @pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 14))])
 def test_deletes_of_extremes_equal_a_refresh_from_scratch(tmp_path: Path, lists: str, seed: int) -> None:
-    """Files with the most extreme values are deleted, and most rows of another file. So the bins become finer.
+    """Files with the most extreme values are deleted, and most rows of another file.
+
+    So the bins become finer.
 
     Statistics equal those from scratch. Bounds and numbers of rows and values also equal DuckDB's.
     """

@@ -38,7 +38,10 @@ def refreshed(folder: Path, columns: dict[str, Any], *, full: bool = False) -> R
 
 
 def write(folder: Path, *names: str) -> None:
-    """Replace the table by one with these columns. A name with a dot is a field of a struct."""
+    """Replace the table by one with these columns.
+
+    A name with a dot is a field of a struct.
+    """
     (folder / "lake").mkdir(exist_ok=True)
     arrays = {
         name.split(".")[0]: pa.StructArray.from_arrays([pa.array([1, 2])], [name.split(".")[1]])
@@ -50,7 +53,9 @@ def write(folder: Path, *names: str) -> None:
 
 
 def test_refreshes_continue_after_a_column_is_dropped(tmp_path: Path) -> None:
-    """A column with a policy is dropped. Each refresh names it in its result, and the second one publishes nothing.
+    """A column with a policy is dropped.
+
+    Each refresh names it in its result, and the second one publishes nothing.
 
     Removing the policy publishes nothing either. When the column is back, the policy applies again.
     """
@@ -138,7 +143,9 @@ def test_a_hidden_column_does_not_show_its_values_under_another_name(tmp_path: P
 
 @pytest.mark.parametrize("damaged", ["versions/2.json", "entries/*.fragments.parquet"])
 def test_a_full_refresh_over_damage_does_not_show_hidden_values(tmp_path: Path, damaged: str) -> None:
-    """Stored files are damaged. A refresh with `--full` is refused if a hidden column may have been renamed.
+    """Stored files are damaged.
+
+    A refresh with `--full` is refused if a hidden column may have been renamed.
 
     Older versions show which columns were hidden.
     """
@@ -155,7 +162,9 @@ def test_a_full_refresh_over_damage_does_not_show_hidden_values(tmp_path: Path, 
 
 
 def test_a_hidden_column_of_a_database_is_not_shown_under_another_name(tmp_path: Path) -> None:
-    """A database's policies may name columns that a table lacks. A new column in place of a hidden one is refused.
+    """A database's policies may name columns that a table lacks.
+
+    A new column in place of a hidden one is refused.
 
     `values: shown` permits the new column.
     """

@@ -104,7 +104,10 @@ def test_a_commit_without_new_files_starts_no_spark(spark: SparkSession, tmp_pat
 
 
 def test_errors_name_a_file_that_crashes_its_reader(tmp_path: Path) -> None:
-    """One of two ORC files crashes its reader. The error names the file, and the profile of the other file is saved."""
+    """One of two ORC files crashes its reader.
+
+    The error names the file, and the profile of the other file is saved.
+    """
     folder = tmp_path / "t"
     folder.mkdir()
     maps = pa.array([[(7, 1)]] * 20, pa.map_(pa.int32(), pa.int32()))

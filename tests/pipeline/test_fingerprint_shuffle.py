@@ -73,7 +73,9 @@ def _return_total(number: int, total: FingerprintCounts) -> tuple[int, Fingerpri
 
 @pytest.mark.spark
 def test_ranges_cover_all_fingerprints(spark: SparkSession) -> None:
-    """Spark tasks sum fingerprints in ranges. The sums of all ranges together equal a sum in this process.
+    """Spark tasks sum fingerprints in ranges.
+
+    The sums of all ranges together equal a sum in this process.
 
     The bytes that tasks read and wrote are counted, and the error of a task is raised.
     """

@@ -123,7 +123,9 @@ def check(lake: Lake) -> None:
 
 
 def change(lake: Lake, draw: random.Random, removed: list[tuple[Path, bytes]]) -> str:
-    """Change the table randomly. Return a description of the change.
+    """Change the table randomly.
+
+    Return a description of the change.
 
     Some removed files are added to `removed` with their content, and a later change may restore them.
     """
@@ -158,7 +160,10 @@ def change(lake: Lake, draw: random.Random, removed: list[tuple[Path, bytes]]) -
 def test_repeated_values_equal_those_of_duckdb(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, bits: int, commits: int
 ) -> None:
-    """The repeated values are compared after every commit of a random history. Fingerprints of few bits collide."""
+    """The repeated values are compared after every commit of a random history.
+
+    Fingerprints of few bits collide.
+    """
     monkeypatch.setattr(fingerprints, "TABLE_BITS", bits)
     monkeypatch.setattr(graph, "SETTINGS", RUNS)
     draw = random.Random(1000 * bits + seed)

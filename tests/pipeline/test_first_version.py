@@ -53,7 +53,10 @@ class Root:
             return refresh(self.config, self.lake.table, no_spark)
 
     def refresh_with_rival(self, rival: Root, lot: int) -> Any:
-        """Refresh, but let `rival` refresh just before lot number `lot` is computed. Return this refresh's result."""
+        """Refresh, but let `rival` refresh just before lot number `lot` is computed.
+
+        Return this refresh's result.
+        """
         execute, lots = first_version.execute, 0
 
         def executed(*arguments: Any) -> Any:
@@ -175,7 +178,9 @@ def numbers_of_lots(stages: Sequence[PlanStage]) -> list[tuple[int, int]]:
 def test_a_dry_run_after_an_interruption_shows_the_missing_lots(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A first refresh is interrupted after three of five lots. The plan has two lots, and reuses the finished profiles.
+    """A first refresh is interrupted after three of five lots.
+
+    The plan has two lots, and reuses the finished profiles.
 
     With another policy, the plan has no lots, but reuses the profiles that are still valid.
     """
@@ -208,7 +213,9 @@ def profiled_fragments(plan: Plan) -> int:
 def test_a_refresh_after_an_interruption_executes_the_stages_of_the_dry_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, options: dict[str, Any]
 ) -> None:
-    """A first refresh is interrupted after some lots. Then files, a policy, or both, or nothing changes.
+    """A first refresh is interrupted after some lots.
+
+    Then files, a policy, or both, or nothing changes.
 
     The next refresh executes what a dry run shows: lots, profiled fragments and merged partitions.
     """
@@ -304,7 +311,9 @@ def test_the_table_may_change_before_the_refresh_continues(tmp_path: Path) -> No
 
 
 def test_changed_policies_discard_staged_lots_only(tmp_path: Path) -> None:
-    """A first refresh is interrupted, and a policy changes. The next refresh discards the finished lots.
+    """A first refresh is interrupted, and a policy changes.
+
+    The next refresh discards the finished lots.
 
     It uses those of their profiles that are valid under the new policy.
     """
@@ -330,7 +339,10 @@ def test_fingerprinted_columns_need_all_fragments(tmp_path: Path) -> None:
 
 
 def test_a_refresh_ends_if_another_one_publishes_first(tmp_path: Path) -> None:
-    """Another refresh publishes version 1 just before this one computes its second lot. This one publishes nothing."""
+    """Another refresh publishes version 1 just before this one computes its second lot.
+
+    This one publishes nothing.
+    """
     lake = lake_of(tmp_path, 5)
     root, rival = Root(lake, "root", 2), Root(lake, "root", 10**6)
     assert not root.refresh_with_rival(rival, 2).published
@@ -498,7 +510,9 @@ def test_removal_of_staged_versions_with_unreadable_documents(tmp_path: Path) ->
 
 
 def test_saved_profiles_are_used_by_all_lots(tmp_path: Path) -> None:
-    """Profiles of six fragments are saved. A refresh in lots of two reads only the other three fragments.
+    """Profiles of six fragments are saved.
+
+    A refresh in lots of two reads only the other three fragments.
 
     The saved profiles are removed when the version is published.
     """

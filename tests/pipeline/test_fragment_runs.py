@@ -93,7 +93,9 @@ URIS = st.sampled_from(["/lake/a", "s3://bucket", "s3://bucket/a/b", "sftp://me:
 
 @given(st.lists(st.tuples(URIS, st.sampled_from(["SecretA", "SecretB"]), st.booleans()), max_size=6))
 def test_rows_have_no_credentials(locations: list[tuple[str, str, bool]]) -> None:
-    """Fragments are encoded as rows, which may be written to a temporary file. The rows contain no secret.
+    """Fragments are encoded as rows, which may be written to a temporary file.
+
+    The rows contain no secret.
 
     A decoded row equals its fragment.
     """

@@ -14,7 +14,10 @@ from metastore_assets.statistics.frequencies import Frequencies, sum_frequencies
 
 @pytest.mark.parametrize("length", [0, 1, 10, 100_000])
 def test_blobs_are_bounded_and_lose_nothing(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
-    """Only a blob with a single value may exceed the limit. The sum of all blobs equals the original frequencies."""
+    """Only a blob with a single value may exceed the limit.
+
+    The sum of all blobs equals the original frequencies.
+    """
     monkeypatch.setattr(frequency_sums, "_BYTES_PER_BLOB", 50_000)
     draw = random.Random(length)
     texts = sorted({f"{draw.random()}" + "x" * draw.choice([0, 0, length]) for _ in range(200)})

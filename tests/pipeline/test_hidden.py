@@ -210,7 +210,9 @@ def test_an_added_hidden_column_is_hidden_in_older_partitions(
 
 
 def test_a_configured_key_is_not_stored(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No file contains the key of the configuration or the environment. The environment's key has precedence.
+    """No file contains the key of the configuration or the environment.
+
+    The environment's key has precedence.
 
     After the key changes, files are read again. A key that is too short is an error.
     """

@@ -35,7 +35,10 @@ HIDDEN = ("name", "number", "person")
 
 
 def config(folder: Path, *, hidden: bool) -> MetastoreConfig:
-    """Return a configuration with every kind of output. Hidden columns have the options that are permitted for them."""
+    """Return a configuration with every kind of output.
+
+    Hidden columns have the options that are permitted for them.
+    """
     policy: dict[str, Any] = {
         "by_partition": "on",
         "ranks": "on",

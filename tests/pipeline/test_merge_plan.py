@@ -59,7 +59,10 @@ def oracle(tree: Trie, children: Mapping[str, Child]) -> Merged:
 
 @dataclass
 class Children:
-    """The children of a group in the published version. Records which keys are requested, and whether all are read."""
+    """The children of a group in the published version.
+
+    Records which keys are requested, and whether all are read.
+    """
 
     children: dict[str, Child]
     requested_keys: set[str] = field(default_factory=set)
@@ -76,7 +79,10 @@ class Children:
 
 @dataclass
 class Nodes:
-    """The tree nodes of the published version. Records the requested keys and the number of requests."""
+    """The tree nodes of the published version.
+
+    Records the requested keys and the number of requests.
+    """
 
     nodes: dict[str, NodeEntry] = field(default_factory=dict)
     requested_keys: set[str] = field(default_factory=set)
@@ -166,7 +172,10 @@ class Table:
         return MergeContext(nothing, nothing, compatibility, nodes, nothing)
 
     def apply(self, plan: MergePlan) -> tuple[Merged, list[NodeEntry]]:
-        """Execute the merges and store the nodes. Return the inputs of the root, and the written nodes."""
+        """Execute the merges and store the nodes.
+
+        Return the inputs of the root, and the written nodes.
+        """
         written: list[NodeEntry] = []
         root, _ = self.run(plan.root, written)
         put = {node.key: node for node in (*plan.put, *written)}

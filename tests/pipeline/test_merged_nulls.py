@@ -1,4 +1,7 @@
-"""Value counts of several small files are derived together. The multiset hash includes the nulls of all files."""
+"""Value counts of several small files are derived together.
+
+The multiset hash includes the nulls of all files.
+"""
 
 from __future__ import annotations
 

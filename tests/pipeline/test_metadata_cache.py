@@ -1,4 +1,7 @@
-"""A version stores the metadata that planning read. The next plan, in another process, reads only new metadata."""
+"""A version stores the metadata that planning read.
+
+The next plan, in another process, reads only new metadata.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,10 @@ def _write(folder: Path, number: int, text: str = "id,name\n1,x\n2,y\n") -> int:
 
 
 def _memory_file(config: MetastoreConfig) -> Path:
-    """Return the file with the cached metadata of the newest version. The test's few entries are in one file."""
+    """Return the file with the cached metadata of the newest version.
+
+    The test's few entries are in one file.
+    """
     retained = latest(config).metadata_cache
     assert isinstance(retained, StoredMetadataCache)
     (path,) = retained.entries.files.paths()

@@ -228,7 +228,10 @@ def near(value: Any) -> list[Any]:
 
 
 def conditions(values: Values) -> st.SearchStrategy[Node]:
-    """Draw conditions on values of one type, as trees. A literal is a pair of its value and its spelling."""
+    """Draw conditions on values of one type, as trees.
+
+    A literal is a pair of its value and its spelling.
+    """
     operators = st.sampled_from(["=", "!=", "<", "<=", ">", ">="])
     literals = st.sampled_from([*values, *(neighbour for value in values for neighbour in near(value))]).flatmap(
         lambda value: st.tuples(st.just(value), st.sampled_from(spellings(value)))
@@ -269,7 +272,10 @@ def sql(node: Node) -> str:
 
 
 def holds(node: Node, value: Any) -> bool | None:
-    """Evaluate a condition on a partition value by SQL's three-valued logic in plain Python. None stands for null."""
+    """Evaluate a condition on a partition value by SQL's three-valued logic in plain Python.
+
+    None stands for null.
+    """
     kind = node[0]
     if kind == "not":
         inner = holds(node[1], value)

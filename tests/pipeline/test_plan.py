@@ -282,7 +282,9 @@ def test_outputs_have_separate_versions(monkeypatch: pytest.MonkeyPatch, output:
 
 
 def test_a_column_to_enumerate_is_read_in_fragments_without_value_counts() -> None:
-    """One of two fragments has no value counts of a column that is to be enumerated. Only this fragment is read.
+    """One of two fragments has no value counts of a column that is to be enumerated.
+
+    Only this fragment is read.
 
     The plan has the number of such fragments by column.
     """
@@ -317,7 +319,10 @@ def test_an_unknown_partition_is_refused_by_name() -> None:
 
 
 def test_another_full_plan_uses_profiles_of_the_last_attempt() -> None:
-    """A full refresh is planned again. It uses the profile that its first attempt saved, but no published profiles."""
+    """A full refresh is planned again.
+
+    It uses the profile that its first attempt saved, but no published profiles.
+    """
     now = snapshot(fragment("a", "k=1"), fragment("b", "k=2"))
     base = published(plan(None, now))
     fresh = entry(fragment("a", "k=1"), table_profile_spec(SCHEMA, TABLE))
@@ -327,7 +332,10 @@ def test_another_full_plan_uses_profiles_of_the_last_attempt() -> None:
 
 
 def test_an_added_column_with_a_default_is_read_from_all() -> None:
-    """Without a default, older rows are null and nothing is read. With a default, all fragments are read once."""
+    """Without a default, older rows are null and nothing is read.
+
+    With a default, all fragments are read once.
+    """
     first = published(plan(None, snapshot(fragment("a"))))
     added = pa.field("new", pa.int64())
     assert ids(plan(first, snapshot(fragment("a"), schema=SCHEMA.append(added)))) == []

@@ -55,7 +55,10 @@ def expected(keys: Collection[str], shape: TreeShape) -> Trie:
 
 
 def assembled(shape: TreeShape, branches: Mapping[str, Branch], name: str = ROOT) -> Trie:
-    """Build the tree from its branches. Each branch must have the number of children below it."""
+    """Build the tree from its branches.
+
+    Each branch must have the number of children below it.
+    """
     parts = shape.ordered_parts(branches[name])
     result = Trie(tuple(part if is_child else assembled(shape, branches, part) for part, is_child in parts))
     assert branches[name].count == len(result.children)
@@ -70,7 +73,10 @@ def reached(branches: Mapping[str, Branch], name: str = ROOT) -> Iterator[str]:
 
 @given(KEYS, FAN_INS, st.randoms())
 def test_a_tree_is_a_function_of_its_children(keys: set[str], fan_in: int, shuffle: random.Random) -> None:
-    """The tree equals that of the oracle for any order of the children. Each branch comes after those below it."""
+    """The tree equals that of the oracle for any order of the children.
+
+    Each branch comes after those below it.
+    """
     shape = TreeShape(fan_in)
     order = sorted(keys)
     shuffle.shuffle(order)
@@ -120,7 +126,10 @@ POSITIONS = st.sampled_from([key_position, key_position, numbered(1), numbered(4
 
 
 class Stored:
-    """The branches of a stored tree. It records which of them are loaded."""
+    """The branches of a stored tree.
+
+    It records which of them are loaded.
+    """
 
     def __init__(self, branches: Mapping[str, Branch]) -> None:
         self.branches = branches
@@ -206,7 +215,10 @@ def test_an_added_child_changes_only_the_branches_above_it(count: int, seed: int
 
 @pytest.mark.parametrize("fan_in", [4, *(pytest.param(fan_in, marks=pytest.mark.long) for fan_in in (16, 32))])
 def test_the_cost_of_a_change_is_logarithmic_in_the_children(fan_in: int) -> None:
-    """A table grows. On average, a new partition merges at most two branches more than the height of the tree."""
+    """A table grows.
+
+    On average, a new partition merges at most two branches more than the height of the tree.
+    """
     shape = TreeShape(fan_in)
     height = math.log(3000, 2 ** (fan_in.bit_length() - 1))
     costs = []

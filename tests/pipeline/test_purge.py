@@ -132,7 +132,10 @@ def test_a_deleted_value_is_stored_nowhere(spark: SparkSession, lake: Lake, loca
 
 
 def test_files_of_a_lost_race_are_removed(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If another version is published first, the purge tries again. The files of its first attempt are removed, too."""
+    """If another version is published first, the purge tries again.
+
+    The files of its first attempt are removed, too.
+    """
     path = lake.append(1)
     for _ in range(2):
         refresh(lake.config(), lake.table, lambda: spark)
@@ -155,7 +158,9 @@ def test_files_of_a_lost_race_are_removed(spark: SparkSession, lake: Lake, monke
 
 
 def test_a_purge_removes_the_values_of_a_dropped_column(spark: SparkSession, tmp_path: Path) -> None:
-    """A column is dropped. One partition has the same rows otherwise, so its reused profile still has the column.
+    """A column is dropped.
+
+    One partition has the same rows otherwise, so its reused profile still has the column.
 
     The first purge reports this partition. After a refresh with `--full` and another purge, no file has the column's
     values.
@@ -176,7 +181,10 @@ def test_a_purge_removes_the_values_of_a_dropped_column(spark: SparkSession, tmp
 
 
 def test_rewritten_value_counts_without_columns_have_no_files(tmp_path: Path) -> None:
-    """All values of the only column were added and removed again. The rewritten value counts reference no file."""
+    """All values of the only column were added and removed again.
+
+    The rewritten value counts reference no file.
+    """
     store = ObjectStore(str(tmp_path))
     flow = value_count_dataflow(store, {"string"})
     state = FlowState()
@@ -237,7 +245,9 @@ def test_two_purges_at_once(spark: SparkSession, lake: Lake, monkeypatch: pytest
 def test_a_purge_publishes_after_another_listed_the_versions(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A purge lists the versions. Before it reads them, a second one publishes, and removes the version of the first.
+    """A purge lists the versions.
+
+    Before it reads them, a second one publishes, and removes the version of the first.
 
     The first purge retains the files that only the version of the second references.
     """
@@ -264,7 +274,10 @@ def test_a_purge_publishes_after_another_listed_the_versions(
 def test_a_purge_removes_files_that_another_command_copies(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    """A purge removes the version from which another command makes the next one. The other command starts again."""
+    """A purge removes the version from which another command makes the next one.
+
+    The other command starts again.
+    """
     for _ in range(2):
         refresh(lake.config(), lake.table, lambda: spark)
         lake.append(1)
@@ -290,7 +303,10 @@ def test_a_purge_removes_files_that_another_command_copies(
 def test_a_purge_removes_a_file_that_a_refresh_is_writing(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The refresh says that the table was purged. The next refresh publishes a version."""
+    """The refresh says that the table was purged.
+
+    The next refresh publishes a version.
+    """
     refresh(lake.config(), lake.table, lambda: spark)
     lake.append(1)
     sync, others = local._LocalOutput.sync, [1]

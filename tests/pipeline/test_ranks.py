@@ -158,7 +158,10 @@ def test_ranks_are_equal_after_a_compaction(spark: SparkSession, tmp_path: Path)
 def test_a_compaction_repeats_after_a_concurrent_publish(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A compaction that loses five races raises an error and leaves no files. A later one succeeds."""
+    """A compaction that loses five races raises an error and leaves no files.
+
+    A later one succeeds.
+    """
     lake = Lake(tmp_path)
     lake.append(1, 60)
     config = lake.config()

@@ -114,7 +114,10 @@ def store_of(config: MetastoreConfig) -> VersionStore:
 
 
 def named(version: Version) -> list[ProfileFiles]:
-    """Return the profiles of fragments and nodes that are in shared files. (The root of a tree is in none.)"""
+    """Return the profiles of fragments and nodes that are in shared files.
+
+    (The root of a tree is in none.)
+    """
     entries = [*version.fragments, *version.retired, *version.nodes]
     return [entry.files for entry in entries if entry.files.name]
 
@@ -245,7 +248,10 @@ _PROFILES = st.dictionaries(
 
 
 def wasteful(profiles: dict[tuple[str, int, int], bool]) -> dict[str, set[str]]:
-    """Return the sections to copy, by group. A group is missing if its files have few unused sections."""
+    """Return the sections to copy, by group.
+
+    A group is missing if its files have few unused sections.
+    """
     result = {}
     used = Counter(file for _, file, _ in profiles)
     for group in "abc":
@@ -427,7 +433,10 @@ def test_value_counts_are_dropped_with_the_decision(tmp_path: Path, monkeypatch:
 def test_a_kill_before_rewritten_files_are_deleted_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A refresh is killed before it deletes profiles that it has rewritten. The next attempt reads no data file."""
+    """A refresh is killed before it deletes profiles that it has rewritten.
+
+    The next attempt reads no data file.
+    """
     monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 2000)
     lake = SmallFiles(tmp_path)
     near_unique(lake, 12)

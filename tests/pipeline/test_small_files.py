@@ -132,7 +132,10 @@ def test_commits_of_one_file_leave_few_files(tmp_path: Path, monkeypatch: pytest
 
 
 def test_profiles_share_a_file_after_a_crash(tmp_path: Path) -> None:
-    """One of five files crashes its reader. The other four are read all the same, and their profiles share one file."""
+    """One of five files crashes its reader.
+
+    The other four are read all the same, and their profiles share one file.
+    """
     import pyarrow as pa
     from pyarrow import orc
 

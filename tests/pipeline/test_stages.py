@@ -44,7 +44,10 @@ def config_of(lake: Lake) -> MetastoreConfig:
 
 
 def refresh_as_planned(config: MetastoreConfig, full: bool = False) -> Plan:
-    """Refresh, and assert that its stages equal those of a dry run just before. Returns the plan of the dry run."""
+    """Refresh, and assert that its stages equal those of a dry run just before.
+
+    Returns the plan of the dry run.
+    """
     table = config.tables[0]
     plan = plan_refresh(config, table, request=RefreshRequest(full=full))
     result = refresh(config, table, no_spark, request=RefreshRequest(full=full))
@@ -90,7 +93,9 @@ def test_a_table_that_is_up_to_date_has_no_stages(lake: Lake) -> None:
 def test_a_retry_executes_the_stages_of_a_dry_run_after_the_conflict(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, has_new_file: bool
 ) -> None:
-    """Another refresh publishes first. The refresh plans again, as a dry run does at that moment.
+    """Another refresh publishes first.
+
+    The refresh plans again, as a dry run does at that moment.
 
     A file that is added before the second plan, too, is the only one that this plan reads.
     """

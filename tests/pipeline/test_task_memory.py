@@ -20,7 +20,10 @@ COLUMNS = 52
 
 
 def wide_fragment(path: Path) -> int:
-    """Write a file of 52 columns of five million 8-byte numbers, some near-unique. Returns its bytes in memory."""
+    """Write a file of 52 columns of five million 8-byte numbers, some near-unique.
+
+    Returns its bytes in memory.
+    """
     draw = np.random.default_rng(0)
     schema = pa.schema([(f"c{number}", pa.int64() if number % 2 else pa.float64()) for number in range(COLUMNS)])
     total = 0

@@ -291,7 +291,9 @@ class Distinct(FrequencyStatistic):
 
 
 def test_a_changed_class_needs_a_new_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the code of a statistic changes without a new revision, no version is published. The error says what to do.
+    """If the code of a statistic changes without a new revision, no version is published.
+
+    The error says what to do.
 
     Changed comments need no new revision.
     """
@@ -374,7 +376,9 @@ def test_a_column_named_default_has_the_default_policy_without_an_error() -> Non
 def test_states_remain_when_value_counts_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: list[str]
 ) -> None:
-    """A column becomes estimated and loses its value counts. Its user-defined statistics stay correct.
+    """A column becomes estimated and loses its value counts.
+
+    Its user-defined statistics stay correct.
 
     `before` are the statistics that the first refresh computed.
     """

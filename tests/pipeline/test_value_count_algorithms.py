@@ -76,7 +76,9 @@ def content_of(config: MetastoreConfig) -> tuple[dict[str, pa.Table], Mapping[st
 def test_all_algorithms_give_equal_value_counts(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Columns of every type class are counted in this process, and in ranges of values on Spark. The rows are equal.
+    """Columns of every type class are counted in this process, and in ranges of values on Spark.
+
+    The rows are equal.
 
     The algorithm is recorded, and a small commit does not change it.
     """

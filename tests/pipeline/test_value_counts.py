@@ -1,4 +1,7 @@
-"""The table's value counts, updated with each commit, equal DuckDB's. An update costs as much as its changes."""
+"""The table's value counts, updated with each commit, equal DuckDB's.
+
+An update costs as much as its changes.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ def test_value_counts_in_many_runs_equal_duckdbs(
 
 
 class Plain:
-    """A table of plain Parquet files, which may be in folders of partitions. Refreshes use Spark."""
+    """A table of plain Parquet files, which may be in folders of partitions.
+
+    Refreshes use Spark.
+    """
 
     def __init__(self, folder: Path, spark: SparkSession) -> None:
         self.folder = folder

@@ -30,7 +30,10 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> Lake:
-    """A refreshed table of three partitions, of one, two and three files. One file was appended later."""
+    """A refreshed table of three partitions, of one, two and three files.
+
+    One file was appended later.
+    """
     lake = Lake(tmp_path, random.Random(9))
     for partition in (1, 2, 2, 3, 3):
         lake.append(partition)
@@ -50,7 +53,10 @@ def verified(spark: SparkSession, lake: Lake, **options: Any) -> Verification:
 
 
 def changed(lake: Lake, path: str, change: Callable[[pa.Table], pa.Table]) -> None:
-    """Apply `change` to each row group of a stored file. The file's schema and metadata stay."""
+    """Apply `change` to each row group of a stored file.
+
+    The file's schema and metadata stay.
+    """
     file_path = Path(lake.config().root) / "t" / path
     file = pq.ParquetFile(file_path)
     groups = [change(file.read_row_group(at)) for at in range(file.num_row_groups)]
@@ -75,7 +81,9 @@ def test_verify_finds_no_difference_in_a_published_version(spark: SparkSession, 
 
 
 def test_verify_finds_no_difference_after_schema_changes(spark: SparkSession, tmp_path: Path) -> None:
-    """Between commits, two columns are added and one is widened. `verify` finds no difference.
+    """Between commits, two columns are added and one is widened.
+
+    `verify` finds no difference.
 
     In one column, rounding in merges gives a skewness that is not exactly zero.
     """

@@ -21,7 +21,10 @@ from tests.pipeline.test_refresh import no_spark
 
 
 def table_of(folder: Path, files: int) -> tuple[MetastoreConfig, TableConfig, list[dict[str, object]]]:
-    """Write a Delta table of some files. Returns the configuration, the table, and the actions that add the files."""
+    """Write a Delta table of some files.
+
+    Returns the configuration, the table, and the actions that add the files.
+    """
     adds = [add_file(folder / "t", pa.table({"a": [number, None]}), f"{number}.parquet") for number in range(files)]
     commit(folder / "t", protocol(), metadata([field("a", "long")]), *adds)
     table = TableConfig(name="t", uri=str(folder / "t"))

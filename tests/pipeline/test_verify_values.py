@@ -42,7 +42,10 @@ class LatestText(Latest):
 
 
 class LatestState(MergeableStatistic):
-    """A mergeable statistic: the latest day. If Python has no value for its state, the result is absent."""
+    """A mergeable statistic: the latest day.
+
+    If Python has no value for its state, the result is absent.
+    """
 
     name = "latest_state"
     revision = "1"

@@ -11,7 +11,10 @@ from metastore_assets import FrequencyStatistic, MergeableStatistic
 
 
 class Parities(MergeableStatistic):
-    """The numbers of even and of odd integers. States can be merged and subtracted."""
+    """The numbers of even and of odd integers.
+
+    States can be merged and subtracted.
+    """
 
     name = "parities"
     revision = "1"
@@ -37,7 +40,10 @@ class Parities(MergeableStatistic):
 
 
 class Letters(MergeableStatistic):
-    """The letters that occur, sorted. States grow, and can only be merged."""
+    """The letters that occur, sorted.
+
+    States grow, and can only be merged.
+    """
 
     name = "letters"
     revision = "1"

@@ -46,7 +46,9 @@ class Plan:
     steps: list[Step]
 
     def publish(self, store: ObjectStore, commit: Commit) -> int:
-        """Publish a commit, unless the storage has it already. Return the number of the newest version.
+        """Publish a commit, unless the storage has it already.
+
+        Return the number of the newest version.
 
         If another publisher was first, the method tries again.
         """

@@ -163,7 +163,10 @@ class Graph:
         )
 
     def _batched(self, node: StageNode, produce: Function) -> Callable[[Batch], pa.Table]:
-        """Return a function that calls `produce` for each key of a batch. It asserts the order of its inputs."""
+        """Return a function that calls `produce` for each key of a batch.
+
+        It asserts the order of its inputs.
+        """
         values = [self.rows(port[0])[1].names for port in node.ports]
 
         def produce_batch(batch: Batch) -> pa.Table:
@@ -221,7 +224,10 @@ def _total(type_: pa.DataType) -> pa.DataType:
 
 
 def arrow(schema: pa.Schema, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
-    """Return a table of rows. Each row is a tuple with one value for each column of the schema."""
+    """Return a table of rows.
+
+    Each row is a tuple with one value for each column of the schema.
+    """
     arrays = [pa.array([row[number] for row in rows], field.type) for number, field in enumerate(schema)]
     return pa.table(arrays, schema=schema)
 
@@ -233,7 +239,10 @@ def tuples(table: pa.Table, names: Sequence[str]) -> list[Any]:
 
 
 def changes_table(key: pa.Schema, value: pa.Schema, rows: Iterable[Change]) -> pa.Table:
-    """Return an update of a root with the rows in the given order. Values of deletes are null."""
+    """Return an update of a root with the rows in the given order.
+
+    Values of deletes are null.
+    """
     nothing = (None,) * len(value)
     full = [
         (change, *oracle.parts(one_key), *(nothing if change == "delete" else oracle.parts(one_value)))

@@ -132,7 +132,9 @@ class PlainVersion:
 
 
 class Pair:
-    """A graph in a storage, and its oracle. Every version that is published here is compared with the oracle.
+    """A graph in a storage, and its oracle.
+
+    Every version that is published here is compared with the oracle.
 
     With `check`, the package calls Produce functions twice and compares their results.
     """
@@ -197,7 +199,10 @@ class Pair:
         return step
 
     def expected(self, edits: Mapping[str, Mapping[Key, list[Value] | None]]) -> Step:
-        """Return the oracle's step to the next version, if that has these edits. Nothing is published."""
+        """Return the oracle's step to the next version, if that has these edits.
+
+        Nothing is published.
+        """
         state = oracle.evaluate(self.nodes, oracle.applied(self.sources, edits), self.state)
         return oracle.advance(self.nodes, self.state, state, edits)
 
@@ -262,7 +267,10 @@ class Pair:
             assert self.given.setdefault((node.name, number), self.number) == self.number, "ids are never used again"
 
     def verify_state(self, plain_version: PlainVersion | None = None) -> State:
-        """Assert that content and mappings of the newest version equal the oracle's. Return the version's state."""
+        """Assert that content and mappings of the newest version equal the oracle's.
+
+        Return the version's state.
+        """
         state = (plain_version or self.plain_version()).state()
         for node in self.graph.nodes:
             assert state.content[node.name] == self.state.content[node.name], f"content of {node.name}"
@@ -275,7 +283,10 @@ class Pair:
         return state
 
     def compact(self, *, full: bool = False) -> bool:
-        """Compact, and assert that content, mappings and updates are unchanged. Return whether any run was merged."""
+        """Compact, and assert that content, mappings and updates are unchanged.
+
+        Return whether any run was merged.
+        """
         number = self.plain_version().number
         followed = [node.name for node in self.graph.nodes if self.graph.is_followed(node.name)]
         updates = {name: self.plain_version().update(name) for name in followed}

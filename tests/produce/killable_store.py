@@ -1,4 +1,7 @@
-"""An object store that raises, or ends its process, at a chosen write or deletion. Every later call raises."""
+"""An object store that raises, or ends its process, at a chosen write or deletion.
+
+Every later call raises.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,9 @@ def exit_at_once() -> None:
 
 
 class KillableStore(ObjectStore):
-    """A store that dies at one of its changes. A change is an object written, or an object deleted.
+    """A store that dies at one of its changes.
+
+    A change is an object written, or an object deleted.
 
     Args:
         uri: The location of the store.
@@ -101,7 +106,9 @@ class KillableStore(ObjectStore):
 def run_until_killed(
     drawn: Plan, folder: Path, fuse: int, work: Callable[[Dataflow], object], *, after: bool = False, only: str = ""
 ) -> bool:
-    """Call `work` with a dataflow on a `KillableStore` in the folder. Return whether the store died.
+    """Call `work` with a dataflow on a `KillableStore` in the folder.
+
+    Return whether the store died.
 
     The dataflow has the graph and the settings of `drawn`. `fuse`, `after` and `only` are arguments of the store.
     """

@@ -24,7 +24,10 @@ def by_value(key: int, *ports: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def count(key: int, *ports: list[int]) -> Iterator[tuple[int, int]]:
-    """Emit one row. Its target key is the number of values modulo 6, and its value is the source key."""
+    """Emit one row.
+
+    Its target key is the number of values modulo 6, and its value is the source key.
+    """
     yield sum(map(len, ports)) % 6, key
 
 

@@ -33,7 +33,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Produced:
-    """A stage with, for each port, its feeders. `function` maps a key and a list of values per port to new rows."""
+    """A stage with, for each port, its feeders.
+
+    `function` maps a key and a list of values per port to new rows.
+    """
 
     name: str
     ports: tuple[tuple[str, ...], ...]
@@ -52,7 +55,10 @@ class Produced:
 
 @dataclass(frozen=True)
 class Summed:
-    """A stage of totals by key. `select` maps a key and a value to the total's key and the amounts to add."""
+    """A stage of totals by key.
+
+    `select` maps a key and a value to the total's key and the amounts to add.
+    """
 
     name: str
     feeders: tuple[str, ...]
@@ -105,7 +111,10 @@ def parts(key: Key) -> tuple[Any, ...]:
 
 
 def _compare_parts(left: Any, right: Any) -> int:
-    """Return -1, 0 or 1 for the order of two parts of a key. Null is first, and NaN last."""
+    """Return -1, 0 or 1 for the order of two parts of a key.
+
+    Null is first, and NaN last.
+    """
     if left is None or right is None:
         return (left is not None) - (right is not None)
     if isinstance(left, float) and (isnan(left) or isnan(right)):
@@ -145,7 +154,9 @@ def applied(
 
 
 def evaluate(nodes: Sequence[Node], sources: Mapping[str, Groups], previous: State | None = None) -> State:
-    """Return the state of the nodes for these sources. Surrogate keys and founders are retained from `previous`.
+    """Return the state of the nodes for these sources.
+
+    Surrogate keys and founders are retained from `previous`.
 
     Nodes must come after their feeders.
     """
@@ -211,7 +222,10 @@ def _ids(node: Produced, live: set[Key], state: State, previous: State) -> dict[
 
 
 def _founders(node: Produced, rows: Sequence[tuple[Key, Key, Value]], state: State, previous: State) -> dict[Key, Any]:
-    """Return the founder of each target key. A key keeps its previous one; a new key gets it from its first row."""
+    """Return the founder of each target key.
+
+    A key keeps its previous one; a new key gets it from its first row.
+    """
     assert node.founded is not None
     earlier, founders = previous.founders.get(node.name, {}), {}
     for target, _, value in rows:
@@ -228,7 +242,10 @@ def _with(value: Value, position: int, number: Any) -> Value:
 
 
 def _evaluate_sum(node: Summed, state: State) -> None:
-    """Compute the totals of each group, and store them in `state`. A group whose totals are all 0 is left out."""
+    """Compute the totals of each group, and store them in `state`.
+
+    A group whose totals are all 0 is left out.
+    """
     totals: dict[Key, list[Any]] = {}
     for feeder in node.feeders:
         for key, values in state.groups[feeder].items():

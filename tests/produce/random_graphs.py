@@ -60,7 +60,9 @@ class Case:
 
 
 def random_case(seed: int) -> Case:
-    """Draw a graph with one to three roots and one to five stages or sums. Half of the sums feed another sum.
+    """Draw a graph with one to three roots and one to five stages or sums.
+
+    Half of the sums feed another sum.
 
     A stage has one to three ports of one or two feeders, chosen from all earlier nodes with the same encoding of keys.
     In some graphs, many stages have surrogate keys. In some, many have a column that all rows of a key take from its
@@ -118,7 +120,10 @@ def random_case(seed: int) -> Case:
 
 
 def _of_sums(random: Random, node: SumNode, parts: Sequence[SumNode]) -> SumNode:
-    """Return a sum over `parts`, which have the columns of `node`. It adds one of their totals, or groups by it."""
+    """Return a sum over `parts`, which have the columns of `node`.
+
+    It adds one of their totals, or groups by it.
+    """
     totals = [*node.amounts, *([node.count] if node.count else [])]
     total = random.choice(totals)
     group = random.choice((node.group, node.group[:1], (total,), (*node.group, total)))
@@ -246,7 +251,10 @@ Edits = dict[str, dict[Key, list[Value] | None]]
 
 
 def random_edits(case: Case) -> Edits:
-    """Draw edits of each root, of which about 35 % are deletes. A root is left out with probability 0.3."""
+    """Draw edits of each root, of which about 35 % are deletes.
+
+    A root is left out with probability 0.3.
+    """
     random, edits = case.random, {}
     for node in case.graph.nodes:
         if not isinstance(node, RootNode) or random.random() < 0.3:
@@ -261,7 +269,10 @@ def random_edits(case: Case) -> Edits:
 
 
 def random_rows(case: Case, root: str, root_edits: dict[Key, list[Value] | None]) -> list[Change]:
-    """Return the edits as sorted rows of an update. Rows that are no deletes are `add` or `update` at random."""
+    """Return the edits as sorted rows of an update.
+
+    Rows that are no deletes are `add` or `update` at random.
+    """
     key, _, descending = case.graph.rows(root)
     flags = [name in descending for name in key.names]
     rows: list[Change] = []

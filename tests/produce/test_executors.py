@@ -80,12 +80,18 @@ _SQUARES = Rows(pa.schema([("letter", pa.string())]), pa.schema([("x", pa.int64(
 
 
 def _squared(key: int, left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, tuple[int, None]]]:
-    """Emit a row for each letter in `left` and each in `right`. The latter is the target key, and `x` is key - 100."""
+    """Emit a row for each letter in `left` and each in `right`.
+
+    The latter is the target key, and `x` is key - 100.
+    """
     return ((letter, (key - 100, None)) for word in left for _ in word for other in right for letter in other)
 
 
 def _first_value(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
-    """Set `first` of each row to the value that its letter already has. A new letter gets the `x` of its first row."""
+    """Set `first` of each row to the value that its letter already has.
+
+    A new letter gets the `x` of its first row.
+    """
     return rows.set_column(2, "first", pc.if_else(known, previous["first"], rows["x"]))
 
 

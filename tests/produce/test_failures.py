@@ -1,4 +1,6 @@
-"""Errors of Produce functions name the stage, and mostly the key. With `check`, functions must be deterministic.
+"""Errors of Produce functions name the stage, and mostly the key.
+
+With `check`, functions must be deterministic.
 
 Stages with a changed declaration are refused, and so are values that Arrow or Python would change.
 """
@@ -283,7 +285,10 @@ _TOO_FINE_OR_FAR = {
 
 @pytest.mark.parametrize("value", _TOO_FINE_OR_FAR.values(), ids=_TOO_FINE_OR_FAR)
 def test_values_out_of_range_of_python_are_never_truncated(store: ObjectStore, value: pa.Array) -> None:
-    """`produce` cannot read the value. Its error suggests `produce_batch`, which can return the value unchanged."""
+    """`produce` cannot read the value.
+
+    Its error suggests `produce_batch`, which can return the value unchanged.
+    """
     rows = Rows(KEY, pa.schema([("x", value.type)]))
     root = Root("root", rows)
     change = pa.table({"_change": ["add"], "k": [1], "x": value})
@@ -320,7 +325,10 @@ _WOULD_CHANGE = {
 
 @pytest.mark.parametrize(("type_", "values"), _WOULD_CHANGE.values(), ids=_WOULD_CHANGE)
 def test_nested_values_that_would_change_are_refused(store: ObjectStore, type_: pa.DataType, values: list[Any]) -> None:
-    """The error names the key. Arrow converts 1.5 in a list to 1, and cuts times to seconds, without an error."""
+    """The error names the key.
+
+    Arrow converts 1.5 in a list to 1, and cuts times to seconds, without an error.
+    """
 
     def produce(key: int, rows: Iterator[int]) -> Iterator[Any]:
         yield from ((key, value) for value in (values if key == 4 else [None]))
@@ -353,7 +361,9 @@ def test_nested_values_that_stay_the_same_are_stored(store: ObjectStore, form: s
 
 
 def test_rows_that_only_together_are_invalid_name_no_key(store: ObjectStore) -> None:
-    """One key returns a tuple, and the other a mapping. The error has the range of both keys.
+    """One key returns a tuple, and the other a mapping.
+
+    The error has the range of both keys.
 
     Arrow converts either to a struct, but not both in one column.
     """

@@ -1,4 +1,7 @@
-"""Invalid declarations are refused before anything is written. Most errors name the node or the column."""
+"""Invalid declarations are refused before anything is written.
+
+Most errors name the node or the column.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,10 @@ from tests.produce.harness import SMALL, D, Edit, Pair, PlainVersion, U, changes
 
 
 def names(key: int, rows: Iterator[str]) -> Iterator[Any]:
-    """Emit each animal in `rows` as a key, with the owner as its value. The hook adds the id."""
+    """Emit each animal in `rows` as a key, with the owner as its value.
+
+    The hook adds the id.
+    """
     return ((name, (None, key)) for name in rows)
 
 
@@ -44,7 +47,10 @@ class Animals:
         self.store, self.settings = store, settings
 
     def advance(self, *edits: Edit) -> list[Any]:
-        """Publish a version, as a new process would. Return the update of the stage."""
+        """Publish a version, as a new process would.
+
+        Return the update of the stage.
+        """
         flow = Dataflow(self.store, GRAPH.declaration(), settings=self.settings)
         key, value, _ = GRAPH.rows("source")
         flow.advance({"source": changes_table(key, value, changes(edits))})
@@ -162,7 +168,10 @@ FOUNDERS = Graph(
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
 def test_a_founder_is_retained_while_its_key_has_rows(store: ObjectStore, settings: Settings) -> None:
-    """The founder of a new animal is the owner in its first row. An animal keeps its founder as long as it has rows."""
+    """The founder of a new animal is the owner in its first row.
+
+    An animal keeps its founder as long as it has rows.
+    """
     pair = Pair(store, FOUNDERS, settings=settings)
     pair.advance({"source": FIRST})
     assert pair.plain_version().update("animals") == [
@@ -203,7 +212,9 @@ def test_a_removed_row_can_be_the_example(store: ObjectStore, settings: Settings
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
 def test_a_hook_gets_each_written_row_once(store: ObjectStore, settings: Settings) -> None:
-    """The first row of a new key comes with a number for the key. Any other row comes with an earlier row of its key.
+    """The first row of a new key comes with a number for the key.
+
+    Any other row comes with an earlier row of its key.
 
     The earlier row is of the last version or, for a new key, of the same update.
     """

@@ -24,7 +24,9 @@ PROJECT = Path(__file__).parents[2]
 
 @pytest.mark.long
 def test_three_million_rows_of_one_key_take_little_memory(tmp_path: Path) -> None:
-    """During a build, an update and a compaction, peak memory grows by less than 400 MiB. The rows are as expected.
+    """During a build, an update and a compaction, peak memory grows by less than 400 MiB.
+
+    The rows are as expected.
 
     The rows take 70 MB. A key that is held completely would take several times as much in each step.
     """
@@ -44,7 +46,10 @@ def test_three_million_rows_of_one_key_take_little_memory(tmp_path: Path) -> Non
 @given(st.lists(st.integers(0, 4), max_size=30), st.data(), st.integers(1, 6))
 @examples(max_examples=100)
 def test_pieces_are_cut_where_keys_end(keys: list[int], data: st.DataObject, most: int) -> None:
-    """No row is lost. Only a key with more rows than `most` is divided, and its pieces have no rows of other keys."""
+    """No row is lost.
+
+    Only a key with more rows than `most` is divided, and its pieces have no rows of other keys.
+    """
     rows = [(key, number) for number, key in enumerate(sorted(keys))]
     sides = [data.draw(st.booleans()) for _ in rows]
     steps: list[Any] = []

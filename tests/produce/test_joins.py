@@ -52,7 +52,10 @@ class Join(Pair):
         self.advance({"L": [U(1, "A1", "A1b"), U(3, "A3")], "R": [U(1, "B1"), U(2, "B2")]})
 
     def then(self, **edits: Any) -> list[Any]:
-        """Publish a version with edits of the roots. Return the update of the join."""
+        """Publish a version with edits of the roots.
+
+        Return the update of the join.
+        """
         self.advance(edits)
         return self.plain_version().update("join")
 

@@ -123,7 +123,9 @@ def test_killed_at_every_removal_of_old_files(seed: int, tmp_path: Path) -> None
 
 
 def random_kills(seed: int, folder: Path, commits: int) -> None:
-    """Publish each commit, with kills at random writes, until one attempt is not killed. Compare with the oracle.
+    """Publish each commit, with kills at random writes, until one attempt is not killed.
+
+    Compare with the oracle.
 
     Compactions and expiry between the commits may be killed too.
     """

@@ -1,4 +1,7 @@
-"""Lookups of the stored rows of keys: in pieces of limited size, and each row once. Damaged files raise errors."""
+"""Lookups of the stored rows of keys: in pieces of limited size, and each row once.
+
+Damaged files raise errors.
+"""
 
 from __future__ import annotations
 

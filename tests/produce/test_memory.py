@@ -37,5 +37,8 @@ def test_fifty_million_rows_in_two_gigabytes(tmp_path: Path) -> None:
 
 
 def test_less_memory_is_not_enough(tmp_path: Path) -> None:
-    """Workers with 600 MB fail. Otherwise, the test with two gigabytes would prove nothing."""
+    """Workers with 600 MB fail.
+
+    Otherwise, the test with two gigabytes would prove nothing.
+    """
     assert _large(tmp_path, "600m").returncode != 0

@@ -56,14 +56,20 @@ NAMES = names_of_the_page()
 
 
 class Side:
-    """One of two joined roots, with a value column `letter`. Keys have up to three rows."""
+    """One of two joined roots, with a value column `letter`.
+
+    Keys have up to three rows.
+    """
 
     def __init__(self, letter: str, random: Random) -> None:
         self.letter, self.random = letter, random
         self.rows: dict[int, list[str]] = {}
 
     def change(self, version: int) -> pa.Table:
-        """Change `rows` at random, and return the update with these changes. New values contain the `version`."""
+        """Change `rows` at random, and return the update with these changes.
+
+        New values contain the `version`.
+        """
         update = []
         for key in sorted(self.random.sample(range(6), 4)):
             values = [f"{self.letter}{version}{n}" for n in range(self.random.choice((0, 1, 2, 2, 3)))]

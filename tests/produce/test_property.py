@@ -22,7 +22,10 @@ BLOCK = 5
 
 
 def run(case: Case, folder: Path, versions: int = VERSIONS) -> None:
-    """Publish random versions and check each. Compact, expire and reopen the storage at random."""
+    """Publish random versions and check each.
+
+    Compact, expire and reopen the storage at random.
+    """
     pair = Pair(ObjectStore(str(folder)), case.graph, settings=case.settings)
     random = case.random
     for _ in range(versions):
@@ -58,7 +61,10 @@ def _look_up(case: Case, pair: Pair) -> None:
 
 
 def check(seed: int, folder: Path, versions: int = VERSIONS) -> None:
-    """Check one random graph. A failure prints the seed and the graph."""
+    """Check one random graph.
+
+    A failure prints the seed and the graph.
+    """
     case = random_case(seed)
     try:
         run(case, folder / str(seed), versions)

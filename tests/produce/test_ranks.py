@@ -72,7 +72,9 @@ def test_ranks_in_many_runs_equal_those_of_sorted_rows(store: ObjectStore, seed:
 
 
 def check(ranks: Ranks, counts: Counter[tuple[str, int]], draw: Random, sign: int) -> None:
-    """Compare the ranks with sorted lists of values. `counts` has the frequency of each (column, value).
+    """Compare the ranks with sorted lists of values.
+
+    `counts` has the frequency of each (column, value).
 
     `sign` is -1 if values descend, and otherwise 1.
     """
@@ -103,7 +105,10 @@ def check(ranks: Ranks, counts: Counter[tuple[str, int]], draw: Random, sign: in
 
 
 def test_the_last_true_number_is_independent_of_the_guess() -> None:
-    """The search finds the last number for which a condition is true. It needs few calls if the guess is good."""
+    """The search finds the last number for which a condition is true.
+
+    It needs few calls if the guess is good.
+    """
     for last in range(10):
         for guess in range(-3, 14):
             assert _last_where(lambda at, last=last: at <= last, (0, 9), guess) == last

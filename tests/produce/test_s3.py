@@ -120,7 +120,10 @@ def test_a_replayed_version_changes_nothing(pair: Pair) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_only_one_of_two_publishers_succeeds(s3_store: ObjectStore, s3_options: dict[str, str], seed: int) -> None:
-    """The conditional put accepts one of two. The other publisher reads that version, which already has its commit."""
+    """The conditional put accepts one of two.
+
+    The other publisher reads that version, which already has its commit.
+    """
     commits = plan(seed, 1)
     assert race(commits, s3_store.uri(), s3_options, counted=True) == ([1, 1], 2)
     check_all(commits, s3_store)
@@ -167,7 +170,10 @@ def test_a_late_publisher_builds_on_the_version_of_the_first(pair: Pair, s3_opti
 
 
 def test_a_compaction_that_loses_a_race_has_no_effect(pair: Pair, s3_options: dict[str, str]) -> None:
-    """Of two compactions of the same version, one is published. The other leaves no file."""
+    """Of two compactions of the same version, one is published.
+
+    The other leaves no file.
+    """
     for seed in range(3):
         pair.advance(drawn(Random(seed)))
 
@@ -200,7 +206,10 @@ def test_a_full_compaction_leaves_one_run_of_each_dataset(pair: Pair) -> None:
 
 
 def test_expire_retains_files_of_retained_versions(pair: Pair) -> None:
-    """Files of other versions and unreferenced files are deleted. Then a further version can be published."""
+    """Files of other versions and unreferenced files are deleted.
+
+    Then a further version can be published.
+    """
     for seed in range(5):
         pair.advance(drawn(Random(seed)))
     pair.compact(full=True)
@@ -279,7 +288,10 @@ def test_another_publishers_object_is_not_a_success(pair: Pair, s3_options: dict
 
 
 def test_a_manifest_whose_response_is_lost_counts_once(pair: Pair, s3_options: dict[str, str]) -> None:
-    """The server stored the manifest, but its response was lost. The version is published, and only once."""
+    """The server stored the manifest, but its response was lost.
+
+    The version is published, and only once.
+    """
     lost: list[str] = []
     with dropped_responses(s3_options["aws_endpoint"], lost) as endpoint:
         store = ObjectStore(pair.store.uri(), {**s3_options, "aws_endpoint": endpoint})

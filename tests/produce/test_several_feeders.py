@@ -72,7 +72,10 @@ class Merged(Pair):
         self.advance({"A": [U(1, "a1"), U(3, "a3")], "B": [U(1, "b1"), U(2, "b2")]})
 
     def then(self, **edits: Any) -> list[Any]:
-        """Publish a version. Return the update of the stage."""
+        """Publish a version.
+
+        Return the update of the stage.
+        """
         self.advance(edits)
         return self.plain_version().update("merged")
 

@@ -38,7 +38,10 @@ def settings(request: pytest.FixtureRequest) -> Settings:
 
 
 def test_balances_cross_zero(store: ObjectStore, settings: Settings) -> None:
-    """A balance that crosses zero is an update of its key. A balance of zero removes the key."""
+    """A balance that crosses zero is an update of its key.
+
+    A balance of zero removes the key.
+    """
     pair = Pair(store, balances(), settings=settings)
     pair.advance({"bookings": [U(1, ("a", -5), ("b", 3)), U(2, ("c", -1), ("d", -2), ("d", 2))]})
     assert pair.plain_version().update("balances") == [A("a", -5), A("b", 3), A("c", -1)]
@@ -126,7 +129,10 @@ def test_a_negative_count_is_corruption() -> None:
 
 
 def test_stages_after_balances_get_old_and_new_rows(store: ObjectStore, settings: Settings) -> None:
-    """Stages and sums that balances feed are correct for any sign. An unsigned sum refuses a negative balance."""
+    """Stages and sums that balances feed are correct for any sign.
+
+    An unsigned sum refuses a negative balance.
+    """
     by_sign = StageNode(
         "by_sign",
         (("balances",),),

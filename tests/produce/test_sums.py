@@ -142,7 +142,10 @@ def test_totals_of_narrow_integers_are_wide(store: ObjectStore, kind: str) -> No
 
 
 def test_sums_of_sums_and_stages_behind_sums(store: ObjectStore, settings: Settings) -> None:
-    """Counts per file are summed by value. A second sum counts the values of each total, and a stage orders them."""
+    """Counts per file are summed by value.
+
+    A second sum counts the values of each total, and a stage orders them.
+    """
     graph = Graph(
         (
             RootNode("files", FILE, ROW),

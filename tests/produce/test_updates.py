@@ -1,4 +1,7 @@
-"""Invalid updates of roots are refused completely and leave no trace. Unsorted ones can be sorted."""
+"""Invalid updates of roots are refused completely and leave no trace.
+
+Unsorted ones can be sorted.
+"""
 
 from __future__ import annotations
 

@@ -67,7 +67,9 @@ def test_many_histories_of_value_counts_are_exact(
 
 
 def _history(folder: Path, kind: str, choice: str, seed: int, steps: int) -> None:
-    """Take random steps with the settings `CHOICES[choice]`. Check all stages, updates and ranks after each of them.
+    """Take random steps with the settings `CHOICES[choice]`.
+
+    Check all stages, updates and ranks after each of them.
 
     Before some steps, the state is compacted, or its content is loaded again.
     """
@@ -136,7 +138,10 @@ def test_small_value_counts_are_one_plain_file(store: ObjectStore) -> None:
 
 
 def test_a_state_exists_once_a_version_references_it(store: ObjectStore) -> None:
-    """An unreferenced state can be deleted, and a failed step leaves no files. Neither affects other states."""
+    """An unreferenced state can be deleted, and a failed step leaves no files.
+
+    Neither affects other states.
+    """
     lists = _steps(store, RUNS)
     base, random = lists.state, Random(2)
 

@@ -230,7 +230,9 @@ def test_a_delta_file_with_names_in_another_case_is_refused(tmp_path: Path, stor
 @pytest.mark.parametrize("unit", ["s", "ms", "us"])
 @pytest.mark.parametrize("zone", [None, "UTC"])
 def test_timestamps_with_fractions_have_guarantees(tmp_path: Path, unit: str, zone: str | None) -> None:
-    """A filter that no row matches opens only the file `last`. Other files have guarantees, which exclude them.
+    """A filter that no row matches opens only the file `last`.
+
+    Other files have guarantees, which exclude them.
 
     `last` has no guarantees, because its timestamp and its day are before 1582-10-15.
     """
@@ -254,7 +256,10 @@ def test_timestamps_with_fractions_have_guarantees(tmp_path: Path, unit: str, zo
 
 
 def test_guarantees_of_times_have_nanoseconds(tmp_path: Path) -> None:
-    """Python's times have no nanoseconds. A guarantee of truncated bounds would exclude the greatest value."""
+    """Python's times have no nanoseconds.
+
+    A guarantee of truncated bounds would exclude the greatest value.
+    """
     lake = tmp_path / "lake"
     lake.mkdir()
     times = pa.array([1_000, 2_345], pa.time64("ns"))
@@ -329,7 +334,10 @@ def test_a_hudi_table_without_log_files_is_read(tmp_path: Path, kind: type[Table
 
 @pytest.mark.parametrize(("stored", "refused"), [(("float", pa.float32()), True), (("double", pa.float64()), False)])
 def test_floats_that_hudi_widens_by_their_text_are_refused(tmp_path: Path, stored: Any, refused: bool) -> None:
-    """Arrow widens the float 0.1 to 0.10000000149011612. Hudi reads it as 0.1, which the statistics describe."""
+    """Arrow widens the float 0.1 to 0.10000000149011612.
+
+    Hudi reads it as 0.1, which the statistics describe.
+    """
     writer = HudiWriter(tmp_path / "t", 9, fields=[FIELDS[0], {"name": "v", "type": ["null", stored[0]]}])
     writer.types["v"] = stored[1]
     for number in (1, 2):

@@ -84,7 +84,10 @@ def test_a_lazy_frame_has_the_rows_that_polars_selects(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("predicate", _PLAIN, ids=str)
 def test_a_weakened_predicate_selects_no_fewer_rows(predicate: pl.Expr) -> None:
-    """The Arrow expression is true for every row for which the Polars expression is. No file is read."""
+    """The Arrow expression is true for every row for which the Polars expression is.
+
+    No file is read.
+    """
     values: dict[str, list[Any]] = {
         "id": [0, 1, 2, 100, 102, None, 2**40],
         "ratio": [None, math.nan, -0.0, 0.0, 1.5, 2.0, math.inf],
@@ -117,7 +120,10 @@ def _optimized(predicate: pl.Expr, plain: pl.DataFrame) -> pl.Expr:
 
 @pytest.fixture
 def frame(tmp_path: Path) -> pl.LazyFrame:
-    """A table of four files with ids in ranges. Only the third file can be read."""
+    """A table of four files with ids in ranges.
+
+    Only the third file can be read.
+    """
     uri = str(tmp_path / "lake")
     for start in range(0, 40, 10):
         ids = range(start, start + 10)
@@ -166,7 +172,10 @@ def test_columns_limits_and_counts(frame: pl.LazyFrame) -> None:
 
 
 def test_a_column_may_have_an_empty_name(tmp_path: Path) -> None:
-    """Polars renames a column without a name when it converts a batch of Arrow. The frame has the empty name."""
+    """Polars renames a column without a name when it converts a batch of Arrow.
+
+    The frame has the empty name.
+    """
     (tmp_path / "lake").mkdir()
     pq.write_table(pa.table({"a": [1, 2], "": ["x", "y"]}), tmp_path / "lake" / "1.parquet")
     table = TableConfig(name="t", uri=str(tmp_path / "lake"))

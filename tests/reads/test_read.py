@@ -156,7 +156,10 @@ def test_a_stream_is_read_by_pandas_and_duckdb_and_may_be_closed(sorted_table: t
 
 
 def test_a_large_table_is_read_by_several_children(tmp_path: Path) -> None:
-    """The table has twenty files of one megabyte. The bytes that children read are counted in this process."""
+    """The table has twenty files of one megabyte.
+
+    The bytes that children read are counted in this process.
+    """
     uri = tmp_path / "lake"
     uri.mkdir()
     for number in range(20):

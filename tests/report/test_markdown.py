@@ -64,7 +64,10 @@ def leaves(tokens: list[Token]) -> Iterator[Token]:
 
 
 def visible_text(rendered: list[Token]) -> str:
-    """Return all text of a rendered document. Asserts that it has only text and code."""
+    """Return all text of a rendered document.
+
+    Asserts that it has only text and code.
+    """
     inline = [token for token in rendered if token.type == "inline"]
     result = list(leaves(inline))
     assert {token.type for token in result} <= _SHOWN
@@ -73,7 +76,10 @@ def visible_text(rendered: list[Token]) -> str:
 
 
 def parse(text: str) -> list[Token]:
-    """Parse Markdown into tokens. Unlike the library by default, allow links to any address."""
+    """Parse Markdown into tokens.
+
+    Unlike the library by default, allow links to any address.
+    """
     markdown = MarkdownIt("commonmark").enable(["strikethrough", "table"])
     markdown.validateLink = lambda url: True  # type: ignore[method-assign]
     return markdown.parse(text)

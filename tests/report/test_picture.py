@@ -97,7 +97,10 @@ def small_svg(markdown: str) -> ElementTree.Element:
 
 
 def test_a_small_picture_has_the_bars_of_the_first_columns() -> None:
-    """Bins are adjacent, and values are separate bars. Columns without either are omitted."""
+    """Bins are adjacent, and values are separate bars.
+
+    Columns without either are omitted.
+    """
     text = replace(COLUMN, name="text", bins=(), top=())
     shop = replace(COLUMN, name="shop", bins=())
     svg = small_svg(small_picture([text, COLUMN, shop], "t"))

@@ -64,7 +64,9 @@ class ParsedPage(HTMLParser):
 
 
 def table_of(store: ObjectStore, count: int = 300) -> Table:
-    """Publish two versions of a table whose names and values contain markup and scripts. Return the newer one.
+    """Publish two versions of a table whose names and values contain markup and scripts.
+
+    Return the newer one.
 
     `count` is the number of rows.
     """
@@ -102,7 +104,10 @@ def test_text_of_a_table_is_escaped(local_store: ObjectStore) -> None:
 
 
 def test_bounds_with_an_equal_start_are_both_shown(local_store: ObjectStore) -> None:
-    """Two long bounds that look equal when shortened are both shown. A single text means that all values are equal."""
+    """Two long bounds that look equal when shortened are both shown.
+
+    A single text means that all values are equal.
+    """
     prefix = "https://example.com/a/long/path/"
     table = publish(local_store, pa.table({"url": [f"{prefix}1", f"{prefix}2"], "same": ["one", "one"]}))
     page = report_page(table, table.at(1))

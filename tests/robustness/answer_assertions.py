@@ -193,7 +193,10 @@ def assert_column(lookup: Table, row: ColumnStatistics, leaf: Leaf, table: Table
 
 
 def assert_bounds(row: ColumnStatistics, leaf: Leaf, location: Any) -> None:
-    """Compare minimum, maximum, sum and lengths of a column with those of its values. Long texts may be truncated."""
+    """Compare minimum, maximum, sum and lengths of a column with those of its values.
+
+    Long texts may be truncated.
+    """
     values, counts = leaf.finite, leaf.counts
     least, greatest = (values[0], values[-1]) if values else (None, None)
     if isinstance(greatest, str) and max(map(len, values)) > _LONG // 2:

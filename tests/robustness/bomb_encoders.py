@@ -61,7 +61,9 @@ PACKED: Mapping[str, Callable[[], bytes]] = {
 
 
 def avro(schema: Any, rows: int, data: bytes, codec: str = "null", size: int | None = None) -> bytes:
-    """Return an Avro file of one block with `data`. The block claims `rows` rows and `size` bytes, true or not.
+    """Return an Avro file of one block with `data`.
+
+    The block claims `rows` rows and `size` bytes, true or not.
 
     Without `size`, it claims the length of `data`.
     """

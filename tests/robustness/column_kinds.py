@@ -25,7 +25,10 @@ class Kind:
 
 
 def _long_text(draw: random.Random) -> str:
-    """Draw a text that repeats a word up to 600 times. It may be longer than the longest stored bounds."""
+    """Draw a text that repeats a word up to 600 times.
+
+    It may be longer than the longest stored bounds.
+    """
     return "ähnlich " * draw.choice([1, 9, 500, 600]) + draw.choice("xyz")
 
 

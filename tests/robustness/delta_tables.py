@@ -38,7 +38,10 @@ class DeltaCopyOnWrite(History):
         return DeltaTable(self.uri)
 
     def vacuum(self) -> None:
-        """Remove the files without live rows. From then on, no earlier state can be restored."""
+        """Remove the files without live rows.
+
+        From then on, no earlier state can be restored.
+        """
         self.table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
         self.states.clear()
 
@@ -114,7 +117,10 @@ class DeltaMapped(ModelledSchemaHistory):
         commit(self.uri, *self._write(rows))
 
     def _write(self, rows: pa.Table) -> list[dict[str, Any]]:
-        """Write a file with the rows of each partition. Returns the actions that add the files."""
+        """Write a file with the rows of each partition.
+
+        Returns the actions that add the files.
+        """
         physical = {name: f"p{self.numbers[key]}" for key, (name, _) in self.model.columns.items()}
         actions = []
         for value in PARTITIONS:

@@ -15,7 +15,10 @@ from tests.robustness.histories import History
 
 
 class PlainFiles(History):
-    """Plain Parquet files in `p=…` folders. A changed file is written under another name."""
+    """Plain Parquet files in `p=…` folders.
+
+    A changed file is written under another name.
+    """
 
     steps: ClassVar = (
         *("append", "delete", "upsert", "overwrite_partition", "drop_partition"),
@@ -69,7 +72,10 @@ class PlainFiles(History):
         self.model.rows |= rows
 
     def _widen(self, name: str) -> None:
-        """Widen the column in later files. The first of them has a value that does not fit the earlier type."""
+        """Widen the column in later files.
+
+        The first of them has a value that does not fit the earlier type.
+        """
         rows = self.drawn(1)
         self.model.columns["n"] = (name, pa.int64())
         for row in rows.values():

@@ -121,7 +121,9 @@ class Outcome:
     """Peak memory in bytes."""
 
     def wrong(self, folder: Path, *, is_frugal: bool = True) -> str | None:
-        """Return what is wrong with the outcome, or None if nothing is. The rows are not compared.
+        """Return what is wrong with the outcome, or None if nothing is.
+
+        The rows are not compared.
 
         Errors must name a path in `folder`, in at most `_MOST_MESSAGE` characters. The use of memory is checked only if
         `is_frugal`.
@@ -139,13 +141,19 @@ class Outcome:
 
 
 class Reader:
-    """A process that reads tables. If a table ends the process, another one is started."""
+    """A process that reads tables.
+
+    If a table ends the process, another one is started.
+    """
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
 
     def read(self, table: TableConfig, *, profile: bool = True) -> Outcome:
-        """Profile and read a table, or only read its rows if `profile` is False. Return the outcome."""
+        """Profile and read a table, or only read its rows if `profile` is False.
+
+        Return the outcome.
+        """
         process = self._running()
         assert process.stdin is not None
         assert process.stdout is not None

@@ -33,7 +33,9 @@ from metastore_assets.tasks.runner import with_arguments
 
 
 def read(table: TableConfig, root: Path, *, profile: bool) -> dict[str, Any]:
-    """Plan the table, read its rows, and return the outcome. With `profile`, first profile each fragment.
+    """Plan the table, read its rows, and return the outcome.
+
+    With `profile`, first profile each fragment.
 
     A child process reads the fragments, because they may crash it. Profiles are written into the folder `root`.
     """

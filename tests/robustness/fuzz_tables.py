@@ -102,7 +102,10 @@ def _with_deletes(kind: type[Table]) -> Callable[[Path], None]:
 
 
 def _iceberg(folder: Path) -> None:
-    """Write a table with pyiceberg. The reader gets its folder, not its catalog."""
+    """Write a table with pyiceberg.
+
+    The reader gets its folder, not its catalog.
+    """
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.transforms import IdentityTransform
 
@@ -269,7 +272,10 @@ TARGETS: Mapping[str, Target] = {
 
 
 def built(folder: Path, name: str) -> TableConfig:
-    """Write one of TABLES into a folder, replacing its content. Returns the configuration of the table."""
+    """Write one of TABLES into a folder, replacing its content.
+
+    Returns the configuration of the table.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     TABLES[name](folder)
     return TableConfig(name="t", uri=str(folder))

@@ -52,7 +52,10 @@ class Model:
 
 
 class History(ABC):
-    """A table in a folder, and the steps that its format supports. `p` is the partition column, and `id` is unique."""
+    """A table in a folder, and the steps that its format supports.
+
+    `p` is the partition column, and `id` is unique.
+    """
 
     steps: ClassVar[Sequence[str]]
     """Names of methods that change the table."""
@@ -130,7 +133,10 @@ class History(ABC):
         self._forget(removed_ids)
 
     def add_column(self) -> None:
-        """Add a column. Its name may be that of a dropped column."""
+        """Add a column.
+
+        Its name may be that of a dropped column.
+        """
         key = f"new{len(self.states)}"
         taken = {name for name, _ in self.model.columns.values()}
         name = self.draw.choice([key, *sorted(self.dropped - taken)])
@@ -244,7 +250,10 @@ class History(ABC):
         return row
 
     def _some_columns(self) -> Collection[str]:
-        """Return the keys of the columns to write, or none for all columns. A format may omit added ones."""
+        """Return the keys of the columns to write, or none for all columns.
+
+        A format may omit added ones.
+        """
         return ()
 
     def _forget(self, ids: Collection[int]) -> None:
@@ -257,7 +266,10 @@ def condition(ids: Collection[int]) -> str:
 
 
 def shuffled(history: History, length: int) -> list[str]:
-    """Return `length` random steps. They begin with those of `history.steps` in random order."""
+    """Return `length` random steps.
+
+    They begin with those of `history.steps` in random order.
+    """
     once = list(history.steps)
     history.draw.shuffle(once)
     return (once + [history.draw.choice(once) for _ in range(length)])[:length]

@@ -140,7 +140,10 @@ class HudiTables(History):
         self.writer.complete(instant, action, stats)
 
     def _write_groups(self, instant: str, rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Write a file group with the rows of each partition. Return the write stats of the commit."""
+        """Write a file group with the rows of each partition.
+
+        Return the write stats of the commit.
+        """
         by_partition: dict[str, list[Mapping[str, Any]]] = {}
         for row in rows:
             by_partition.setdefault(row["p"], []).append(row)
@@ -153,7 +156,10 @@ class HudiTables(History):
         return stats
 
     def _write_base(self, one: Slice, instant: str, rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Write a new base file of a file group. Return its write stat."""
+        """Write a new base file of a file group.
+
+        Return its write stat.
+        """
         stat = self.writer.base_file(one, instant, rows)
         one.base_name, one.base_instant, one.logs = stat["path"].rpartition("/")[2], instant, 0
         self.files[one.file_id] = {one.base_name}

@@ -122,7 +122,10 @@ class IcebergMergeOnRead(ModelledSchemaHistory):
         self._commit(*self._write(rows))
 
     def _write(self, rows: pa.Table) -> list[Entry]:
-        """Write a data file with the rows of each partition. Returns the entries of the files."""
+        """Write a data file with the rows of each partition.
+
+        Returns the entries of the files.
+        """
         entries = []
         for value in self.partitions:
             partition_rows = rows.filter(pa.array([other == value for other in rows["p"].to_pylist()], pa.bool_()))
@@ -167,7 +170,10 @@ class IcebergMergeOnRead(ModelledSchemaHistory):
         return entry
 
     def _write_vector(self, file: _LiveFile, ids: Collection[int]) -> Entry:
-        """Write the deletion vector of all deleted rows of a file. It replaces an earlier vector."""
+        """Write the deletion vector of all deleted rows of a file.
+
+        It replaces an earlier vector.
+        """
         positions = file.positions(set(file.ids) - (file.live_ids - set(ids)))
         entry = self.writer.deletion_vector(file.path, positions, partition=file.entry["partition"])
         self._record([replace(file, deletes=file.deletes - {_key(file.vector)}, vector=entry)], ids, entry)

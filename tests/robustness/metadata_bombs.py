@@ -47,7 +47,10 @@ def _set(**values: Any) -> Callable[[dict[str, Any]], None]:
 
 
 def _spliced(key: str, text: str) -> Callable[[dict[str, Any]], str]:
-    """Return a function that encodes a document with `text` as the value of `key`. The text need not be valid JSON."""
+    """Return a function that encodes a document with `text` as the value of `key`.
+
+    The text need not be valid JSON.
+    """
     return lambda document: json.dumps(document | {key: "@@@"}).replace('"@@@"', text)
 
 

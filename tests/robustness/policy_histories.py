@@ -44,7 +44,10 @@ _CHANGES = 30
 
 
 class Policies(History):
-    """A table whose policies change, too. Some steps compact its value counts, expire old versions, or purge files."""
+    """A table whose policies change, too.
+
+    Some steps compact its value counts, expire old versions, or purge files.
+    """
 
     policy_steps: ClassVar = ("policy", "compact_lists", "expire", "purge")
     kinds: ClassVar = ALL_KINDS
@@ -63,7 +66,10 @@ class Policies(History):
         return ["default", *(name for name in self.live().column_names if name != "p")]
 
     def policy(self) -> None:
-        """Give a random policy to one or two columns, or to all columns. Other columns get the default policy."""
+        """Give a random policy to one or two columns, or to all columns.
+
+        Other columns get the default policy.
+        """
         columns = {self.draw.choice(self._named()): self.draw.choice(POLICIES) for _ in range(2)}
         if "default" in columns:
             # Partition columns cannot be hidden.
@@ -123,7 +129,10 @@ class FilePolicies(Policies, PlainFiles):
 
 
 class FewPartitions(FilePolicies):
-    """A table of files in two partitions. It is the fastest kind, so it is used for many histories."""
+    """A table of files in two partitions.
+
+    It is the fastest kind, so it is used for many histories.
+    """
 
     partitions: ClassVar = ("a", None)
 

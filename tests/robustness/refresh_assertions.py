@@ -36,7 +36,10 @@ _AT_ONCE = timedelta(days=-1)
 
 
 def no_spark() -> SparkSession:
-    """Raise an error. Refreshes that must not start Spark get this instead of a function that starts it."""
+    """Raise an error.
+
+    Refreshes that must not start Spark get this instead of a function that starts it.
+    """
     raise AssertionError("Spark was started for small work")
 
 
@@ -46,7 +49,10 @@ def versions(config: MetastoreConfig) -> VersionStore:
 
 
 def refreshed(config: MetastoreConfig, spark: SparkSession, **how: Any) -> RefreshResult:
-    """Refresh the only table. `how` has further arguments of `refresh`."""
+    """Refresh the only table.
+
+    `how` has further arguments of `refresh`.
+    """
     return refresh(config, config.tables[0], lambda: spark, **how)
 
 

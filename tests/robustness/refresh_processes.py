@@ -1,4 +1,7 @@
-"""Starts refreshes in subprocesses. The module `hooks` stops them at a step, or makes them wait for each other."""
+"""Starts refreshes in subprocesses.
+
+The module `hooks` stops them at a step, or makes them wait for each other.
+"""
 
 from __future__ import annotations
 

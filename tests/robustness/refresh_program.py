@@ -80,7 +80,10 @@ def wait_for_drivers(count: int) -> Callable[[Progress], None]:
 
 
 def main(path: str, name: str, *options: str) -> dict[str, object]:
-    """Refresh one table. Return the result, or the type and the message of the error, as JSON values."""
+    """Refresh one table.
+
+    Return the result, or the type and the message of the error, as JSON values.
+    """
     config = load_config(path)
     options_by_name = dict(option.partition("=")[::2] for option in options)
     if "--file-size" in options_by_name:

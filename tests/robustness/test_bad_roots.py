@@ -31,7 +31,10 @@ pytestmark = pytest.mark.spark
 
 
 def published(folder: Path, spark: SparkSession, root: Path) -> tuple[Lake, MetastoreConfig]:
-    """Publish a version of a table, and then commit to the table. Returns the table and its configuration."""
+    """Publish a version of a table, and then commit to the table.
+
+    Returns the table and its configuration.
+    """
     lake = Lake(folder)
     for partition in (0, 0, 1):
         lake.append(partition)
@@ -59,7 +62,10 @@ def free(disk: Path) -> None:
 def test_a_disk_that_becomes_full_leaves_the_last_version(
     spark: SparkSession, tmp_path: Path, small_disk: Path, stage: str
 ) -> None:
-    """The error names a file and the cause. Once there is space again, profiled files are not read again."""
+    """The error names a file and the cause.
+
+    Once there is space again, profiled files are not read again.
+    """
     _, config = published(tmp_path, spark, small_disk / "root")
     before = everything(config)
 
@@ -80,7 +86,10 @@ def test_a_disk_that_becomes_full_leaves_the_last_version(
 
 @pytest.mark.long
 def test_a_nearly_full_disk_leaves_the_last_version(spark: SparkSession, tmp_path: Path, small_disk: Path) -> None:
-    """Whatever the free space, the refresh succeeds or fails with a clear error. The last version always stays."""
+    """Whatever the free space, the refresh succeeds or fails with a clear error.
+
+    The last version always stays.
+    """
     _, config = published(tmp_path, spark, small_disk / "root")
     before = everything(config)
     outcomes = []
@@ -104,7 +113,10 @@ def test_a_nearly_full_disk_leaves_the_last_version(spark: SparkSession, tmp_pat
 
 
 def test_a_limit_on_the_size_of_files_is_a_clear_error(spark: SparkSession, tmp_path: Path, drivers: Drivers) -> None:
-    """The child process that reads the table cannot create its shared memory file. The error names `ulimit -f`."""
+    """The child process that reads the table cannot create its shared memory file.
+
+    The error names `ulimit -f`.
+    """
     _, config = published(tmp_path, spark, tmp_path / "root")
     outcome = drivers.refresh(config, "--file-size=2000")
     assert outcome.answer["error"] == "MetastoreError"

@@ -32,7 +32,10 @@ def truncate(path: Path) -> None:
 
 
 def garble(path: Path) -> None:
-    """Overwrite some bytes of the values, but not the footer. The file has checksums, as those that Spark writes."""
+    """Overwrite some bytes of the values, but not the footer.
+
+    The file has checksums, as those that Spark writes.
+    """
     pq.write_table(pq.read_table(path, partitioning=None), path, write_page_checksum=True)
     data = path.read_bytes()
     middle = len(data) // 4
@@ -53,7 +56,10 @@ def lookup(config: MetastoreConfig) -> Table:
 def test_a_corrupt_fragment_is_named_and_other_profiles_are_saved(
     spark: SparkSession, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    """The error has the file and its partition. After the file is repaired, only this file is read."""
+    """The error has the file and its partition.
+
+    After the file is repaired, only this file is read.
+    """
     lake = Lake(tmp_path)
     lake.append(0)
     refreshed(lake.config(), spark)
@@ -169,7 +175,10 @@ def test_a_delta_table_without_rows_is_a_table(spark: SparkSession, tmp_path: Pa
 
 
 def test_a_column_that_no_file_has_is_all_null(spark: SparkSession, tmp_path: Path) -> None:
-    """A column is added to a Delta table. The next version counts its nulls, without reading any file."""
+    """A column is added to a Delta table.
+
+    The next version counts its nulls, without reading any file.
+    """
     lake = Lake(tmp_path)
     write_deltalake(str(lake.uri), pa.table({"a": [1, 2]}))
     refreshed(lake.config(), spark)
@@ -184,7 +193,10 @@ def test_a_column_that_no_file_has_is_all_null(spark: SparkSession, tmp_path: Pa
 
 
 def test_a_policy_for_an_unknown_column_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
-    """The message names the policy's path and the similar column `price`. The last version stays."""
+    """The message names the policy's path and the similar column `price`.
+
+    The last version stays.
+    """
     lake = Lake(tmp_path)
     lake.append(0)
     refreshed(lake.config(), spark)
@@ -247,7 +259,10 @@ def test_columns_that_cannot_be_profiled_are_listed_as_absent(spark: SparkSessio
 
 
 def test_a_decimal_of_negative_scale_is_refused(tmp_path: Path) -> None:
-    """The error has the type. Neither Parquet nor Delta's protocol has such types, but a log may contain one."""
+    """The error has the type.
+
+    Neither Parquet nor Delta's protocol has such types, but a log may contain one.
+    """
     lake = Lake(tmp_path)
     write_deltalake(str(lake.uri), pa.table({"a": pa.array([100], pa.decimal128(5, 0))}))
     log = lake.uri / "_delta_log" / f"{0:020}.json"
@@ -276,7 +291,10 @@ def test_strange_partition_values_of_a_delta_table_are_unchanged(spark: SparkSes
 
 
 def test_an_empty_partition_value_of_a_delta_table_is_null(spark: SparkSession, tmp_path: Path) -> None:
-    """The protocol defines this. Partitions and the number of nulls equal those of the rows that deltalake reads."""
+    """The protocol defines this.
+
+    Partitions and the number of nulls equal those of the rows that deltalake reads.
+    """
     lake = Lake(tmp_path)
     table = pa.table({"p": pa.array(["", "x"], pa.string()), "n": [1, 2]})
     write_deltalake(str(lake.uri), table, partition_by=["p"])

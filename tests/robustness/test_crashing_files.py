@@ -51,7 +51,10 @@ def good(path: Path, number: int) -> None:
 
 
 def killing(path: Path) -> Path:
-    """Write a file whose maps crash the reader. Return its path."""
+    """Write a file whose maps crash the reader.
+
+    Return its path.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(negative_lengths())
     return path
@@ -137,7 +140,10 @@ def long(path: Path) -> Path:
 
 @pytest.mark.spark
 def test_a_file_that_crashes_its_reader_during_planning(spark: SparkSession, tmp_path: Path) -> None:
-    """Planning succeeds without the row count of the file. The refresh fails, and says how the reader ended."""
+    """Planning succeeds without the row count of the file.
+
+    The refresh fails, and says how the reader ended.
+    """
     config = config_of(tmp_path)
     lake = tmp_path / "lake"
     lake.mkdir()
@@ -218,7 +224,10 @@ def _nulls(schema: pa.Schema, count: int) -> pa.Table:
 
 @pytest.mark.parametrize("checkpoint_path", ["a checkpoint", "a sidecar"])
 def test_a_checkpoint_that_crashes_its_reader_is_named(tmp_path: Path, checkpoint_path: str) -> None:
-    """The error names the file: the checkpoint or its sidecar. The planning process continues."""
+    """The error names the file: the checkpoint or its sidecar.
+
+    The planning process continues.
+    """
     lake = tmp_path / "lake"
     log = lake / "_delta_log"
     write_deltalake(str(lake), pa.table({"id": [1, 2]}))

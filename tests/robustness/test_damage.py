@@ -49,7 +49,10 @@ DAMAGES: list[Callable[[Path], None]] = [cut, garble, empty, remove]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A table with two published versions and a commit after them. `after` has what a refresh from scratch stores."""
+    """A table with two published versions and a commit after them.
+
+    `after` has what a refresh from scratch stores.
+    """
 
     lake: Lake
     after: dict[str, Any]
@@ -227,7 +230,10 @@ def is_cleared(path: Path) -> bool:
 def test_a_version_of_a_newer_release_is_not_overwritten(
     prepared: Prepared, spark: SparkSession, tmp_path: Path, full: bool
 ) -> None:
-    """A refresh, even with `--full`, raises an error and publishes nothing. The older version stays readable."""
+    """A refresh, even with `--full`, raises an error and publishes nothing.
+
+    The older version stays readable.
+    """
     lake = copied(prepared.lake, tmp_path)
     path = document(lake)
     path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": FORMAT_VERSION + 1}))

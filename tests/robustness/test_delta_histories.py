@@ -25,7 +25,10 @@ pytestmark = pytest.mark.spark
 
 
 def test_a_compaction_changes_no_other_files(spark: SparkSession, tmp_path: Path) -> None:
-    """Only the file that the compaction wrote is read. Nothing is recomputed, because the rows are the same."""
+    """Only the file that the compaction wrote is read.
+
+    Nothing is recomputed, because the rows are the same.
+    """
     lake = Lake(tmp_path)
     for number in range(6):
         rows = pa.table({"n": [number] * 5, "p": ["x", "x", "y", "y", "y"]})
@@ -92,7 +95,10 @@ class Mapped:
 
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_renamed_dropped_and_moved_columns_read_nothing(spark: SparkSession, tmp_path: Path, mode: str) -> None:
-    """Profiles are stored by column id. Names, order and dropped columns matter only when profiles are merged."""
+    """Profiles are stored by column id.
+
+    Names, order and dropped columns matter only when profiles are merged.
+    """
     table = Mapped(tmp_path, mode)
     table.spark = lambda: spark
     config = table.lake.config()

@@ -64,7 +64,9 @@ def test_many_mutations_of_a_file_give_the_rows_or_an_error(tables: Tables, read
 
 
 def _check(tables: Tables, reader: Reader, name: str, seeds: range, profiled: int) -> None:
-    """For each seed, change a random file of the target `name` and read the table. Assert that no outcome is wrong.
+    """For each seed, change a random file of the target `name` and read the table.
+
+    Assert that no outcome is wrong.
 
     For a sealed target, other rows than before are wrong, too.
 

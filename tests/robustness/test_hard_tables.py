@@ -29,7 +29,10 @@ pytestmark = pytest.mark.spark
 
 
 def lake_of_files(folder: Path, **files: pa.Table) -> Lake:
-    """Write a table of Parquet files with these names and rows. Return the table."""
+    """Write a table of Parquet files with these names and rows.
+
+    Return the table.
+    """
     lake = Lake(folder)
     for name, table in files.items():
         add(lake, name, table)
@@ -155,7 +158,10 @@ def test_many_partitions(spark: SparkSession, tmp_path: Path, count: int) -> Non
 
 @pytest.mark.parametrize("count", [4, pytest.param(100, marks=pytest.mark.long)])
 def test_values_of_a_megabyte_are_stored_completely(spark: SparkSession, tmp_path: Path, count: int) -> None:
-    """Value counts have the complete values. Bounds in `statistics` are truncated and marked as such."""
+    """Value counts have the complete values.
+
+    Bounds in `statistics` are truncated and marked as such.
+    """
     draw = random.Random(count)
 
     def table() -> pa.Table:
@@ -195,7 +201,10 @@ def test_a_near_unique_column_is_estimated(spark: SparkSession, tmp_path: Path, 
 
 
 def test_deletes_down_to_no_rows_are_correct(spark: SparkSession, tmp_path: Path) -> None:
-    """Each commit only deletes rows, until none is left. Row counts and value counts are those of the live rows."""
+    """Each commit only deletes rows, until none is left.
+
+    Row counts and value counts are those of the live rows.
+    """
     lake = Lake(tmp_path)
     for _ in range(3):
         write_deltalake(str(lake.uri), rows(lake.draw, 60), mode="append")

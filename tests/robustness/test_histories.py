@@ -44,7 +44,10 @@ def _histories(length: int, seeds: range, kinds: list[type[History]]) -> list[ob
 def test_statistics_are_correct_after_any_history(
     spark: SparkSession, tmp_path: Path, kind: type[History], seed: int, length: int
 ) -> None:
-    """Every version has DuckDB's statistics. The last one equals one from scratch that runs completely on Spark."""
+    """Every version has DuckDB's statistics.
+
+    The last one equals one from scratch that runs completely on Spark.
+    """
     history = _follow(kind, seed, length, tmp_path, spark)
     with everything_on_spark():
         assert_equals_scratch(history.config(), spark, tmp_path)
@@ -62,7 +65,9 @@ def test_statistics_are_correct_after_any_long_history(
 def _follow(
     kind: type[History], seed: int, length: int, folder: Path, spark: SparkSession, always: bool = False
 ) -> History:
-    """Take `length` random steps of a history, and return it. After each, refresh, and compare with DuckDB.
+    """Take `length` random steps of a history, and return it.
+
+    After each, refresh, and compare with DuckDB.
 
     Some refreshes compare all fragments. A fragment that was profiled before is read again only if types changed. With
     `always`, every version is also compared with one from scratch on Spark.

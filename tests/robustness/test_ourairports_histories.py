@@ -1,4 +1,6 @@
-"""Two years of a real data set's revisions are commits. The statistics equal those published with the data set.
+"""Two years of a real data set's revisions are commits.
+
+The statistics equal those published with the data set.
 
 On one day the data set was published empty.
 """
@@ -127,7 +129,10 @@ class IcebergMerged:
 
 
 class FilesMerged:
-    """A table of Parquet files, each with the rows of 50,000 ids. A commit rewrites the files that change."""
+    """A table of Parquet files, each with the rows of 50,000 ids.
+
+    A commit rewrites the files that change.
+    """
 
     def __init__(self, uri: Path, revisions: Revisions) -> None:
         self.uri = uri
@@ -164,7 +169,10 @@ _KINDS = [DeltaMerged, IcebergMerged, FilesMerged]
 def test_some_revisions_have_the_published_statistics(
     spark: SparkSession, tmp_path: Path, realtables: Path, kind: type[Any]
 ) -> None:
-    """The first, the empty and a later revision are compared. All changes between two of them are one commit."""
+    """The first, the empty and a later revision are compared.
+
+    All changes between two of them are one commit.
+    """
     stops = (0, _EMPTY, 150)
     revisions, table, config = _start(kind, tmp_path, realtables)
     waiting: dict[int, _Row | None] = {}
@@ -185,7 +193,10 @@ def test_some_revisions_have_the_published_statistics(
 def test_all_revisions_have_the_published_statistics(
     spark: SparkSession, tmp_path: Path, realtables: Path, kind: type[Any]
 ) -> None:
-    """Each revision is a commit. Statistics are compared at every 25th, on the empty day, and on the days around it."""
+    """Each revision is a commit.
+
+    Statistics are compared at every 25th, on the empty day, and on the days around it.
+    """
     revisions, table, config = _start(kind, tmp_path, realtables)
     compared = 0
     for published, changed in revisions.changes():

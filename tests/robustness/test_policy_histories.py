@@ -104,7 +104,10 @@ def test_a_thousand_histories_equal_duckdb_and_scratch(
 
 
 def begun(start: Policies, folder: Path, seed: int) -> Policies:
-    """Return a copy of a table and its root in another folder. Modification times, and so fragments, stay the same."""
+    """Return a copy of a table and its root in another folder.
+
+    Modification times, and so fragments, stay the same.
+    """
     shutil.copytree(start.folder, folder)
     history = deepcopy(start)
     history.folder, history.draw = folder, random.Random(seed)

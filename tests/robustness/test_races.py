@@ -47,7 +47,10 @@ def once(stage: str, action: Callable[[], object]) -> Callable[[Progress], None]
 
 
 def test_one_of_two_concurrent_refreshes_publishes(drivers: Drivers, spark: SparkSession, tmp_path: Path) -> None:
-    """Both are about to publish the same version. One succeeds, and the other then needs to do nothing."""
+    """Both are about to publish the same version.
+
+    One succeeds, and the other then needs to do nothing.
+    """
     lake = Lake(tmp_path)
     for partition in (0, 1, 1):
         lake.append(partition)
@@ -169,7 +172,10 @@ def plain_table(folder: Path) -> tuple[Lake, Callable[[], object]]:
 
 
 def delta_table(folder: Path) -> tuple[Lake, Callable[[], object]]:
-    """Write a Delta table. Return it, and a function that compacts it and removes the old files at once."""
+    """Write a Delta table.
+
+    Return it, and a function that compacts it and removes the old files at once.
+    """
     lake = Lake(folder)
     for _ in range(2):
         write_deltalake(str(lake.uri), rows(lake.draw, 30), mode="append")
@@ -194,7 +200,10 @@ def test_a_file_removed_during_the_read_is_no_error(
 
 
 def test_a_commit_while_reading_waits_for_the_next_refresh(spark: SparkSession, tmp_path: Path) -> None:
-    """The planned snapshot is published. The next refresh publishes the commit."""
+    """The planned snapshot is published.
+
+    The next refresh publishes the commit.
+    """
     lake = Lake(tmp_path)
     lake.append(0)
     first = refreshed(lake.config(), spark, progress=once("profile", lambda: lake.append(1)))
@@ -222,7 +231,10 @@ def test_a_table_deleted_while_it_is_read_is_named(
 
 
 def test_a_vacuumed_file_of_the_snapshot_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    """The error names the missing file. When the file is back, only this file is read."""
+    """The error names the missing file.
+
+    When the file is back, only this file is read.
+    """
     lake, _ = delta_table(tmp_path)
     removed_file, other_file = sorted(DeltaTable(lake.uri).file_uris())
     Path(removed_file).rename(tmp_path / "away")

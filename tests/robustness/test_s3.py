@@ -156,7 +156,10 @@ def test_a_delta_table_in_a_bucket_is_refreshed(spark: SparkSession, tmp_path: P
 def test_one_of_two_processes_publishes_to_a_bucket(
     spark: SparkSession, tmp_path: Path, bucket: Bucket, drivers: Drivers
 ) -> None:
-    """Both processes are about to publish the same version. The bucket's conditional put accepts one of them."""
+    """Both processes are about to publish the same version.
+
+    The bucket's conditional put accepts one of them.
+    """
     lake = Lake(tmp_path)
     lake.append(0)
     lake.append(1)
@@ -231,7 +234,10 @@ def test_small_fragments_are_few_requests(bucket: Bucket) -> None:
         folder = f"{config.root.removeprefix('s3:/')}/{config.tables[0].name}/"
 
         def written(start: int, count: int) -> Counter[str]:
-            """Add `count` fragments from number `start`, and refresh. Return the number of written files by folder."""
+            """Add `count` fragments from number `start`, and refresh.
+
+            Return the number of written files by folder.
+            """
             for number in range(start, start + count):
                 sink = pa.BufferOutputStream()
                 pq.write_table(rows(random.Random(number), 30), sink)

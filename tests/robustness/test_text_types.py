@@ -36,7 +36,9 @@ def _extremes(config: MetastoreConfig, column: str) -> tuple[Any, ...]:
 
 
 def test_a_later_file_makes_a_column_text_and_back(spark: SparkSession, tmp_path: Path) -> None:
-    """A later file makes a column of numbers text. The earlier file is read again as text, in which 9 is the maximum.
+    """A later file makes a column of numbers text.
+
+    The earlier file is read again as text, in which 9 is the maximum.
 
     After the later file is removed, the plan reports the former types.
     """
@@ -68,7 +70,10 @@ def test_a_later_file_makes_a_column_text_and_back(spark: SparkSession, tmp_path
 
 
 def test_a_declared_type_is_a_change_of_the_table(spark: SparkSession, tmp_path: Path) -> None:
-    """The plan reports the declared type. The Parquet files are profiled again, although no fragment is new."""
+    """The plan reports the declared type.
+
+    The Parquet files are profiled again, although no fragment is new.
+    """
     folder = tmp_path / "t"
     folder.mkdir()
     pd.DataFrame({"a": [1, 2], "b": [3, 4]}).to_parquet(folder / "a.parquet", index=False)

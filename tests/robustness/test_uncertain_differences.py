@@ -60,7 +60,9 @@ def _remove_old_files(history: History, removed: Collection[int]) -> None:
 def test_a_hudi_file_removed_by_an_interrupted_clean_is_not_counted(
     tmp_path: Path, version: int, removed: list[int]
 ) -> None:
-    """A file of the published version is replaced twice. Then an interrupted clean removes some of the old files.
+    """A file of the published version is replaced twice.
+
+    Then an interrupted clean removes some of the old files.
 
     Old rows are not counted. If the file of the published version is removed, the refresh compares all fragments.
     """

@@ -85,7 +85,10 @@ def full_rows(snapshot: Snapshot) -> list[list[Any]]:
 
 
 def keys(array: pa.Array) -> list[Any]:
-    """Convert values to plain ones with the same order and equality: ticks, bytes or numbers. None stands for null."""
+    """Convert values to plain ones with the same order and equality: ticks, bytes or numbers.
+
+    None stands for null.
+    """
     return [None if not value.is_valid else _key(value) for value in plain_array(array)]
 
 

@@ -41,7 +41,10 @@ def key(value: Any) -> Any:
 
 
 def values_of(rows: list[dict[str, Any]], name: str) -> list[Any]:
-    """Return the sorted values of a column, which may be a field of a struct. Nulls are left out."""
+    """Return the sorted values of a column, which may be a field of a struct.
+
+    Nulls are left out.
+    """
     outer, _, inner = name.partition(".")
     column_values = [row[outer] for row in rows]
     if inner:
@@ -80,7 +83,9 @@ def check_scope(scope: FilteredView, rows: list[dict[str, Any]]) -> None:
 
 
 def check_listed(scope: FilteredView, name: str, values: list[Any], counts: Counter[Any]) -> None:
-    """Compare the answers about a column with its values. All values of the column must be stored.
+    """Compare the answers about a column with its values.
+
+    All values of the column must be stored.
 
     `values` are the sort keys of the values (see `key`), ascending, and `counts` has the frequency of each.
     """
@@ -147,7 +152,9 @@ def check_bins(scope: FilteredView, name: str, finite: list[Any]) -> None:
 
 
 def check(folder: Path, number: int, pairs: int) -> Counter[str]:
-    """Check `pairs` random predicates on a random table of up to three partitions. Its seed is `number`.
+    """Check `pairs` random predicates on a random table of up to three partitions.
+
+    Its seed is `number`.
 
     Returns the number of predicates by the fragments they select: `cut` (parts of some), `whole` (only complete ones),
     or `nothing`.

@@ -84,7 +84,10 @@ def test_custom_statistics_equal_those_of_a_table_of_the_matching_rows(tmp_path:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(25))
 def test_custom_statistics_are_correct_after_many_commits(tmp_path: Path, seed: int) -> None:
-    """Tables and commits are random. Later versions merge and reuse the profiles of earlier ones."""
+    """Tables and commits are random.
+
+    Later versions merge and reuse the profiles of earlier ones.
+    """
     draw = random.Random(seed)
     lake = Lake(tmp_path, draw)
     lake.options = {"statistics": ALL, "columns": draw.choice(POLICIES)}

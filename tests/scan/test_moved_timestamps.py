@@ -95,7 +95,10 @@ class Lake:
         return MetastoreConfig.model_validate({"root": str(root), "tables": [entry], "engine": "auto"})
 
     def predicate(self) -> tuple[str, int]:
-        """Draw a predicate. Return it with the number of rows of which it is true."""
+        """Draw a predicate.
+
+        Return it with the number of rows of which it is true.
+        """
         zones = [None, 0, 330, -480] if self.zone else [None]
         result = [self.chance.choice(self.pool) + self.chance.choice([0, 0, 0, 1, 1000]) for _ in range(4)]
         literals = ", ".join(spelled(self.chance, value, self.chance.choice(zones)) for value in result)

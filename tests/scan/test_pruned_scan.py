@@ -38,7 +38,9 @@ def no_spark() -> Any:
 
 
 def check(folder: Path, number: int, pairs: int) -> int:
-    """Check scans of a random table of up to four files, with `pairs` random predicates. Its seed is `number`.
+    """Check scans of a random table of up to four files, with `pairs` random predicates.
+
+    Its seed is `number`.
 
     Returns how many of the predicates pruned a fragment.
     """
@@ -104,5 +106,8 @@ def test_a_pruned_scan_returns_the_rows_of_the_full_scan(tmp_path: Path, number:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_a_pruned_scan_returns_the_rows_of_the_full_scan_at_length(tmp_path: Path) -> None:
-    """There are 6,000 pairs of tables and predicates. Many of the predicates prune fragments."""
+    """There are 6,000 pairs of tables and predicates.
+
+    Many of the predicates prune fragments.
+    """
     assert sum(check(tmp_path, 100 + number, 60) for number in range(100)) > 1000

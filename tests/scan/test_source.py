@@ -49,7 +49,10 @@ def move_files(paths: set[str], folder: Path) -> None:
 
 
 def check(spark: SparkSession, folder: Path, number: int, count: int) -> None:
-    """Write a random table with the seed `number`. Compare Spark's rows for `count` predicates with the right ones."""
+    """Write a random table with the seed `number`.
+
+    Compare Spark's rows for `count` predicates with the right ones.
+    """
     draw = random.Random(number)
     parts = example(st.lists(rows_of(most=8), min_size=2, max_size=4), draw, 3)[-1]
     every = []
@@ -104,7 +107,10 @@ def test_only_files_that_may_match_are_opened(spark: SparkSession, tmp_path: Pat
 @pytest.mark.spark
 @pytest.mark.long
 def test_filters_of_one_query_do_not_affect_other_queries(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark pushes the filters of several queries on one frame down to the source. Each query has its own rows."""
+    """Spark pushes the filters of several queries on one frame down to the source.
+
+    Each query has its own rows.
+    """
     register(spark)
     tenfold(tmp_path / "lake", 6)
     published(tmp_path, tmp_path / "lake")

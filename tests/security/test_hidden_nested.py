@@ -29,7 +29,10 @@ NAMES = ["a", "b", "a.b", "b.key", "key", "value", "element", "a.b.key", "a`b", 
 
 
 def draw_type(draw: random.Random, depth: int, among: Sequence[str] = NAMES) -> pa.DataType:
-    """Draw a type. It is nested at most `depth` levels deep, and its fields have names out of `among`."""
+    """Draw a type.
+
+    It is nested at most `depth` levels deep, and its fields have names out of `among`.
+    """
     kind = draw.choice(["leaf", "leaf", "struct", "list", "map"]) if depth else "leaf"
     if kind == "struct":
         names = draw.sample(among, draw.randint(1, 3))
@@ -116,7 +119,9 @@ ROWS = pa.table(
 
 
 def test_a_column_with_the_path_of_another_is_hidden_separately(tmp_path: Path) -> None:
-    """A map `a.b` stands beside a struct `a` with a field `b`. Hiding the map hides its keys and values, not the field.
+    """A map `a.b` stands beside a struct `a` with a field `b`.
+
+    Hiding the map hides its keys and values, not the field.
 
     The policy has the map's path in backticks. The paths of its keys and values have none.
     """
@@ -141,7 +146,9 @@ def test_a_column_with_the_path_of_another_is_hidden_separately(tmp_path: Path) 
     ],
 )
 def test_a_policy_applies_to_both_columns_of_a_path(tmp_path: Path, policies: dict[str, str], shown: bool) -> None:
-    """A map `a.b` stands beside a struct `a` with a field `b`. A policy of `a.b` applies to both.
+    """A map `a.b` stands beside a struct `a` with a field `b`.
+
+    A policy of `a.b` applies to both.
 
     It does not apply to the map if `` `a.b` `` in backticks has a policy too.
     """
@@ -201,7 +208,10 @@ def assert_hidden_as_configured(config: MetastoreConfig, schema: pa.Schema, what
 
 @pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 150), marks=pytest.mark.long)], ids=["some", "many"])
 def test_random_schemas_and_policies_hide_as_configured(tmp_path: Path, seeds: range) -> None:
-    """Columns are added, are dropped, and return with another type. Policies change, and older partitions stay."""
+    """Columns are added, are dropped, and return with another type.
+
+    Policies change, and older partitions stay.
+    """
     case_distinct_names = [name for name in NAMES if name != "A"]  # Delta treats it as `a`
     for seed in seeds:
         draw = random.Random(seed)

@@ -100,7 +100,10 @@ def test_a_struct_field_that_partitions_cannot_be_hidden(tmp_path: Path) -> None
 
 
 def test_a_partition_spec_without_files_permits_hiding(tmp_path: Path) -> None:
-    """A partition spec without files reveals no value. As long as files have the spec, hiding is refused."""
+    """A partition spec without files reveals no value.
+
+    As long as files have the spec, hiding is refused.
+    """
     writer = iceberg_partitioned_by(tmp_path, "identity")
     writer.specs[1] = []
     old = writer.data(ROWS, partition=(TOKEN,))

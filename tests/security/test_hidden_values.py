@@ -74,7 +74,10 @@ def rows(start: int, names: tuple[str, ...] = HIDDEN) -> pa.Table:
 
 
 class Lake(ABC):
-    """A table in a folder. `write` adds rows. `change` deletes rows, changes the schema, or adds a file."""
+    """A table in a folder.
+
+    `write` adds rows. `change` deletes rows, changes the schema, or adds a file.
+    """
 
     names = HIDDEN
 
@@ -266,7 +269,9 @@ def refresh_table(config: MetastoreConfig) -> None:
 
 @pytest.fixture
 def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder for temporary files of this process and its children. Children started by other tests use another
+    """The folder for temporary files of this process and its children.
+
+    Children started by other tests use another
     one.
     """
     folder = tmp_path / "temporary"

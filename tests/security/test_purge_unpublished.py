@@ -129,7 +129,10 @@ def _remove_entries(versions: VersionStore) -> None:
 def test_a_version_that_is_purged_need_not_be_readable(
     tmp_path: Path, config: MetastoreConfig, monkeypatch: pytest.MonkeyPatch, damage: Callable[[VersionStore], None]
 ) -> None:
-    """The version is damaged, or a refresh removes it during the purge. The values in its files are purged as well."""
+    """The version is damaged, or a refresh removes it during the purge.
+
+    The values in its files are purged as well.
+    """
     write(tmp_path, 10, PERSON)
     refresh(config, config.tables[0], no_spark)
     DeltaTable(str(tmp_path / "lake")).delete(f"name = '{PERSON}'")
@@ -232,7 +235,10 @@ def test_a_concurrent_refresh_starts_again(
 
 
 def test_profiles_saved_before_a_purge_are_not_used_after_it(config: MetastoreConfig) -> None:
-    """A process that does not know of the purge yet may save profiles after it. They are not used either."""
+    """A process that does not know of the purge yet may save profiles after it.
+
+    They are not used either.
+    """
     before = version_store(config)
     latest = before.latest()
     assert latest is not None

@@ -56,7 +56,10 @@ def test_redacted_uri(text: str, expected: str) -> None:
 
 @pytest.mark.parametrize("uri", URIS)
 def test_commands_print_no_secret(tmp_path: Path, uri: str) -> None:
-    """Some commands fail to open the table at the URI, and others list the table. None of them prints the secret."""
+    """Some commands fail to open the table at the URI, and others list the table.
+
+    None of them prints the secret.
+    """
     config = {"root": "root", "engine": "auto", "tables": [{"name": "orders", "uri": uri}]}
     (tmp_path / "metastore.yaml").write_text(json.dumps(config))
     for words in (

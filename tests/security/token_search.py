@@ -109,7 +109,10 @@ def _texts_in(value: Any) -> Iterator[str]:
 
 
 def _bytes_in(value: Any) -> Iterator[bytes]:
-    """Yield each text and each bytes object inside a value, as bytes. Keys of dictionaries are left out."""
+    """Yield each text and each bytes object inside a value, as bytes.
+
+    Keys of dictionaries are left out.
+    """
     if isinstance(value, bytes):
         yield value
     elif isinstance(value, str):

@@ -54,7 +54,10 @@ def tags_of(request: RunRequest) -> dict[str, str]:
 
 
 def run_of(instance: DagsterInstance, status: DagsterRunStatus, request: RunRequest | None = None) -> str:
-    """Create a run of the job that refreshes `sales`, with the tags of a request if one is given. Return its id."""
+    """Create a run of the job that refreshes `sales`, with the tags of a request if one is given.
+
+    Return its id.
+    """
     tags = {"metastore/table": "sales", **(tags_of(request) if request else {})}
     run = create_run_for_test(instance, job_name="sales_refresh", status=status, tags=tags)
     return run.run_id
@@ -99,7 +102,10 @@ def test_no_run_is_requested_beside_an_unfinished_run(lab: Lab, status: DagsterR
 
 
 def test_a_created_run_of_the_sensor_is_requested_again(lab: Lab) -> None:
-    """The daemon died after it created a run. The next tick repeats the request, by which Dagster launches the run."""
+    """The daemon died after it created a run.
+
+    The next tick repeats the request, by which Dagster launches the run.
+    """
     request = requested(lab.tick("sales"))
     run_of(lab.instance, DagsterRunStatus.NOT_STARTED, request)
     assert requested(lab.tick("sales")).run_key == request.run_key
@@ -118,13 +124,19 @@ def assert_fails_after_an_hour(lab: Lab, monkeypatch: pytest.MonkeyPatch, run: s
 def test_a_created_run_that_is_not_launched_for_an_hour_is_reported_as_failed(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run was created by hand, and nothing launched it. It has no events, so its age counts."""
+    """A run was created by hand, and nothing launched it.
+
+    It has no events, so its age counts.
+    """
     run = run_of(lab.instance, DagsterRunStatus.NOT_STARTED)
     assert_fails_after_an_hour(lab, monkeypatch, run)
 
 
 def test_manual_runs_count_too(lab: Lab) -> None:
-    """A run from an asset's page prevents a request. It has another job, and no tag of the table yet."""
+    """A run from an asset's page prevents a request.
+
+    It has another job, and no tag of the table yet.
+    """
     keys = frozenset({AssetKey(["sales", "sales_histograms"])})
     job = lab.definitions().resolve_implicit_global_asset_job_def()
     run = lab.instance.create_run_for_job(job, asset_selection=keys, status=DagsterRunStatus.STARTING)
@@ -134,7 +146,9 @@ def test_manual_runs_count_too(lab: Lab) -> None:
 
 
 def test_queued_runs_of_a_backfill_count_too(lab: Lab) -> None:
-    """A backfill has a queued run of `sales` and a newer finished one. The queued one prevents a request.
+    """A backfill has a queued run of `sales` and a newer finished one.
+
+    The queued one prevents a request.
 
     Its run of another table does not prevent a request for that table.
     """
@@ -160,7 +174,10 @@ def test_queued_runs_of_a_backfill_count_too(lab: Lab) -> None:
 
 
 def test_runs_of_other_tables_are_not_read(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another job has 20 active runs. A tick reads only the run of its table."""
+    """Another job has 20 active runs.
+
+    A tick reads only the run of its table.
+    """
     for _ in range(20):
         create_run_for_test(lab.instance, job_name="another", status=DagsterRunStatus.STARTED)
     started = run_of(lab.instance, DagsterRunStatus.STARTED)
@@ -178,7 +195,10 @@ def test_runs_of_other_tables_are_not_read(lab: Lab, monkeypatch: pytest.MonkeyP
 
 
 def test_a_run_without_events_for_an_hour_is_reported_as_failed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A started run has had no event for more than an hour. The tick reports it as failed, and requests another run."""
+    """A started run has had no event for more than an hour.
+
+    The tick reports it as failed, and requests another run.
+    """
     run = run_of(lab.instance, DagsterRunStatus.STARTED)
     lab.instance.report_engine_event("alive", lab.instance.get_run_by_id(run))
     assert lab.tick("sales").run_requests == []
@@ -189,7 +209,9 @@ def test_a_run_without_events_for_an_hour_is_reported_as_failed(lab: Lab, monkey
 def test_a_silent_run_is_alive_if_its_launcher_says_so(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, worker: str | None, is_dead: bool
 ) -> None:
-    """The launcher checks the worker of the run. If the worker is running, the run is not reported as failed.
+    """The launcher checks the worker of the run.
+
+    If the worker is running, the run is not reported as failed.
 
     If the launcher does not find the worker, or raises an error, the run is reported as failed.
     """
@@ -248,7 +270,10 @@ def test_failures_are_counted_without_the_cursor(lab: Lab) -> None:
 
 
 def test_a_corrected_configuration_is_tried_at_once(lab: Lab) -> None:
-    """After two failed runs, the sensor waits. A change of the configuration requests a first attempt at once."""
+    """After two failed runs, the sensor waits.
+
+    A change of the configuration requests a first attempt at once.
+    """
     for _ in range(2):
         run_of(lab.instance, DagsterRunStatus.FAILURE, requested(lab.tick("sales")))
     assert lab.tick("sales").run_requests == []
@@ -258,7 +283,10 @@ def test_a_corrected_configuration_is_tried_at_once(lab: Lab) -> None:
 
 
 def test_a_table_that_is_no_longer_configured_fails_the_tick(lab: Lab) -> None:
-    """The sensor was loaded before the table was renamed in the configuration. The error has the old name."""
+    """The sensor was loaded before the table was renamed in the configuration.
+
+    The error has the old name.
+    """
     sensor = lab.definitions().resolve_sensor_def("sales_commits")
     text = lab.config_file.read_text(encoding="utf-8")
     lab.config_file.write_text(text.replace("name: sales", "name: purchases"), encoding="utf-8")

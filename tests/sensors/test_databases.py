@@ -99,7 +99,10 @@ def test_no_reload_is_requested_while_the_tables_are_the_same(lake: Lake) -> Non
 
 
 def test_an_added_table_reloads_the_code_location(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reload is requested once. After the reload, the table has definitions."""
+    """A reload is requested once.
+
+    After the reload, the table has definitions.
+    """
     monkeypatch.setattr("metastore_assets.sensors.reload._DELAY", 0.0)
     sensor, origin = _sensor(_loaded(lake)), _Origin()
     lake.add("invoices")

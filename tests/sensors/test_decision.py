@@ -25,7 +25,10 @@ def test_no_run_is_requested_while_the_version_is_current() -> None:
 
 
 def test_a_commit_requests_one_run() -> None:
-    """The cursor has three attempts for target `t1`. The requested run is the first attempt for target `t2`."""
+    """The cursor has three attempts for target `t1`.
+
+    The requested run is the first attempt for target `t2`.
+    """
     decision = decide_run(Cursor("t1", 3), COMMIT, 30, 0)
     assert (decision.attempt, decision.cursor) == (1, Cursor("t2", 1))
     assert decision.reason == "snapshot s2 follows version 1"
@@ -39,7 +42,10 @@ def test_a_commit_requests_one_run() -> None:
     ],
 )
 def test_a_rollback_or_recreation_is_reported(history_change: HistoryChange, reason: str) -> None:
-    """A rolled back table and a recreated one request a run. The reason says what happened."""
+    """A rolled back table and a recreated one request a run.
+
+    The reason says what happened.
+    """
     decision = decide_run(Cursor(), replace(COMMIT, history_change=history_change), 30, 0)
     assert (decision.attempt, decision.reason) == (1, reason)
 
@@ -55,7 +61,10 @@ def test_the_first_snapshot_requests_a_run() -> None:
 
 
 def test_an_unreported_version_requests_a_run() -> None:
-    """Version 4 is published, and version 1 is the last one that was reported to Dagster. The run reports version 4."""
+    """Version 4 is published, and version 1 is the last one that was reported to Dagster.
+
+    The run reports version 4.
+    """
     decision = decide_run(Cursor(), replace(CURRENT, published=4), 30, 0)
     assert (decision.attempt, decision.reason) == (1, "version 4 was not reported yet")
 
@@ -75,14 +84,20 @@ def test_a_failed_run_is_requested_again_on_the_next_tick() -> None:
 
 @pytest.mark.parametrize(("attempts", "wait"), [(2, 30), (3, 90), (4, 210), (20, 3600), (5000, 3600)])
 def test_further_failures_wait_longer(attempts: int, wait: int) -> None:
-    """After 2, 3, 4 … failures, the next attempt waits 1, 3, 7 … intervals, but at most an hour. Attempts never end."""
+    """After 2, 3, 4 … failures, the next attempt waits 1, 3, 7 … intervals, but at most an hour.
+
+    Attempts never end.
+    """
     observed = replace(COMMIT, attempts=attempts, last_ended=1000.0)
     assert decide_run(Cursor("t2", attempts), observed, 30, 999 + wait).attempt is None
     assert decide_run(Cursor("t2", attempts), observed, 30, 1000 + wait).attempt == attempts + 1
 
 
 def test_another_target_does_not_wait() -> None:
-    """The cursor has nine attempts for target `t2`. The first attempt for target `t3` is requested at once."""
+    """The cursor has nine attempts for target `t2`.
+
+    The first attempt for target `t3` is requested at once.
+    """
     observed = replace(COMMIT, target="t3", snapshot="s3")
     assert decide_run(Cursor("t2", 9), observed, 30, 1000).attempt == 1
 

@@ -107,7 +107,10 @@ def test_a_dropped_table_is_reported_once_on_the_asset(
 
 
 def test_commits_of_a_lance_table_are_seen(tmp_path: Path, instance: DagsterInstance) -> None:
-    """Appends, deletes and a restore request a run. A tag and a cleanup of old versions do not."""
+    """Appends, deletes and a restore request a run.
+
+    A tag and a cleanup of old versions do not.
+    """
     table = table_in(tmp_path / "t", LanceTable, rows=3)
     watched = WatchedTable(tmp_path, instance)
     assert watched.catches_up() == "snapshot 1 is the first"
@@ -127,7 +130,10 @@ def test_commits_of_a_lance_table_are_seen(tmp_path: Path, instance: DagsterInst
 def test_a_table_with_hidden_values_is_current_under_its_key(
     key: str | None, tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hidden column is hashed with the root's key or that of an environment variable. Another key requests a run."""
+    """A hidden column is hashed with the root's key or that of an environment variable.
+
+    Another key requests a run.
+    """
     if key is not None:
         monkeypatch.setenv("METASTORE_HIDDEN_KEY", key)
     table = table_in(tmp_path / "t", DeltaCopyOnWrite)
@@ -141,7 +147,10 @@ def test_a_table_with_hidden_values_is_current_under_its_key(
 
 @pytest.mark.long
 def test_rollback_and_cleanup_of_an_iceberg_table_are_reported(tmp_path: Path, instance: DagsterInstance) -> None:
-    """A rollback requests a run that names it. An expiry of snapshots requests one because of changed metadata."""
+    """A rollback requests a run that names it.
+
+    An expiry of snapshots requests one because of changed metadata.
+    """
     table = table_in(tmp_path / "t", IcebergCopyOnWrite)
     watched = WatchedTable(tmp_path, instance)
     watched.catches_up()
@@ -187,7 +196,10 @@ def test_an_expired_snapshot_is_reported(kind: type[Table], tmp_path: Path, inst
 
 @of_each_kind
 def test_a_burst_becomes_one_run(kind: type[Table], tmp_path: Path, instance: DagsterInstance) -> None:
-    """Commits during a queued or running run request no other run. The next run publishes all of them."""
+    """Commits during a queued or running run request no other run.
+
+    The next run publishes all of them.
+    """
     table = table_in(tmp_path / "t", kind)
     watched = WatchedTable(tmp_path, instance)
     watched.catches_up()

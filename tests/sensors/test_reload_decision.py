@@ -37,7 +37,9 @@ def test_the_same_reload_is_requested_again_after_a_while() -> None:
 def test_a_reload_is_requested_only_if_tables_changed(
     remembered: frozenset[str], loaded: frozenset[str], present: frozenset[str], at: float, now: float
 ) -> None:
-    """No reload is requested if exactly the present tables are loaded. The same request is not repeated at once.
+    """No reload is requested if exactly the present tables are loaded.
+
+    The same request is not repeated at once.
 
     A request is stored as JSON, from which an equal one is read.
     """

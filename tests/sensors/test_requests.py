@@ -31,7 +31,10 @@ KINDS = [
 
 @dataclass
 class Remote:
-    """A table and a root in a bucket. The table's files are written locally and uploaded."""
+    """A table and a root in a bucket.
+
+    The table's files are written locally and uploaded.
+    """
 
     table: Any
     prefix: str
@@ -52,7 +55,10 @@ class Remote:
                 self.client.put_object(Bucket="metastore", Key=key, Body=path.read_bytes())
 
     def request(self) -> list[str]:
-        """Evaluate a tick that must find no change. Return its requests to the store."""
+        """Evaluate a tick that must find no change.
+
+        Return its requests to the store.
+        """
         self.requests.take()
         assert self.watched.skips() == self.says
         return self.requests.take()

@@ -28,7 +28,10 @@ _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 class WatchedTable:
-    """The table `t` with its sensor, in `folder/t` unless configured otherwise. Runs are executed in this process."""
+    """The table `t` with its sensor, in `folder/t` unless configured otherwise.
+
+    Runs are executed in this process.
+    """
 
     def __init__(self, folder: Path, instance: DagsterInstance, **settings: Any) -> None:
         self.file = folder / "metastore.yaml"
@@ -38,7 +41,10 @@ class WatchedTable:
         self.load()
 
     def configure(self, **settings: Any) -> None:
-        """Write the configuration. `settings` extend or replace those of the table."""
+        """Write the configuration.
+
+        `settings` extend or replace those of the table.
+        """
         table = {"name": "t", "uri": "t", "sensor": {"interval": 5}, **settings}
         self.file.write_text(yaml.safe_dump({"root": "root", "engine": "auto", "tables": [table]}), encoding="utf-8")
 
@@ -62,13 +68,19 @@ class WatchedTable:
         return tick, logged.messages
 
     def skips(self) -> str:
-        """Evaluate a tick that must request nothing and log nothing. Return its message."""
+        """Evaluate a tick that must request nothing and log nothing.
+
+        Return its message.
+        """
         tick, logged = self.tick()
         assert (tick.run_requests, logged) == ([], [])
         return tick.skip_message or ""
 
     def reloads(self) -> tuple[RunRequest, str]:
-        """Evaluate a tick that must request one run. Return the request and the only line of the log."""
+        """Evaluate a tick that must request one run.
+
+        Return the request and the only line of the log.
+        """
         tick, (message,) = self.tick()
         (request,) = tick.run_requests or []
         assert json.loads(tick.cursor or "")["target"] == (request.run_key or "").split(":")[-2]
@@ -82,7 +94,9 @@ class WatchedTable:
         return result.dagster_run
 
     def catches_up(self) -> str:
-        """Execute the run that a tick must request. The tick after it must request none.
+        """Execute the run that a tick must request.
+
+        The tick after it must request none.
 
         Returns the first tick's log line.
         """
@@ -98,7 +112,10 @@ class WatchedTable:
         return f"version {self.number} is current: snapshot {self.latest.snapshot}"
 
     def launched(self, request: RunRequest, status: DagsterRunStatus) -> DagsterRun:
-        """Create a run of the request with the given status. The run is not executed."""
+        """Create a run of the request with the given status.
+
+        The run is not executed.
+        """
         location = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("location"), "repository")
         return create_run_for_test(
             self.instance,

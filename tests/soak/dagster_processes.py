@@ -85,7 +85,10 @@ class DagsterProcesses:
         self.start_daemon()
 
     def kill_run(self, instance: DagsterInstance) -> bool:
-        """Kill the process of a run that has started. Return whether there was one."""
+        """Kill the process of a run that has started.
+
+        Return whether there was one.
+        """
         for run in instance.get_runs():
             if run.status == DagsterRunStatus.STARTED:
                 text = " ".join(entry.message for entry in instance.all_logs(run.run_id))
@@ -154,7 +157,10 @@ def _kill(pid: int) -> None:
 
 
 def _resident(pid: int) -> float:
-    """Return the memory of a process in megabytes. Memory that several processes share is divided between them."""
+    """Return the memory of a process in megabytes.
+
+    Memory that several processes share is divided between them.
+    """
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")
     except (FileNotFoundError, ProcessLookupError, PermissionError):

@@ -64,7 +64,10 @@ class Changing:
     states: dict[str, dict[int, Row]] = field(default_factory=dict)
 
     def commit(self) -> str:
-        """Append, delete or compact rows at random, and record the rows of the new snapshot. Return what was done."""
+        """Append, delete or compact rows at random, and record the rows of the new snapshot.
+
+        Return what was done.
+        """
         kind = self.draw.choice(["append", "append", "append", "delete", "compact"])
         day = self.draw.choice(DAYS)
         present = [batch for batch in self.batches if set(batch) & set(self.table.rows)]

@@ -1,4 +1,7 @@
-"""Tasks for Spark workers. The module imports only the standard library and errors of the package."""
+"""Tasks for Spark workers.
+
+The module imports only the standard library and errors of the package.
+"""
 
 from __future__ import annotations
 

@@ -109,7 +109,10 @@ def test_a_terminated_worker_is_distinguished_from_a_failed_task(spark: SparkSes
 @pytest.mark.spark
 @pytest.mark.parametrize("how", ["bug", "memory"])
 def test_a_failed_task_is_not_reported_as_a_terminated_worker(spark: SparkSession, how: str) -> None:
-    """A task that raises KeyError or MemoryError raises Spark's error. It does not count as a terminated worker."""
+    """A task that raises KeyError or MemoryError raises Spark's error.
+
+    It does not count as a terminated worker.
+    """
     with pytest.raises(PythonException, match=how):
         SparkRunner(lambda: spark).map(end_worker, [how])
 

@@ -1,4 +1,7 @@
-"""A local session uses an archive of Java classes that is built once. Without the archive, only its start is slower."""
+"""A local session uses an archive of Java classes that is built once.
+
+Without the archive, only its start is slower.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,10 @@ PARTITIONS = 7
 
 
 def read_rows(seed: int) -> Iterator[ShuffledRow]:
-    """Yield rows of random keys. A group lies in one partition or in several."""
+    """Yield rows of random keys.
+
+    A group lies in one partition or in several.
+    """
     draw = random.Random(seed)
     for number in range(draw.randrange(40)):
         yield ShuffledRow(

@@ -44,7 +44,10 @@ def test_a_query_has_the_rows_of_the_table(tmp_path: Path) -> None:
 
 @pytest.fixture
 def metastore(tmp_path: Path) -> Metastore:
-    """A Delta table of four files of ten consecutive ids, and a hidden column. Only the third file is readable."""
+    """A Delta table of four files of ten consecutive ids, and a hidden column.
+
+    Only the third file is readable.
+    """
     uri = str(tmp_path / "lake" / "sales")
     for start in range(0, 40, 10):
         ids = range(start, start + 10)

@@ -23,7 +23,10 @@ _FLOATS = {
 
 
 def extremes(kind: Kind) -> list[Any]:
-    """Return distinct extreme values of a kind, unordered. For a dictionary type, they are values of its entries."""
+    """Return distinct extreme values of a kind, unordered.
+
+    For a dictionary type, they are values of its entries.
+    """
     type_ = kind.type.value_type if hasattr(kind.type, "value_type") else kind.type
     if pa.types.is_boolean(type_):
         return [False, True]

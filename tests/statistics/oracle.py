@@ -31,7 +31,10 @@ def is_nan(value: Any) -> bool:
 
 
 class Facts:
-    """Statistics of a list of values of one type, computed from their definitions. Nulls are None."""
+    """Statistics of a list of values of one type, computed from their definitions.
+
+    Nulls are None.
+    """
 
     def __init__(self, values: list[Any]) -> None:
         non_null = [value for value in values if value is not None]

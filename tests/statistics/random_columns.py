@@ -164,7 +164,10 @@ def rows(kind: Kind, max_size: int = 40) -> st.SearchStrategy[list[Any]]:
 def profile(
     array: pa.Array | list[pa.Array], policy: ColumnPolicy | None = None, *, name: str = "c"
 ) -> list[ColumnProfile]:
-    """Return the profiles of a column and its children. The column consists of one array or of several chunks."""
+    """Return the profiles of a column and its children.
+
+    The column consists of one array or of several chunks.
+    """
     chunks = array if isinstance(array, list) else [array]
     field = pa.field(name, chunks[0].type)
     return profile_field(field, chunks, lambda _: policy or ColumnPolicy())

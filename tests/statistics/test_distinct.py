@@ -1,4 +1,7 @@
-"""Distinct sketches depend only on the set of values, and multiset hashes only on the multiset. Hashes never change."""
+"""Distinct sketches depend only on the set of values, and multiset hashes only on the multiset.
+
+Hashes never change.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ from tests.statistics.random_columns import BYTES, KINDS, merge_statistics, prof
 @share(20)
 @given(data=st.data())
 def test_multiset_hashes_distinguish_multisets(name: str, data: st.DataObject) -> None:
-    """Hashes of equal multisets are equal in any order. Hashes of different ones differ."""
+    """Hashes of equal multisets are equal in any order.
+
+    Hashes of different ones differ.
+    """
     kind = KINDS[name]
     first, second = data.draw(rows(kind, 6)), data.draw(rows(kind, 6))
     shuffled = data.draw(st.permutations(first))
@@ -36,7 +42,10 @@ def _multiset(values: list[Any]) -> Counter[Any]:
 
 
 def test_multiset_hashes_subtract() -> None:
-    """The hash of the remaining values is the difference of two hashes. Each half is subtracted modulo 2**64."""
+    """The hash of the remaining values is the difference of two hashes.
+
+    Each half is subtracted modulo 2**64.
+    """
     total, part, remainder = (
         profile_one(pa.array(v)).statistics.multiset_hash for v in ([1, 2, 2, None], [2, None], [1, 2])
     )
@@ -65,7 +74,10 @@ def hash_by_definition(value: bytes) -> int:
 
 @given(values=st.lists(st.one_of(BYTES, st.binary(max_size=128)), min_size=1, max_size=20), start=st.integers(0, 20))
 def test_bytes_hash_by_definition(values: list[bytes], start: int) -> None:
-    """Hashes of up to 128 bytes equal the definition, also in slices. Longer values are hashed with BLAKE2b."""
+    """Hashes of up to 128 bytes equal the definition, also in slices.
+
+    Longer values are hashed with BLAKE2b.
+    """
     array = pa.array(values, pa.large_binary()).slice(min(start, len(values) - 1))
     result = hash_values(array, type_class(pa.binary()))[0].tolist()
     short = [(hash, value) for hash, value in zip(result, array.to_pylist(), strict=True) if len(value) <= 128]
@@ -73,7 +85,10 @@ def test_bytes_hash_by_definition(values: list[bytes], start: int) -> None:
 
 
 def test_bytes_hash_by_definition_in_any_number() -> None:
-    """Blocks of values are hashed together, the longest first. Each hash must be independent of the other values."""
+    """Blocks of values are hashed together, the longest first.
+
+    Each hash must be independent of the other values.
+    """
     rng = np.random.default_rng(0)
     values = [rng.bytes(length) for length in rng.integers(0, 130, 40_000).tolist()]
     result = hash_values(pa.array(values, pa.large_binary()), type_class(pa.binary()))[0].tolist()
@@ -127,7 +142,10 @@ def test_estimates_are_within_the_standard_error(n: int) -> None:
 
 @pytest.mark.parametrize("exponent", [30, 40, 50, 60, 62])
 def test_large_estimates_are_within_the_standard_error(exponent: int) -> None:
-    """There are up to 2**62 values. Registers are drawn from the distribution that so many random hashes would give."""
+    """There are up to 2**62 values.
+
+    Registers are drawn from the distribution that so many random hashes would give.
+    """
     rng = np.random.default_rng([exponent])
     share = 2.0**exponent / 4096
     positions = np.arange(1, 53)

@@ -147,7 +147,10 @@ def test_moments(column: str) -> None:
 
 @pytest.mark.parametrize("column", ["mode", "text", "blob"])
 def test_lengths(column: str) -> None:
-    """Lengths and their total are in characters for text and in bytes for binary. `total_bytes` is in bytes."""
+    """Lengths and their total are in characters for text and in bytes for binary.
+
+    `total_bytes` is in bytes.
+    """
     row, _ = merged(column)
     length = f"octet_length({column})" if column == "blob" else f"length({column})"
     sizes = f"octet_length({column})" if column == "blob" else f"strlen({column})"

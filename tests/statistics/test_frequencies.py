@@ -33,7 +33,10 @@ def frequencies(values: list[Any], name: str) -> Frequencies:
 @share(20)
 @given(data=st.data())
 def test_sums_and_differences(name: str, data: st.DataObject) -> None:
-    """Values whose frequency becomes zero are left out. The order of the terms does not matter."""
+    """Values whose frequency becomes zero are left out.
+
+    The order of the terms does not matter.
+    """
     kind = KINDS[name]
     removed, left = data.draw(rows(kind, 12)), data.draw(rows(kind, 12))
     terms = [
@@ -108,7 +111,10 @@ def test_results_do_not_depend_on_run_and_block_sizes(name: str, data: st.DataOb
 
 
 def test_statistics_over_the_frequency_limit_are_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Frequencies over the limit are dropped during profiling. The sorted values are still used for estimates."""
+    """Frequencies over the limit are dropped during profiling.
+
+    The sorted values are still used for estimates.
+    """
     monkeypatch.setattr(value_runs, "BLOCK", 8)
     monkeypatch.setattr(counting, "_PENDING_ROWS", 10)
     monkeypatch.setattr(profile_module, "FREQUENCY_LIMIT", 50)

@@ -68,7 +68,10 @@ def siphash_of(message: bytes, key: bytes) -> int:
 
 
 def test_siphash_has_the_published_test_vectors() -> None:
-    """The oracle gives the example of the SipHash paper. Oracle and package give the authors' hash of 16 bytes."""
+    """The oracle gives the example of the SipHash paper.
+
+    Oracle and package give the authors' hash of 16 bytes.
+    """
     key = bytes(range(16))
     assert siphash_of(bytes(range(15)), key) == 0xA129CA6149BE45E5
     words = np.frombuffer(bytes(range(16)), "<u8")

@@ -36,7 +36,9 @@ def built(values: list[Any], kind: Kind, capacity: int) -> Histogram | None:
 @share(40)
 @given(data=st.data())
 def test_bins_are_those_of_the_definition(name: str, data: st.DataObject) -> None:
-    """Bin i counts the values from (first + i) * 2**k up to the next bin. The first and the last bin are not empty.
+    """Bin i counts the values from (first + i) * 2**k up to the next bin.
+
+    The first and the last bin are not empty.
 
     k is not greater than the capacity requires.
     """
@@ -66,7 +68,10 @@ def _finest(values: list[float]) -> Fraction:
 @share(40)
 @given(data=st.data())
 def test_merging_equals_building_from_all_rows(name: str, data: st.DataObject) -> None:
-    """The order and the grouping of merges do not matter. The merged histogram has the smallest capacity."""
+    """The order and the grouping of merges do not matter.
+
+    The merged histogram has the smallest capacity.
+    """
     kind = KINDS[name]
     values = data.draw(st.lists(kind.values, max_size=60))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(values)), max_size=3)))
@@ -109,7 +114,10 @@ def test_rebinning_preserves_bin_boundaries_and_the_total(values: list[float], n
 @share(40)
 @given(data=st.data())
 def test_edges_have_the_column_type_and_enclose_all_values(name: str, data: st.DataObject) -> None:
-    """There are len + 1 ascending edges. They enclose the minimum and the maximum."""
+    """There are len + 1 ascending edges.
+
+    They enclose the minimum and the maximum.
+    """
     kind = KINDS[name]
     values = data.draw(st.lists(kind.values.filter(lambda v: not isinstance(v, float) or math.isfinite(v)), min_size=1))
     histogram = built(values, kind, data.draw(st.integers(2, 40)))

@@ -174,7 +174,10 @@ def test_a_column_of_type_null_merges_with_any_type() -> None:
 
 
 def test_widened_columns_merge_within_their_class() -> None:
-    """Types of one class can be merged, for example int8 and int64. Different classes cannot."""
+    """Types of one class can be merged, for example int8 and int64.
+
+    Different classes cannot.
+    """
     narrow, wide = profile_one(pa.array([1], pa.int8())).statistics, profile_one(pa.array([2**40])).statistics
     merged = merge_statistics([narrow, wide])
     assert (merged.type_class, merged.sum, merged.total_bytes) == ("int64", 2**40 + 1, 9)
@@ -309,7 +312,10 @@ def test_a_part_with_unknown_values_is_not_treated_as_empty() -> None:
 
 
 def test_truncated_and_unknown_bounds_are_merged() -> None:
-    """A truncated bound becomes exact if another child has the value of the bound. An unknown bound stays unknown."""
+    """A truncated bound becomes exact if another child has the value of the bound.
+
+    An unknown bound stays unknown.
+    """
     long = pa.array([b"a" * 5000])
     one, other = profile_one(long).statistics, profile_one(pa.array([b"a" * 4096])).statistics
     merged = merge_statistics([one, other])

@@ -117,7 +117,10 @@ def test_sums_are_formatted_as_decimals() -> None:
     ("below", "above", "total"), [(1, 0, -math.inf), (0, 2, math.inf), (1, 1, math.nan)], ids=["-inf", "inf", "nan"]
 )
 def test_infinities_follow_ieee(below: int, above: int, total: float) -> None:
-    """Sum and mean follow IEEE addition. There is no standard deviation."""
+    """Sum and mean follow IEEE addition.
+
+    There is no standard deviation.
+    """
     facts = compute_moment_results(Moments(3, below, above, 0, 5, 9, 0, 0.0, 0.0), scale=None)
     assert (facts.sum, repr(facts.mean)) == (repr(total), repr(total))
     assert facts.standard_deviation is facts.skewness is facts.kurtosis is None

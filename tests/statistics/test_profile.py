@@ -214,7 +214,10 @@ def test_a_decimal_beyond_its_precision_is_absent(sign: int) -> None:
 
 
 def test_dates_in_milliseconds_off_midnight_count_as_their_day() -> None:
-    """A value of date64 that is no multiple of a day counts as the day in which it lies. Arrow's cast refuses it."""
+    """A value of date64 that is no multiple of a day counts as the day in which it lies.
+
+    Arrow's cast refuses it.
+    """
     array = pa.array([5, 86_400_000 + 1, -1], pa.int64()).view(pa.date64())
     result = profile_one(array)
     assert result.frequencies is not None
@@ -238,7 +241,10 @@ def test_column_of_nulls() -> None:
 
 
 def test_policy_off() -> None:
-    """Outputs that the policy switches off are not stored. Without value counts, the distinct count is an estimate."""
+    """Outputs that the policy switches off are not stored.
+
+    Without value counts, the distinct count is an estimate.
+    """
     policy = ColumnPolicy(frequencies="off", histogram="off", quantiles="off")
     result = profile_one(pa.array([1, 1, 2]), policy)
     assert result.frequencies is result.histogram is result.statistics.quantile_sketch is None
@@ -248,7 +254,10 @@ def test_policy_off() -> None:
 
 
 def test_policy_auto_lists_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A column with more distinct values than the limit is estimated. With `all`, it is enumerated nevertheless."""
+    """A column with more distinct values than the limit is estimated.
+
+    With `all`, it is enumerated nevertheless.
+    """
     monkeypatch.setattr(profile_module, "FREQUENCY_LIMIT", 3)
     at, beyond = pa.array([1, 2, 3, 3]), pa.array([1, 2, 3, 4, 4])
     assert profile_one(at).statistics.frequencies == "enumerated"
@@ -333,7 +342,10 @@ def test_policies_are_requested_by_leaf_path() -> None:
 
 @pytest.mark.parametrize("type", [pa.list_(pa.int32()), pa.large_list(pa.int32()), pa.list_view(pa.int32())])
 def test_lists_have_lengths(type: pa.DataType) -> None:
-    """Lengths are those of lists that are not null. Only elements of the array's slice are counted."""
+    """Lengths are those of lists that are not null.
+
+    Only elements of the array's slice are counted.
+    """
     array = pa.array([[9], [1, None], None, [], [3, 3, 3]], type).slice(1)
     row, elements = (each.statistics for each in profile(array))
     assert (row.value_count, row.null_count) == (3, 1)
@@ -343,7 +355,10 @@ def test_lists_have_lengths(type: pa.DataType) -> None:
 
 
 def test_maps_have_lengths() -> None:
-    """The length of a map is its number of entries. Keys and values have rows of their own. Slices are respected."""
+    """The length of a map is its number of entries.
+
+    Keys and values have rows of their own. Slices are respected.
+    """
     array = pa.array([[("z", 9)], [("a", 1), ("b", None)], None, []], pa.map_(pa.string(), pa.int8())).slice(1)
     row, keys, values = (each.statistics for each in profile([array, array.slice(1, 1)]))
     assert (row.value_count, row.null_count, row.minimum_length, row.maximum_length) == (2, 2, 0, 2)
@@ -369,7 +384,10 @@ def test_absent_column_is_all_null(name: str) -> None:
 
 
 def test_absent_list_has_no_elements() -> None:
-    """A null list has no elements, not even null ones. The fields of a null struct are null."""
+    """A null list has no elements, not even null ones.
+
+    The fields of a null struct are null.
+    """
     type = pa.struct([("x", pa.list_(pa.struct([("y", pa.int8())])))])
     leaves = leaf_columns(pa.field("s", type))
     result = [profile_all_null(leaf, 7, ColumnPolicy()) for leaf in leaves]

@@ -224,7 +224,10 @@ def test_histograms_survive_a_round_trip(tmp_path: Path) -> None:
 
 
 def test_other_engines_read_histograms(tmp_path: Path) -> None:
-    """DuckDB reads a histogram as a column of structs of minimum and frequency. Empty bins have no rows."""
+    """DuckDB reads a histogram as a column of structs of minimum and frequency.
+
+    Empty bins have no rows.
+    """
     histograms = all_histograms()
     pq.write_table(build_histograms_table(histograms), tmp_path / "h.parquet")
     query = 'select count(h), sum(h.frequency)::bigint, min(h.minimum)::varchar from \

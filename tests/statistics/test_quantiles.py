@@ -77,7 +77,10 @@ def test_datasketches_computes_the_same_ranks() -> None:
 
 @given(data=st.data())
 def test_digests_do_not_depend_on_order_or_repeats(data: st.DataObject) -> None:
-    """A digest of (value, count) pairs equals that of the rows. Merging does not depend on the order of parts."""
+    """A digest of (value, count) pairs equals that of the rows.
+
+    Merging does not depend on the order of parts.
+    """
     values = sorted(data.draw(st.lists(st.sampled_from([0.0, 1.0, 2.5, 1e9, -7.0]), min_size=1, max_size=80)))
     unique, counts = np.unique(np.array(values), return_counts=True)
     sketch = build_quantile_sketch(unique, counts)

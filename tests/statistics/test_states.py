@@ -40,7 +40,10 @@ def read_back(table: pa.Table, names: list[str]) -> list[tuple[ColumnStatistics,
 
 
 def equal_rows(result: ColumnStatistics, expected: ColumnStatistics) -> bool:
-    """Return whether two rows are equal, except for position, name and type of the column. NaN equals itself."""
+    """Return whether two rows are equal, except for position, name and type of the column.
+
+    NaN equals itself.
+    """
     pairs = [
         (getattr(result, field.name), getattr(expected, field.name))
         for field in fields(ColumnStatistics)

@@ -16,7 +16,10 @@ _BOTH = union_type([class_named("int64"), class_named("string")])
 
 
 def test_no_value_is_lost_by_a_cast() -> None:
-    """A class without values may be dropped. A class with values may not."""
+    """A class without values may be dropped.
+
+    A class with values may not.
+    """
     values = pa.array([{"int64": 1, "string": None}, None], _BOTH)
     assert cast_to_union(values, _INTEGERS).to_pylist() == [{"int64": 1}, None]
     with pytest.raises(ValueError, match="int64"):

@@ -60,7 +60,10 @@ class Uncounted(custom.Parities):
 
 
 class Ascents(custom.Parities):
-    """A statistic that counts how often a value is greater than the previous one. This depends on the order of rows."""
+    """A statistic that counts how often a value is greater than the previous one.
+
+    This depends on the order of rows.
+    """
 
     def update(self, state: dict[str, int], values: pa.Array, counts: pa.Array) -> dict[str, int]:
         ordered = values.to_pylist()
@@ -155,7 +158,10 @@ def test_outliers_are_counted_outside_the_quartile_fences() -> None:
 
 
 def test_custom_classes_with_different_code_have_different_sources() -> None:
-    """`source` identifies the code of a custom class. For a shipped class, it depends only on the revision."""
+    """`source` identifies the code of a custom class.
+
+    For a shipped class, it depends only on the revision.
+    """
 
     def source(cls: Any) -> str:
         return LoadedStatistic("x", cls()).source

@@ -59,7 +59,10 @@ def test_the_counts_of_steps_equal_the_requests_of_the_server(
     spark = no_spark if engine == "auto" else lambda: request.getfixturevalue("spark")
 
     def refreshed() -> RefreshResult:
-        """Refresh the table. Assert that the reported bytes and files agree with those that the server counted."""
+        """Refresh the table.
+
+        Assert that the reported bytes and files agree with those that the server counted.
+        """
         requests.objects_read.clear()
         requests.objects_written.clear()
         with nullcontext() if engine == "auto" else everything_on_spark():
@@ -159,7 +162,10 @@ def test_counts_belong_to_the_thread_that_counts(tmp_path: Path) -> None:
 
 @given(st.lists(st.lists(st.integers(0, 60), max_size=30), max_size=6), st.integers(1, 20))
 def test_distinct_files_are_counted(parts: list[list[int]], unpacked: int) -> None:
-    """Parts are counted separately, as in several processes, and added. A file in several parts counts once."""
+    """Parts are counted separately, as in several processes, and added.
+
+    A file in several parts counts once.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(io_counters, "_UNPACKED", unpacked)
         counts = []

@@ -204,7 +204,9 @@ def test_no_path_leads_out_of_a_location(tmp_path: Path) -> None:
 
 
 def test_the_configuration_names_prefixes_for_one_table_and_for_all(tmp_path: Path) -> None:
-    """The setting `allow` has prefixes of paths that may be read. At the top of the file, it is for all tables.
+    """The setting `allow` has prefixes of paths that may be read.
+
+    At the top of the file, it is for all tables.
 
     Relative prefixes are relative to the file of the configuration. A single prefix needs no list. An invalid value of
     `allow` or `restrict_to_table_root` is an error.

@@ -26,7 +26,10 @@ _FIELDS = [field("a", "long")]
 
 
 def _delta(folder: Path, path: str, vector: dict[str, Any] | None = None) -> Path:
-    """Write only the log of a Delta table: a data file at `path`, perhaps with a deletion vector. Return the folder."""
+    """Write only the log of a Delta table: a data file at `path`, perhaps with a deletion vector.
+
+    Return the folder.
+    """
     add = {"path": path, "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
     features = protocol("deletionVectors") if vector else protocol()
     commit(folder, features, metadata(_FIELDS), {"add": add | ({"deletionVector": vector} if vector else {})})
@@ -66,7 +69,10 @@ def test_delta_reads_outside_files_unless_restricted(tmp_path: Path, outside: Pa
 
 
 def test_delta_follows_links_unless_restricted(tmp_path: Path, outside: Path) -> None:
-    """Links out of a table are followed unless it is restricted. Links within the table are always followed."""
+    """Links out of a table are followed unless it is restricted.
+
+    Links within the table are always followed.
+    """
     for number, (name, target) in enumerate([("f.parquet", outside / "f.parquet"), ("d", outside)]):
         folder = _delta(tmp_path / f"t{number}", name if name == "f.parquet" else "d/f.parquet")
         (folder / name).symlink_to(target)
@@ -112,7 +118,9 @@ _COLUMNS = [column(1, "a", "long")]
 
 
 def _iceberg(folder: Path, part: str, place: str) -> IcebergWriter:
-    """Write an Iceberg table that names one of its files, `part`, in another folder, `place`. Return the writer.
+    """Write an Iceberg table that names one of its files, `part`, in another folder, `place`.
+
+    Return the writer.
 
     Unless the folder is on S3, the file is moved there. If `part` is neither a data file nor a delete file, all files
     remain in the table.
@@ -153,7 +161,10 @@ def _move_manifest_list(folder: Path, place: str) -> None:
 
 @pytest.mark.parametrize("part", ["data file", "position deletes", "equality deletes", "manifest list"])
 def test_the_policy_applies_to_every_file_of_iceberg(tmp_path: Path, part: str) -> None:
-    """Outside files are read on the same disk. They are refused in another store, or if the table is restricted."""
+    """Outside files are read on the same disk.
+
+    They are refused in another store, or if the table is restricted.
+    """
 
     def rows(folder: Path, **settings: Any) -> list[Any]:
         return read_rows(open_table_format(TableConfig(name="t", uri=str(folder), **settings)).snapshot())
@@ -179,7 +190,9 @@ def test_the_policy_applies_to_every_file_of_iceberg(tmp_path: Path, part: str) 
 
 
 def test_the_policy_applies_to_manifests_in_the_metadata_file(tmp_path: Path) -> None:
-    """In format version 1, the metadata file may list manifests. Outside manifests are read on the same disk.
+    """In format version 1, the metadata file may list manifests.
+
+    Outside manifests are read on the same disk.
 
     They are refused in another store, or if the table is restricted to its folder.
     """

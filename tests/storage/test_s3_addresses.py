@@ -31,7 +31,10 @@ pytestmark = pytest.mark.s3
 
 
 class Bucket:
-    """A new bucket. `options` are the storage options for reading it."""
+    """A new bucket.
+
+    `options` are the storage options for reading it.
+    """
 
     def __init__(self, client: Any, options: dict[str, str]) -> None:
         self.options = options
@@ -120,7 +123,10 @@ def test_large_subfolders_are_skipped(bucket: Bucket, requests: Requests, monkey
     """
 
     def names(folder: str, after: str = "", before: str = "") -> tuple[list[str], int]:
-        """List a folder of the table. Return the names of its files, and the number of requests."""
+        """List a folder of the table.
+
+        Return the names of its files, and the number of requests.
+        """
         requests.take()
         result = list(Location.of(bucket.uri("t"), bucket.options).names(folder, after, before))
         return result, len(requests.take())
@@ -153,7 +159,9 @@ def test_large_subfolders_are_skipped(bucket: Bucket, requests: Requests, monkey
 def test_a_tick_of_a_sensor_lists_the_end_of_the_log_once(
     bucket: Bucket, requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Large subfolders lie before, within and after the log. `current()` lists the log once.
+    """Large subfolders lie before, within and after the log.
+
+    `current()` lists the log once.
 
     It reads only `_last_checkpoint` and the newest commit.
     """
@@ -178,7 +186,9 @@ def test_a_tick_of_a_sensor_lists_the_end_of_the_log_once(
 
 @pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
 def test_tables_are_detected_above_and_below(kind: type[Table], tmp_path: Path, bucket: Bucket) -> None:
-    """A folder or file inside a table cannot be opened as a table. Folders above it cannot be read as plain files.
+    """A folder or file inside a table cannot be opened as a table.
+
+    Folders above it cannot be read as plain files.
 
     The error names the table's format and, except for the table's own folder, its location. A filter of partitions
     changes nothing.

@@ -42,7 +42,9 @@ pa.array(["text"])  # makes pyarrow import pandas, once instead of in every chil
 
 
 def forked(work: Callable[[], Any]) -> tuple[int, Callable[[], Any]]:
-    """Run `work` in a child. Returns its process id and a function that waits for its result.
+    """Run `work` in a child.
+
+    Returns its process id and a function that waits for its result.
 
     The result is what `work` returned, the traceback of its error, or the name of the signal that ended the child:
     `killed` for SIGKILL, otherwise `signal` and the number.
@@ -133,7 +135,10 @@ class KillSwitch:
 
 
 def read_all_versions(versions: VersionStore) -> list[int]:
-    """Read all data of every version, and return the version numbers. Fails on incomplete data."""
+    """Read all data of every version, and return the version numbers.
+
+    Fails on incomplete data.
+    """
     numbers = versions.numbers()
     for number in numbers:
         stored = versions.read(number)
@@ -239,7 +244,10 @@ def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
             versions.objects.write(path, name.encode())
 
     def publisher() -> tuple[int | str, float]:
-        """Publish versions. Return the last number, or an error, and the longest time of one version in seconds."""
+        """Publish versions.
+
+        Return the last number, or an error, and the longest time of one version in seconds.
+        """
         durations = [0.0]
         started = time.monotonic()
         try:
@@ -248,7 +256,10 @@ def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
             return traceback.format_exc(), max(*durations, time.monotonic() - started - sum(durations))
 
     def publish_all(durations: list[float]) -> int:
-        """Publish versions until the time is over. Return their number. The seconds of each go to `durations`."""
+        """Publish versions until the time is over.
+
+        Return their number. The seconds of each go to `durations`.
+        """
         retained: list[str] = ["always"]
         started = time.monotonic()
         save("always")

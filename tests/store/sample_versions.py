@@ -24,7 +24,10 @@ SCHEMA = pa.schema([pa.field("a", pa.int64(), metadata={b"metastore.field_id": b
 
 
 def files(name: str) -> ProfileFiles:
-    """Return the files of a profile. Their names contain `name`."""
+    """Return the files of a profile.
+
+    Their names contain `name`.
+    """
     path = f"fragments/{hashlib.md5(name.encode()).hexdigest()}-{name}"
     return ProfileFiles(f"{path}.s", f"{path}.h", (f"{path}.f0", f"{path}.f1"))
 
@@ -37,7 +40,10 @@ def fragment(name: str) -> FragmentEntry:
 
 
 def version(number: int, tag: str = "", fragments: int = 3) -> Version:
-    """Return a version that differs from versions with another number or tag. It has `fragments` fragments."""
+    """Return a version that differs from versions with another number or tag.
+
+    It has `fragments` fragments.
+    """
     name = f"{number}{tag}"
     return Version(
         number=number,

@@ -23,7 +23,10 @@ def objects(tmp_path: Path) -> ObjectStore:
 
 
 def version(number: int, partitions: dict[str, int]) -> Version:
-    """Return a version with the given partitions. The number of each is that of the version that profiled it."""
+    """Return a version with the given partitions.
+
+    The number of each is that of the version that profiled it.
+    """
     files = ProfileFiles("s", "", ())
     entries = [PartitionEntry(key, key, 1, 1, 1, files, created) for key, created in partitions.items()]
     now = datetime.now(UTC)

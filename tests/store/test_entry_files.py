@@ -169,7 +169,9 @@ def test_differences_of_any_two_versions_equal_those_of_dictionaries(
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_the_difference_of_two_versions_reads_only_changed_files(local_store: ObjectStore) -> None:
-    """The files that both versions share are deleted. The differing keys are still determined, from the other files.
+    """The files that both versions share are deleted.
+
+    The differing keys are still determined, from the other files.
 
     The entries of these keys cannot be read.
     """
@@ -234,7 +236,10 @@ def test_an_unchanged_version_writes_no_entries(local_store: ObjectStore) -> Non
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_unchanged_entries_are_not_read(local_store: ObjectStore) -> None:
-    """The files of the base are deleted. A commit of two changed keys succeeds, because it reads no unchanged file."""
+    """The files of the base are deleted.
+
+    A commit of two changed keys succeeds, because it reads no unchanged file.
+    """
     base = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(100)])
     unread = StoredEntries(NODES, local_store, base.files)
     changes = EntryChanges.changed(NODES, unread, [node("0005", 2)], ["007"])
@@ -295,7 +300,10 @@ def sizes(versions: VersionStore) -> dict[str, int]:
 
 
 def test_a_commit_to_a_large_table_writes_only_changed_entries(published: VersionStore) -> None:
-    """Each commit adds a fragment and writes less than 20 kB. One also removes a fragment."""
+    """Each commit adds a fragment and writes less than 20 kB.
+
+    One also removes a fragment.
+    """
     base = published.read(1)
     expected = {entry.id: entry for entry in base.fragments}
     for number in (2, 3):
@@ -404,7 +412,10 @@ def test_a_lookup_in_many_files_retains_no_footers(
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_files_with_other_key_ranges_are_not_opened(local_store: ObjectStore, opened: list[str]) -> None:
-    """A lookup of a key or a prefix opens one of more than twenty files. The others have other ranges of keys."""
+    """A lookup of a key or a prefix opens one of more than twenty files.
+
+    The others have other ranges of keys.
+    """
     base = write(local_store, NODES, [node(f"a{at:03}", 1) for at in range(100)])
     later = write(local_store, NODES, [*base, node("z1", 1), node("z2", 1)], base)
     assert len(later.files.files) > 20
@@ -484,7 +495,10 @@ def test_streams_close_files(local_store: ObjectStore, monkeypatch: pytest.Monke
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_streams_forget_the_footers_of_files(local_store: ObjectStore) -> None:
-    """A stream holds at most two footers. The footers of the files of ten million entries would take 300 MB."""
+    """A stream holds at most two footers.
+
+    The footers of the files of ten million entries would take 300 MB.
+    """
     stored = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(200)])
     assert len(stored.files.files) > 10
     stored = StoredEntries(NODES, local_store, stored.files)
@@ -529,7 +543,9 @@ def test_a_version_without_entries_writes_no_files(local_store: ObjectStore) -> 
 
 
 def test_columns_with_one_value_are_only_in_the_metadata(local_store: ObjectStore) -> None:
-    """A file of entries stores the columns in which entries differ. The others are in its metadata, as JSON.
+    """A file of entries stores the columns in which entries differ.
+
+    The others are in its metadata, as JSON.
 
     Lookups, streams and reads of single columns return all columns.
     """
@@ -624,7 +640,10 @@ def test_a_commit_that_removes_many_entries_writes_few_row_groups(local_store: O
 
 @pytest.mark.s3
 def test_a_lookup_of_a_partition_reads_little_of_a_large_file(s3_store: ObjectStore, travelled: list[int]) -> None:
-    """The file has 16,000 fragments in 160 partitions, and 0.9 MB. A lookup reads at most 40 kB, in two requests."""
+    """The file has 16,000 fragments in 160 partitions, and 0.9 MB.
+
+    A lookup reads at most 40 kB, in two requests.
+    """
     numbers = random.Random(0)
     entries = [
         FragmentEntry(

@@ -1,4 +1,6 @@
-"""Expiry removes old versions and old files that nothing references. It removes nothing else.
+"""Expiry removes old versions and old files that nothing references.
+
+It removes nothing else.
 
 Pending profiles are profiles that a refresh has saved before it publishes, so that another attempt can use them. They
 are cleared after a version is published.
@@ -109,7 +111,10 @@ def test_a_version_stays_for_the_grace_after_it_was_replaced(table: Table) -> No
 
 
 def test_young_unreferenced_files_stay(table: Table) -> None:
-    """Expiry deletes old unreferenced files, but no young ones. A running publisher may be about to reference these."""
+    """Expiry deletes old unreferenced files, but no young ones.
+
+    A running publisher may be about to reference these.
+    """
     table.publish(1)
     table.save("old")
     table.pass_hour()
@@ -200,7 +205,9 @@ def test_profiles_that_are_saved_during_an_expiry_stay(table: Table, monkeypatch
 def test_files_of_a_version_that_is_published_during_an_expiry_stay(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An expiry lists the versions. Before it reads them, a purge publishes the next one, and removes the one before.
+    """An expiry lists the versions.
+
+    Before it reads them, a purge publishes the next one, and removes the one before.
 
     The files that both versions reference stay.
     """
@@ -254,7 +261,10 @@ def test_a_killed_purge_leaves_no_pending_file_without_its_marker(
 
 
 def test_a_marker_without_its_file_is_removed(table: Table) -> None:
-    """The marker of a cleared pending file remained alone, as after a killed expiry. The next expiry removes it."""
+    """The marker of a cleared pending file remained alone, as after a killed expiry.
+
+    The next expiry removes it.
+    """
     table.versions.objects.write("pending/x.parquet.cleared", b"")
     table.pass_hour()
     table.expire()
@@ -320,7 +330,10 @@ def test_files_of_a_killed_verification_are_removed(table: Table) -> None:
 
 
 def test_foreign_files_stay(table: Table) -> None:
-    """The folder of the table also has data files and the log of another table. Expiry does not delete them."""
+    """The folder of the table also has data files and the log of another table.
+
+    Expiry does not delete them.
+    """
     foreign = {"a.parquet", "_delta_log/00000000000000000000.json", "p=1/part-0.parquet", "data/0-1.parquet"}
     # Such names are those of Lance's data files, and of partitioned files that PyArrow writes.
     foreign |= {f"data/{'01' * 12}{'af' * 13}.lance", f"de/{'0f' * 16}-0.parquet"}
@@ -359,7 +372,10 @@ def test_old_versions_expire_on_s3(s3_store: ObjectStore) -> None:
 
 @given(st.data())
 def test_any_number_of_unreferenced_files_is_removed(data: st.DataObject) -> None:
-    """Expiry sorts files and references in temporary files. It leaves exactly the files of the newest version."""
+    """Expiry sorts files and references in temporary files.
+
+    It leaves exactly the files of the newest version.
+    """
     names = st.lists(st.text("abc", min_size=1, max_size=2), max_size=8, unique=True)
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(sorted_runs, "_RUN_BYTES", data.draw(st.sampled_from([1, 200, 1 << 20])))

@@ -1,4 +1,7 @@
-"""An error of a store is one line with the location and an advice. The last version stays readable."""
+"""An error of a store is one line with the location and an advice.
+
+The last version stays readable.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,9 @@ FRAGMENTS = [fragment(os.urandom(1000).hex()) for _ in range(1000)]
 
 
 def mounted(folder: Path, *arguments: str) -> Iterator[Path]:
-    """Mount a file system on the folder, yield the folder, and unmount it. `arguments` are those of `mount`.
+    """Mount a file system on the folder, yield the folder, and unmount it.
+
+    `arguments` are those of `mount`.
 
     Skips the test if mounting is not allowed.
     """
@@ -182,7 +187,10 @@ def test_writes_to_a_root_without_permission_fail() -> None:
 
 
 def test_writes_to_a_root_of_another_user_fail() -> None:
-    """Writes to a folder without permission fail. If the tests run as root, they switch to the user nobody for this."""
+    """Writes to a folder without permission fail.
+
+    If the tests run as root, they switch to the user nobody for this.
+    """
     user = os.geteuid()
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o555)

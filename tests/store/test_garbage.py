@@ -112,7 +112,10 @@ def test_retired_fragments_are_retained(table: Published) -> None:
 
 
 def test_a_file_referenced_by_another_entry_stays(table: Published) -> None:
-    """A partition of one fragment shares the fragment's profile. If only the fragment is removed, the file stays."""
+    """A partition of one fragment shares the fragment's profile.
+
+    If only the fragment is removed, the file stays.
+    """
     table.save("a")
     base = version(1)
     shared = [replace(base.partitions[0], files=files("a"))]
@@ -157,7 +160,10 @@ def test_nothing_is_deleted_after_the_folder_was_removed(table: Published) -> No
 @manifests
 @pytest.mark.parametrize("rest", [b"", b"PAR1"])
 def test_a_damaged_manifest_stops_no_deletion(table: Published, rest: bytes) -> None:
-    """A damaged garbage manifest does not stop the deletion of old versions. `expire` deletes the files it named."""
+    """A damaged garbage manifest does not stop the deletion of old versions.
+
+    `expire` deletes the files it named.
+    """
     for number in range(1, 5):
         table.commit("always", f"{number}", keep=99)
     manifest = table.versions.read(3).garbage_manifest
@@ -177,7 +183,10 @@ def test_a_damaged_manifest_stops_no_deletion(table: Published, rest: bytes) -> 
 
 @manifests
 def test_an_interrupted_deletion_is_completed(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The deletion of a version is begun. It is completed even if more versions are to be retained from then on."""
+    """The deletion of a version is begun.
+
+    It is completed even if more versions are to be retained from then on.
+    """
     monkeypatch.setattr(garbage, "GARBAGE_BATCH", 7)
     table.commit(keep=99)
     table.commit(*(f"{i}" for i in range(20)), keep=99)
@@ -208,7 +217,10 @@ def test_an_interrupted_deletion_is_completed(table: Published, monkeypatch: pyt
     + [json.dumps({"oldest": oldest, "portion": 0}).encode() for oldest in (-1, "1", None, 2, 4)],
 )
 def test_wrong_progress_deletes_nothing_else(table: Published, state: bytes) -> None:
-    """If the recorded progress is wrong, no referenced file is deleted. Some unused files may remain until `expire`."""
+    """If the recorded progress is wrong, no referenced file is deleted.
+
+    Some unused files may remain until `expire`.
+    """
     for number in range(1, 6):
         table.commit("always", f"{number}", keep=99)
     table.versions.objects.write("versions/oldest", state)
@@ -267,7 +279,9 @@ def test_files_of_pending_profiles_stay(table: Published) -> None:
 
 
 def test_files_of_profiles_cleared_long_ago_are_deleted(table: Published) -> None:
-    """Clearing pending profiles marks their file as cleared. Both files are deleted after the grace period.
+    """Clearing pending profiles marks their file as cleared.
+
+    Both files are deleted after the grace period.
 
     Pending profiles that were saved after the clearing stay.
     """
@@ -302,7 +316,10 @@ def test_without_a_base_unreferenced_files_are_deleted_by_expire(table: Publishe
 def test_any_commits_retain_exactly_the_referenced_files(
     tmp_path_factory: pytest.TempPathFactory, commits: list[set[int]], keep: int, then: int
 ) -> None:
-    """Fragments are removed, and added again with new files. In the end, exactly the referenced files exist."""
+    """Fragments are removed, and added again with new files.
+
+    In the end, exactly the referenced files exist.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(entries_module, "_REWRITE_BELOW", 1)
         patch.setattr(garbage, "GARBAGE_BATCH", 6)

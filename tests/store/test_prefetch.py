@@ -25,7 +25,10 @@ _RANGES = st.lists(st.tuples(st.integers(0, 99_000), st.integers(1, 1_000)).map(
 
 @given(_RANGES, _RANGES)
 def test_fetched_ranges_contain_their_parts(wanted: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
-    """Each requested range can be read. Other ranges can be read only if they are within a fetched range."""
+    """Each requested range can be read.
+
+    Other ranges can be read only if they are within a fetched range.
+    """
     requested: list[tuple[int, int]] = []
 
     def fetch(start: int, end: int) -> bytes:
@@ -107,7 +110,9 @@ def test_only_the_calling_thread_reads(kind: str, request: pytest.FixtureRequest
 
 
 def test_closed_files_are_freed_without_the_garbage_collector(s3_store: ObjectStore) -> None:
-    """A reader is closed while the garbage collector is off. Its inputs and footers are freed.
+    """A reader is closed while the garbage collector is off.
+
+    Its inputs and footers are freed.
 
     Until the collector runs, streaming the entries of ten million files would otherwise hold hundreds of megabytes.
     """

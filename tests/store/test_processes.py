@@ -59,7 +59,9 @@ def test_exactly_one_of_concurrent_publishers_succeeds(store: ObjectStore, optio
 
 
 def test_expire_deletes_no_file_of_a_running_publisher_or_reader(store: ObjectStore, options: dict[str, str]) -> None:
-    """A publisher, a reader and two expiring processes run at the same time. The publisher and the reader miss no file.
+    """A publisher, a reader and two expiring processes run at the same time.
+
+    The publisher and the reader miss no file.
 
     The publisher references old files, files of pending profiles and new ones. The reader reads all files of the newest
     version.

@@ -30,7 +30,10 @@ SIZES = st.sampled_from([0, 1, 3, 100, 4095, 4096, 4097, 9000, 40_000, 131_071, 
 
 
 def rows(name: str, start: int, count: int) -> pa.Table:
-    """Return `count` rows of a section, from position `start`. A row has the section's name and its own position."""
+    """Return `count` rows of a section, from position `start`.
+
+    A row has the section's name and its own position.
+    """
     numbers = pa.array(range(start, start + count), pa.int64())
     value = pa.StructArray.from_arrays([numbers], ["int64"])
     names = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), [name]).cast(pa.string())
@@ -57,7 +60,10 @@ def groups(store: ObjectStore) -> list[int]:
 def test_every_section_is_read_as_written(
     tmp_path_factory: pytest.TempPathFactory, sizes: dict[str, int], piece: int, limit: int
 ) -> None:
-    """A section may have any neighbours and be written in several pieces. Any number of its first rows can be read."""
+    """A section may have any neighbours and be written in several pieces.
+
+    Any number of its first rows can be read.
+    """
     store = ObjectStore(str(tmp_path_factory.mktemp("root")))
     write(store, sizes, piece)
     assert all(0 < count <= 131_072 for count in groups(store))
@@ -148,7 +154,9 @@ def test_damage_in_a_section_names_the_file(local_store: ObjectStore) -> None:
 
 @pytest.mark.s3
 def test_reading_a_section_reads_only_its_row_groups(s3_store: ObjectStore, travelled: list[int]) -> None:
-    """The file has 400 sections and 8 MB. Opening it reads less than 300 kB, and each section less than 60 kB.
+    """The file has 400 sections and 8 MB.
+
+    Opening it reads less than 300 kB, and each section less than 60 kB.
 
     A section takes at most two requests.
     """
@@ -170,7 +178,10 @@ def test_reading_a_section_reads_only_its_row_groups(s3_store: ObjectStore, trav
 
 @pytest.mark.s3
 def test_exactly_a_large_footer_is_read(s3_store: ObjectStore, travelled: list[int]) -> None:
-    """If the footer's size is known, opening the file reads only the footer. A lookup takes one more request."""
+    """If the footer's size is known, opening the file reads only the footer.
+
+    A lookup takes one more request.
+    """
     schema = pa.schema([(f"c{at}", pa.string()) for at in range(20)])
     with SectionWriter(s3_store, "file", schema, SectionOptions(None, ["c0"], 100, 100)) as writer:
         for start in range(0, 2000, 100):
@@ -203,7 +214,9 @@ def test_a_key_is_found_in_a_large_row_group_that_sections_share(local_store: Ob
 def test_a_key_in_a_cached_large_row_group_is_found_without_a_request(
     s3_store: ObjectStore, travelled: list[int]
 ) -> None:
-    """A row group of 6 MB is read once. Later lookups of its keys, and of keys that it lacks, read nothing.
+    """A row group of 6 MB is read once.
+
+    Later lookups of its keys, and of keys that it lacks, read nothing.
 
     This also holds after the reader has closed the file, as lookups in many files do.
     """

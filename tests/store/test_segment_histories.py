@@ -61,7 +61,10 @@ class Published:
 
 
 class SegmentHistories(RuleBasedStateMachine):
-    """Commits to one table. `_rows` is what the newest version must contain."""
+    """Commits to one table.
+
+    `_rows` is what the newest version must contain.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,7 +140,9 @@ class SegmentHistories(RuleBasedStateMachine):
 
     @rule(draw=st.randoms(use_true_random=False), is_last=st.booleans())
     def race(self, draw: random.Random, is_last: bool) -> None:
-        """Let two writers publish the same number. The second one fails, and deletes only its files.
+        """Let two writers publish the same number.
+
+        The second one fails, and deletes only its files.
 
         With `is_last`, the version of the second one has no rows.
         """
@@ -157,7 +162,10 @@ class SegmentHistories(RuleBasedStateMachine):
 
     @rule(draw=st.randoms(use_true_random=False), count=st.sampled_from([1, 9, 40]))
     def write_without_publishing(self, draw: random.Random, count: int) -> None:
-        """Write files of a version as a process that dies before it publishes. The files stay."""
+        """Write files of a version as a process that dies before it publishes.
+
+        The files stay.
+        """
         base = self._stored(self._versions.latest())
         keys = draw.sample(NAMES, count)
         changes = EntryChanges.changed(NODES, base, [_node(key, -2) for key in keys], ())

@@ -128,7 +128,10 @@ def test_a_commit_merges_one_of_several_sets_within_a_budget() -> None:
 
 
 def test_a_commit_may_write_a_key_that_is_too_long_to_be_recorded() -> None:
-    """No key is lost. A merge step needs the first and the last key of each file, so none is made after this commit."""
+    """No key is lost.
+
+    A merge step needs the first and the last key of each file, so none is made after this commit.
+    """
     stored = KeysOnly(5_000)
     for number in range(5):
         keys = {*(f"{key:07}" for key in range(number, 5_000, 5)), "9" * (MAX_BOUND + 1)}
@@ -184,7 +187,9 @@ def _node(key: str, value: int) -> NodeEntry:
 def test_every_state_between_two_merge_steps_is_read_correctly(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], draw: random.Random
 ) -> None:
-    """Lookups and streams equal those of a dictionary. A difference has every key whose entries differ.
+    """Lookups and streams equal those of a dictionary.
+
+    A difference has every key whose entries differ.
 
     No unreferenced file is written.
     """

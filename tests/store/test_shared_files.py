@@ -204,7 +204,10 @@ def test_garbage_and_counts_equal_those_from_all_entries(
 
 
 def test_counts_that_contradict_the_entries_are_a_corruption_error(local_store: ObjectStore) -> None:
-    """A commit removes four references to a shared file that has three. This is an error that advises `--full`."""
+    """A commit removes four references to a shared file that has three.
+
+    This is an error that advises `--full`.
+    """
     versions = VersionStore(local_store, "orders")
     files = ProfileFiles("", "", (), "shared", "a", 3)
     entries = [

@@ -81,7 +81,10 @@ def test_only_kinds_with_many_changed_entries_are_candidates_for_a_merge(local_v
 def test_a_commit_without_changes_of_a_kind_merges_another_kind(
     local_versions: VersionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fragments have the most segments, and the commit changes none of them. It merges segments of nodes."""
+    """Fragments have the most segments, and the commit changes none of them.
+
+    It merges segments of nodes.
+    """
     write_small_segments(monkeypatch)
     monkeypatch.setattr(segment_levels, "_MIN_CHANGED", 0)
     nodes = [NodeEntry(f"{at:04}", files(f"{at}"), "spec") for at in range(64)]
@@ -184,7 +187,10 @@ def test_the_latest_version_is_the_last_published_one(versions: VersionStore) ->
 
 @pytest.mark.parametrize("number", [1, 2, 4, 9])
 def test_only_the_next_number_can_be_published(versions: VersionStore, number: int) -> None:
-    """Version 2 is the newest, and version 1 was removed. Publishing 1, 2, 4 or 9 is a conflict and changes nothing."""
+    """Version 2 is the newest, and version 1 was removed.
+
+    Publishing 1, 2, 4 or 9 is a conflict and changes nothing.
+    """
     versions.publish(version(1))
     versions.publish(version(2))
     versions.objects.delete(["versions/1.json"])

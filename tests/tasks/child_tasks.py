@@ -22,7 +22,10 @@ class Stubborn(Exception):
 
 
 def double(number: int) -> int:
-    """Return twice the number. If it is -n, end the process by the signal n instead."""
+    """Return twice the number.
+
+    If it is -n, end the process by the signal n instead.
+    """
     if number < 0:
         signal.raise_signal(-number)
     return 2 * number
@@ -75,7 +78,10 @@ def loaded(name: str) -> bool:
 
 
 def wait_for(path: str) -> int:
-    """Wait until a file exists. Return the process id."""
+    """Wait until a file exists.
+
+    Return the process id.
+    """
     while not os.path.exists(path):
         time.sleep(0.005)
     return os.getpid()
@@ -106,7 +112,9 @@ def mark_and_wait(folder: str, number: int) -> Iterator[int]:
 
 
 def double_while_others_run(folder: str, members: int, number: int) -> int:
-    """Return twice the number. If it is -n, end the process by the signal n while all other tasks run.
+    """Return twice the number.
+
+    If it is -n, end the process by the signal n while all other tasks run.
 
     Each of the `members` tasks creates a file in `folder`, and waits until all have done so.
     """

@@ -43,7 +43,10 @@ def wait_until(condition: Any) -> None:
 
 
 def is_running(process: int) -> bool:
-    """Return whether a process runs. A zombie does not."""
+    """Return whether a process runs.
+
+    A zombie does not.
+    """
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):  # The second one: it ended between the opening and the reading.
@@ -82,7 +85,10 @@ def test_every_task_has_its_outcome_and_only_crashing_ones_fail(
 
 
 def test_two_crashing_files_among_thousands(no_idle_children: None) -> None:
-    """Two of 5,000 files crash their child processes and are named. All other tasks have results."""
+    """Two of 5,000 files crash their child processes and are named.
+
+    All other tasks have results.
+    """
     numbers = list(range(5000))
     numbers[1234], numbers[4321] = tasks.SEGV, tasks.KILL
     outcomes = double_all(numbers, threads=4, chunk_size=100)
@@ -113,7 +119,10 @@ def test_the_error_names_the_file_when_a_library_exits_the_process() -> None:
 
 
 def test_tasks_are_abandoned_after_many_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader crashes with 50 files. After four crashes, the other tasks are not run, and their errors say so."""
+    """A reader crashes with 50 files.
+
+    After four crashes, the other tasks are not run, and their errors say so.
+    """
     monkeypatch.setattr(isolation, "_MAX_CRASHES", 4)
     outcomes = double_all([1, *[tasks.KILL] * 50], threads=1, chunk_size=1)
     assert outcomes[0] == 2
@@ -145,7 +154,10 @@ def test_a_child_is_reused(no_idle_children: None) -> None:
 
 
 def test_a_killed_idle_child_is_replaced(no_idle_children: None) -> None:
-    """An idle child is killed. The next task or stream starts another child and succeeds."""
+    """An idle child is killed.
+
+    The next task or stream starts another child and succeeds.
+    """
     child = run_isolated(tasks.process_id, "a")
     os.kill(child, signal.SIGKILL)
     wait_until(lambda: not is_running(child))
@@ -155,7 +167,10 @@ def test_a_killed_idle_child_is_replaced(no_idle_children: None) -> None:
 
 
 def test_a_task_whose_child_is_killed_from_outside_runs_again(no_idle_children: None, tmp_path: Path) -> None:
-    """A child is killed while it runs a task. The task runs again in another child and succeeds."""
+    """A child is killed while it runs a task.
+
+    The task runs again in another child and succeeds.
+    """
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(run_isolated, tasks.wait_for, "a", str(tmp_path / "go"))
         wait_until(lambda: any(child._in_flight.entries() for child in list(child_process._running)))
@@ -200,7 +215,10 @@ def test_callers_in_several_threads(no_idle_children: None) -> None:
 
 
 def test_a_stream_waits_for_its_reader(no_idle_children: None, tmp_path: Path) -> None:
-    """A child stops yielding until the caller reads. Closing the stream ends the child."""
+    """A child stops yielding until the caller reads.
+
+    Closing the stream ends the child.
+    """
     parts = stream_isolated(tasks.endless, "a", str(tmp_path / "sink"))
     assert [next(parts) for _ in range(3)] == [0, 1, 2]
     (child,) = child_process._running
@@ -306,7 +324,10 @@ print(run_isolated(tasks.process_id, "a"))
 
 
 def test_a_child_imports_packages_from_archives_on_the_import_path(tmp_path: Path) -> None:
-    """The parent adds an archive to `sys.path`, as on a cluster. The child imports the package from this archive."""
+    """The parent adds an archive to `sys.path`, as on a cluster.
+
+    The child imports the package from this archive.
+    """
     archive = tmp_path / "package.zip"
     with zipfile.ZipFile(archive, "w") as file:
         for path in [*REPOSITORY.glob("metastore_assets/**/*.py"), *REPOSITORY.glob("tests/**/*.py")]:

@@ -37,7 +37,10 @@ def test_the_error_of_a_task_ends_the_stream(processes: int) -> None:
 
 @pytest.mark.parametrize(("processes", "threads"), [(1, 1), (1, 4), (2, 4)])
 def test_a_crash_names_the_file_at_fault(processes: int, threads: int) -> None:
-    """One of twenty files crashes its child. The error names this file, even if the child was reading several files."""
+    """One of twenty files crashes its child.
+
+    The error names this file, even if the child was reading several files.
+    """
     crash = (2, int(signal.SIGABRT))
     requested = [PathTask(f"/t/{number}", crash if number == 7 else (2000,)) for number in range(20)]
     with pytest.raises(FatalFileError, match=r"/t/7 .*signal 6\b") as raised:
@@ -46,7 +49,10 @@ def test_a_crash_names_the_file_at_fault(processes: int, threads: int) -> None:
 
 
 def test_a_crash_that_no_file_causes_alone_blames_none(tmp_path: Path) -> None:
-    """Two files crash a child only together, as if they took more memory than there is. The error lists both."""
+    """Two files crash a child only together, as if they took more memory than there is.
+
+    The error lists both.
+    """
     requested = [PathTask(f"/t/{number}", (str(tmp_path / str(number)),)) for number in range(2)]
     with pytest.raises(MetastoreError, match=r"\b2 .*signal 6\b.*/t/0.*/t/1") as raised:
         list(stream_parallel(with_arguments(tasks.crash_together), requested, 1, 2))
@@ -67,7 +73,10 @@ def test_children_wait_for_a_caller_that_reads_slowly(processes: int, threads: i
 
 
 def test_closing_a_stream_ends_its_children(no_idle_children: None, tmp_path: Path) -> None:
-    """Two children yield without end. Closing the stream ends both."""
+    """Two children yield without end.
+
+    Closing the stream ends both.
+    """
     endless = with_arguments(tasks.endless)
     requested = [PathTask(f"/t/{number}", (str(tmp_path / str(number)),)) for number in range(4)]
     items = stream_parallel(endless, requested, 2)
@@ -79,7 +88,10 @@ def test_closing_a_stream_ends_its_children(no_idle_children: None, tmp_path: Pa
 
 
 def test_closing_a_stream_ends_tasks_that_yield_nothing(no_idle_children: None, tmp_path: Path) -> None:
-    """A stream is closed while its tasks yield nothing. Then no other task starts, and no dead child is reused."""
+    """A stream is closed while its tasks yield nothing.
+
+    Then no other task starts, and no dead child is reused.
+    """
     silent = with_arguments(tasks.mark_and_wait)
     items = stream_parallel(silent, [PathTask(f"/t/{number}", (str(tmp_path), number)) for number in range(40)], 2)
     assert next(items) == 0

@@ -30,7 +30,10 @@ NESTED = pa.struct(
 
 
 def test_leaf_columns_are_in_depth_first_table_order() -> None:
-    """Containers come before their children. Leaves below a list or a map are repeated."""
+    """Containers come before their children.
+
+    Leaves below a list or a map are repeated.
+    """
     result = [(leaf.path, leaf.repeated) for leaf in leaf_columns(pa.field("s", NESTED))]
     assert result == [
         ("s", False),
@@ -52,7 +55,10 @@ def test_a_flat_column_is_a_leaf() -> None:
 
 
 def test_identities_come_from_the_metadata_at_every_depth() -> None:
-    """Identities do not depend on names. A list's element without an identity has the identity `element`."""
+    """Identities do not depend on names.
+
+    A list's element without an identity has the identity `element`.
+    """
     assert leaves.FIELD_ID == FIELD_ID
 
     def field(name: str, type: pa.DataType, identity: str) -> pa.Field:

@@ -68,7 +68,10 @@ def test_bounds_merge_exactly(values: list[str], cut: int) -> None:
 
 
 def test_the_greatest_values_have_an_unknown_maximum() -> None:
-    """No short value is greater than these values. Their maximum is None and is not exact. Their minimum is known."""
+    """No short value is greater than these values.
+
+    Their maximum is None and is not exact. Their minimum is known.
+    """
     for array in (pa.array([b"\xff" * 6]), pa.array(["\U0010ffff" * 2])):
         row = profile_one(array).statistics
         assert (row.maximum, row.maximum_exact) == (None, False)

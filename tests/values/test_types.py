@@ -1,4 +1,7 @@
-"""Every type has a type class or a reason why it has none. Types of one class can be widened into each other."""
+"""Every type has a type class or a reason why it has none.
+
+Types of one class can be widened into each other.
+"""
 
 from __future__ import annotations
 

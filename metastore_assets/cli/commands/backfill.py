@@ -174,7 +174,9 @@ class _Backfill:
         return 0
 
     def _work(self, spark: LazySpark, watcher: Watcher) -> AbstractContextManager[ChunkProcessor]:
-        """Return a context manager that yields a function. The function backfills one chunk of partitions.
+        """Return a context manager that yields a function.
+
+        The function backfills one chunk of partitions.
 
         It does so in this process if `via` is `local`, and otherwise by a run of Dagster.
         """
@@ -192,7 +194,9 @@ class _Backfill:
 
 
 def _read_keys(file: str) -> tuple[str, ...]:
-    """Return the stripped lines of a file, or of stdin if `file` is `-`. Empty lines are left out.
+    """Return the stripped lines of a file, or of stdin if `file` is `-`.
+
+    Empty lines are left out.
 
     Raises UsageError if the file cannot be read.
     """

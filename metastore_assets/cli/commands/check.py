@@ -104,7 +104,10 @@ def _check_line(check: Answer) -> Sequence[Part]:
 
 
 def _to_one_line(sentence: str) -> str:
-    """Join the lines of a sentence with one space each, and make it printable. Blanks around each line are removed."""
+    """Join the lines of a sentence with one space each, and make it printable.
+
+    Blanks around each line are removed.
+    """
     return text.make_printable(" ".join(line.strip() for line in sentence.splitlines()))
 
 

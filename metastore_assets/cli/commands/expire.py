@@ -19,7 +19,10 @@ _MAX_GRACE = 1_000_000
 
 
 def _check_grace(context: click.Context, option: click.Parameter, hours: float) -> float:
-    """Return a number of hours unchanged. Raises BadParameter for NaN, which `click.FloatRange` accepts."""
+    """Return a number of hours unchanged.
+
+    Raises BadParameter for NaN, which `click.FloatRange` accepts.
+    """
     if math.isnan(hours):
         raise click.BadParameter("nan is no number of hours")
     return hours

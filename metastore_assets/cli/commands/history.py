@@ -220,7 +220,9 @@ def _level(value: float, low: float, high: float) -> int:
 
 
 def _draw_chart(page: Page, numbers: Sequence[float | None], width: int) -> None:
-    """Draw a chart of the newest numbers, as many as fit. Draws nothing if fewer than two of those that fit are known.
+    """Draw a chart of the newest numbers, as many as fit.
+
+    Draws nothing if fewer than two of those that fit are known.
 
     Args:
         page: The page to draw on.

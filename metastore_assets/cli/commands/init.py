@@ -130,7 +130,10 @@ def _check_file(file: Path, entries: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _parse_catalog(text: str) -> tuple[str, Any]:
-    """Parse `NAME=SETTINGS` to the name and the settings. Raises BadParameter without a name, `=` and valid YAML."""
+    """Parse `NAME=SETTINGS` to the name and the settings.
+
+    Raises BadParameter without a name, `=` and valid YAML.
+    """
     import yaml
 
     from metastore_assets.config.base import as_text

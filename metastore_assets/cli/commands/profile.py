@@ -1,4 +1,7 @@
-"""`metastore profile`: compute and show the statistics of tables. Needs no configuration."""
+"""`metastore profile`: compute and show the statistics of tables.
+
+Needs no configuration.
+"""
 
 from __future__ import annotations
 

@@ -59,7 +59,10 @@ def rank(
 
 
 def _read_rank(table: Table | FilteredView, column: str, value: str, partition: str | None) -> Answer:
-    """Return rank and frequency of a value as a JSON object. The frequency is None without value counts."""
+    """Return rank and frequency of a value as a JSON object.
+
+    The frequency is None without value counts.
+    """
     from metastore_assets.lookup import TextValue
     from metastore_assets.values.json import integer_json
 

@@ -109,7 +109,9 @@ def refresh(
 def report_failed_exports(
     result: Answer, advice: str = "the version is published, and the next refresh exports again"
 ) -> int:
-    """Print an error for each failed export. Return the exit status: `ERROR` if any failed, else 0.
+    """Print an error for each failed export.
+
+    Return the exit status: `ERROR` if any failed, else 0.
 
     Args:
         result: The result of a command, with the exports under the key `exports`.
@@ -126,7 +128,9 @@ def _answer(result: Answer, verbose: bool, as_json: bool) -> None:
 
 
 def _plan_to_answer(plan: Plan) -> dict[str, Any]:
-    """Return a plan as a JSON object. `published` says whether the plan publishes a version.
+    """Return a plan as a JSON object.
+
+    `published` says whether the plan publishes a version.
 
     If so, `version` is its number. Otherwise, `version` is the number of the newest version, which stays.
     """
@@ -193,7 +197,10 @@ def _draw_plan(page: Page, plan: Answer, *, verbose: bool) -> None:
 
 
 def _draw_stages(page: Page, plan: Answer, *, verbose: bool) -> None:
-    """Draw a line for each stage of a plan. The result of a refresh has no `stages`, so nothing is drawn for it."""
+    """Draw a line for each stage of a plan.
+
+    The result of a refresh has no `stages`, so nothing is drawn for it.
+    """
     from metastore_assets.pipeline.stages import stages_to_text
 
     for line in stages_to_text(plan.get("stages", ()), with_rules=verbose):

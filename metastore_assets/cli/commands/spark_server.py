@@ -55,7 +55,10 @@ def start(invocation: Invocation, as_json: bool) -> None:
 @spark_server.command()
 @output_options
 def stop(as_json: bool) -> None:
-    """Stop the server. Refreshes that run on it fail; published versions stay."""
+    """Stop the server.
+
+    Refreshes that run on it fail; published versions stay.
+    """
     with _spark_packages():
         from metastore_assets.spark.local_server import stop_server
 
@@ -66,7 +69,10 @@ def stop(as_json: bool) -> None:
 @spark_server.command()
 @output_options
 def status(as_json: bool) -> int:
-    """Show whether the server runs, and where. Exits with status 1 when it does not run."""
+    """Show whether the server runs, and where.
+
+    Exits with status 1 when it does not run.
+    """
     with _spark_packages():
         from metastore_assets.spark.local_server import find_server
 

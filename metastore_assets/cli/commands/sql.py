@@ -82,7 +82,9 @@ def distinct_keys(names: Sequence[str]) -> list[str]:
 
 
 def _find_table(config: MetastoreConfig, name: str) -> TableConfig:
-    """Return the configuration of a table by its name. Raises ConfigError if there is no such table.
+    """Return the configuration of a table by its name.
+
+    Raises ConfigError if there is no such table.
 
     Case is ignored, as in SQL, if exactly one table under `tables` then has the name.
     """

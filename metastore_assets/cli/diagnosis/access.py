@@ -122,6 +122,9 @@ def _describe_table(config: MetastoreConfig, table: TableConfig, deep: bool) -> 
 
 
 def _count_rows(source: FragmentSource) -> int:
-    """Open a data file, and return its number of rows. This runs in a child process."""
+    """Open a data file, and return its number of rows.
+
+    This runs in a child process.
+    """
     with source.open() as reader:
         return reader.row_count

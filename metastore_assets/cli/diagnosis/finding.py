@@ -35,7 +35,9 @@ class DoctorFinding:
 
 
 def check(subject: str, function: Callable[[], str], advice: str | None = None) -> DoctorFinding:
-    """Make a check. The finding is `ok`, with a message and the elapsed time, or `failed`, with an error message.
+    """Make a check.
+
+    The finding is `ok`, with a message and the elapsed time, or `failed`, with an error message.
 
     Args:
         subject: The subject of the check.

@@ -33,7 +33,9 @@ class GlueTable(RegisteredTable):
     count_names = ("NumberOfNulls", "NumberOfDistinctValues", "NumberOfTrues", "MaximumLength")
 
     def __init__(self, client: Any, database: str, name: str) -> None:
-        """Create the object. No request is sent.
+        """Create the object.
+
+        No request is sent.
 
         Args:
             client: The client of boto3 for the service `glue`.
@@ -44,7 +46,10 @@ class GlueTable(RegisteredTable):
         self._key = {"DatabaseName": database, "TableName": name}
 
     def load(self) -> TableDeclaration:
-        """Request the table's declaration. Raises ExportError if it is a link to another table."""
+        """Request the table's declaration.
+
+        Raises ExportError if it is a link to another table.
+        """
         table = self._load()
         return TableDeclaration(
             properties=table.get("Parameters", {}),
@@ -55,7 +60,9 @@ class GlueTable(RegisteredTable):
     def change_properties(
         self, added: Mapping[str, str], removed: Collection[str] = (), expected: tuple[str, str] | None = None
     ) -> None:
-        """Change properties of the table. Glue refuses the request if the table changes meanwhile.
+        """Change properties of the table.
+
+        Glue refuses the request if the table changes meanwhile.
 
         See `RegisteredTable.change_properties`. Glue archives no version of the table.
         """
@@ -70,7 +77,10 @@ class GlueTable(RegisteredTable):
         )
 
     def partitions(self) -> Iterator[RegisteredPartition]:
-        """Request the partitions page by page. In Glue, the name of a partition is the tuple of its values."""
+        """Request the partitions page by page.
+
+        In Glue, the name of a partition is the tuple of its values.
+        """
         for page in self._client.get_paginator("get_partitions").paginate(**self._key):
             for partition in page["Partitions"]:
                 values = tuple(partition["Values"])
@@ -79,7 +89,9 @@ class GlueTable(RegisteredTable):
     def change_partitions(
         self, names: Sequence[PartitionName], change: Callable[[PartitionName, dict[str, str]], Mapping[str, str]]
     ) -> None:
-        """Change properties of partitions. See `RegisteredTable.change_partitions`.
+        """Change properties of partitions.
+
+        See `RegisteredTable.change_partitions`.
 
         For every 100 partitions, one request reads them and one writes them.
 
@@ -113,7 +125,9 @@ class GlueTable(RegisteredTable):
         return statistics
 
     def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed: datetime) -> int:
-        """Write statistics of the table with one request per 25 columns. See `RegisteredTable.write_statistics`.
+        """Write statistics of the table with one request per 25 columns.
+
+        See `RegisteredTable.write_statistics`.
 
         Raises ExportError if Glue refuses the statistics of a column.
         """
@@ -133,7 +147,10 @@ class GlueTable(RegisteredTable):
         )
 
     def delete_statistics(self, columns: Iterable[str], partition: PartitionName | None = None) -> None:
-        """Delete column statistics with one request per column. See `RegisteredTable.delete_statistics`."""
+        """Delete column statistics with one request per column.
+
+        See `RegisteredTable.delete_statistics`.
+        """
         for column in columns:
             try:
                 if partition is None:
@@ -146,14 +163,19 @@ class GlueTable(RegisteredTable):
                 continue
 
     def _load(self) -> dict[str, Any]:
-        """Return the table as Glue's type `Table`. Raises ExportError if it is a link to another table."""
+        """Return the table as Glue's type `Table`.
+
+        Raises ExportError if it is a link to another table.
+        """
         table = self._client.get_table(DatabaseName=self._key["DatabaseName"], Name=self._key["TableName"])["Table"]
         if table.get("TargetTable"):
             raise ExportError(f"{table['Name']!r} is a link to another table: export that table")
         return dict(table)
 
     def _load_partitions(self, keys: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Return partitions as Glue's type `Partition`. Partitions that do not exist are omitted.
+        """Return partitions as Glue's type `Partition`.
+
+        Partitions that do not exist are omitted.
 
         Keys that Glue does not process are requested again. Raises ExportError if Glue processes no key of a request.
 
@@ -173,7 +195,9 @@ class GlueTable(RegisteredTable):
     def _write(
         self, update: Callable[..., Any], columns: Sequence[DeclaredStatistics], analyzed: datetime, **owner: Any
     ) -> int:
-        """Write statistics in batches. Return the number of bytes that were sent.
+        """Write statistics in batches.
+
+        Return the number of bytes that were sent.
 
         Args:
             update: The client's method that sends one batch, for a table or for a partition.

@@ -44,7 +44,10 @@ def to_request(statistics: Iterable[DeclaredStatistics], analyzed: datetime) -> 
 
 
 def _numbers(column: DeclaredStatistics) -> dict[str, Any]:
-    """Return a column's statistics by their names in Glue's API. They depend on the kind of the column."""
+    """Return a column's statistics by their names in Glue's API.
+
+    They depend on the kind of the column.
+    """
     numbers: dict[str, Any] = {"NumberOfNulls": column.nulls}
     if column.kind == "boolean":
         return {**numbers, "NumberOfTrues": column.trues, "NumberOfFalses": column.falses}

@@ -15,5 +15,8 @@ class GlueTarget(CatalogTarget):
     title = "AWS Glue"
 
     def open(self) -> AbstractContextManager[GlueTable]:
-        """Return a context manager that yields the table in Glue. See `CatalogTarget.open`."""
+        """Return a context manager that yields the table in Glue.
+
+        See `CatalogTarget.open`.
+        """
         return open_glue_table(self.table, self.title)

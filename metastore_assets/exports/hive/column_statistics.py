@@ -24,7 +24,10 @@ _FIELDS = {
 
 
 def to_thrift(statistics: Iterable[DeclaredStatistics]) -> list[ColumnStatisticsObj]:
-    """Convert statistics to Thrift objects, one per column. The optional bit vectors are not set."""
+    """Convert statistics to Thrift objects, one per column.
+
+    The optional bit vectors are not set.
+    """
     from hive_metastore.ttypes import ColumnStatisticsObj
 
     return [ColumnStatisticsObj(column.column, column.type, _data(column)) for column in statistics]
@@ -67,7 +70,10 @@ def unscaled_bytes(value: int) -> bytes:
 
 
 def read_thrift(statistics: Iterable[ColumnStatisticsObj]) -> dict[str, dict[str, Any]]:
-    """Convert Thrift objects to a mapping: `{"amount": {"numNulls": 3, "lowValue": 1}}`. Dates are days since 1970."""
+    """Convert Thrift objects to a mapping: `{"amount": {"numNulls": 3, "lowValue": 1}}`.
+
+    Dates are days since 1970.
+    """
     return {column.colName: _numbers(column.statsData) for column in statistics}
 
 

@@ -45,7 +45,9 @@ class HiveTable(RegisteredTable):
     count_names = ("numNulls", "numDVs", "numTrues", "maxColLen")
 
     def __init__(self, client: Any, database: str, name: str) -> None:
-        """Create the object. No request is sent.
+        """Create the object.
+
+        No request is sent.
 
         Args:
             client: Thrift's client `ThriftHiveMetastore.Client`.
@@ -57,7 +59,10 @@ class HiveTable(RegisteredTable):
         self.name = name
 
     def load(self) -> TableDeclaration:
-        """Request the table's declaration. Raises TableNotFoundError if there is no such table."""
+        """Request the table's declaration.
+
+        Raises TableNotFoundError if there is no such table.
+        """
         table = self._load()
         return TableDeclaration(
             properties=dict(table.parameters or {}),
@@ -68,7 +73,9 @@ class HiveTable(RegisteredTable):
     def change_properties(
         self, added: Mapping[str, str], removed: Collection[str] = (), expected: tuple[str, str] | None = None
     ) -> None:
-        """Change properties of the table. See `RegisteredTable.change_properties`.
+        """Change properties of the table.
+
+        See `RegisteredTable.change_properties`.
 
         The request tells the metastore not to update the table's basic statistics, as it would by default.
         """
@@ -81,7 +88,10 @@ class HiveTable(RegisteredTable):
         )
 
     def partitions(self) -> Iterator[RegisteredPartition]:
-        """Request the partitions in batches. Their names are like `day=2024-01-01/country=FR`, with Hive's escapes."""
+        """Request the partitions in batches.
+
+        Their names are like `day=2024-01-01/country=FR`, with Hive's escapes.
+        """
         names = self.client.get_partition_names(self.database, self.name, -1)
         for start in range(0, len(names), _READ_BATCH):
             for name, partition in self._load_partitions(names[start : start + _READ_BATCH]):
@@ -90,7 +100,10 @@ class HiveTable(RegisteredTable):
     def change_partitions(
         self, names: Sequence[PartitionName], change: Callable[[PartitionName, dict[str, str]], Mapping[str, str]]
     ) -> None:
-        """Change properties of partitions with two requests. See `RegisteredTable.change_partitions`."""
+        """Change properties of partitions with two requests.
+
+        See `RegisteredTable.change_partitions`.
+        """
         from hive_metastore.ttypes import EnvironmentContext
 
         partitions = self._load_partitions(names)
@@ -103,7 +116,10 @@ class HiveTable(RegisteredTable):
             )
 
     def statistics(self, columns: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return the stored statistics of some columns: `{"id": {"numNulls": 0}}`. Columns without any are omitted."""
+        """Return the stored statistics of some columns: `{"id": {"numNulls": 0}}`.
+
+        Columns without any are omitted.
+        """
         return read_thrift(self._stored(columns))
 
     def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed: datetime) -> int:
@@ -145,7 +161,9 @@ class HiveTable(RegisteredTable):
         return size
 
     def _write_partition_columns(self, partitions: Mapping[PartitionName, Sequence[DeclaredStatistics]]) -> int:
-        """Write column statistics of partitions. Return their size in bytes.
+        """Write column statistics of partitions.
+
+        Return their size in bytes.
 
         Stored statistics that would keep an outdated bound are deleted first.
         """
@@ -163,7 +181,10 @@ class HiveTable(RegisteredTable):
         return _size_of(statistics)
 
     def delete_statistics(self, columns: Iterable[str], partition: PartitionName | None = None) -> None:
-        """Delete column statistics with one request per column. See `RegisteredTable.delete_statistics`."""
+        """Delete column statistics with one request per column.
+
+        See `RegisteredTable.delete_statistics`.
+        """
         from hive_metastore.ttypes import NoSuchObjectException
 
         for column in columns:
@@ -187,7 +208,9 @@ class HiveTable(RegisteredTable):
     def _delete_outdated(
         self, partition: str | None, columns: Sequence[DeclaredStatistics], stored: Iterable[ColumnStatisticsObj]
     ) -> None:
-        """Delete stored statistics with a bound that the new ones lack. A write would not remove the bound.
+        """Delete stored statistics with a bound that the new ones lack.
+
+        A write would not remove the bound.
 
         Args:
             partition: The name of the partition; None for the table.
@@ -204,7 +227,10 @@ class HiveTable(RegisteredTable):
         return request_table(self.client, self.database, self.name)
 
     def _load_partitions(self, names: Sequence[Any]) -> list[tuple[str, Partition]]:
-        """Request partitions by name. Return (name, partition) pairs in no particular order."""
+        """Request partitions by name.
+
+        Return (name, partition) pairs in no particular order.
+        """
         if not names:
             return []
         by_values = {tuple(unquote(item.partition("=")[2]) for item in name.split("/")): name for name in names}
@@ -256,7 +282,9 @@ def _size_of(objects: Iterable[Any]) -> int:
 
 @contextmanager
 def open_hive_table(table: TableConfig, title: str) -> Iterator[HiveTable]:
-    """Connect to the Hive metastore that has a table, and yield the table. The connection ends with the block.
+    """Connect to the Hive metastore that has a table, and yield the table.
+
+    The connection ends with the block.
 
     Args:
         table: The configuration of the table.

@@ -32,7 +32,10 @@ class HiveTarget(CatalogTarget):
     accuracy_property = ACCURATE
 
     def open(self) -> AbstractContextManager[HiveTable]:
-        """Return a context manager that yields the table in the metastore. See `CatalogTarget.open`."""
+        """Return a context manager that yields the table in the metastore.
+
+        See `CatalogTarget.open`.
+        """
         return open_hive_table(self.table, self.title)
 
     def properties_of(self, numbers: Numbers) -> dict[str, str]:
@@ -45,7 +48,9 @@ class HiveTarget(CatalogTarget):
         return properties
 
     def content_of(self, numbers: Numbers) -> str:
-        """Return the value of the property `content` of a partition. See `CatalogTarget.content_of`.
+        """Return the value of the property `content` of a partition.
+
+        See `CatalogTarget.content_of`.
 
         It ends in `:accurate` if the option `accurate` is set, so a change of the option writes the partitions again.
         """

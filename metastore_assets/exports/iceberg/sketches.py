@@ -44,7 +44,10 @@ class ThetaSketch(MergeableStatistic):
         return EMPTY_SKETCH
 
     def update(self, state: bytes, values: pa.Array, counts: pa.Int64Array) -> bytes:
-        """Return the sketch after adding values. Their counts are ignored, and so are repeats."""
+        """Return the sketch after adding values.
+
+        Their counts are ignored, and so are repeats.
+        """
         return merge_sketches([state, build_sketch(hash_single_values(values, narrow=self.narrow))])
 
     def merge(self, one: bytes, other: bytes) -> bytes:

@@ -85,7 +85,9 @@ class IcebergTarget(ExportTarget):
         return (cls.narrow_reference if is_narrow(type) else cls.sketch_reference,)
 
     def write(self, version: ExportedVersion) -> WrittenExport:
-        """Write the files of a version's snapshot, and register them. See `ExportTarget.write`.
+        """Write the files of a version's snapshot, and register them.
+
+        See `ExportTarget.write`.
 
         If no column has a sketch, nothing is written, and our files of all snapshots are removed.
         """
@@ -163,7 +165,10 @@ class IcebergTarget(ExportTarget):
 
     @contextmanager
     def _open(self) -> Iterator[Table]:
-        """Yield pyiceberg's `Table`. Raises ExportError if the table is configured by location, without a catalog."""
+        """Yield pyiceberg's `Table`.
+
+        Raises ExportError if the table is configured by location, without a catalog.
+        """
         if self.table.catalog is None or self.table.identifier is None:
             raise ExportError(
                 f"table {self.table.name!r} is configured by its location, and statistics files of Iceberg are "
@@ -263,7 +268,10 @@ class IcebergTarget(ExportTarget):
 
 
 def _write_partition_file(table: Table, snapshot_id: int, content: bytes) -> Any:
-    """Write a partition statistics file. Return pyiceberg's metadata update that registers the file."""
+    """Write a partition statistics file.
+
+    Return pyiceberg's metadata update that registers the file.
+    """
     from pyiceberg.table.update import SetPartitionStatisticsUpdate
 
     path = table.location_provider().new_metadata_location(f"{_PARTITION_FILE}{snapshot_id}-{uuid.uuid4()}.parquet")

@@ -38,7 +38,10 @@ class SparkColumn:
 
     @property
     def is_text(self) -> bool:
-        """Whether the column has strings or bytes. Spark stores no bounds for these types."""
+        """Whether the column has strings or bytes.
+
+        Spark stores no bounds for these types.
+        """
         return self.type == "binary" or _TEXT.fullmatch(self.type) is not None
 
     def accepts(self, type_class: str | None) -> bool:
@@ -62,7 +65,10 @@ class SparkColumn:
 
     @property
     def size(self) -> int:
-        """The width of a value in bytes, by Spark's default sizes. Raises KeyError for types such as `string`."""
+        """The width of a value in bytes, by Spark's default sizes.
+
+        Raises KeyError for types such as `string`.
+        """
         decimal = _DECIMAL.fullmatch(self.type)
         return _SIZES[self.type] if decimal is None else 8 if int(decimal[1]) <= 18 else 16
 
@@ -104,7 +110,10 @@ def find_bounds(column: SparkColumn, row: ColumnStatistics) -> tuple[pa.Scalar, 
 
 
 def format_value(column: SparkColumn, value: pa.Scalar) -> str:
-    """Format a bound as Spark parses it. Timestamps are in UTC with microseconds: `2024-01-01 10:00:00.000000`."""
+    """Format a bound as Spark parses it.
+
+    Timestamps are in UTC with microseconds: `2024-01-01 10:00:00.000000`.
+    """
     if t.is_boolean(value.type):
         return "true" if value.as_py() else "false"
     number = physical_value(value)

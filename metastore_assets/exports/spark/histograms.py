@@ -131,7 +131,9 @@ def build_histogram(edges: Sequence[float], positions: Sequence[int], rows: int)
 
 
 def spread_distinct_values(edges: npt.NDArray[np.float64], distinct: int, *, is_integer: bool) -> list[int]:
-    """Estimate the position of each edge among the sorted distinct values. The first position is 0.
+    """Estimate the position of each edge among the sorted distinct values.
+
+    The first position is 0.
 
     Args:
         edges: The edges of the bins, ascending. A bin with two equal edges gets no values.

@@ -57,7 +57,10 @@ class SparkTarget(ExportTarget):
     options_model = SparkOptions
 
     def write(self, version: ExportedVersion) -> WrittenExport:
-        """Write the statistics, and the mark that names the version, with one request. See `ExportTarget.write`."""
+        """Write the statistics, and the mark that names the version, with one request.
+
+        See `ExportTarget.write`.
+        """
         if version.version.format != "files":
             raise ExportError(
                 f"Spark plans queries of {version.version.format} tables without statistics in its session catalog: "
@@ -86,7 +89,10 @@ class SparkTarget(ExportTarget):
         return ExportMark.from_properties(parameters, self.kind) if _has_our_content(parameters) else None
 
     def remove(self) -> bool:
-        """Remove the mark, and the statistics unless Spark has changed them. Return whether there was an export."""
+        """Remove the mark, and the statistics unless Spark has changed them.
+
+        Return whether there was an export.
+        """
         with self._open() as table:
             parameters = table.load().properties
             if ExportMark.from_properties(parameters, self.kind) is None:

@@ -40,7 +40,10 @@ class PartitionFolder:
 
 @dataclass(frozen=True)
 class RegisteredFolders:
-    """The folders that a catalog registers for a table of plain files. Other folders contain no rows of the table."""
+    """The folders that a catalog registers for a table of plain files.
+
+    Other folders contain no rows of the table.
+    """
 
     columns: tuple[tuple[str, str], ...]
     """Name and Hive type of each partition column; empty for an unpartitioned table."""
@@ -80,7 +83,10 @@ class ListedTable:
 
 
 class Catalog(Protocol):
-    """A client of one catalog. Its methods may raise errors of the client library."""
+    """A client of one catalog.
+
+    Its methods may raise errors of the client library.
+    """
 
     def list_tables(self, database: str) -> Sequence[ListedTable]:
         """Return all tables and views of a database, in any order.

@@ -85,7 +85,9 @@ def resolve_listed_table(table: DeclaredTable) -> ListedTable:
 
 
 def resolve_entry(table: DeclaredTable, load_partitions: LoadPartitions) -> CatalogEntry:
-    """Return the catalog entry of a declared table. Raises TableFormatError if the table cannot be read.
+    """Return the catalog entry of a declared table.
+
+    Raises TableFormatError if the table cannot be read.
 
     Args:
         table: the declaration.

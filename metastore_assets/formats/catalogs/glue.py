@@ -1,4 +1,7 @@
-"""A client of AWS Glue's Data Catalog, which uses boto3. The catalog contains tables of any format."""
+"""A client of AWS Glue's Data Catalog, which uses boto3.
+
+The catalog contains tables of any format.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +102,10 @@ def _link_reason(table: Mapping[str, Any]) -> str:
 
 
 def _declared_table(table: Mapping[str, Any]) -> DeclaredTable:
-    """Return the declaration of a table in a response of Glue. Missing fields become empty."""
+    """Return the declaration of a table in a response of Glue.
+
+    Missing fields become empty.
+    """
     descriptor = table.get("StorageDescriptor") or {}
     serde = descriptor.get("SerdeInfo") or {}
     return DeclaredTable(

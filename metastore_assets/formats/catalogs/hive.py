@@ -76,7 +76,10 @@ class HiveCatalogClient:
 
 
 def request_table(client: Any, database: str, name: str) -> Any:
-    """Return a table as Thrift's client returns it. Raises TableNotFoundError if there is no such table."""
+    """Return a table as Thrift's client returns it.
+
+    Raises TableNotFoundError if there is no such table.
+    """
     try:
         return client.get_table(dbname=database, tbl_name=name)
     except Exception as error:
@@ -99,7 +102,10 @@ def _request_partitions(client: Any, database: str, name: str) -> Iterator[Decla
 
 
 def _declared_table(table: Any) -> DeclaredTable:
-    """Return the declaration in Thrift's object of a table. Missing fields become empty."""
+    """Return the declaration in Thrift's object of a table.
+
+    Missing fields become empty.
+    """
     descriptor = table.sd
     serde = descriptor.serdeInfo if descriptor else None
     return DeclaredTable(

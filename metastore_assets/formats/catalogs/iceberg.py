@@ -47,7 +47,10 @@ class LocatingFileIO(FileIO):
 
 
 class IcebergCatalogClient:
-    """A client of a SQL or REST catalog. A database is a namespace, such as `lake.sales`."""
+    """A client of a SQL or REST catalog.
+
+    A database is a namespace, such as `lake.sales`.
+    """
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
         """Create the client without sending a request.
@@ -60,7 +63,10 @@ class IcebergCatalogClient:
         self._properties = dict(properties)
 
     def list_tables(self, database: str) -> Sequence[ListedTable]:
-        """Return the tables of a namespace. Raises TableNotFoundError if it does not exist."""
+        """Return the tables of a namespace.
+
+        Raises TableNotFoundError if it does not exist.
+        """
         with self._catalog() as catalog:
             try:
                 identifiers = catalog.list_tables(tuple(database.split(".")))
@@ -72,7 +78,9 @@ class IcebergCatalogClient:
         return [ListedTable(identifier[-1], "iceberg") for identifier in identifiers]
 
     def load_entry(self, database: str, name: str) -> CatalogEntry:
-        """Return the entry of a table. The location in the entry is the newest metadata file of the table.
+        """Return the entry of a table.
+
+        The location in the entry is the newest metadata file of the table.
 
         Raises TableNotFoundError, or TableFormatError if the catalog records no metadata file.
         """

@@ -1,4 +1,7 @@
-"""A table whose configuration names a catalog. Every operation first requests the table's entry there."""
+"""A table whose configuration names a catalog.
+
+Every operation first requests the table's entry there.
+"""
 
 from __future__ import annotations
 

@@ -90,7 +90,9 @@ def hive_json(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
 
 
 def open_csv(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
-    """Return the reader settings for files of Hive's OpenCSVSerde. Values may be quoted, with escapes.
+    """Return the reader settings for files of Hive's OpenCSVSerde.
+
+    Values may be quoted, with escapes.
 
     Raises ValueError for an unsupported setting.
     """
@@ -185,7 +187,10 @@ def _hive_character(text: str, default: str) -> str:
 
 
 def _delimiter(character: str, key: str) -> str:
-    """Return the delimiter that a setting names; see `_single_character`. Raises ValueError if it names none."""
+    """Return the delimiter that a setting names; see `_single_character`.
+
+    Raises ValueError if it names none.
+    """
     delimiter = _single_character(character, key)
     if not delimiter:
         raise ValueError(f"{key} = {character!r} is no delimiter")
@@ -193,7 +198,9 @@ def _delimiter(character: str, key: str) -> str:
 
 
 def _single_character(character: str, key: str) -> str:
-    r"""Return the character that a setting stands for. For example, the text `\t` stands for a tab.
+    r"""Return the character that a setting stands for.
+
+    For example, the text `\t` stands for a tab.
 
     A setting is one ASCII character, its escape such as `\u0001`, or `\t`. The result is empty if the setting is empty
     or the null character. Raises ValueError for any other text.

@@ -1,4 +1,7 @@
-"""The Delta format. This package replays the log; the data files are Parquet."""
+"""The Delta format.
+
+This package replays the log; the data files are Parquet.
+"""
 
 from __future__ import annotations
 

@@ -147,7 +147,9 @@ class Replay:
                         yield _added_file(action, self._with_statistics)
 
     def _add(self, name: str, actions: Iterator[Action]) -> None:
-        """Apply the actions of the file `name` of the log. Newer files were applied before, and their actions prevail.
+        """Apply the actions of the file `name` of the log.
+
+        Newer files were applied before, and their actions prevail.
 
         Raises TableFormatError if an action is invalid. Also raises it if the file adds a data file twice with
         different fields, such as deletion vectors, or both adds and removes a logical file.
@@ -239,7 +241,9 @@ def _json_actions(read: Callable[[], bytes]) -> Iterator[Action]:
 
 
 def _checkpoint_actions(location: Location, name: str, columns: Sequence[str]) -> Iterator[Action]:
-    """Yield the actions in one file of a checkpoint. After them, yield the `add` actions in the file's sidecars.
+    """Yield the actions in one file of a checkpoint.
+
+    After them, yield the `add` actions in the file's sidecars.
 
     Actions that remove files or name sidecars are not yielded.
 
@@ -336,13 +340,18 @@ def _compact_statistics(rows: pa.StructArray) -> pa.StructArray:
 
 
 def action_key(action: Mapping[str, Any]) -> FileKey:
-    """Return the identity of the logical file that an action adds or removes. Raises ValueError if it is invalid."""
+    """Return the identity of the logical file that an action adds or removes.
+
+    Raises ValueError if it is invalid.
+    """
     vector = _parse_vector(action.get("deletionVector"))
     return _file_key(as_text(action.get("path"), "path"), vector)
 
 
 def _file_key(recorded: str, vector: DeletionVector | None) -> FileKey:
-    """Return the key of a file with its deletion vector. It is equal for different spellings of the path.
+    """Return the key of a file with its deletion vector.
+
+    It is equal for different spellings of the path.
 
     Raises ValueError if the path is not UTF-8.
     """
@@ -356,7 +365,10 @@ def _file_key(recorded: str, vector: DeletionVector | None) -> FileKey:
 
 
 def _added_file(action: Mapping[str, Any], with_statistics: bool) -> AddedFile:
-    """Return the file of an `add` action. Raises ValueError for an invalid value."""
+    """Return the file of an `add` action.
+
+    Raises ValueError for an invalid value.
+    """
     stats_text, stats_parsed = _statistics_text(action.get("stats")), action.get("stats_parsed")
     recorded = action.get("partitionValues")
     values = None if recorded is None else as_object(recorded, "partitionValues")
@@ -408,7 +420,10 @@ def _row_count(stats_text: str | None, stats_parsed: Mapping[str, Any] | None) -
 
 
 def _parse_vector(descriptor: Mapping[str, Any] | None) -> DeletionVector | None:
-    """Return the deletion vector of an action; None if it has none. Raises ValueError if it is invalid."""
+    """Return the deletion vector of an action; None if it has none.
+
+    Raises ValueError if it is invalid.
+    """
     if not descriptor or as_object(descriptor, "deletionVector").get("storageType") is None:
         return None
     storage, path, offset, size, cardinality = (descriptor.get(name) for name in _VECTOR_FIELDS)

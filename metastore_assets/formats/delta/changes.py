@@ -96,7 +96,10 @@ class _ChangesReplay(Replay):
         super()._add(name, self._record_histories(name, actions))
 
     def _record_histories(self, name: str, actions: Iterator[Action]) -> Iterator[Action]:
-        """Yield all actions of one file of the log. Its actions on data files are also recorded in `_histories`."""
+        """Yield all actions of one file of the log.
+
+        Its actions on data files are also recorded in `_histories`.
+        """
         for kind, action in actions:
             if kind in ("add", "remove"):
                 history = self._histories.setdefault(action_key(action)[0], _FileHistory(action["path"]))

@@ -99,7 +99,10 @@ class CommitTimes:
         return newest
 
     def _read(self, versions: list[int]) -> None:
-        """Set `_times` to the commit times of these versions. Times that are not cached are read, and then cached."""
+        """Set `_times` to the commit times of these versions.
+
+        Times that are not cached are read, and then cached.
+        """
         cached = self._cache.get(self._key, _decode)
         times: dict[int, CommitTime] = {}
         # If the newest cached commit file was replaced, the times may belong to a dropped table.

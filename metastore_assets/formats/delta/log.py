@@ -24,7 +24,10 @@ NUMBERED = ("0", ":")
 
 @dataclass(frozen=True)
 class Log:
-    """The listed files of a log folder. A listing may omit the oldest versions."""
+    """The listed files of a log folder.
+
+    A listing may omit the oldest versions.
+    """
 
     commits: frozenset[int]
     compactions: tuple[tuple[int, int], ...]
@@ -36,7 +39,10 @@ class Log:
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Log:
-        """Return the log that has files with these names. A checkpoint with missing parts is ignored."""
+        """Return the log that has files with these names.
+
+        A checkpoint with missing parts is ignored.
+        """
         commits, compactions = set(), []
         parts: dict[tuple[int, int, str], list[str]] = {}
         for name in names:
@@ -176,7 +182,9 @@ def log_since(location: Location, version: int) -> Log:
 
 
 def _list_log(location: Location, first: str) -> Log:
-    """List the files of the log with names after `first`. The result has the identity of each listed file.
+    """List the files of the log with names after `first`.
+
+    The result has the identity of each listed file.
 
     Checkpoints and compacted files of zero bytes, which interrupted writers leave behind, are ignored.
     """

@@ -30,7 +30,10 @@ _FEATURES_VERSION = 3
 
 
 def check_protocol(action: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a `protocol` action as a dict. Raises ValueError if a value in it is invalid."""
+    """Return a `protocol` action as a dict.
+
+    Raises ValueError if a value in it is invalid.
+    """
     as_integer(action.get("minReaderVersion"), "minReaderVersion", minimum=1)
     for feature in as_list(action.get("readerFeatures") or [], "readerFeatures"):
         as_text(feature, "a reader feature")

@@ -169,7 +169,10 @@ def _field(table: str, field: dict[str, Any], mode: MappingMode) -> pa.Field:
 
 
 def _type(table: str, column: str, type_: Any, mode: MappingMode) -> pa.DataType:
-    """Convert a type from Delta's JSON to Arrow. Raises TableFormatError if it is not supported."""
+    """Convert a type from Delta's JSON to Arrow.
+
+    Raises TableFormatError if it is not supported.
+    """
     if isinstance(type_, str):
         return _primitive(table, column, type_)
     if type_["type"] == "struct":
@@ -186,7 +189,10 @@ def _type(table: str, column: str, type_: Any, mode: MappingMode) -> pa.DataType
 
 
 def _primitive(table: str, column: str, name: str) -> pa.DataType:
-    """Convert the name of a primitive type to Arrow. Raises TableFormatError if it is not supported."""
+    """Convert the name of a primitive type to Arrow.
+
+    Raises TableFormatError if it is not supported.
+    """
     if name in _PRIMITIVES:
         return _PRIMITIVES[name]
     decimal = _DECIMAL.fullmatch(name)
@@ -198,7 +204,9 @@ def _primitive(table: str, column: str, name: str) -> pa.DataType:
 
 
 def parse_partition_value(text: str | None, type_: pa.DataType) -> Constant:
-    """Parse a partition value of the log. None and the empty text are null.
+    """Parse a partition value of the log.
+
+    None and the empty text are null.
 
     If the type has a time zone, a timestamp without a zone is in UTC. Raises ValueError if the text is not a value of
     the type.

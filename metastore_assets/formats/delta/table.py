@@ -1,4 +1,6 @@
-"""Delta tables. Snapshots come from the log; fragments are Parquet files with deletion vectors.
+"""Delta tables.
+
+Snapshots come from the log; fragments are Parquet files with deletion vectors.
 
 The head of a version is everything about it except its files. It is cached, so that the changes since the version can
 be computed later.
@@ -72,7 +74,9 @@ _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 class DeltaFormat(TableFormat):
-    """A Delta table at a location. Its snapshots are the versions of its log.
+    """A Delta table at a location.
+
+    Its snapshots are the versions of its log.
 
     The requested version is the one that the configuration's `at` selects, if it is set.
     """
@@ -178,7 +182,10 @@ class DeltaFormat(TableFormat):
                 return NoDiff("files of the log were removed meanwhile")
 
     def _changes(self, since: SnapshotReference) -> SnapshotDiff:
-        """Return the changes; see `changes`. Raises NoDiffError if they cannot be determined."""
+        """Return the changes; see `changes`.
+
+        Raises NoDiffError if they cannot be determined.
+        """
         if not (since.id.isascii() and since.id.isdecimal()):
             raise NoDiffError(f"{since.id!r} is no version of a Delta table")
         older = int(since.id)
@@ -362,7 +369,10 @@ class _Partition(NamedTuple):
 
 
 class _Table:
-    """The protocol and the metadata of one version. They determine the fragment of each file."""
+    """The protocol and the metadata of one version.
+
+    They determine the fragment of each file.
+    """
 
     def __init__(
         self,
@@ -399,7 +409,9 @@ class _Table:
 
     @property
     def derived(self) -> tuple[DerivedColumn, ...]:
-        """The generated columns. The `sources` of each are the columns from which it is computed.
+        """The generated columns.
+
+        The `sources` of each are the columns from which it is computed.
 
         If a generated column is also a partition column, its sources include the column itself, because partition keys
         reveal its values.
@@ -450,7 +462,9 @@ class _Table:
                 yield add, self._fragment(add, partition, partition.key), partition.values
 
     def distinct_files(self, adds: Iterable[AddedFile]) -> Iterator[tuple[AddedFile, Fragment, dict[str, Constant]]]:
-        """Yield what `files` yields, but each file once, even if the log repeats it. All paths are kept in memory.
+        """Yield what `files` yields, but each file once, even if the log repeats it.
+
+        All paths are kept in memory.
 
         Raises TableFormatError if two different files have the same path.
         """
@@ -528,7 +542,10 @@ class _Table:
         return self._location_policy.resolve_relative(self._location, unquote(path))
 
     def _fragment(self, add: AddedFile, partition: _Partition, key: str) -> Fragment:
-        """Return the fragment of a live file with its deletion vector. `key` is the partition key."""
+        """Return the fragment of a live file with its deletion vector.
+
+        `key` is the partition key.
+        """
         location, path = self._resolve(add.path)
         if add.vector is not None:
             with suppress(ValueError, struct.error):  # an invalid name is reported when the fragment is opened
@@ -554,7 +571,10 @@ class DeltaFragmentSource:
     mode: MappingMode
 
     def stored_size(self) -> int:
-        """Return the size in bytes of the data file in the storage. Raises OSError or MetastoreError."""
+        """Return the size in bytes of the data file in the storage.
+
+        Raises OSError or MetastoreError.
+        """
         return self.location.stat(self.path).size
 
     def arrow_file(self) -> ArrowFile | str:
@@ -566,7 +586,10 @@ class DeltaFragmentSource:
         return ArrowFile(self.location, self.path, self.partition_values, ignores_case=True)
 
     def open(self) -> FileFragmentReader:
-        """Open the data file and read its deletion vector. Raises FragmentError."""
+        """Open the data file and read its deletion vector.
+
+        Raises FragmentError.
+        """
         full_path = self.location.full_path(self.path)
         # Field names in Delta are unique without regard to case, and Spark ignores case when it matches them.
         matcher = FieldMatcher(by_id=self.mode == "id", ignore_case=True)

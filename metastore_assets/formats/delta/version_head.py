@@ -1,4 +1,6 @@
-"""A cache of the heads of a Delta table's versions. The head is everything about a version except its files.
+"""A cache of the heads of a Delta table's versions.
+
+The head is everything about a version except its files.
 
 The changes since a version are computed from its head and from the commits after it.
 """

@@ -53,7 +53,10 @@ _ORC_LOWER, _ORC_UPPER = 4, 5
 
 @dataclass(frozen=True)
 class _FileBounds:
-    """The bounds of a column in one file, from its footer. By default they are unknown."""
+    """The bounds of a column in one file, from its footer.
+
+    By default they are unknown.
+    """
 
     nulls: tuple[int | None, Guarantee] = (None, "absent")
     extremes: pa.Array | None = None
@@ -165,7 +168,10 @@ def _decode_flag(data: bytes) -> bool:
 
 
 def _read_bounds(path: Sequence[pa.Field], location: Location, file: DataFile) -> _FileBounds:
-    """Return the bounds of the column at `path` from the footer of a file. Raises FragmentError."""
+    """Return the bounds of the column at `path` from the footer of a file.
+
+    Raises FragmentError.
+    """
     with fragment_errors(location.full_path(file.stored.path)), location.open_stored(file.stored) as source:
         return _BOUNDS_READERS[file.kind](source, path)
 
@@ -336,7 +342,9 @@ def _leaf_position(
 
 
 def _missing_column_bounds(schema: pa.Schema, path: Sequence[pa.Field], rows: int) -> _FileBounds:
-    """Return the bounds of a column that the file lacks. A missing top-level column has only nulls.
+    """Return the bounds of a column that the file lacks.
+
+    A missing top-level column has only nulls.
 
     For a field inside of a struct, the bounds are unknown. They are also unknown if the file has a nested column of the
     same name.

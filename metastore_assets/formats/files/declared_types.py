@@ -23,7 +23,10 @@ DeclaredTypes = Mapping[str, pa.DataType]
 
 
 def declared_types(table: TableConfig) -> dict[str, pa.DataType]:
-    """Parse the column types in a table's configuration. Raises ConfigError for an unknown type."""
+    """Parse the column types in a table's configuration.
+
+    Raises ConfigError for an unknown type.
+    """
     types = {}
     for column, name in table.declared.items():
         try:
@@ -92,7 +95,9 @@ def apply_declared_types(name: str, type_: pa.DataType, declared: DeclaredTypes)
 
 
 def cast_losslessly(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Cast the values of a column without children to another type. No value may change.
+    """Cast the values of a column without children to another type.
+
+    No value may change.
 
     Texts are parsed. A timestamp without a zone is taken as UTC.
 
@@ -143,7 +148,10 @@ _COMPATIBLE_KINDS = {
 
 
 def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Cast values to another type of the same kind, or to text. Raises ArrowInvalid if a value changes."""
+    """Cast values to another type of the same kind, or to text.
+
+    Raises ArrowInvalid if a value changes.
+    """
     if pa.types.is_integer(array.type) and pa.types.is_decimal(target):
         return _decimals(array, target)
     result = cast_leaf(array, target)
@@ -162,7 +170,10 @@ def _decimals(integers: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _require_unchanged(array: pa.Array, result: pa.Array) -> pa.Array:
-    """Return the result of a cast. Raises ArrowInvalid if a cast back does not give the original values."""
+    """Return the result of a cast.
+
+    Raises ArrowInvalid if a cast back does not give the original values.
+    """
     before, after = _naive(array), _naive(result)
     is_decimal = pa.types.is_integer(after.type) and pa.types.is_decimal(before.type)
     back = _decimals(after, before.type) if is_decimal else pc.cast(after, before.type, safe=False)

@@ -43,7 +43,10 @@ ListedFile: TypeAlias = tuple[DataFile, str]
 
 @dataclass
 class FooterReader:
-    """A reader of the footers of data files. Footers in the cache are not read again."""
+    """A reader of the footers of data files.
+
+    Footers in the cache are not read again.
+    """
 
     location: Location
     """The folder of the table, or its only file."""
@@ -52,7 +55,9 @@ class FooterReader:
     """The schemas of the files that `read` has yielded, by their digests."""
 
     def read(self, files: Iterable[ListedFile]) -> Iterator[tuple[ListedFile, Footer | FragmentError]]:
-        """Yield each file with its footer, or with the error of reading it. Few files are in memory at a time.
+        """Yield each file with its footer, or with the error of reading it.
+
+        Few files are in memory at a time.
 
         Args:
             files: the data files, ordered by path.
@@ -68,7 +73,10 @@ class FooterReader:
         yield from self._read_blocks(blocks)
 
     def _blocks(self, files: Iterable[ListedFile]) -> Iterator[_Block]:
-        """Divide the files into blocks. Yield each block with the footers that the cache has of it."""
+        """Divide the files into blocks.
+
+        Yield each block with the footers that the cache has of it.
+        """
         block: _Block | None = None
         for file, id_ in files:
             if block is None or id_.startswith(_BLOCK_START):
@@ -84,7 +92,10 @@ class FooterReader:
             yield block
 
     def _read_blocks(self, blocks: list[_Block]) -> Iterator[tuple[ListedFile, Footer | FragmentError]]:
-        """Yield all files of the blocks with their footers or errors. Read and cache footers that were not cached."""
+        """Yield all files of the blocks with their footers or errors.
+
+        Read and cache footers that were not cached.
+        """
         unread = [file for block in blocks for file, id_ in block.files if id_ not in block.cached]
         outcomes = iter(
             self._runner().outcomes(
@@ -130,7 +141,10 @@ class FooterReader:
         return row_count, digest
 
     def _decode(self, data: bytes) -> dict[str, Footer]:
-        """Return the footers of a block by the ids of its files. Raises LookupError if a schema is not cached."""
+        """Return the footers of a block by the ids of its files.
+
+        Raises LookupError if a schema is not cached.
+        """
         digests, ids, row_counts, numbers = json.loads(zlib.decompress(data))
         for digest in digests:
             if digest not in self.schemas:
@@ -146,7 +160,10 @@ class FooterReader:
 
 @dataclass
 class _Block:
-    """Files that follow each other in the listing. The metadata cache has the footers of a block as one value."""
+    """Files that follow each other in the listing.
+
+    The metadata cache has the footers of a block as one value.
+    """
 
     key: bytes
     cached: Mapping[str, Footer]

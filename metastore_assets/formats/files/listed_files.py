@@ -21,7 +21,9 @@ _DATA = pa.schema([*_LISTED, ("kind", pa.string()), ("suffix", pa.string()), ("i
 
 
 class ListedFiles:
-    """The files of a listing. Iteration yields them ordered by path.
+    """The files of a listing.
+
+    Iteration yields them ordered by path.
 
     If there are many files, a temporary file has their paths, sizes and versions. The paths of folders and of empty
     files are always in memory.
@@ -39,7 +41,10 @@ class ListedFiles:
         """The least path that is no valid Unicode. Files with such paths are left out."""
 
     def add(self, file: StoredFile) -> None:
-        """Add a file. If its path is no valid Unicode, only `invalid_path` is updated."""
+        """Add a file.
+
+        If its path is no valid Unicode, only `invalid_path` is updated.
+        """
         path = file.path
         if not path.isascii() and not _is_unicode(path):
             self.invalid_path = min(path, self.invalid_path or path)

@@ -251,7 +251,10 @@ class TableFolder:
         return items
 
     def _sniff(self, stored: StoredFile) -> str:
-        """Return the kind that the first bytes of a file show, or `unknown`. The result is cached."""
+        """Return the kind that the first bytes of a file show, or `unknown`.
+
+        The result is cached.
+        """
         key = cache_key("first bytes", self.location.uri, *stored)
         kind = self.cache.get(key, _decode_kind)
         if kind is None:
@@ -339,7 +342,10 @@ def is_ignored(name: str) -> bool:
 
 
 def is_ignored_folder(name: str) -> bool:
-    """Return whether all files in a folder of this name are ignored. Folders such as `_column=value` are not."""
+    """Return whether all files in a folder of this name are ignored.
+
+    Folders such as `_column=value` are not.
+    """
     return _is_hidden(name) or ("=" not in name and is_ignored(name))
 
 

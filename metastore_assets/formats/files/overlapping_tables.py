@@ -92,7 +92,9 @@ class OverlappingTables:
                 self._table_file = path, *owner
 
     def add_link(self, path: str) -> None:
-        """If a path is a local symbolic link, record all folders above the link's target. Ignore any other path.
+        """If a path is a local symbolic link, record all folders above the link's target.
+
+        Ignore any other path.
 
         Args:
             path: The path of a data file, or of a folder with data, below the location.

@@ -80,14 +80,19 @@ class Partitioning(Protocol):
 
 @dataclass(frozen=True)
 class HivePartitioning:
-    """Partitions in folders `column=value`, percent-encoded, as Hive and Spark write them. Values are text."""
+    """Partitions in folders `column=value`, percent-encoded, as Hive and Spark write them.
+
+    Values are text.
+    """
 
     @property
     def types(self) -> Mapping[str, pa.DataType]:
         return {}
 
     def items(self, folders: Sequence[str]) -> Items:
-        """Return the values of the folders `column=value`. Other folders have no value.
+        """Return the values of the folders `column=value`.
+
+        Other folders have no value.
 
         Raises ValueError if a column occurs twice, or if a folder is not percent-encoded UTF-8.
         """
@@ -186,7 +191,10 @@ class TemplatePartitioning:
         return False
 
     def _value(self, text: str, type_: pa.DataType) -> Value:
-        """Parse the text of a folder as a value of a type. Raises ValueError if the text is no value of the type."""
+        """Parse the text of a folder as a value of a type.
+
+        Raises ValueError if the text is no value of the type.
+        """
         try:
             if pa.types.is_integer(type_):
                 return int(pa.scalar(int(text), type_).as_py())
@@ -199,7 +207,10 @@ class TemplatePartitioning:
 
 @dataclass(frozen=True)
 class CatalogPartitioning:
-    """Partitions that a catalog registers. Only files in their folders belong to the table."""
+    """Partitions that a catalog registers.
+
+    Only files in their folders belong to the table.
+    """
 
     columns: tuple[tuple[str, pa.DataType], ...]
     by_folder: Mapping[tuple[str, ...], Items] = field(repr=False)
@@ -273,7 +284,9 @@ class CatalogPartitioning:
 
 
 def _catalog_value(table: str, path: str, name: str, type_: pa.DataType, value: str | None) -> Value:
-    """Return a partition value that a catalog records as text, converted to the column's type. None stays None.
+    """Return a partition value that a catalog records as text, converted to the column's type.
+
+    None stays None.
 
     Only integers and dates are converted; other values are returned as text.
 
@@ -341,7 +354,10 @@ def typed_constant(value: Value) -> Constant:
 
 
 def _pattern(segment: str) -> re.Pattern[str]:
-    """Return a regular expression for one folder of a template. It has a group for each placeholder."""
+    """Return a regular expression for one folder of a template.
+
+    It has a group for each placeholder.
+    """
     parts = []
     end = 0
     for match in _PLACEHOLDER.finditer(segment):

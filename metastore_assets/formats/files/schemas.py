@@ -129,7 +129,10 @@ def check_any_readable(location: Location, error: FragmentError | None, *, is_re
 
 @dataclass(frozen=True)
 class TextSchemaReader:
-    """A reader of all bytes of a table's CSV or JSON files. It infers the columns and their types."""
+    """A reader of all bytes of a table's CSV or JSON files.
+
+    It infers the columns and their types.
+    """
 
     location: Location
     """The folder of the table, or its only file."""
@@ -317,7 +320,10 @@ def _read_parquet_footer(source: pa.NativeFile) -> tuple[int, bytes]:
 
 
 def _read_parquet_metadata(source: pa.NativeFile) -> pq.FileMetaData:
-    """Return the footer of a Parquet file. A footer that Arrow refuses is read with `open_parquet` instead."""
+    """Return the footer of a Parquet file.
+
+    A footer that Arrow refuses is read with `open_parquet` instead.
+    """
     # `pq.read_metadata` does the same, and also prepares to read rows, which takes time.
     reader = pq.ParquetReader()
     try:

@@ -23,7 +23,10 @@ from metastore_assets.storage.location import Location, StoredFile
 
 @dataclass(frozen=True, slots=True)
 class FileReading:
-    """The settings with which data files are read. Most files of a partition share one such object."""
+    """The settings with which data files are read.
+
+    Most files of a partition share one such object.
+    """
 
     location: Location
     """The folder of the table, or its only file."""
@@ -55,7 +58,10 @@ class FilesFragmentSource:
         return DataFile(self.stored, self.reading.kind, self.reading.suffix, self.reading.partition)
 
     def arrow_file(self) -> ArrowFile | str:
-        """Return the data file. If Arrow alone cannot read its rows, return the reason as text."""
+        """Return the data file.
+
+        If Arrow alone cannot read its rows, return the reason as text.
+        """
         if self.reading.kind != "parquet":
             return f"it is no Parquet file, but {self.reading.kind}"
         if not self.reading.is_readable:

@@ -80,7 +80,10 @@ _SCHEMA = _FRAGMENT_ROWS.get_field_index("schema")
 
 
 class FilesFormat(TableFormat):
-    """A table of plain files. A snapshot is the result of one listing, because files have no commits."""
+    """A table of plain files.
+
+    A snapshot is the result of one listing, because files have no commits.
+    """
 
     def __init__(self, table: TableConfig, context: OpenContext) -> None:
         """Open the table, without listing it.
@@ -120,7 +123,10 @@ class FilesFormat(TableFormat):
         return self._listing.snapshot_id
 
     def current(self) -> SnapshotReference:
-        """List the files, and return the snapshot id without a time. The next `snapshot()` uses this listing."""
+        """List the files, and return the snapshot id without a time.
+
+        The next `snapshot()` uses this listing.
+        """
         return SnapshotReference(self.snapshot_id(), None)
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
@@ -147,7 +153,10 @@ class FilesFormat(TableFormat):
         return self._stream_footers(listing)
 
     def _take_listing(self) -> _Listing:
-        """Return the listing that `snapshot_id()` has stored, and remove it. If none is stored, list the files."""
+        """Return the listing that `snapshot_id()` has stored, and remove it.
+
+        If none is stored, list the files.
+        """
         listing, self._listing = self._listing, None
         if listing is None:
             return self._list_data_files(refresh_cache=True)

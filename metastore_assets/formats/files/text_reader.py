@@ -35,7 +35,10 @@ class TextReader(Protocol):
 
     @staticmethod
     def decode(data: bytes, /) -> Any:
-        """Parse a serialized summary. Raises ValueError, LookupError or TypeError for invalid bytes."""
+        """Parse a serialized summary.
+
+        Raises ValueError, LookupError or TypeError for invalid bytes.
+        """
 
     @staticmethod
     def without_values(summary: Any, is_hidden: Callable[[str], bool], /) -> Any:

@@ -22,7 +22,9 @@ _ZERO = r"^[+-]?[0.]*([eE].*)?$"
 
 
 def parse(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
-    """Parse texts as values of a type. Nulls stay null. Blanks around values are ignored, except in texts and bytes.
+    """Parse texts as values of a type.
+
+    Nulls stay null. Blanks around values are ignored, except in texts and bytes.
 
     Raises:
         ArrowInvalid: a text is no value of the type. This includes an integer that a float cannot represent exactly,

@@ -1,4 +1,7 @@
-"""The Hudi format. This package reads the timeline; hudi-rs merges log files."""
+"""The Hudi format.
+
+This package reads the timeline; hudi-rs merges log files.
+"""
 
 from __future__ import annotations
 

@@ -143,7 +143,10 @@ class TouchedGroups:
         self._listed = _list_groups(timeline.location, self._groups)
 
     def add_commits(self, commits: Iterable[Commit]) -> None:
-        """Record what commits wrote or replaced in the touched groups. What they did to other groups is ignored."""
+        """Record what commits wrote or replaced in the touched groups.
+
+        What they did to other groups is ignored.
+        """
         for commit in commits:
             writes = tuple(write for write in commit.writes if write.group in self._groups)
             replaced = tuple(group for group in commit.replaced if group in self._groups)
@@ -274,7 +277,10 @@ def types_since(
 
 
 def _list_groups(location: Location, groups: Collection[Group]) -> list[GroupFile]:
-    """List the files of file groups. Raises NoDiffError for a data file that is not named as Hudi names data files."""
+    """List the files of file groups.
+
+    Raises NoDiffError for a data file that is not named as Hudi names data files.
+    """
     by_partition: dict[str, list[str]] = {}
     for partition, file_id in sorted(groups):
         by_partition.setdefault(partition, []).append(file_id)
@@ -297,7 +303,10 @@ def _list_groups(location: Location, groups: Collection[Group]) -> list[GroupFil
 
 
 def _parse(name: str) -> BaseName | LogName | None:
-    """Parse the name of a file in a partition; see `parse_data_file_name`. Raises NoDiffError for an invalid name."""
+    """Parse the name of a file in a partition; see `parse_data_file_name`.
+
+    Raises NoDiffError for an invalid name.
+    """
     try:
         return parse_data_file_name(name)
     except ValueError as error:

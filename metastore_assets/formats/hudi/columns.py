@@ -20,7 +20,9 @@ from metastore_assets.storage.location import Location
 
 
 class HudiColumns:
-    """The columns of a file. Columns that Hudi adds are omitted unless they are requested.
+    """The columns of a file.
+
+    Columns that Hudi adds are omitted unless they are requested.
 
     `numbers` has the name and type of each column whose texts are parsed as numbers.
     """
@@ -60,7 +62,9 @@ class PartitionConstants:
     """The values of partition columns that data files do not store, taken from the paths of partitions."""
 
     def __init__(self, location: Location, paths: PartitionPaths, schema: pa.Schema, dropped: Sequence[str]) -> None:
-        """Create the object. No file is read.
+        """Create the object.
+
+        No file is read.
 
         Raises TableFormatError if columns are dropped, and their values cannot be read from partition paths.
 

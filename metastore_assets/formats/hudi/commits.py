@@ -90,7 +90,10 @@ def read_cleaned_files(location: Location, instants: Sequence[Instant]) -> list[
 
 
 def _read_documents(location: Location, instants: Sequence[Instant]) -> list[_Document]:
-    """Read the metadata files of instants, and return them in the same order. Raises OSError."""
+    """Read the metadata files of instants, and return them in the same order.
+
+    Raises OSError.
+    """
     if not instants:
         return []
     contents = parallel_map(lambda instant: location.read(instant.path), instants, _THREADS)
@@ -148,14 +151,19 @@ def _parse_commit(instant: Instant, path: str, load: Callable[[], Mapping[str, A
 
 
 def _parse_json(data: bytes) -> Mapping[str, Any]:
-    """Parse metadata in JSON. Raises ValueError for an empty file, which may be one that is still being written."""
+    """Parse metadata in JSON.
+
+    Raises ValueError for an empty file, which may be one that is still being written.
+    """
     if not data:
         raise ValueError("it is empty; a write that has just been completed may fill it")
     return cast(Mapping[str, Any], parse_json(data))
 
 
 def _decode_avro(data: bytes) -> Mapping[str, Any]:
-    """Return the metadata of a commit in Avro. Runs in a child process.
+    """Return the metadata of a commit in Avro.
+
+    Runs in a child process.
 
     Raises ValueError or ArrowInvalid if it is corrupt.
     """

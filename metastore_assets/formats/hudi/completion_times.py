@@ -68,7 +68,10 @@ def _read_archive(timeline: Timeline) -> dict[str, str]:
 
 
 def _read_archive_file(location: Location, path: str) -> dict[str, str]:
-    """Return completion times by requested time, from one file of the archive. Runs in a child process."""
+    """Return completion times by requested time, from one file of the archive.
+
+    Runs in a child process.
+    """
     with location.open(path) as source:
         file = pq.ParquetFile(source, pre_buffer=False)
         table = file.read(["instantTime", "completionTime"], use_threads=False)

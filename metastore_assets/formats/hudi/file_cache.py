@@ -109,7 +109,10 @@ class HudiFileCache:
         )
 
     def _put_schema(self, schema: str | None) -> str | None:
-        """Cache a schema under its digest, and return the digest. Nearly all commits have the same schema."""
+        """Cache a schema under its digest, and return the digest.
+
+        Nearly all commits have the same schema.
+        """
         if schema is None:
             return None
         data = schema.encode("utf-8", "surrogatepass")

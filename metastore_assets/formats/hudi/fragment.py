@@ -52,7 +52,9 @@ class HudiFragmentSource:
         return ArrowFile(self.location, self.base.path, self.constants, widens_text=True)
 
     def open(self) -> FileFragmentReader:
-        """Open the base file. If the slice has a merge plan, merge its files into a temporary file, and open that.
+        """Open the base file.
+
+        If the slice has a merge plan, merge its files into a temporary file, and open that.
 
         Raises FragmentError.
         """
@@ -92,7 +94,9 @@ class HudiFragmentSource:
 
 
 def fragment_id(planned: PlannedSlice, constants: Sequence[tuple[str, Constant]]) -> str:
-    """Return the id of the fragment of a file slice. Equal ids mean equal rows.
+    """Return the id of the fragment of a file slice.
+
+    Equal ids mean equal rows.
 
     Args:
         planned: the file slice.

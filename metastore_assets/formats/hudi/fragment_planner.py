@@ -47,7 +47,10 @@ class StateColumns:
 
     @cached_property
     def complete_schema(self) -> HudiSchema:
-        """`schema` with all partition columns. Those in `missing` are added with the type text."""
+        """`schema` with all partition columns.
+
+        Those in `missing` are added with the type text.
+        """
         return self.schema.with_texts(self.missing)
 
 
@@ -117,7 +120,10 @@ class HudiFragmentPlanner:
         return {planned.file_slice.group: self._fragment_path(planned.file_slice) for planned in planned_slices}
 
     def _plan(self, slices: Iterable[FileSlice]) -> list[PlannedSlice]:
-        """Plan the slices in selected partitions. Slices without files that apply to the state are left out."""
+        """Plan the slices in selected partitions.
+
+        Slices without files that apply to the state are left out.
+        """
         selected = [file_slice for file_slice in slices if self._is_selected(file_slice.partition)]
         plans = parallel_map(self._planner.plan_slice, selected, _THREADS)
         return [planned for planned in plans if planned.file_slice.files]

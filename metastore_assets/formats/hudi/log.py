@@ -55,7 +55,10 @@ def read_blocks(file: pa.NativeFile) -> list[LogBlock]:
 
 
 class _PieceReader:
-    """A reader of small consecutive pieces of a file. It fetches many pieces with one request."""
+    """A reader of small consecutive pieces of a file.
+
+    It fetches many pieces with one request.
+    """
 
     def __init__(self, file: pa.NativeFile) -> None:
         self._file = file
@@ -65,7 +68,10 @@ class _PieceReader:
         self.position = 0
 
     def read(self, length: int) -> bytes:
-        """Return the next `length` bytes, and move behind them. Raises ArrowInvalid if the file has fewer."""
+        """Return the next `length` bytes, and move behind them.
+
+        Raises ArrowInvalid if the file has fewer.
+        """
         end = self.position + length
         if end > self.size:
             raise pa.ArrowInvalid("the log file is cut off")

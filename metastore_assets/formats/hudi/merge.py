@@ -89,7 +89,9 @@ class MergeRules:
 
     @classmethod
     def of(cls, version: int, properties: Mapping[str, str]) -> MergeRules:
-        """Return the merge rules of a table. Raises ValueError for an unsupported rule.
+        """Return the merge rules of a table.
+
+        Raises ValueError for an unsupported rule.
 
         Args:
             version: The table version, as Hudi numbers the versions of its storage format.
@@ -127,7 +129,9 @@ class MergeRules:
 
     @classmethod
     def without_merging(cls, version: int, properties: Mapping[str, str]) -> MergeRules:
-        """Return rules for reading files whose records do not merge. They have only the properties of record keys.
+        """Return rules for reading files whose records do not merge.
+
+        They have only the properties of record keys.
 
         Raises ValueError if the table has neither meta fields nor record key fields.
 

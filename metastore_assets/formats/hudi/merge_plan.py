@@ -109,7 +109,10 @@ class MergePlanner:
         return file_slice, tuple(dict.fromkeys(name.instant for name in names if name)), ()
 
     def _merge_rules(self) -> MergeRules:
-        """Return the table's merge rules. Raises ValueError for an unsupported rule."""
+        """Return the table's merge rules.
+
+        Raises ValueError for an unsupported rule.
+        """
         self._rules = self._rules or MergeRules.of(self._timeline.version, self._timeline.properties)
         return self._rules
 

@@ -84,7 +84,9 @@ _KEY = "_hoodie_record_key"
 
 @lru_cache(maxsize=8)
 def ordering_kind(avro_schema: str, ordering: tuple[str, ...]) -> str | None:
-    """Return the kind of a table's ordering values, such as "integer". Only values of one kind are comparable.
+    """Return the kind of a table's ordering values, such as "integer".
+
+    Only values of one kind are comparable.
 
     Args:
         avro_schema: the table's schema as Avro JSON.

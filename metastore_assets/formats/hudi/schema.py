@@ -144,7 +144,9 @@ def file_schema(location: Location, base: StoredFile) -> tuple[bytes | None, pa.
 
 
 def parse_schema(location: Location, text: str, dropped: Sequence[str] = ()) -> HudiSchema:
-    """Parse a schema in Avro JSON. Raises TableFormatError if it cannot be read.
+    """Parse a schema in Avro JSON.
+
+    Raises TableFormatError if it cannot be read.
 
     Args:
         location: the table's folder, for messages.

@@ -98,7 +98,10 @@ class FileSlice:
 
     @property
     def is_stored(self) -> bool:
-        """Whether all files still exist. False if one was created by `removed_file`."""
+        """Whether all files still exist.
+
+        False if one was created by `removed_file`.
+        """
         return all(stored.size >= 0 for stored in self.files)
 
 
@@ -211,7 +214,9 @@ class SlicePlanner:
                 self._later_groups.add(group)
 
     def _add_recorded_files(self, state_commits: Sequence[Commit]) -> None:
-        """Add the files in the metadata of the state's commits to `_groups`. Add their row counts to `_row_counts`.
+        """Add the files in the metadata of the state's commits to `_groups`.
+
+        Add their row counts to `_row_counts`.
 
         The files of the listing must be in `_groups` already. A recorded file that is not among them was removed from
         the storage. It is added without a `StoredFile`.
@@ -229,7 +234,9 @@ class SlicePlanner:
                     self._row_counts[write.group, write.name] = write.rows
 
     def _add(self, group: Group, name: str, stored: StoredFile | None) -> None:
-        """Add a file to its group if it belongs to the state. `stored` is None for a file that only a commit records.
+        """Add a file to its group if it belongs to the state.
+
+        `stored` is None for a file that only a commit records.
 
         Raises ValueError for a data file with an invalid name.
         """

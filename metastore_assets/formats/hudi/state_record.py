@@ -78,7 +78,10 @@ class StateRecord:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> StateRecord:
-        """Return the record that `to_json` encoded. Raises KeyError, TypeError or ValueError for other values."""
+        """Return the record that `to_json` encoded.
+
+        Raises KeyError, TypeError or ValueError for other values.
+        """
         instants = [
             Instant(requested, completed, action, StoredFile(*stored))
             for requested, completed, action, *stored in fields["instants"]

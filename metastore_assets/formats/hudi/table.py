@@ -80,10 +80,16 @@ _IGNORED_PROPERTIES = ("hoodie.table.checksum", "hoodie.table.metadata.")
 
 
 class HudiFormat(TableFormat):
-    """A Hudi table at a location. Each of its snapshots is the state after a completed write."""
+    """A Hudi table at a location.
+
+    Each of its snapshots is the state after a completed write.
+    """
 
     def __init__(self, table: TableConfig, cache: MetadataCache) -> None:
-        """Open the table without reading it. Raises ConfigError for an unknown or invalid option."""
+        """Open the table without reading it.
+
+        Raises ConfigError for an unknown or invalid option.
+        """
         self._location = table_location(table)
         self._cache = HudiFileCache(cache, self._location.uri)
         self._at = table.at
@@ -124,7 +130,10 @@ class HudiFormat(TableFormat):
         return self.stream().read_all()
 
     def stream(self) -> SnapshotStream:
-        """Return the snapshot as a stream. The listing of a large table is sorted in a temporary file."""
+        """Return the snapshot as a stream.
+
+        The listing of a large table is sorted in a temporary file.
+        """
         with _hudi_errors(self._location):
             return self._stream()
 
@@ -157,7 +166,10 @@ class HudiFormat(TableFormat):
         return bounds_table(snapshot, column, [FragmentBounds()] * len(snapshot.fragments))
 
     def _stream(self) -> SnapshotStream:
-        """Return the snapshot as a stream. Raises TableFormatError, or the errors that `_hudi_errors` converts."""
+        """Return the snapshot as a stream.
+
+        Raises TableFormatError, or the errors that `_hudi_errors` converts.
+        """
         timeline = self._load_timeline()
         state = timeline.state(self._at)
         paths = self._partition_paths(timeline)
@@ -242,7 +254,10 @@ class HudiFormat(TableFormat):
         )
 
     def _load_timeline(self) -> Timeline:
-        """Return the timeline. Raises TableFormatError for a table that this package cannot read."""
+        """Return the timeline.
+
+        Raises TableFormatError for a table that this package cannot read.
+        """
         timeline = load_timeline(self._location)
         _check_features(timeline)
         return timeline
@@ -353,7 +368,10 @@ class HudiFormat(TableFormat):
         return tuple(derived)
 
     def _commits(self, instants: Sequence[Instant]) -> list[Commit]:
-        """Return the metadata of instants. Only commits that are not cached are read."""
+        """Return the metadata of instants.
+
+        Only commits that are not cached are read.
+        """
         cached = {instant: self._cache.get_commit(instant) for instant in instants}
         for commit in read_commits(self._location, [instant for instant, commit in cached.items() if commit is None]):
             cached[commit.instant] = commit

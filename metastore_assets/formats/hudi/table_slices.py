@@ -35,7 +35,9 @@ class TableSlices:
     def __init__(
         self, timeline: Timeline, state: HudiState, commits: Sequence[Commit], is_selected: Callable[[str], bool]
     ) -> None:
-        """List the data files in all folders of the table. The slices are planned during iteration.
+        """List the data files in all folders of the table.
+
+        The slices are planned during iteration.
 
         Args:
             timeline: the timeline of the table.
@@ -137,7 +139,10 @@ class TableSlices:
 
 
 def _is_data_file(name: str) -> bool:
-    """Return whether a name is that of a data file. A name such as `x.parquet`, which Hudi never gives, counts too."""
+    """Return whether a name is that of a data file.
+
+    A name such as `x.parquet`, which Hudi never gives, counts too.
+    """
     try:
         return parse_data_file_name(name) is not None
     except ValueError:

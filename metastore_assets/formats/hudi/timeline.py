@@ -178,7 +178,9 @@ class HudiState:
     """The first instant of the active timeline; see `Timeline.start`."""
 
     def includes(self, instant: str) -> bool:
-        """Return True if the write of an instant belongs to this state. Two kinds of instants do:
+        """Return True if the write of an instant belongs to this state.
+
+        Two kinds of instants do:
 
         - the instants in `requested`;
         - archived instants (all before `start`) up to `until`; if `instants` is empty, every archived instant.

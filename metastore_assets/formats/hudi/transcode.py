@@ -124,7 +124,10 @@ def _encode_parquet(table: pa.Table) -> bytes:
 
 
 def _table_in_utc(table: pa.Table) -> pa.Table:
-    """Return the table with all timestamps in UTC. Stored numbers stay the same."""
+    """Return the table with all timestamps in UTC.
+
+    Stored numbers stay the same.
+    """
     schema = _schema_in_utc(table.schema)
     columns = [
         pa.chunked_array([cast_to_schema(chunk, field.type, FieldMatcher()) for chunk in column.chunks], field.type)

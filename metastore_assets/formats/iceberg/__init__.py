@@ -1,4 +1,7 @@
-"""The Iceberg format. This package reads metadata files and manifests."""
+"""The Iceberg format.
+
+This package reads metadata files and manifests.
+"""
 
 from __future__ import annotations
 

@@ -135,7 +135,10 @@ class _FileChanges:
         self._unchanged, self._unchanged_deletes = _split_by_kind(unchanged)
 
     def fragments(self) -> FragmentDifference:
-        """Return the fragments that differ. Raises NoDiffError if the manifests do not determine them."""
+        """Return the fragments that differ.
+
+        Raises NoDiffError if the manifests do not determine them.
+        """
         # Compare the fragments before and after of all data files that may differ: files of one path in both snapshots
         # (`replaced`), files whose deletes changed (`touched`), and added files.
         touched = self._touched()

@@ -32,7 +32,10 @@ class DeleteRowCache(SizedCache[Hashable, Columns]):
         super().__init__(max_bytes, lambda columns: sum(column.nbytes for column in columns))
 
     def get_or_read(self, key: Hashable, read: Callable[[], Columns]) -> Columns:
-        """Return the columns of a key. If they are not cached, call `read`, and cache its result if it fits."""
+        """Return the columns of a key.
+
+        If they are not cached, call `read`, and cache its result if it fits.
+        """
         columns = self.get(key)
         if columns is None:
             columns = read()
@@ -165,7 +168,10 @@ class _RowSet:
         self._encode_rows(columns, np.ones(len(columns[0]), bool), self._number_codes)
 
     def contain(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
-        """Return a mask of the rows that are in the set. `columns` must have the types of the set."""
+        """Return a mask of the rows that are in the set.
+
+        `columns` must have the types of the set.
+        """
         present = np.ones(len(columns[0]), bool)
         self._encode_rows(columns, present, self._look_up_codes)
         return present
@@ -176,7 +182,9 @@ class _RowSet:
         present: npt.NDArray[np.bool_],
         compress: Callable[[int, Codes, npt.NDArray[np.bool_]], Codes],
     ) -> None:
-        """Encode rows as integers column by column, and pass the codes to `compress`. Equal rows get equal codes.
+        """Encode rows as integers column by column, and pass the codes to `compress`.
+
+        Equal rows get equal codes.
 
         Nothing is returned. The results are the changes of `present`, and what `compress` does with the codes.
 

@@ -53,7 +53,10 @@ class IcebergFragmentSource:
         return ArrowFile(self.location, self.path, (), constant_ids=frozenset(id_ for id_, _ in self.constants))
 
     def open(self) -> FileFragmentReader:
-        """Open the data file and read the positions of its deleted rows. Raises FragmentError."""
+        """Open the data file and read the positions of its deleted rows.
+
+        Raises FragmentError.
+        """
         full_path = self.location.full_path(self.path)
         with ExitStack() as stack:
             with fragment_errors(full_path):
@@ -114,7 +117,9 @@ class RepeatedFragmentSource:
     """One source for each time that the file is listed."""
 
     def open(self) -> RepeatedFragmentReader:
-        """Open the data file once for each item of `sources`. Return one reader of all their rows.
+        """Open the data file once for each item of `sources`.
+
+        Return one reader of all their rows.
 
         Raises FragmentError.
         """
@@ -127,7 +132,10 @@ class RepeatedFragmentReader:
     """A reader that returns the rows of several readers, one after the other."""
 
     def __init__(self, readers: Sequence[FragmentReader], exit_stack: ExitStack) -> None:
-        """Chain readers of files with the same columns. `exit_stack` closes them."""
+        """Chain readers of files with the same columns.
+
+        `exit_stack` closes them.
+        """
         self._readers = readers
         self._exit_stack = exit_stack
 

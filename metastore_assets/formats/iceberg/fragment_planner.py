@@ -284,7 +284,10 @@ class IcebergFragmentPlanner:
         return self._shared[deletes.digest]
 
     def _position_deletes(self, entry: FileEntry) -> PositionDeletes:
-        """Return the `PositionDeletes` of a file. Calls for the same file return the same object."""
+        """Return the `PositionDeletes` of a file.
+
+        Calls for the same file return the same object.
+        """
         key = entry.path, entry.content_offset
         if key not in self._position_files:
             location, path = self.files.locate(entry.path)
@@ -294,7 +297,9 @@ class IcebergFragmentPlanner:
         return self._position_files[key]
 
     def _equality_deletes(self, entry: FileEntry) -> EqualityDeletes:
-        """Return the `EqualityDeletes` of a file. Calls for the same file return the same object.
+        """Return the `EqualityDeletes` of a file.
+
+        Calls for the same file return the same object.
 
         Raises TableFormatError if the entry names no key columns, or names one that no schema of the table has.
         """

@@ -59,7 +59,10 @@ class FallbackIds:
 
     @cached_property
     def digest(self) -> str:
-        """A digest of all fields of this object. It is part of the keys by which rows of delete files are cached."""
+        """A digest of all fields of this object.
+
+        It is part of the keys by which rows of delete files are cached.
+        """
         return digest_bytes(repr(self).encode())
 
     @classmethod
@@ -220,7 +223,10 @@ def _child_fields(type_: pa.DataType) -> list[pa.Field]:
 
 
 def _parse_mapping(fields: Any, what: str) -> _Tree:
-    """Return a name mapping from its JSON. Raises ValueError for a wrong type; `what` names the JSON in the message."""
+    """Return a name mapping from its JSON.
+
+    Raises ValueError for a wrong type; `what` names the JSON in the message.
+    """
     return tuple(
         Node(
             tuple(as_text(name, "names") for name in as_list(entry.get("names") or [], "names")),

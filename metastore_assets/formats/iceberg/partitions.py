@@ -33,7 +33,10 @@ _NAN = math.nan
 
 
 class _NegativeZero(float):
-    """Minus zero in partition values. It does not equal zero: in Iceberg, the two are different partitions."""
+    """Minus zero in partition values.
+
+    It does not equal zero: in Iceberg, the two are different partitions.
+    """
 
     __hash__ = object.__hash__
 
@@ -58,7 +61,10 @@ class Partition:
 
     @cached_property
     def constant_texts(self) -> tuple[tuple[str, str | None], ...]:
-        """The constants as (field id, text); the text is None for null. Distinct values have distinct texts."""
+        """The constants as (field id, text); the text is None for null.
+
+        Distinct values have distinct texts.
+        """
         return tuple((field_id, value_text(value)) for field_id, value in self.constants)
 
 
@@ -104,7 +110,10 @@ class Partitions:
         self._max_cached: int | None = None
 
     def columns(self) -> tuple[str, ...]:
-        """Return the names of the partition fields. Fields of the default spec come first."""
+        """Return the names of the partition fields.
+
+        Fields of the default spec come first.
+        """
         order = sorted(self.specs, key=lambda spec_id: (spec_id != self._default_spec_id, spec_id))
         fields = [field for spec_id in order for field in self.specs[spec_id] if field.transform != "void"]
         return tuple(dict.fromkeys(field.name for field in fields))

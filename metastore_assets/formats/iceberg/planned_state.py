@@ -66,7 +66,10 @@ class PlannedState:
 
     @classmethod
     def decode(cls, data: bytes) -> PlannedState:
-        """Parse an encoded record. Raises one of `corrupt_input.CORRUPTION_ERRORS` if it is invalid."""
+        """Parse an encoded record.
+
+        Raises one of `corrupt_input.CORRUPTION_ERRORS` if it is invalid.
+        """
         id_, committed_at, uuid, digests, crosses_partitions, repeats_files = json.loads(data)
         return cls(
             SnapshotReference(id_, datetime.fromisoformat(committed_at)),

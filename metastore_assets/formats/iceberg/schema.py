@@ -44,7 +44,9 @@ _WELL_KNOWN_BINARY = re.compile(r"(geometry|geography)(\(.*\))?")
 
 
 def arrow_schema(table: str, schema: Mapping[str, Any]) -> pa.Schema:
-    """Return an Iceberg schema as an Arrow schema. All fields are nullable, except keys of maps.
+    """Return an Iceberg schema as an Arrow schema.
+
+    All fields are nullable, except keys of maps.
 
     Args:
         table: URI of the table, for messages.

@@ -160,7 +160,10 @@ class IcebergFormat(TableFormat):
                 return NoDiff(str(error))
 
     def _changes(self, since: SnapshotReference) -> SnapshotDiff:
-        """Return the changes; see `changes`. Raises NoDiffError if they cannot be determined."""
+        """Return the changes; see `changes`.
+
+        Raises NoDiffError if they cannot be determined.
+        """
         (location, file, loaded), self._current = self._current or (None, None, None), None
         loaded = loaded or self._load(location, file)
         planned = self._cache.get(self._planned_key, PlannedState.decode)

@@ -175,7 +175,10 @@ def _field_bounds(
 
 
 def _decode(bound: bytes, type_: pa.DataType) -> Any:
-    """Decode a bound; None if it is NaN, or cannot be decoded. Decimals become unscaled integers."""
+    """Decode a bound; None if it is NaN, or cannot be decoded.
+
+    Decimals become unscaled integers.
+    """
     if pa.types.is_integer(type_) or pa.types.is_temporal(type_):
         formats = _NUMBER_FORMATS
     elif pa.types.is_floating(type_):

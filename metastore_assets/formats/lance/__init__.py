@@ -1,4 +1,7 @@
-"""The Lance format. This package lists versions; pylance reads manifests and data files, in child processes."""
+"""The Lance format.
+
+This package lists versions; pylance reads manifests and data files, in child processes.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,10 @@ _EXTERNAL_BLOB = 3
 
 @dataclass(frozen=True, slots=True)
 class LanceFragmentSource:
-    """A fragment of one version of a Lance table. Any process can open it."""
+    """A fragment of one version of a Lance table.
+
+    Any process can open it.
+    """
 
     version: LanceVersion
     number: int
@@ -50,7 +53,10 @@ class LanceFragmentSource:
         return sum(location.stat(path).size for location, path in self.files)
 
     def open(self) -> FileFragmentReader:
-        """Open the fragment. Raises FragmentError, for example if the version was removed."""
+        """Open the fragment.
+
+        Raises FragmentError, for example if the version was removed.
+        """
         with fragment_errors(self.path, "the version", self.version.manifest_path), lance_errors():
             dataset = open_dataset(self.version)
             fragment = dataset.get_fragment(self.number)
@@ -143,7 +149,9 @@ class LanceColumns:
                 yield batch.column(0)
 
     def _blob_rows(self, stored: pa.Field) -> int:
-        """Return the number of blobs to read at once. Together, they have at most about CHUNK_BYTES.
+        """Return the number of blobs to read at once.
+
+        Together, they have at most about CHUNK_BYTES.
 
         Raises UnsupportedError if the column has external blobs.
         """

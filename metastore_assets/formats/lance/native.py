@@ -1,4 +1,6 @@
-"""Functions that read through pylance. Only child processes and Spark's workers call them.
+"""Functions that read through pylance.
+
+Only child processes and Spark's workers call them.
 
 pylance is native code: a corrupt file may end its process.
 """
@@ -183,7 +185,10 @@ def _data_file(file: Any, bases: Mapping[int, tuple[str, bool]]) -> BaseFile:
 
 
 def _commit_time(dataset: Any) -> datetime:
-    """Return the commit time of pylance's dataset, in UTC. May change the time zone of this process for a moment."""
+    """Return the commit time of pylance's dataset, in UTC.
+
+    May change the time zone of this process for a moment.
+    """
     local: datetime = dataset.get_version()["timestamp"]  # without a zone
     if local.astimezone(UTC) == local.replace(fold=1).astimezone(UTC):
         return local.astimezone(UTC)

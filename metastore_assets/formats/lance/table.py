@@ -1,4 +1,7 @@
-"""Lance tables. Snapshots are versions; a fragment has data files with different columns, and a deletion file."""
+"""Lance tables.
+
+Snapshots are versions; a fragment has data files with different columns, and a deletion file.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,10 @@ from metastore_assets.tasks.isolation import run_isolated
 
 
 class LanceFormat(TableFormat):
-    """A Lance table at a location. Its snapshots are the versions of a branch."""
+    """A Lance table at a location.
+
+    Its snapshots are the versions of a branch.
+    """
 
     def __init__(self, table: TableConfig, cache: MetadataCache) -> None:
         self._location = table_location(table)
@@ -222,7 +228,10 @@ class LanceFormat(TableFormat):
 
 
 def _branch_and_number(snapshot_id: str) -> tuple[str | None, int | None]:
-    """Split a snapshot id, such as `experiment:12`, into branch and number. A missing part is None."""
+    """Split a snapshot id, such as `experiment:12`, into branch and number.
+
+    A missing part is None.
+    """
     branch, _, number = snapshot_id.rpartition(":")
     return branch or None, int(number) if number.isascii() and number.isdecimal() else None
 

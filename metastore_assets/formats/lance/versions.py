@@ -63,12 +63,18 @@ def is_manifest(name: str) -> bool:
 
 
 def is_lance_table(location: Location) -> bool:
-    """Return True if a folder has the manifest of a version. Raises OSError."""
+    """Return True if a folder has the manifest of a version.
+
+    Raises OSError.
+    """
     return any(map(is_manifest, location.names(FOLDER)))
 
 
 def newest_version(location: Location) -> LanceVersion:
-    """Return the newest version of the main branch, from one listing. Raises TableNotFoundError if there is none."""
+    """Return the newest version of the main branch, from one listing.
+
+    Raises TableNotFoundError if there is none.
+    """
     return _newest(location, None, list_versions(location))
 
 

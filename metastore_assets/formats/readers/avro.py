@@ -33,7 +33,10 @@ _LONGEST_VARINT = 10
 
 
 class AvroColumns:
-    """The top-level columns of an Avro file. The constructor decodes all rows into a temporary Parquet file."""
+    """The top-level columns of an Avro file.
+
+    The constructor decodes all rows into a temporary Parquet file.
+    """
 
     def __init__(self, source: pa.NativeFile, *, rebases: bool = True) -> None:
         """Decode all rows, and close the source.
@@ -74,7 +77,10 @@ class AvroHeader:
 
     @cached_property
     def type(self) -> AvroType:
-        """The type of the records. Raises ArrowInvalid if the schema is invalid, or Arrow has no such type."""
+        """The type of the records.
+
+        Raises ArrowInvalid if the schema is invalid, or Arrow has no such type.
+        """
         return resolve_record_type(self.schema)
 
     @property
@@ -95,7 +101,10 @@ def read_avro_fields(source: pa.NativeFile) -> list[pa.Field]:
 
 
 def read_avro_header(data: bytes) -> AvroHeader:
-    """Return the header of an Avro file that is in memory. Raises the errors of `read_header`."""
+    """Return the header of an Avro file that is in memory.
+
+    Raises the errors of `read_header`.
+    """
     with _decoder_errors():
         return read_header(_stream(data))
 
@@ -123,7 +132,9 @@ def read_avro_records(
 
 
 def read_header(stream: io.BufferedReader) -> AvroHeader:
-    """Read the header at the start of a stream, and return it. The stream is then at the first block.
+    """Read the header at the start of a stream, and return it.
+
+    The stream is then at the first block.
 
     Call it in a `_decoder_errors` block, because corrupt bytes also raise other errors, such as EOFError.
 
@@ -175,7 +186,10 @@ def _rebase_batch(calendar: FileCalendar, batch: pa.RecordBatch) -> pa.RecordBat
 
 
 def _read_records(blocks: Iterable[Any]) -> Iterator[Any]:
-    """Yield the records of blocks. Raises ArrowInvalid if bytes follow the last record of a block."""
+    """Yield the records of blocks.
+
+    Raises ArrowInvalid if bytes follow the last record of a block.
+    """
     for block in blocks:
         yield from block
         if block.bytes_.read(1):
@@ -241,7 +255,10 @@ class _Blocks:
         """Decompressed size in bytes of the block that was read last."""
 
     def read(self, size: int = -1) -> bytes:
-        """Return up to `size` bytes; `b""` at the end of the file. Raises ArrowInvalid for a corrupt block."""
+        """Return up to `size` bytes; `b""` at the end of the file.
+
+        Raises ArrowInvalid for a corrupt block.
+        """
         data = self._buffer.read(size)
         if not data and size:
             # The decoder takes the end of a file inside of a block for a regular end, so an error is raised here.

@@ -47,7 +47,9 @@ class _EncodedType:
 
 
 class AvroLimits:
-    """A checker of one Avro file against limits. The constructor checks the schema, and `check` checks a block.
+    """A checker of one Avro file against limits.
+
+    The constructor checks the schema, and `check` checks a block.
 
     Raises:
         ArrowInvalid: the schema or a block is corrupt. For a block, it may also be EOFError or IndexError.
@@ -65,7 +67,9 @@ class AvroLimits:
         self._empty_rows = 0
 
     def check(self, data: bytes, rows: int) -> None:
-        """Check the next block of the file. Raises LimitError if a limit is exceeded.
+        """Check the next block of the file.
+
+        Raises LimitError if a limit is exceeded.
 
         There are two limits. The first is for blocks with more rows than bytes, for example because all values are
         null: their rows are added up over the file. The second is for the items of arrays and maps in one row.
@@ -167,7 +171,9 @@ class _SchemaCompiler:
 
 
 def _encoded_type(kind: str, children: list[_EncodedType], fixed_bytes: int | None, min_bytes: int) -> _EncodedType:
-    """Create an `_EncodedType`. Its number of types, depth and flags are computed from its children.
+    """Create an `_EncodedType`.
+
+    Its number of types, depth and flags are computed from its children.
 
     Args:
         kind: The kind of the type in Avro, such as `record`.
@@ -196,7 +202,10 @@ def _encoded_type(kind: str, children: list[_EncodedType], fixed_bytes: int | No
 
 
 class _ValueSkipper:
-    """A reader that skips encoded values. The attribute `items` counts the items of their arrays and maps."""
+    """A reader that skips encoded values.
+
+    The attribute `items` counts the items of their arrays and maps.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -227,7 +236,10 @@ class _ValueSkipper:
             raise EOFError
 
     def _skip_items(self, item: _EncodedType, *, is_map: bool) -> None:
-        """Skip the blocks of an array or a map, and count their items. Raises LimitError for too many."""
+        """Skip the blocks of an array or a map, and count their items.
+
+        Raises LimitError for too many.
+        """
         while count := self._read_varint():
             if count < 0:
                 count = -count

@@ -94,7 +94,9 @@ class _Resolver:
         self._count = 0
 
     def resolve(self, schema: Any, namespace: str) -> AvroType:
-        """Return the type of a schema. `namespace` is that of the enclosing type.
+        """Return the type of a schema.
+
+        `namespace` is that of the enclosing type.
 
         Raises:
             LimitError: The whole schema has too many types.
@@ -142,7 +144,10 @@ class _Resolver:
         return self._named(type_name, schema, inner_namespace)
 
     def _named(self, type_name: str, schema: dict[str, Any], namespace: str) -> AvroType:
-        """Return the type of a record, enum or fixed. Raises UnsupportedError if it contains itself."""
+        """Return the type of a record, enum or fixed.
+
+        Raises UnsupportedError if it contains itself.
+        """
         if type_name in self._open:
             raise UnsupportedError(f"its Avro type {type_name!r} contains itself, which has no reader")
         # Each use becomes a separate definition with a generated name, so that names cannot collide.
@@ -233,7 +238,10 @@ def _logical(raw: pa.DataType, schema: Mapping[str, Any]) -> pa.DataType | None:
 
 
 def _decimal(schema: Mapping[str, Any]) -> pa.DataType | None:
-    """Return a decimal type; None if its precision or scale is invalid. Raises UnsupportedError for a scale over 76."""
+    """Return a decimal type; None if its precision or scale is invalid.
+
+    Raises UnsupportedError for a scale over 76.
+    """
     precision, scale = schema.get("precision"), schema.get("scale", 0)
     if not (isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0):
         return None
@@ -259,7 +267,10 @@ def _metadata(field_id: Any) -> dict[bytes, bytes] | None:
 
 
 def full_name(name: str, namespace: str) -> str:
-    """Return the full name of a named type. A name that contains a dot is already full."""
+    """Return the full name of a named type.
+
+    A name that contains a dot is already full.
+    """
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 

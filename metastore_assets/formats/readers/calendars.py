@@ -50,7 +50,10 @@ class FileCalendar:
 
     @classmethod
     def of(cls, metadata: Mapping[Any, bytes] | None) -> FileCalendar:
-        """Return the calendar that the key-value metadata of a file declares. Keys may be text or bytes."""
+        """Return the calendar that the key-value metadata of a file declares.
+
+        Keys may be text or bytes.
+        """
         entries = {
             (key.decode("utf-8", "replace") if isinstance(key, bytes) else key): value
             for key, value in (metadata or {}).items()

@@ -94,7 +94,10 @@ def _check_indices(array: pa.DictionaryArray) -> None:
 
 
 def _has_binary_length(type_: pa.DataType) -> bool:
-    """Return whether Arrow computes the lengths of a type's values in bytes. It does not for views."""
+    """Return whether Arrow computes the lengths of a type's values in bytes.
+
+    It does not for views.
+    """
     return any(
         matches(type_)
         for matches in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)

@@ -11,7 +11,9 @@ from metastore_assets.startup import pc
 
 
 def leaves(array: pa.Array) -> Iterator[pa.Array]:
-    """Yield the leaf arrays of a nested array. An array that is not nested is itself the only leaf.
+    """Yield the leaf arrays of a nested array.
+
+    An array that is not nested is itself the only leaf.
 
     Values inside null lists are skipped.
     """

@@ -47,7 +47,10 @@ class OrcTail:
 
     @classmethod
     def of(cls, serialized: bytes) -> OrcTail:
-        """Parse the serialized file tail that pyarrow returns. Raises ArrowInvalid if it is corrupt."""
+        """Parse the serialized file tail that pyarrow returns.
+
+        Raises ArrowInvalid if it is corrupt.
+        """
         tail = decode_message(serialized)
         footer, postscript = (
             decode_message(_bytes(tail.get(part, [b""])[0])) for part in (_TAIL_FOOTER, _TAIL_POSTSCRIPT)
@@ -217,7 +220,9 @@ def _number(fields: dict[int, list[Value]], field: int) -> int:
 
 
 def _decode_integers(value: Value) -> list[int]:
-    """Return the integers in one value of a repeated field. A packed value has several.
+    """Return the integers in one value of a repeated field.
+
+    A packed value has several.
 
     Raises ArrowInvalid for a corrupt one.
     """
@@ -285,7 +290,10 @@ def _bytes(value: Value) -> bytes:
 
 
 def decode_integer(value: Value) -> int:
-    """Return a value that must be an unsigned integer. Raises ArrowInvalid if it is bytes."""
+    """Return a value that must be an unsigned integer.
+
+    Raises ArrowInvalid if it is bytes.
+    """
     if isinstance(value, bytes):
         raise pa.ArrowInvalid("the footer of the ORC file is broken: a message stands where a number should")
     return value

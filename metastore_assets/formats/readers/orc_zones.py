@@ -217,7 +217,10 @@ class WriterZones:
         return all(_NAMED_UTC.fullmatch(name) for name in self.names)
 
     def clocks(self) -> list[Clock]:
-        """Return the clock of each stripe. A stripe that names no zone is in UTC."""
+        """Return the clock of each stripe.
+
+        A stripe that names no zone is in UTC.
+        """
         clocks = {name: Clock(name or _GMT, is_java=self._tail.is_java) for name in set(self.names)}
         return [clocks[name] for name in self.names]
 
@@ -305,7 +308,10 @@ _MAX_CHUNK_BYTES = (1 << 23) - 1
 
 
 def _decompress_footer(compression: int, data: bytes) -> bytes:
-    """Return the decompressed footer of a stripe. Raises UnsupportedError for an unsupported compression."""
+    """Return the decompressed footer of a stripe.
+
+    Raises UnsupportedError for an unsupported compression.
+    """
     if compression == _NONE:
         return data
     if compression not in _CODECS:

@@ -54,7 +54,9 @@ def _open(
     metadata: pq.FileMetaData | None = None,
     encoded: list[int] | None = None,
 ) -> pq.ParquetFile:
-    """Open a Parquet file. Raises UnsupportedError if it is encrypted, or an error of Arrow if it is corrupt.
+    """Open a Parquet file.
+
+    Raises UnsupportedError if it is encrypted, or an error of Arrow if it is corrupt.
 
     Args:
         source: The content of the file.
@@ -312,7 +314,9 @@ class ParquetColumns:
         return bool(0 < column.data_page_offset - column.dictionary_page_offset <= _SHORT_DICTIONARY)
 
     def _chunk_rows(self, group: int, leaves: range, encoded: bool) -> int:
-        """Return how many rows of a row group to read at once. Together, they have at most about CHUNK_BYTES.
+        """Return how many rows of a row group to read at once.
+
+        Together, they have at most about CHUNK_BYTES.
 
         Args:
             group: The number of the row group.
@@ -335,7 +339,9 @@ class ParquetColumns:
 
 
 def validate_row_count(metadata: pq.FileMetaData) -> int:
-    """Check the row count in a footer, and return it. A false count could fill memory with nulls.
+    """Check the row count in a footer, and return it.
+
+    A false count could fill memory with nulls.
 
     Raises:
         ArrowInvalid: the count contradicts the row groups.

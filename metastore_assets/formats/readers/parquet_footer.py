@@ -110,7 +110,10 @@ class _Element:
 
 
 def _corrected(footer: bytes) -> bytes:
-    """Return a footer with the corrections that the module describes. Raises IndexError if it is cut off."""
+    """Return a footer with the corrections that the module describes.
+
+    Raises IndexError if it is cut off.
+    """
     elements = list(_elements(ThriftCursor(footer)))
     data = bytearray(footer)
     for outer, entries, key in zip(elements, elements[1:], elements[2:], strict=False):
@@ -151,7 +154,10 @@ def _without_arrow_schema(footer: bytes) -> bytes:
 
 
 def _elements(footer: ThriftCursor) -> Iterator[_Element]:
-    """Yield all elements of the schema, groups and columns. A group comes directly before its children."""
+    """Yield all elements of the schema, groups and columns.
+
+    A group comes directly before its children.
+    """
     for field, kind, _ in footer.fields():
         if field != _SCHEMA:
             footer.skip(kind)

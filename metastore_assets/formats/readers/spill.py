@@ -17,7 +17,10 @@ _FILLER = pa.field("", pa.bool_())
 
 
 class SpilledColumns:
-    """Rows that can be read by column. The constructor writes them to a temporary Parquet file."""
+    """Rows that can be read by column.
+
+    The constructor writes them to a temporary Parquet file.
+    """
 
     def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         self.row_count = 0

@@ -85,7 +85,10 @@ _FEW_VALUES = 32
 
 @dataclass(frozen=True)
 class SegmentEntries:
-    """Some or all entries of fragments, nodes and retired fragments of a version. Their profiles may share files."""
+    """Some or all entries of fragments, nodes and retired fragments of a version.
+
+    Their profiles may share files.
+    """
 
     fragments: Sequence[FragmentEntry]
     nodes: Sequence[NodeEntry]
@@ -439,7 +442,9 @@ def _replace_files(entries: Sequence[Entry], copied_files: Mapping[str, ProfileF
 
 
 def run_copies(engine: Engine, store: ObjectStore, columns: int, tasks: Sequence[CopyTask]) -> list[CopyResult]:
-    """Copy profiles to new files, one for each task. Return the results in the order of the tasks.
+    """Copy profiles to new files, one for each task.
+
+    Return the results in the order of the tasks.
 
     Args:
         engine: The engine that copies.
@@ -455,7 +460,10 @@ def run_copies(engine: Engine, store: ObjectStore, columns: int, tasks: Sequence
 
 
 def _copy_profiles(store: ObjectStore, task: CopyTask) -> CopyResult:
-    """Copy the profiles of a task to a new file, without the value counts to drop. May run in a worker process."""
+    """Copy the profiles of a task to a new file, without the value counts to drop.
+
+    May run in a worker process.
+    """
     sections_by_path: dict[str, set[str]] = {}
     for files in task.files:
         sections_by_path.setdefault(files.states, set()).add(files.section)

@@ -51,7 +51,10 @@ class StoredChildren(Protocol):
     """The children that a group has in the published version."""
 
     def find_all(self, keys: Collection[str]) -> Mapping[str, Child]:
-        """Return the children with these keys, by key. Keys without a child are omitted."""
+        """Return the children with these keys, by key.
+
+        Keys without a child are omitted.
+        """
 
     def read_all(self) -> Mapping[str, Child]:
         """Return all children, by key."""
@@ -65,7 +68,10 @@ class LoadedChildren:
     """The children by key."""
 
     def find_all(self, keys: Collection[str]) -> Mapping[str, Child]:
-        """Return the children with these keys, by key. Keys without a child are omitted."""
+        """Return the children with these keys, by key.
+
+        Keys without a child are omitted.
+        """
         return {key: self.children[key] for key in keys if key in self.children}
 
     def read_all(self) -> Mapping[str, Child]:
@@ -149,7 +155,10 @@ class MergeGroup:
 
 
 class NodeLookup(Protocol):
-    """A lookup of nodes of the published version. A node is a stored intermediate profile of a merge tree."""
+    """A lookup of nodes of the published version.
+
+    A node is a stored intermediate profile of a merge tree.
+    """
 
     def find_all(self, keys: Collection[str]) -> Mapping[str, NodeEntry]:
         """Return the nodes with these keys, by key."""

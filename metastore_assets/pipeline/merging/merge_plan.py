@@ -30,7 +30,10 @@ _NO_FILES = ProfileFiles("", "", ())
 
 @dataclass(frozen=True)
 class TreeMerge:
-    """One merge of a tree. Its inputs are stored profiles, and the results of merges below it."""
+    """One merge of a tree.
+
+    Its inputs are stored profiles, and the results of merges below it.
+    """
 
     group_key: str
     branch: Branch
@@ -207,7 +210,10 @@ class _StoredNodes:
         return self.find_all(group_key, [name]).get(name)
 
     def find_all(self, group_key: str, names: Collection[str]) -> dict[str, NodeEntry]:
-        """Return {name of a branch: its node}. Branches without a node are omitted."""
+        """Return {name of a branch: its node}.
+
+        Branches without a node are omitted.
+        """
         keys = {name: node_key(group_key, name) for name in names}
         self.load(keys.values())
         return {name: node for name, key in keys.items() if (node := self._loaded[key]) is not None}
@@ -323,7 +329,9 @@ def _merge(
     children: Mapping[str, ProfileFiles],
     reused: Mapping[str, ProfileFiles],
 ) -> TreeMerge:
-    """Return the merge of the root of a group's tree. Its inputs contain the merges of the branches below it.
+    """Return the merge of the root of a group's tree.
+
+    Its inputs contain the merges of the branches below it.
 
     Args:
         group: The group.

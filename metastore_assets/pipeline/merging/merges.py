@@ -25,7 +25,10 @@ _SMALL_NODE = 1 << 20
 
 
 class NodeWriter:
-    """A writer of the nodes that one task computes. Small nodes share a file."""
+    """A writer of the nodes that one task computes.
+
+    Small nodes share a file.
+    """
 
     def __init__(self, store: ObjectStore, spec: ProfileSpec) -> None:
         self._store = store
@@ -34,7 +37,9 @@ class NodeWriter:
         self._small: list[tuple[TreeMerge, int, pa.Table]] = []
 
     def add(self, merge: TreeMerge, row_count: int, states: pa.Table) -> None:
-        """Add the result of a merge as a node. Write it now if it is large; `finish` writes small nodes.
+        """Add the result of a merge as a node.
+
+        Write it now if it is large; `finish` writes small nodes.
 
         Args:
             merge: The merge.
@@ -63,7 +68,9 @@ class NodeWriter:
 def merge_node_states(
     reader: StatesReader, spec: ProfileSpec, merge: TreeMerge, nodes: NodeWriter
 ) -> tuple[int, pa.Table]:
-    """Run a merge and all merges below it. Return (row count, merged states).
+    """Run a merge and all merges below it.
+
+    Return (row count, merged states).
 
     Args:
         reader: Reads the states files of the store.

@@ -66,7 +66,10 @@ class Reduction:
 
 @dataclass
 class _TaskResult:
-    """The merged profile that one task computed. Its value counts may still be missing."""
+    """The merged profile that one task computed.
+
+    Its value counts may still be missing.
+    """
 
     number: int
     """Number of the task."""
@@ -101,7 +104,9 @@ class _Completion:
 
 
 def merge_groups(context: MergeContext, groups: Sequence[MergeGroup]) -> Reduction:
-    """Merge the profiles of each group into one profile. Spark is started only if there is much to merge.
+    """Merge the profiles of each group into one profile.
+
+    Spark is started only if there is much to merge.
 
     Args:
         context: The objects that merges need.
@@ -228,7 +233,9 @@ def _merge_trees(
 
 
 def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge) -> _TaskResult:
-    """Run a merge and all merges below it. Return the merged profile, and the entries of the written nodes.
+    """Run a merge and all merges below it.
+
+    Return the merged profile, and the entries of the written nodes.
 
     The profile of a group is incomplete if it needs value counts, which are summed later. Then the result also says
     which columns to sum. May be called in a worker process.
@@ -270,7 +277,10 @@ def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge
 
 
 def _finalize(spec: ProfileSpec, states: pa.Table) -> list[ColumnStatistics]:
-    """Compute statistics from merged states, such as sketches. Columns have their current names and types."""
+    """Compute statistics from merged states, such as sketches.
+
+    Columns have their current names and types.
+    """
     labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in spec.leaves]
     return [
         apply_schema(add_user_results(finalize_statistics(row), policy), position, leaf)
@@ -330,7 +340,9 @@ def _plan_sums(
 
 
 def _full_sum(group: MergeGroup, distinct_counts: Mapping[int, int]) -> FrequencySum:
-    """Describe the sum of the value counts of all children of a group. It is computed later.
+    """Describe the sum of the value counts of all children of a group.
+
+    It is computed later.
 
     `distinct_counts` has the columns to sum: {position in the profile spec: approximate number of distinct values}.
     """
@@ -356,7 +368,10 @@ def _sum_cost(row_counts: Iterable[float], max_values: npt.NDArray[np.int64]) ->
 
 
 def _complete(store: ObjectStore, spec: ProfileSpec, task: _Completion) -> tuple[str, ProfileFiles]:
-    """Write a merged profile with its value counts. Return (key of the group, files). May run in a worker process."""
+    """Write a merged profile with its value counts.
+
+    Return (key of the group, files). May run in a worker process.
+    """
     merged, summaries, group = task.files, task.summed.summaries, task.group
     if isinstance(merged, ProfileFiles):
         with StatesReader(store) as reader:

@@ -126,7 +126,9 @@ class TreeShape:
         return _format_digits(self.position(key), self.fan_in.bit_length() - 1)
 
     def sort(self, keys: Iterable[str]) -> list[tuple[str, str]]:
-        """Return (digits, key) of each child, sorted. `digits` returns the digits: a text that is a hash of the key.
+        """Return (digits, key) of each child, sorted.
+
+        `digits` returns the digits: a text that is a hash of the key.
 
         `keys` are the keys of the children, in any order.
         """
@@ -161,7 +163,9 @@ def _join(name: str, parts: Sequence[_Node | str]) -> _Node:
 
 
 def _build(shape: TreeShape, name: str, children: Sequence[tuple[str, str]]) -> _Node | str | None:
-    """Build the tree of some children. Return its top branch.
+    """Build the tree of some children.
+
+    Return its top branch.
 
     Returns the key of the child if there is only one, and None if there is none.
 
@@ -193,7 +197,9 @@ class _Update:
     """Names of the stored branches that the next tree changes or does not have."""
 
     def apply(self, name: str, old: _Node | str | None, changes: Sequence[tuple[str, str, bool]]) -> _Node | str | None:
-        """Apply changes to a part of a tree. Return the new part; None if no children remain.
+        """Apply changes to a part of a tree.
+
+        Return the new part; None if no children remain.
 
         Args:
             name: Some digits. The part has the children whose positions (hashes of their keys) begin with these digits.
@@ -263,7 +269,9 @@ class _Update:
     def _changed_children(
         self, old: _Node | str | None, changes: Sequence[tuple[str, str, bool]]
     ) -> list[tuple[str, str]]:
-        """Apply changes to the children of a part. Return (digits, key) of each child that remains or is new, sorted.
+        """Apply changes to the children of a part.
+
+        Return (digits, key) of each child that remains or is new, sorted.
 
         The digits are the position of the child (a hash of its key) as text. If `old` is a stored branch, its name is
         added to `opened`, because the next tree changes or drops it.
@@ -287,7 +295,9 @@ class _Update:
         return sorted(children)
 
     def _children(self, part: _Node | str) -> list[tuple[str, str]]:
-        """Return (digits, key) of each child in a part, sorted. If the part is a stored branch, record it as opened.
+        """Return (digits, key) of each child in a part, sorted.
+
+        If the part is a stored branch, record it as opened.
 
         The caller passes the key of a single child, or a branch without branches below it.
         """

@@ -176,7 +176,10 @@ def write_profile(
 
 
 def _has_states(row: ColumnStatistics) -> bool:
-    """Return whether a column has mergeable states. A column without values has none."""
+    """Return whether a column has mergeable states.
+
+    A column without values has none.
+    """
     return row.type_class is not None or row.distinct_sketch is not None
 
 
@@ -199,7 +202,9 @@ def write_statistics(store: ObjectStore, path: str, row_count: int, statistics: 
 
 
 def write_states(store: ObjectStore, folder: str, spec: ProfileSpec, row_count: int, states: pa.Table) -> ProfileFiles:
-    """Write merged states to one file, which only merges read. Return the files of the profile.
+    """Write merged states to one file, which only merges read.
+
+    Return the files of the profile.
 
     Args:
         store: The table's folder.

@@ -144,7 +144,9 @@ class StatesWriter:
         """Size of the file, known when the context has ended."""
 
     def begin(self, row_count: int, name: str = "") -> str:
-        """Begin the section of a profile, to which columns are added next. Return the section's name.
+        """Begin the section of a profile, to which columns are added next.
+
+        Return the section's name.
 
         Args:
             row_count: Number of rows that the profile describes.
@@ -203,7 +205,9 @@ class StatesWriter:
         self.add_rows(table)
 
     def add_rows(self, table: pa.Table) -> None:
-        """Append rows of a states file, which name their sections. Their values have the type `StatesContent.union`.
+        """Append rows of a states file, which name their sections.
+
+        Their values have the type `StatesContent.union`.
 
         Call `begin` first for each of these sections, because `files` lists only those. This is not checked.
         """
@@ -328,7 +332,10 @@ def fingerprint_arrays(columns: Sequence[FingerprintCounts | None]) -> list[pa.A
 
 
 def _value_count_arrays(columns: Sequence[Frequencies | None], union: pa.StructType) -> list[pa.Array]:
-    """Return two list arrays: the values, and their counts. Each has a list per column; null for None."""
+    """Return two list arrays: the values, and their counts.
+
+    Each has a list per column; null for None.
+    """
     offsets, is_null = _offsets(columns)
     present = [column for column in columns if column is not None and len(column)]
     packed = [pack_values(column.values, column.type_class, union) for column in present]

@@ -99,7 +99,9 @@ def read_counts(states_reader: StatesReader, files: ProfileFiles) -> dict[str, t
 def read_profile_value_counts(
     states_reader: StatesReader, files: ProfileFiles, field_ids: Sequence[str]
 ) -> Mapping[str, Sequence[ValueCountRows]]:
-    """Read the value counts of columns of a profile into memory. Return {field id: tables of values and counts}.
+    """Read the value counts of columns of a profile into memory.
+
+    Return {field id: tables of values and counts}.
 
     A column has a table for each file that contains some of its values.
 
@@ -130,7 +132,9 @@ def read_statistics(store: ObjectStore, files: ProfileFiles) -> tuple[int, dict[
 
 
 def read_histograms(store: ObjectStore, files: ProfileFiles) -> dict[str, Histogram]:
-    """Return {path of the column: histogram} of a stored profile. Paths are those at the time of profiling.
+    """Return {path of the column: histogram} of a stored profile.
+
+    Paths are those at the time of profiling.
 
     Raises:
         CorruptionError: The file is damaged.
@@ -182,7 +186,9 @@ class FrequencyReader:
         return None
 
     def read_all(self, field_ids: Sequence[str]) -> dict[str, Sequence[ValueCountRows]]:
-        """Read all value counts of some columns. Return {field id: tables of values and counts}.
+        """Read all value counts of some columns.
+
+        Return {field id: tables of values and counts}.
 
         Args:
             field_ids: The columns. A column without value counts has either no entry in the result or empty tables.

@@ -1,4 +1,6 @@
-"""Reading of the states of profiles for merging. States that are not stored are derived from value counts.
+"""Reading of the states of profiles for merging.
+
+States that are not stored are derived from value counts.
 
 States are the mergeable forms of statistics, such as sketches. Profiles that are merged are read together. Where
 several of them have only value counts, the value counts are summed, and states are derived from the sum. The type class
@@ -193,7 +195,9 @@ class _StoredProfile:
         return combine_to_one_chunk(table)
 
     def _without_values(self, field_ids: Set[str]) -> pa.Table:
-        """Return the stored rows of all columns. The rows of the given columns are changed to describe only nulls.
+        """Return the stored rows of all columns.
+
+        The rows of the given columns are changed to describe only nulls.
 
         Their `value_count` becomes 0, and their `multiset_hash` the hash of the nulls. The values of these columns are
         not lost: they are added to the value counts of another profile (see `states`).

@@ -44,7 +44,9 @@ def write_runs_by_partition(
     flow: Dataflow,
     source: CountSource,
 ) -> dict[str, list[Run]]:
-    """Count the values of columns by partition. Return {name of the stage: written runs}.
+    """Count the values of columns by partition.
+
+    Return {name of the stage: written runs}.
 
     Args:
         engine: Runs the tasks.
@@ -69,7 +71,9 @@ def write_runs_by_partition(
 
 
 def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_ColumnsTask]:
-    """Split columns into tasks, ordered by type class, then field id. All columns of a task have one type class.
+    """Split columns into tasks, ordered by type class, then field id.
+
+    All columns of a task have one type class.
 
     A task has one column, or several that together have at most `_ROWS_PER_TASK` values. A column is assumed to have as
     many values as the table has rows.

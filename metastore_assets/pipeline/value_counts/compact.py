@@ -90,7 +90,10 @@ def compact(versions: VersionStore, table: TableConfig) -> Compacted:
 
 
 def _compact_files(store: ObjectStore, value_counts: TableValueCounts) -> TableValueCounts:
-    """Merge the files of each key range of a stage into one new file. Return the value counts with these files."""
+    """Merge the files of each key range of a stage into one new file.
+
+    Return the value counts with these files.
+    """
     fingerprinted, flow, fingerprints = value_counts.fingerprinted, value_counts.flow, value_counts.fingerprinted.flow
     if value_counts.columns:
         flow = value_counts.dataflow(store).compact_state(flow, full=True)

@@ -194,7 +194,10 @@ def _subtract_removed(
 
 
 def _difference(new_values: Frequencies, old_values: Frequencies, type_class: str) -> Frequencies:
-    """Return the change of the frequency of each value, without zeros. A missing value has the frequency 0."""
+    """Return the change of the frequency of each value, without zeros.
+
+    A missing value has the frequency 0.
+    """
     parts = [part for part in (new_values, old_values) if len(part)]
     if not parts:
         return EMPTY

@@ -1,4 +1,6 @@
-"""Counting of many fingerprints on Spark, with one shuffle. Each reducer sums one range of fingerprints.
+"""Counting of many fingerprints on Spark, with one shuffle.
+
+Each reducer sums one range of fingerprints.
 
 A fingerprint is a short hash of a value. Sorted fingerprints are sent as differences of about four bytes each, less
 than the values would take.
@@ -64,7 +66,9 @@ def shuffle_fingerprints(
     ranges: FingerprintRanges,
     write: WriteRange[R],
 ) -> list[R]:
-    """Add up the counts of each fingerprint over all tasks. Call `write` for each range that has fingerprints.
+    """Add up the counts of each fingerprint over all tasks.
+
+    Call `write` for each range that has fingerprints.
 
     Args:
         spark: The session.

@@ -51,7 +51,10 @@ _ROWS_PER_WEIGHT = 5_000
 
 @dataclass(frozen=True)
 class FingerprintedColumn:
-    """A leaf column that is stored as fingerprints. Instances are picklable."""
+    """A leaf column that is stored as fingerprints.
+
+    Instances are picklable.
+    """
 
     field_id: str
     path: str
@@ -195,7 +198,10 @@ def find_values(
 def _fragments_with_fingerprints(
     store: ObjectStore, column: FingerprintedColumn, fingerprints: Numbers, batch: Sequence[ProfiledFragment]
 ) -> list[str]:
-    """Return the ids of the fragments with any of the fingerprints. May run in a worker process."""
+    """Return the ids of the fragments with any of the fingerprints.
+
+    May run in a worker process.
+    """
     with StatesReader(store) as states_reader:
         profiles = ((source, read_fingerprints(states_reader, source.entry.files, column.field_id)) for source in batch)
         return [
@@ -241,7 +247,9 @@ def _read_values(
 
 
 def values_of_rows(column: FingerprintedColumn, fingerprints: Numbers, fragment: Fragment) -> Frequencies:
-    """Read a fragment's rows. Return the values that have one of these fingerprints, and their frequencies.
+    """Read a fragment's rows.
+
+    Return the values that have one of these fingerprints, and their frequencies.
 
     May run in a worker process.
 

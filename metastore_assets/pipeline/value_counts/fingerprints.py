@@ -98,7 +98,10 @@ class _ColumnLoad:
 
 
 class FingerprintUpdate:
-    """A writer of the next value counts of all fingerprinted columns. It updates or rebuilds the published ones."""
+    """A writer of the next value counts of all fingerprinted columns.
+
+    It updates or rebuilds the published ones.
+    """
 
     def __init__(
         self,
@@ -133,7 +136,9 @@ class FingerprintUpdate:
         self._removed = list(changes.removed)
 
     def next_state(self, base: FingerprintedValueCounts) -> FingerprintedValueCounts:
-        """Update or rebuild the value counts, and write their files. Return the next value counts.
+        """Update or rebuild the value counts, and write their files.
+
+        Return the next value counts.
 
         Args:
             base: The published value counts.

@@ -53,7 +53,9 @@ class _Part:
 def sum_columns(
     engine: Engine, store: ObjectStore, folder: str, spec: ProfileSpec, sums: Sequence[FrequencySum]
 ) -> dict[int, SummedColumns]:
-    """Sum frequencies and write them to files. Return the summaries and files of each merged profile.
+    """Sum frequencies and write them to files.
+
+    Return the summaries and files of each merged profile.
 
     The keys of the result are the numbers of the merged profiles (`FrequencySum.profile_number`).
 
@@ -102,7 +104,9 @@ def map_sums(
 
 
 def is_local_sum(engine: Engine, sums: Sequence[FrequencySum]) -> bool:
-    """Return whether these sums are computed in this process. If not, all of them are computed on Spark.
+    """Return whether these sums are computed in this process.
+
+    If not, all of them are computed on Spark.
 
     Spark is used if the sums read many values or many column profiles. It is also used if any sum splits the values of
     a column into ranges, which are summed separately.
@@ -132,7 +136,9 @@ def sum_column_frequencies(
 
 
 def _sum_locally(store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]) -> list[R]:
-    """Sum frequencies in this process, and pass them to `write`. Return the results of `write`.
+    """Sum frequencies in this process, and pass them to `write`.
+
+    Return the results of `write`.
 
     Args:
         store: The store of the profiles.
@@ -168,7 +174,9 @@ def _column_frequencies(
 def _write_sums(
     store: ObjectStore, folder: str, spec: ProfileSpec, profile_number: int, columns: Iterable[tuple[int, Frequencies]]
 ) -> _Part:
-    """Write the summed frequencies of some columns of a profile to one file. Return the file and a summary per column.
+    """Write the summed frequencies of some columns of a profile to one file.
+
+    Return the file and a summary per column.
 
     Args:
         store: The folder of the table.

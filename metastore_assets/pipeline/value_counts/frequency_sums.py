@@ -58,7 +58,10 @@ class FrequencySum:
 
 @dataclass(frozen=True)
 class _PartialSum:
-    """A part of a `FrequencySum`: all of its columns, but only some of its profiles. One task computes it."""
+    """A part of a `FrequencySum`: all of its columns, but only some of its profiles.
+
+    One task computes it.
+    """
 
     profile_number: int
     """Number of the merged profile, as in `FrequencySum`."""
@@ -121,7 +124,9 @@ def full_sums(
 
 
 def _partial_sums(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_PartialSum], int]:
-    """Split sums into parts that each read at most 16 profiles. Return (parts, number of shuffle partitions).
+    """Split sums into parts that each read at most 16 profiles.
+
+    Return (parts, number of shuffle partitions).
 
     Args:
         sums: The sums.
@@ -156,7 +161,10 @@ def _partial_sums(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_Parti
 
 
 def _read_partial_sums(store: ObjectStore, spec: ProfileSpec, parts: Sequence[_PartialSum]) -> Iterator[ShuffledRow]:
-    """Compute the partial sums `parts` from stored profiles. Yield the sums of each column as shuffle rows."""
+    """Compute the partial sums `parts` from stored profiles.
+
+    Yield the sums of each column as shuffle rows.
+    """
     with StatesReader(store) as opened:
         for part in parts:
             readers = [(FrequencyReader(opened, files), sign) for files, sign in part.terms]
@@ -175,7 +183,9 @@ def _column_rows(
     position: int,
     partition: int,
 ) -> Iterator[ShuffledRow]:
-    """Sum the frequencies of one column over profiles. Yield the sums as shuffle rows.
+    """Sum the frequencies of one column over profiles.
+
+    Yield the sums as shuffle rows.
 
     There are two sums: one of the profiles to add, and one of the profiles to subtract. If `part.splitters` splits the
     column into ranges, each sum is split, too: into one or more rows per range that has values.
@@ -209,14 +219,19 @@ def _column_rows(
 
 
 def _write_sums(spec: ProfileSpec, write: WriteSums[R], profile_number: int, rows: Iterator[ShuffledRow]) -> R:
-    """Add up the partial sums that a reducer received, by column. Pass the sums to `write`, and return its result."""
+    """Add up the partial sums that a reducer received, by column.
+
+    Pass the sums to `write`, and return its result.
+    """
     columns = groupby(rows, key=attrgetter("position"))
     terms = ((position, [decode_frequencies(row.blob) for row in column]) for position, column in columns)
     return write(profile_number, full_sums(spec, terms))
 
 
 def encode_frequencies(frequencies: Frequencies, sign: int) -> Iterator[bytes]:
-    """Encode frequencies as compressed Arrow streams of bounded size. Empty frequencies yield one stream, too.
+    """Encode frequencies as compressed Arrow streams of bounded size.
+
+    Empty frequencies yield one stream, too.
 
     Args:
         frequencies: The frequencies.
@@ -231,7 +246,10 @@ def encode_frequencies(frequencies: Frequencies, sign: int) -> Iterator[bytes]:
 
 
 def decode_frequencies(blob: bytes) -> tuple[Frequencies, int]:
-    """Decode a stream of `encode_frequencies`. Return (frequencies, 1 to add them or −1 to subtract them)."""
+    """Decode a stream of `encode_frequencies`.
+
+    Return (frequencies, 1 to add them or −1 to subtract them).
+    """
     table = pa.ipc.open_stream(blob).read_all().combine_chunks()
     value, frequency = table.column("value"), table.column("frequency")
     frequencies = Frequencies(
@@ -242,7 +260,10 @@ def decode_frequencies(blob: bytes) -> tuple[Frequencies, int]:
 
 
 def _pieces(table: pa.Table) -> Iterator[pa.Table]:
-    """Yield consecutive slices of a table. The table is halved until each slice fits into a blob, or has one row."""
+    """Yield consecutive slices of a table.
+
+    The table is halved until each slice fits into a blob, or has one row.
+    """
     rows = table.num_rows
     if rows <= 1 or (rows <= _ROWS_PER_BLOB and table.nbytes <= _BYTES_PER_BLOB):
         yield table

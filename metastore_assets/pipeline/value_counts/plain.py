@@ -30,7 +30,9 @@ _NO_ROWS = pa.table({"value": pa.nulls(0), "frequency": pa.array([], pa.int64())
 
 
 def write_frequencies(store: ObjectStore, value_counts: TableValueCounts, leaves: Sequence[LeafColumn]) -> str:
-    """Write a file with the values of each column by decreasing frequency, then by value. Return its path.
+    """Write a file with the values of each column by decreasing frequency, then by value.
+
+    Return its path.
 
     The file has the columns `column`, `value` and `frequency`.
 
@@ -50,7 +52,9 @@ def write_frequencies(store: ObjectStore, value_counts: TableValueCounts, leaves
 
 
 def write_ranks(store: ObjectStore, value_counts: TableValueCounts, leaves: Sequence[LeafColumn]) -> str:
-    """Write a file with the values of each column in increasing order, with their ranks. Return its path.
+    """Write a file with the values of each column in increasing order, with their ranks.
+
+    Return its path.
 
     The file has the columns `column`, `value`, `frequency` and `rank`. The rank of a value is the number of rows with a
     smaller non-null value.
@@ -138,7 +142,9 @@ def _write(
     leaves: Sequence[LeafColumn],
     rows: Callable[[LeafColumn], Iterable[pa.Table]],
 ) -> str:
-    """Write a plain file with one section per column. Return its path.
+    """Write a plain file with one section per column.
+
+    Return its path.
 
     Args:
         store: The folder of the table.

@@ -51,7 +51,9 @@ class _SampleTask:
 def find_splitters(
     engine: Engine, store: ObjectStore, profiles: Sequence[ProfileFiles], ranges: Mapping[str, int]
 ) -> dict[str, pa.Array]:
-    """Sample the profiles. Return {field id: ascending splitters of the column}.
+    """Sample the profiles.
+
+    Return {field id: ascending splitters of the column}.
 
     A column with few values has fewer splitters than requested.
 

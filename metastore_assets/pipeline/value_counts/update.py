@@ -58,7 +58,9 @@ _MAX_LOCAL_VALUES = 20_000_000
 
 
 class ValueCountUpdate:
-    """The next value counts of a table. The first call of `summaries` or `files` computes and writes them.
+    """The next value counts of a table.
+
+    The first call of `summaries` or `files` computes and writes them.
 
     Both methods take a function that returns profiles of the whole table. This function is called only to build counts
     from scratch, or to count a column that is new or has another type class.
@@ -109,7 +111,10 @@ class ValueCountUpdate:
             return self._summarize(state, distinct_counts)
 
     def _summarize(self, state: TableValueCounts, positions: Iterable[int]) -> Mapping[int, FrequencySummary]:
-        """Return {position in the profile spec: summary}. A column without value counts is summarized as empty."""
+        """Return {position in the profile spec: summary}.
+
+        A column without value counts is summarized as empty.
+        """
         reader = ValueCountReader(self._store, state)
         columns_by_class: dict[str, dict[str, int]] = {}
         summaries: dict[int, FrequencySummary] = {}
@@ -156,7 +161,9 @@ class ValueCountUpdate:
             self._store.delete(sorted(written | ({self._files.state} if self._files else set())))
 
     def _without_outdated_names(self, files: ValueCountFiles) -> ValueCountFiles:
-        """Return the published files. If columns were renamed, omit the files that contain the old names.
+        """Return the published files.
+
+        If columns were renamed, omit the files that contain the old names.
 
         These are the plain copies `frequencies` and `ranks`, which `compact` writes.
         """
@@ -184,7 +191,9 @@ class ValueCountUpdate:
     def _next_state(
         self, profiles: AllProfiles, distinct_counts: Mapping[int, int], find_absent: Callable[[], Set[str]]
     ) -> TableValueCounts:
-        """Compute the next value counts and write their rows. A later call returns the same result.
+        """Compute the next value counts and write their rows.
+
+        A later call returns the same result.
 
         Args:
             profiles: Returns profiles that cover the whole table, see `AllProfiles`.
@@ -243,7 +252,9 @@ class ValueCountUpdate:
         return flow.load(FlowState(), {**result.runs, **self._build_by_partition(flow, profiles)}), result.built
 
     def _update(self, profiles: AllProfiles) -> FlowState:
-        """Write the changes of the added and removed fragments. Return the next state, which is not published yet.
+        """Write the changes of the added and removed fragments.
+
+        Return the next state, which is not published yet.
 
         If the value counts do not change, the result is the published state itself.
         """
@@ -324,7 +335,10 @@ class ValueCountUpdate:
         return by_class
 
     def _build_by_partition(self, flow: Dataflow, profiles: AllProfiles) -> Mapping[str, Sequence[Run]]:
-        """Write the value counts by partition, if any column has them. Return {name of the stage: written runs}."""
+        """Write the value counts by partition, if any column has them.
+
+        Return {name of the stage: written runs}.
+        """
         if not self._by_partition:
             return {}
         source = CountSource(self._by_partition, partial(_partition_profiles, profiles), self._row_count)

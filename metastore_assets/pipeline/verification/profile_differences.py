@@ -72,7 +72,10 @@ class ProfileSource:
 
 @dataclass(frozen=True)
 class ProfileView:
-    """The content of a stored profile. The keys of mappings are field ids of columns."""
+    """The content of a stored profile.
+
+    The keys of mappings are field ids of columns.
+    """
 
     row_count: int
     rows: Mapping[str, ColumnStatistics]
@@ -89,7 +92,9 @@ class ProfileView:
 
 @contextmanager
 def open_profile(source: ProfileSource, spec: ProfileSpec) -> Iterator[ProfileView]:
-    """Open a stored profile. Its content can be read until the context ends.
+    """Open a stored profile.
+
+    Its content can be read until the context ends.
 
     Args:
         source: The files of the profile.
@@ -193,7 +198,9 @@ def _user_defined_differences(
 
 
 def _is_equal(left: Any, right: Any, near_zero: float = 0.0) -> bool:
-    """Return whether two statistics are equal, except for rounding. NaN equals NaN.
+    """Return whether two statistics are equal, except for rounding.
+
+    NaN equals NaN.
 
     Two floats are equal if they differ relatively by at most `_ROUNDING`, or absolutely by at most `near_zero`.
     """

@@ -119,7 +119,9 @@ def verify(
     *,
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Verification:
-    """Read the files of a table's newest version again, and compare every exact number. Nothing is published.
+    """Read the files of a table's newest version again, and compare every exact number.
+
+    Nothing is published.
 
     Partitions are skipped if the table no longer has all of their files. Damaged files of the Metastore are reported as
     differences.
@@ -233,7 +235,9 @@ def _select_partitions(version: Version, snapshot: Snapshot, partitions: Collect
 def _draw_sample(
     version: Version, table_format: TableFormat, stream: SnapshotStream, partitions: Collection[str], count: int
 ) -> _VerifiedFragments:
-    """Return fragments of the version, drawn at random. Omits those that the snapshot does not have.
+    """Return fragments of the version, drawn at random.
+
+    Omits those that the snapshot does not have.
 
     Args:
         version: The version.
@@ -268,7 +272,10 @@ def _draw_sample(
 
 @contextmanager
 def _scratch_folder(objects: ObjectStore) -> Iterator[ObjectStore]:
-    """Return a context manager of a new folder for profiles. The end of the context deletes the folder."""
+    """Return a context manager of a new folder for profiles.
+
+    The end of the context deletes the folder.
+    """
     prefix = f"verify/{uuid.uuid4().hex}"
     try:
         yield objects.child(prefix)

@@ -166,7 +166,10 @@ def merge_differences(
 def _profile_differences(
     stored: ProfileSource, computed: ProfileSource, spec: ProfileSpec, name: str
 ) -> list[VersionDifference]:
-    """Return the differences of one profile. A damaged file is one difference."""
+    """Return the differences of one profile.
+
+    A damaged file is one difference.
+    """
     try:
         with open_profile(stored, spec) as stored_view, open_profile(computed, spec) as computed_view:
             return [

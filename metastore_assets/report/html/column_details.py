@@ -135,7 +135,10 @@ def _details(row: ColumnStatistics, top: Top, history: Sequence[Mapping[str, Any
 
 
 def _facts(row: ColumnStatistics) -> Markup:
-    """Return a list of the column's statistics, each with its name. Absent statistics are left out."""
+    """Return a list of the column's statistics, each with its name.
+
+    Absent statistics are left out.
+    """
     facts = [("values", text.format_number(row.value_count)), ("nulls", text.format_number(row.null_count))]
     if row.nan_count:
         facts.append(("NaN", text.format_number(row.nan_count)))
@@ -164,7 +167,10 @@ def _facts(row: ColumnStatistics) -> Markup:
 
 
 def _read_top(table: Table, row: ColumnStatistics) -> Top:
-    """Return the most frequent values of a column. The list is empty if the version does not have them."""
+    """Return the most frequent values of a column.
+
+    The list is empty if the version does not have them.
+    """
     if row.frequencies not in ("enumerated", "repeated") or not row.value_count:
         return []
     try:

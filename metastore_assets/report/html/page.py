@@ -119,7 +119,10 @@ def _columns_section(columns: Sequence[Markup], *, has_changes: bool) -> Markup:
 
 
 def _changes_section(diff: TableDiff | None) -> list[Part]:
-    """Return the section on the changes since an older version. The list is empty if there is no `diff`."""
+    """Return the section on the changes since an older version.
+
+    The list is empty if there is no `diff`.
+    """
     if diff is None:
         return []
     before = diff.before

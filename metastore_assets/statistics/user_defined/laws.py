@@ -199,7 +199,10 @@ def _text(value: Any) -> str:
 
 
 def _random_rows(draw: random.Random, cls: TypeClass, size: int) -> pa.Array:
-    """Return an array of `size` random values of a type class. Values may repeat; none is null."""
+    """Return an array of `size` random values of a type class.
+
+    Values may repeat; none is null.
+    """
     if pa.types.is_decimal(cls.arrow):
         unscaled = [
             draw.choice([0, 1, -1, draw.randrange(1000), draw.randrange(-(10**37), 10**37)]) for _ in range(size)

@@ -88,7 +88,9 @@ def load_for_policy(policy: ResolvedPolicy, type_class: str | None) -> tuple[Loa
 
 
 def load_by_key(key: str) -> LoadedStatistic:
-    """Load the statistic of a key such as `module:Class@1`. Raises ConfigError if it cannot be used.
+    """Load the statistic of a key such as `module:Class@1`.
+
+    Raises ConfigError if it cannot be used.
 
     The revision in the key, here 1, is ignored: the loaded class may have another one by now.
     """
@@ -97,7 +99,10 @@ def load_by_key(key: str) -> LoadedStatistic:
 
 @lru_cache(maxsize=256)
 def load_statistic(reference: str) -> LoadedStatistic:
-    """Import and validate the statistic `module:Class`. Raises ConfigError if it cannot be used."""
+    """Import and validate the statistic `module:Class`.
+
+    Raises ConfigError if it cannot be used.
+    """
     module_name, _, class_name = reference.partition(":")
     try:
         module = import_module(module_name)
@@ -125,7 +130,10 @@ def load_statistic(reference: str) -> LoadedStatistic:
 
 @lru_cache(maxsize=256)
 def _load_all(references: tuple[str, ...]) -> tuple[LoadedStatistic, ...]:
-    """Load statistics, each once. Raises ConfigError if one cannot be used, or if two have the same name."""
+    """Load statistics, each once.
+
+    Raises ConfigError if one cannot be used, or if two have the same name.
+    """
     by_name: dict[str, LoadedStatistic] = {}
     for reference in dict.fromkeys(references):
         loaded = load_statistic(reference)

@@ -16,7 +16,10 @@ FIELDS = ("value", "guarantee", "reason")
 
 @dataclass(frozen=True)
 class UserResult:
-    """The result of a user-defined statistic for one column. It can be sent between processes."""
+    """The result of a user-defined statistic for one column.
+
+    It can be sent between processes.
+    """
 
     array: pa.Array
     """One element of the declared type: the value, or null if it is unknown or not defined."""

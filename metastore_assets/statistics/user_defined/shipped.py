@@ -36,7 +36,9 @@ class _CaseCounts(MergeableStatistic):
         return [a - b for a, b in zip(total, part, strict=True)]
 
     def _add_cases(self, state: list[int], cases: pa.Array, counts: pa.Int64Array) -> list[int]:
-        """Return `state` with more values counted. A case is a position in `state`, such as a first digit minus 1.
+        """Return `state` with more values counted.
+
+        A case is a position in `state`, such as a first digit minus 1.
 
         Args:
             state: The number of values of each case so far.
@@ -85,7 +87,9 @@ class Benford(_CaseCounts):
 
 
 class StringPatterns(_CaseCounts):
-    """The share of each form among a column's strings, by decreasing share. Forms are `integer`, `date`, `e-mail`, ….
+    """The share of each form among a column's strings, by decreasing share.
+
+    Forms are `integer`, `date`, `e-mail`, ….
 
     The form of a string is the first of `patterns` that matches it.
     """
@@ -146,7 +150,10 @@ class LongestCommonPrefix(MergeableStatistic):
         return prefix if state is None else _common(state, prefix)
 
     def merge(self, one: str | None, other: str | None) -> str | None:
-        """Return the common prefix of both prefixes. None, the state of no strings, is ignored."""
+        """Return the common prefix of both prefixes.
+
+        None, the state of no strings, is ignored.
+        """
         return other if one is None else one if other is None else _common(one, other)
 
     def finalize(self, state: str | None) -> str | None:

@@ -1,4 +1,6 @@
-"""States of user-defined statistics. All states of a table's column are one binary value: an Arrow stream of one row.
+"""States of user-defined statistics.
+
+All states of a table's column are one binary value: an Arrow stream of one row.
 
 The row has a field struct(`state`, `reason`) for each statistic. The name of the field is the key of the statistic: its
 reference and revision, such as `my_module:Median@1`. There is a reason instead of a state if the user's code raised an
@@ -257,7 +259,10 @@ def _require_mergeable(loaded: LoadedStatistic) -> MergeableStatistic:
 
 
 class UserStates(BuiltinStatistic[UserStateAccumulator]):
-    """All mergeable user-defined statistics as one built-in statistic. Its state is one binary value per column."""
+    """All mergeable user-defined statistics as one built-in statistic.
+
+    Its state is one binary value per column.
+    """
 
     name = "user_states"
     version = "1"

@@ -40,7 +40,10 @@ class Glue:
         register_in_glue(self.client, self.database, tables)
 
     def table(self, name: str, **more: Any) -> TableConfig:
-        """Return the configuration of a table by its name in this database. `more` are further settings."""
+        """Return the configuration of a table by its name in this database.
+
+        `more` are further settings.
+        """
         catalog = CatalogConfig.model_validate({**self.properties, "name": "prod"})
         return TableConfig(name="t", catalog=catalog, table=f"{self.database}.{name}", **more)
 

@@ -50,7 +50,10 @@ spark.stop()
 
 @contextmanager
 def hive_metastore(folder: Path) -> Iterator[str]:
-    """Run a Hive metastore, with its database in the folder, within the block. Yield its URI."""
+    """Run a Hive metastore, with its database in the folder, within the block.
+
+    Yield its URI.
+    """
     (folder / "conf").mkdir(parents=True)
     (folder / "conf" / "hive-site.xml").write_text(_SITE.format(folder=folder))
     with socket.socket() as free:
@@ -72,7 +75,9 @@ def hive_metastore(folder: Path) -> Iterator[str]:
 
 
 def run_spark(uri: str, folder: Path, statements: Sequence[str]) -> dict[str, list[list[Any]]]:
-    """Execute SQL in a Spark session that uses the metastore. Return the rows of each query as texts, by statement.
+    """Execute SQL in a Spark session that uses the metastore.
+
+    Return the rows of each query as texts, by statement.
 
     Args:
         uri: The URI of the metastore.

@@ -44,7 +44,10 @@ class Declaration:
 
 
 def files(name: str, location: str, kind: str = "parquet", **more: Any) -> Declaration:
-    """Declare plain files as Hive does. `kind` is a key of `KINDS`."""
+    """Declare plain files as Hive does.
+
+    `kind` is a key of `KINDS`.
+    """
     input_format, serde = KINDS[kind]
     return Declaration(name, location, input_format, serde, **more)
 

@@ -72,7 +72,9 @@ def test_delimiters_of_hive_without_counterpart_are_refused(delimiter: str) -> N
 
 @pytest.mark.parametrize("provider", ["parquet", "csv"])
 def test_partition_columns_of_spark_are_spelled_as_by_spark(provider: str) -> None:
-    """A metastore stores names of partition columns in lower case. Their spelling comes from Spark's schema.
+    """A metastore stores names of partition columns in lower case.
+
+    Their spelling comes from Spark's schema.
 
     Spark stores this schema in properties of the table.
     """

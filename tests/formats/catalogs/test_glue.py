@@ -113,7 +113,10 @@ def test_registered_partitions_equal_those_of_folder_names(name: str, glue: Glue
 
 
 def test_a_table_in_a_bucket_is_read_with_options_of_the_catalog(glue: Glue, s3_options: dict[str, str]) -> None:
-    """The location has Hadoop's scheme `s3a`. The table's options take precedence over the catalog's."""
+    """The location has Hadoop's scheme `s3a`.
+
+    The table's options take precedence over the catalog's.
+    """
     prefix = f"lake/{uuid.uuid4().hex}"
     client = boto3.client(
         "s3",
@@ -163,7 +166,9 @@ _DAY = (("day", "date"), ("n", "int"))
 
 
 def test_only_registered_partitions_are_rows(glue: Glue, tmp_path: Path) -> None:
-    """Only registered partitions are read. Their folders may be anywhere below the table's folder.
+    """Only registered partitions are read.
+
+    Their folders may be anywhere below the table's folder.
 
     Their values and types come from the catalog, which has null as `__HIVE_DEFAULT_PARTITION__`.
     """
@@ -195,7 +200,10 @@ def test_only_registered_partitions_are_rows(glue: Glue, tmp_path: Path) -> None
     "partitions", [{"day": ["2024-01-02"]}, "day >= date '2024-01-02' and n < 10"], ids=["patterns", "condition"]
 )
 def test_partitions_are_chosen_by_their_values(glue: Glue, tmp_path: Path, partitions: object) -> None:
-    """A filter is applied to the values in the catalog. The folders have other names."""
+    """A filter is applied to the values in the catalog.
+
+    The folders have other names.
+    """
     root = tmp_path / "t"
     registered = [
         (("2024-01-01", "9"), _write(root / "first", 1)),
@@ -208,7 +216,10 @@ def test_partitions_are_chosen_by_their_values(glue: Glue, tmp_path: Path, parti
 
 
 def test_added_and_dropped_partitions_are_listed(glue: Glue, tmp_path: Path) -> None:
-    """An opened table reads an added partition. After the partition is dropped, the table has its earlier reference."""
+    """An opened table reads an added partition.
+
+    After the partition is dropped, the table has its earlier reference.
+    """
     root, day = tmp_path / "t", (("day", "string"),)
     first, second = (_write(root / f"day={name}", number) for number, name in enumerate("ab"))
     table = glue.open(files("t", str(root), partition_columns=day, partitions=[(("a",), first)]))
@@ -344,7 +355,10 @@ def test_text_is_read_as_by_hive(glue: Glue, tmp_path: Path) -> None:
 
 
 def test_csv_is_read_as_by_hive_and_spark(glue: Glue, tmp_path: Path) -> None:
-    """A declared header is skipped, whatever it contains. For Spark, an empty value is null."""
+    """A declared header is skipped, whatever it contains.
+
+    For Spark, an empty value is null.
+    """
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "x.csv").write_text('x;y\n"a;\\"b";1\n;2\n')
     columns = [("name", "string"), ("n", "bigint")]
@@ -399,7 +413,10 @@ def test_the_configuration_has_priority_over_the_catalog(glue: Glue, tmp_path: P
 def test_errors_of_a_catalog_name_the_table_and_show_no_secrets(
     glue: Glue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The catalog cannot be reached, or there are no credentials. The error has the catalog and the reason."""
+    """The catalog cannot be reached, or there are no credentials.
+
+    The error has the catalog and the reason.
+    """
     table = glue.table("t")
     for properties, reason in (
         ({"glue.endpoint": "http://127.0.0.1:1", "glue.max-retries": "1"}, "Could not connect to the endpoint"),

@@ -73,7 +73,10 @@ def _rows(uri: str, name: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("name", [*_TABLES, "sales.within"])
 def test_the_rows_equal_those_of_spark(name: str, metastore: tuple[str, Path, dict[str, Any]]) -> None:
-    """Spark wrote the files with its own writers and with those of Hive. Dropped partitions have no rows."""
+    """Spark wrote the files with its own writers and with those of Hive.
+
+    Dropped partitions have no rows.
+    """
     uri, _, selected = metastore
     wanted = sorted((tuple(row) for row in selected[f"select * from {name}"]), key=repr)
     assert len(wanted) >= 2

@@ -25,7 +25,10 @@ def log_files(table: Path) -> list[Path]:
 
 
 def commit(table: Path, *actions: dict[str, Any]) -> int:
-    """Write the next commit of a table, with these actions. Return its version."""
+    """Write the next commit of a table, with these actions.
+
+    Return its version.
+    """
     (table / "_delta_log").mkdir(parents=True, exist_ok=True)
     existing = log_files(table)
     version = int(existing[-1].stem) + 1 if existing else 0
@@ -36,7 +39,10 @@ def commit(table: Path, *actions: dict[str, Any]) -> int:
 
 
 def newest(table: Path, kind: str, path: str | None = None) -> dict[str, Any]:
-    """Return the content of the newest action of a kind, such as `add`. With `path`, only those of this file count."""
+    """Return the content of the newest action of a kind, such as `add`.
+
+    With `path`, only those of this file count.
+    """
     for file in reversed(log_files(table)):
         for line in reversed(file.read_text(encoding="utf-8").splitlines()):
             action = json.loads(line).get(kind)
@@ -93,7 +99,10 @@ def encode_array(values: Sequence[int]) -> bytes:
 
 
 def encode_bitmap(values: Sequence[int], runs: bool = False) -> bytes:
-    """Encode values as a 32-bit Roaring bitmap. With `runs`, every container is a run container."""
+    """Encode values as a 32-bit Roaring bitmap.
+
+    With `runs`, every container is a run container.
+    """
     containers = {key: [v & 0xFFFF for v in values if v >> 16 == key] for key in sorted({v >> 16 for v in values})}
     header = b"".join(struct.pack("<HH", key, len(content) - 1) for key, content in containers.items())
     bodies = [_container(content, runs) for content in containers.values()]
@@ -125,7 +134,10 @@ def encode_z85(data: bytes) -> str:
 
 
 def _container(content: list[int], runs: bool) -> bytes:
-    """Return a container of a Roaring bitmap with the values in `content`. If `runs`, it is run-length encoded."""
+    """Return a container of a Roaring bitmap with the values in `content`.
+
+    If `runs`, it is run-length encoded.
+    """
     if runs:
         pairs: list[list[int]] = []
         for value in content:
@@ -155,7 +167,10 @@ def protocol(*features: str) -> dict[str, Any]:
 def metadata(
     fields: Sequence[dict[str, Any]], partition_columns: Sequence[str] = (), **configuration: str
 ) -> dict[str, Any]:
-    """Return the metaData action of a table with these columns. `configuration` has its table properties."""
+    """Return the metaData action of a table with these columns.
+
+    `configuration` has its table properties.
+    """
     return {
         "metaData": {
             "id": "5fba94ed-9794-4965-ba6e-6ee3c0d22af9",

@@ -91,7 +91,9 @@ _SCHEMA = pa.schema([(name, type_) for name, (type_, _) in _COLUMNS.items()])
 
 @given(st.lists(st.lists(_ROWS, min_size=1, max_size=5), min_size=1, max_size=2), st.booleans())
 def test_bounds_of_files_by_deltalake_are_true(files: list[list[dict[str, Any]]], checkpoint: bool) -> None:
-    """Bounds of a file agree with its rows. The statistics are in commits or in a checkpoint.
+    """Bounds of a file agree with its rows.
+
+    The statistics are in commits or in a checkpoint.
 
     Checked are columns of many types, a field of a struct, and the partition column.
     """
@@ -295,7 +297,9 @@ def test_bounds_of_large_decimals_include_rounding_errors(tmp_path: Path) -> Non
 
 
 def test_partition_values_are_exact(tmp_path: Path) -> None:
-    """The partition value of a file is its exact minimum and maximum. Null and NaN have no bounds.
+    """The partition value of a file is its exact minimum and maximum.
+
+    Null and NaN have no bounds.
 
     The null count is exact, too. A file without a logged row count has no bounds and no null count.
     """
@@ -349,7 +353,10 @@ def test_a_checkpoint_with_typed_statistics_only_is_read(tmp_path: Path) -> None
 
 
 def test_bounds_are_of_the_requested_snapshot(tmp_path: Path) -> None:
-    """Before and after an overwrite, a snapshot has the bounds of its rows. An unknown column is an error."""
+    """Before and after an overwrite, a snapshot has the bounds of its rows.
+
+    An unknown column is an error.
+    """
     write_deltalake(str(tmp_path), pa.table({"a": [1, 2]}))
     table = _open(tmp_path)
     before = table.snapshot()

@@ -94,7 +94,9 @@ _STEPS = st.lists(
 @given(steps=_STEPS)
 @settings(max_examples=max(6, settings().max_examples // 20))
 def test_differences_of_random_histories_equal_comparisons(steps: list[str]) -> None:
-    """deltalake writes random commits. Differences between snapshots equal comparisons of them.
+    """deltalake writes random commits.
+
+    Differences between snapshots equal comparisons of them.
 
     There is no difference if the schema changed, commits were removed, or the table was recreated.
     """
@@ -269,7 +271,9 @@ def _remove_action(add: dict[str, Any], with_values: bool) -> dict[str, Any]:
 
 @given(st.lists(_COMMIT, min_size=1, max_size=12))
 def test_differences_of_random_logs_equal_comparisons(steps: list[dict[str, Any]]) -> None:
-    """Random commits of `_Model` may be compacted or removed. Differences give the files of the model.
+    """Random commits of `_Model` may be compacted or removed.
+
+    Differences give the files of the model.
 
     There is no difference only if the schema changed, commits were removed, or a file is named only by remove actions
     without partition values.
@@ -346,7 +350,10 @@ def _compact(folder: Path, since: int) -> None:
 
 
 def _table(folder: Path, count: int = 3) -> TableConfig:
-    """Write a table with one file per commit, in the partitions 0 and 1. Return its configuration."""
+    """Write a table with one file per commit, in the partitions 0 and 1.
+
+    Return its configuration.
+    """
     commit(folder, protocol("deletionVectors"), _schema("a"))
     for number in range(count):
         commit(folder, {"add": _add_action(number, number)})
@@ -395,7 +402,9 @@ def test_an_unchanged_table_has_an_empty_difference(tmp_path: Path) -> None:
 
 
 def test_a_second_attempt_has_the_same_difference(tmp_path: Path) -> None:
-    """A difference is computed twice with one cache. Results and cache entries are equal.
+    """A difference is computed twice with one cache.
+
+    Results and cache entries are equal.
 
     The next difference can start at the snapshot of this one.
     """
@@ -415,7 +424,9 @@ def test_a_second_attempt_has_the_same_difference(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_added_again_and_removed_is_possibly_removed(tmp_path: Path) -> None:
-    """Commits add a file and remove it. They do not show whether the earlier version had the file.
+    """Commits add a file and remove it.
+
+    They do not show whether the earlier version had the file.
 
     They may have added it again to change its statistics.
     """
@@ -459,7 +470,9 @@ def test_what_a_compacted_file_removes_is_possibly_removed(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("values", [None, {}, {"other": "1"}, {"day": 1}, ["day"]])
 def test_the_partition_of_a_removed_file_comes_from_its_add_action(tmp_path: Path, values: Any) -> None:
-    """A remove action has no partition values. A commit since the earlier version that added the file has them.
+    """A remove action has no partition values.
+
+    A commit since the earlier version that added the file has them.
 
     Without such a commit, or if the remove action has invalid values, there is no difference.
     """
@@ -521,7 +534,9 @@ def test_only_some_changes_of_metadata_change_fragments(tmp_path: Path) -> None:
 
 
 def test_an_upgrade_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    """A commit requires an unknown feature. The error names it, also after further commits.
+    """A commit requires an unknown feature.
+
+    The error names it, also after further commits.
 
     A commit that requires supported features is an ordinary one.
     """
@@ -538,7 +553,9 @@ def test_an_upgrade_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_recreated_table_has_no_difference(tmp_path: Path) -> None:
-    """A table is deleted and written again with the same, more or fewer commits. There is no difference.
+    """A table is deleted and written again with the same, more or fewer commits.
+
+    There is no difference.
 
     Without any table, there is an error.
     """
@@ -594,7 +611,10 @@ def test_removed_commits_prevent_a_difference(tmp_path: Path) -> None:
 
 
 def test_differences_have_only_selected_partitions(tmp_path: Path) -> None:
-    """Partitions are selected by pattern or by condition. If the selection changes, there is no difference."""
+    """Partitions are selected by pattern or by condition.
+
+    If the selection changes, there is no difference.
+    """
     _table(tmp_path, 4)
     selections: Sequence[Any] = ({"day": "1"}, "day in ('1', 'x')", {})
     plans = [plan(_config(tmp_path, partitions=selection), {}) for selection in selections]
@@ -610,7 +630,10 @@ def test_differences_have_only_selected_partitions(tmp_path: Path) -> None:
 
 
 def test_removed_files_have_mapped_paths(tmp_path: Path) -> None:
-    """The difference has the paths of the snapshot, after path mapping. If the mapping changes, there is none."""
+    """The difference has the paths of the snapshot, after path mapping.
+
+    If the mapping changes, there is none.
+    """
     config = _config(tmp_path / "t", path_mapping={"/old": str(tmp_path / "new")})
     adds = [_add_action(number, number) | {"path": f"/old/f%20{number}"} for number in range(2)]
     commit(tmp_path / "t", protocol(), _schema("a"), *({"add": add} for add in adds))
@@ -662,7 +685,9 @@ def test_the_error_names_a_broken_commit(tmp_path: Path) -> None:
 
 
 def test_a_deletion_vector_replaces_the_fragment(tmp_path: Path) -> None:
-    """A file gets a deletion vector, then another one. The difference has its new fragment as added.
+    """A file gets a deletion vector, then another one.
+
+    The difference has its new fragment as added.
 
     The new fragment replaces the one of the same path, so the file is not removed.
     """

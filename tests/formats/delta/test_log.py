@@ -138,7 +138,10 @@ def _seven_versions(table: Path) -> list[list[str]]:
 
 
 def test_actions_are_reconciled_version_by_version(tmp_path: Path) -> None:
-    """A version has the files that its commits added and did not remove. A removed file may return."""
+    """A version has the files that its commits added and did not remove.
+
+    A removed file may return.
+    """
     seven = _seven_versions(tmp_path)
     assert seven[:5] == [["0"], ["0", "1", "2"], ["1", "2", "3"], ["1", "2", "3", "4"], ["0", "1", "2", "4"]]
     assert seven[5:] == [["0", "2", "4"], ["0", "2", "4", "5"]]
@@ -170,7 +173,9 @@ def test_compactions_replace_deleted_commits(tmp_path: Path) -> None:
 
 
 def test_a_compaction_may_begin_before_a_checkpoint() -> None:
-    """A compacted file includes commits that a checkpoint includes as well. Both are read.
+    """A compacted file includes commits that a checkpoint includes as well.
+
+    Both are read.
 
     Older data files are only in the checkpoint.
     """
@@ -278,7 +283,10 @@ def test_commits_that_are_removed_while_they_are_read_prevent_a_difference(
 
 
 def test_a_gap_in_the_log_is_refused(tmp_path: Path) -> None:
-    """The error names the missing commit. Versions before it are read."""
+    """The error names the missing commit.
+
+    Versions before it are read.
+    """
     _seven_versions(tmp_path)
     _forget(tmp_path, 3)
     with pytest.raises(TableFormatError, match=r"commit 3\b"):
@@ -295,7 +303,10 @@ def test_a_log_without_protocol_or_metadata_is_refused(tmp_path: Path, missing: 
 
 
 def test_a_file_that_is_added_again_exists_once(tmp_path: Path) -> None:
-    """Writers add a file again to correct its statistics. The newest ones apply."""
+    """Writers add a file again to correct its statistics.
+
+    The newest ones apply.
+    """
     commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1), _add(2, stats='{"numRecords":1}'))
     commit(tmp_path, _add(2, stats='{"tightBounds":true,"numRecords":2}'))
     assert [fragment.row_count for fragment in _snapshot(tmp_path).fragments if fragment.path[-1] == "2"] == [2]
@@ -303,7 +314,10 @@ def test_a_file_that_is_added_again_exists_once(tmp_path: Path) -> None:
 
 
 def test_a_file_twice_in_one_commit_is_refused(tmp_path: Path) -> None:
-    """A commit adds a file without and with a deletion vector. Which action applies is unknown."""
+    """A commit adds a file without and with a deletion vector.
+
+    Which action applies is unknown.
+    """
     vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
     commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1), _add(1, deletionVector=vector))
     with pytest.raises(TableFormatError, match="twice"):
@@ -329,7 +343,10 @@ def test_a_repeated_action_of_one_commit_counts_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_removed_first", [False, True])
 def test_a_file_added_and_removed_in_one_commit_is_refused(tmp_path: Path, is_removed_first: bool) -> None:
-    """The two actions may have either order. Spark applies the last one, and deltalake the first."""
+    """The two actions may have either order.
+
+    Spark applies the last one, and deltalake the first.
+    """
     commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1))
     actions = [_add(1), _remove(1)]
     commit(tmp_path, *(reversed(actions) if is_removed_first else actions))
@@ -346,7 +363,10 @@ def test_names_that_are_not_utf_8_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_by_two_names_is_refused(tmp_path: Path) -> None:
-    """Commits add one file by a relative and by an absolute path. Otherwise, its rows would count twice."""
+    """Commits add one file by a relative and by an absolute path.
+
+    Otherwise, its rows would count twice.
+    """
     commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1))
     absolute = _add(1)
     absolute["add"]["path"] = str(tmp_path / "1")
@@ -423,7 +443,10 @@ def _checkpoint(table: Path, *adds: dict[str, Any]) -> None:
 
 
 def test_json_statistics_in_checkpoints_take_precedence_over_typed_ones(tmp_path: Path) -> None:
-    """The row count may be anywhere in the JSON text. If the JSON is invalid, the typed row count is used."""
+    """The row count may be anywhere in the JSON text.
+
+    If the JSON is invalid, the typed row count is used.
+    """
     texts = {
         '{"numRecords":3,"x":1}': 3,
         '\n{ "numRecords" : 12 }': 12,
@@ -438,7 +461,10 @@ def test_json_statistics_in_checkpoints_take_precedence_over_typed_ones(tmp_path
 
 
 def test_different_duplicates_in_a_checkpoint_are_refused(tmp_path: Path) -> None:
-    """A checkpoint has a file twice. Identical entries count once, and different ones are an error."""
+    """A checkpoint has a file twice.
+
+    Identical entries count once, and different ones are an error.
+    """
     _checkpoint(tmp_path / "same", _add(1), _add(2), _add(1))
     assert _paths(tmp_path / "same") == ["1", "2"]
     _checkpoint(tmp_path / "other", _add(1), _add(1, modificationTime=2))
@@ -469,7 +495,9 @@ def test_partition_columns_need_no_files(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("name", [f"{2:020}.json", f"{2:020}.checkpoint.parquet"])
 def test_a_link_that_leads_nowhere_is_no_removed_file(tmp_path: Path, name: str) -> None:
-    """A broken link in the log is an error. If it were ignored, an older version would be taken for the newest.
+    """A broken link in the log is an error.
+
+    If it were ignored, an older version would be taken for the newest.
 
     Tools for large files, such as git-annex, leave such links.
     """
@@ -494,7 +522,10 @@ def test_folders_in_the_log_are_ignored(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stats", ["null", "", "{", "none", "[]", "7", "NaN", "[" * 100_000, {"numRecords": 1}])
 def test_rows_are_counted_in_the_file_without_statistics(tmp_path: Path, stats: Any) -> None:
-    """If statistics are missing or invalid, the fragment has no row count and no bounds. Its rows are read."""
+    """If statistics are missing or invalid, the fragment has no row count and no bounds.
+
+    Its rows are read.
+    """
     add = add_file(tmp_path, pa.table({"a": [1, None, 3]}), "f.parquet")
     add["add"]["stats"] = stats
     commit(tmp_path, protocol(), metadata([field("a", "long")]), add)
@@ -506,7 +537,10 @@ def test_rows_are_counted_in_the_file_without_statistics(tmp_path: Path, stats: 
 
 
 def test_truncated_statistics_give_only_a_leading_row_count(tmp_path: Path) -> None:
-    """The JSON text ends within the statistics. Its leading row count is used, and there are no bounds."""
+    """The JSON text ends within the statistics.
+
+    Its leading row count is used, and there are no bounds.
+    """
     add = add_file(tmp_path, pa.table({"a": [1, 3]}), "f.parquet")
     add["add"]["stats"] = '{"numRecords":2,"minValues":{"a":'
     commit(tmp_path, protocol(), metadata([field("a", "long")]), add)

@@ -65,7 +65,10 @@ _PARTITION_VALUES = [
 def test_partition_values_are_typed(
     tmp_path: Path, type_: str, logged: str | None, value: Any, text: str | None
 ) -> None:
-    """The log has a text. Rows have the value in the column's type, and the partition key has a text of it."""
+    """The log has a text.
+
+    Rows have the value in the column's type, and the partition key has a text of it.
+    """
     fields = [field("p", type_), field("a", "long")]
     add = add_file(tmp_path, pa.table({"a": [1, 2]}), p=logged)
     commit(tmp_path, protocol("timestampNtz"), metadata(fields, ["p"]), add)
@@ -75,7 +78,10 @@ def test_partition_values_are_typed(
 
 
 def test_a_binary_partition_value_is_read(tmp_path: Path) -> None:
-    """The log has control characters for two of the bytes. The partition key has hexadecimal digits."""
+    """The log has control characters for two of the bytes.
+
+    The partition key has hexadecimal digits.
+    """
     add = add_file(tmp_path, pa.table({"a": [1]}), p="\u0001ab\u0002")
     commit(tmp_path, protocol(), metadata([field("p", "binary"), field("a", "long")], ["p"]), add)
     snapshot = _snapshot(tmp_path)
@@ -91,7 +97,10 @@ def test_a_partition_value_that_is_invalid_for_its_type_is_refused(tmp_path: Pat
 
 
 def test_a_file_with_another_partition_value_is_another_fragment(tmp_path: Path) -> None:
-    """A file is removed, and added again with another partition value. Its rows change, and so does its id."""
+    """A file is removed, and added again with another partition value.
+
+    Its rows change, and so does its id.
+    """
     add = add_file(tmp_path, pa.table({"a": [1]}), p="1")
     commit(tmp_path, protocol(), metadata([field("p", "long"), field("a", "long")], ["p"]), add)
     before = _snapshot(tmp_path).fragments

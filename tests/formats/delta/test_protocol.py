@@ -98,7 +98,10 @@ def test_an_unknown_mapping_mode_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_mapping_mode_of_null_is_none(tmp_path: Path) -> None:
-    """The table property for the mode is null in JSON. Then there is no column mapping."""
+    """The table property for the mode is null in JSON.
+
+    Then there is no column mapping.
+    """
     metadata_action = metadata([field("a", "long")])
     metadata_action["metaData"]["configuration"] = {"delta.columnMapping.mode": None}
     commit(tmp_path, protocol("columnMapping"), metadata_action, add_file(tmp_path, pa.table({"a": [1]})))
@@ -129,7 +132,10 @@ def test_the_error_names_an_unknown_column_type(tmp_path: Path) -> None:
 
 
 def test_the_newest_protocol_and_metadata_apply(tmp_path: Path) -> None:
-    """The newest version has the last protocol and schema. Version 0 has those of its time."""
+    """The newest version has the last protocol and schema.
+
+    Version 0 has those of its time.
+    """
     _table(tmp_path, protocol())
     commit(tmp_path, {"protocol": {"minReaderVersion": 9, "minWriterVersion": 9}}, metadata([field("b", "long")]))
     with pytest.raises(TableFormatError, match=r"\bversion 9\b"):

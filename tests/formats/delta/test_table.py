@@ -77,7 +77,9 @@ def _logical(one: str, two: str, three: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_columns_are_matched_by_identity_at_every_depth(tmp_path: Path, mode: str) -> None:
-    """Columns and nested fields are renamed. Fragment ids, values and field ids do not change.
+    """Columns and nested fields are renamed.
+
+    Fragment ids, values and field ids do not change.
 
     In mode `id`, the file has other column names than the log.
     """
@@ -127,7 +129,9 @@ def test_a_file_without_ids_in_a_table_mapped_by_id_is_refused(tmp_path: Path) -
 
 
 def test_enabling_column_mapping_keeps_identities(tmp_path: Path) -> None:
-    """Column mapping is enabled, and the columns `a` and `b` are renamed. Their old names become physical.
+    """Column mapping is enabled, and the columns `a` and `b` are renamed.
+
+    Their old names become physical.
 
     Fragment ids and rows do not change.
     """
@@ -159,7 +163,10 @@ def test_physical_names_without_column_mapping_are_ignored(tmp_path: Path) -> No
 
 
 def test_a_variant_in_a_table_mapped_by_id_is_read(tmp_path: Path) -> None:
-    """The variant has an id. Its two fields have none, and are matched by name."""
+    """The variant has an id.
+
+    Its two fields have none, and are matched by name.
+    """
     variant = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
     data = pa.table({"a": pa.array([{"metadata": b"m", "value": b"v"}, None], variant)})
     data = data.cast(pa.schema([_numbered("a", variant, 1)]))
@@ -173,7 +180,10 @@ def test_a_variant_in_a_table_mapped_by_id_is_read(tmp_path: Path) -> None:
     "name", ["a b.parquet", "é😀.parquet", "100%.parquet", "a%20b.parquet", "x#y?z.parquet", "a+b.parquet"]
 )
 def test_paths_in_the_log_are_decoded_once(tmp_path: Path, name: str) -> None:
-    """File names have spaces, percent signs, and text that looks encoded. The log has them URL-encoded."""
+    """File names have spaces, percent signs, and text that looks encoded.
+
+    The log has them URL-encoded.
+    """
     encoded = "".join(
         c if (c.isalnum() and c.isascii()) or c in "./" else "".join(f"%{b:02X}" for b in c.encode()) for c in name
     )
@@ -222,7 +232,10 @@ def test_moved_files_are_read_by_path_mapping(tmp_path: Path, form: str) -> None
 
 
 def test_names_are_matched_without_regard_to_case(tmp_path: Path) -> None:
-    """The file has `ID`, and the schema has `id`. Spark may write such files."""
+    """The file has `ID`, and the schema has `id`.
+
+    Spark may write such files.
+    """
     data = pa.table({"ID": [1], "s": pa.array([{"X": 2}])})
     fields = [field("id", "long"), field("S", struct_of(field("x", "long")))]
     commit(tmp_path, protocol(), metadata(fields), add_file(tmp_path, data))
@@ -253,7 +266,10 @@ def test_missing_columns_are_null_and_dropped_ones_are_reported(tmp_path: Path) 
 
 
 def test_files_of_one_name_in_rewritten_tables_have_different_ids(tmp_path: Path) -> None:
-    """Two tables have a file of equal path and size. Only the modification time differs."""
+    """Two tables have a file of equal path and size.
+
+    Only the modification time differs.
+    """
     ids = set()
     for number in (1, 2):
         folder = tmp_path / str(number)

@@ -37,7 +37,9 @@ def _time(milliseconds: int) -> datetime:
 
 
 def _log_commit(folder: Path, version: int, **info: int) -> Path:
-    """Write a commit of a version, which adds a file of one row. Return its path.
+    """Write a commit of a version, which adds a file of one row.
+
+    Return its path.
 
     `info` has the times in its commit information. If there are none, the commit has no such information.
     """
@@ -90,7 +92,9 @@ def test_an_earlier_version_is_read_unchanged(table: Path) -> None:
     ],
 )
 def test_a_time_means_the_newest_version_committed_up_to_it(table: Path, at: str, version: str) -> None:
-    """A commit at exactly this time counts. A time without a zone is in UTC.
+    """A commit at exactly this time counts.
+
+    A time without a zone is in UTC.
 
     A time after all commits selects the newest version.
     """
@@ -111,7 +115,9 @@ def test_the_error_for_an_unknown_version_lists_the_existing_ones(table: Path, a
 
 
 def test_versions_that_were_cleaned_up_are_reported(table: Path) -> None:
-    """The log has a checkpoint of version 2, and earlier commits are removed. Versions 2 and 3 exist.
+    """The log has a checkpoint of version 2, and earlier commits are removed.
+
+    Versions 2 and 3 exist.
 
     Once commit 2 is removed as well, version 2 has no commit time and is not selected by time.
     """
@@ -179,7 +185,9 @@ def test_a_commit_without_a_time_has_that_of_its_file(tmp_path: Path) -> None:
 def test_times_are_read_as_delta_reads_them(
     tmp_path_factory: pytest.TempPathFactory, times: list[int], moment: int
 ) -> None:
-    """Random commit times need not ascend. Delta adjusts each to be later than the one before.
+    """Random commit times need not ascend.
+
+    Delta adjusts each to be later than the one before.
 
     A time selects the newest version whose adjusted time is not later.
     """
@@ -209,7 +217,10 @@ def _versions() -> list[Any]:
 def test_versions_of_a_real_table_have_their_recorded_rows(
     path: str, counts: dict[str, int | None], realtables: Path
 ) -> None:
-    """Each version has its recorded row count. A count of null marks a version with missing files."""
+    """Each version has its recorded row count.
+
+    A count of null marks a version with missing files.
+    """
     for version, rows in counts.items():
         fragments = _table(realtables / path, version).snapshot().fragments
         if rows is None:

@@ -100,7 +100,10 @@ def test_values_that_do_not_fit_the_declared_type_are_refused(tmp_path: Path, st
     ],
 )
 def test_other_names_of_types_are_read(tmp_path: Path, name: str, stored: pa.Array) -> None:
-    """The schema has `char`, `varchar` or another spelling of a decimal type. Spark reads them, too."""
+    """The schema has `char`, `varchar` or another spelling of a decimal type.
+
+    Spark reads them, too.
+    """
     commit(tmp_path, protocol(), metadata([field("a", name)]), add_file(tmp_path, pa.table({"a": stored})))
     snapshot = _snapshot(tmp_path)
     assert snapshot.schema.field("a").type == stored.type
@@ -114,7 +117,10 @@ def test_the_old_name_of_void_is_read(tmp_path: Path) -> None:
 
 
 def test_user_defined_types_of_spark_are_read_as_stored(tmp_path: Path) -> None:
-    """The schema has the user-defined type of MLlib's vectors. Rows are structs of its `sqlType`."""
+    """The schema has the user-defined type of MLlib's vectors.
+
+    Rows are structs of its `sqlType`.
+    """
     stored = {"type": "struct", "fields": [field("type", "byte"), field("values", list_of("double"))]}
     vector = {
         "type": "udt",
@@ -143,7 +149,10 @@ def nanoseconds() -> Iterator[None]:
 @pytest.mark.parametrize("zone", ["UTC", None])
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_nanoseconds_written_by_deltalake_are_read_exactly(tmp_path: Path, zone: str | None, partitioned: bool) -> None:
-    """Rows and partition values have all nanoseconds. The maximum is not below the greatest time."""
+    """Rows and partition values have all nanoseconds.
+
+    The maximum is not below the greatest time.
+    """
     times = pa.array([1_000_000_001, -7, 1_700_000_000_123_456_700, None], pa.timestamp("ns", zone))
     rows = pa.table({"n": [0, 1, 2, 3], "at": times})
     deltalake.write_deltalake(str(tmp_path), rows, partition_by=["at"] if partitioned else None)

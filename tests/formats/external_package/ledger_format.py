@@ -85,7 +85,10 @@ class LedgerReader:
 
 
 class LedgerFormat(TableFormat):
-    """A ledger table. Its snapshots are its commits."""
+    """A ledger table.
+
+    Its snapshots are its commits.
+    """
 
     def __init__(self, table: TableConfig, context: OpenContext) -> None:
         check_option_names(table, "max_commits")

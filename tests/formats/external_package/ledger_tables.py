@@ -17,7 +17,10 @@ _LEDGER = "_ledger"
 
 
 class LedgerTable(Table):
-    """A ledger table. Deletes and compactions write new files."""
+    """A ledger table.
+
+    Deletes and compactions write new files.
+    """
 
     kind = "ledger"
 

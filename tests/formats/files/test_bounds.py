@@ -46,7 +46,10 @@ def _columns(draw: st.DrawFn) -> dict[str, pa.Array]:
 
 
 def _values(column: str, rows: list[Any]) -> list[Any]:
-    """Return the values of a column in Python rows. The column may be nested, such as `tags.element`."""
+    """Return the values of a column in Python rows.
+
+    The column may be nested, such as `tags.element`.
+    """
     below = column.partition(".")[2]
     if below == "element":
         return [item for row in rows if row is not None for item in row]
@@ -56,7 +59,10 @@ def _values(column: str, rows: list[Any]) -> list[Any]:
 @pytest.mark.parametrize("kind", ["parquet", "parquet with numbers for decimals", "orc"])
 @given(columns=_columns())
 def test_bounds_never_contradict_the_rows(kind: str, columns: dict[str, pa.Array]) -> None:
-    """Null counts are exact, or absent for elements of lists. No value is outside of the bounds."""
+    """Null counts are exact, or absent for elements of lists.
+
+    No value is outside of the bounds.
+    """
     with tempfile.TemporaryDirectory() as folder:
         table = pa.table(columns)
         if kind == "orc":
@@ -85,7 +91,10 @@ def test_bounds_never_contradict_the_rows(kind: str, columns: dict[str, pa.Array
 
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
 def test_bounds_of_footers_and_of_folders(tmp_path: Path, kind: str) -> None:
-    """Bounds are in the table's type. A column that a file lacks has only nulls. A broken file has no bounds."""
+    """Bounds are in the table's type.
+
+    A column that a file lacks has only nulls. A broken file has no bounds.
+    """
     write = pq.write_table if kind == "parquet" else orc.write_table
     for name, columns in (("p=1/a", {"x": pa.array([3, None, 1], pa.int8())}), ("p=2/b", {"x": [2**40], "y": ["é"]})):
         (tmp_path / name).parent.mkdir()
@@ -130,7 +139,10 @@ def test_bounds_of_uncertain_order_are_absent(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
 def test_bounds_in_nested_structs_are_of_the_right_column(tmp_path: Path, kind: str) -> None:
-    """Columns in nested structs have their own bounds. Each column has other values and null counts."""
+    """Columns in nested structs have their own bounds.
+
+    Each column has other values and null counts.
+    """
     levels = pa.array([7, None, 9], pa.int64())
     for level in range(3):
         before, after = (pa.array(values, pa.int64()) for values in ([level] * 3, [100 + level, None, None]))

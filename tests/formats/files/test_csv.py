@@ -154,7 +154,10 @@ def test_a_file_without_header_has_numbered_columns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
 def test_delimiter_and_quote(tmp_path: Path, name: str) -> None:
-    """The default delimiter of .tsv files is a tab. Without a quote character, quotes are part of values."""
+    """The default delimiter of .tsv files is a tab.
+
+    Without a quote character, quotes are part of values.
+    """
     (tmp_path / name).write_text("a\tb\n1\t'x\ty'\n")
     assert _read(tmp_path, delimiter=r"\t", quote="'") == {"a": [1], "b": ["x\ty"]}
     (tmp_path / name).write_text('a;b\n1;"x\n')
@@ -172,7 +175,10 @@ def test_an_escape_takes_the_next_character_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ['a,b\n1,"x\n2,y\n', 'a,b\n1,"x, y', 'a,b\n1,z\n2,"x\n3,y\n\n'])
 def test_an_unclosed_quote_is_refused(tmp_path: Path, content: str) -> None:
-    """A quote that is not closed is an error, which names `options.quote`. If it is closed, the file is read."""
+    """A quote that is not closed is an error, which names `options.quote`.
+
+    If it is closed, the file is read.
+    """
     (tmp_path / "a.csv").write_text(content)
     with pytest.raises(TableFormatError, match=r"a\.csv.*options\.quote"):
         _table(tmp_path).snapshot()
@@ -204,7 +210,10 @@ def test_errors_of_row_widths_name_another_delimiter(tmp_path: Path, content: st
     st.lists(st.from_regex(r"-?[0-9]{1,3}|-?[0-9]{14,20}|[0-9].[0-9]|true||", fullmatch=True), min_size=1, max_size=4)
 )
 def test_short_integers_get_the_types_that_arrow_finds(texts: list[str]) -> None:
-    """The types that fit a few short texts are found in Python, and others in Arrow. Both ways find the same types."""
+    """The types that fit a few short texts are found in Python, and others in Arrow.
+
+    Both ways find the same types.
+    """
     for candidates in (ALL, frozenset([pa.int64(), pa.string()])):
         few = misfits(pa.array(texts), candidates)
         with pytest.MonkeyPatch.context() as patch:
@@ -213,7 +222,10 @@ def test_short_integers_get_the_types_that_arrow_finds(texts: list[str]) -> None
 
 
 def test_null_values(tmp_path: Path) -> None:
-    """Configured texts mean null in every column. An empty text is then null only if it is one of them."""
+    """Configured texts mean null in every column.
+
+    An empty text is then null only if it is one of them.
+    """
     (tmp_path / "a.csv").write_text("a,b,c\n1,NA,x\nNA,y,\n-,NA,z\n")
     assert _read(tmp_path, null_values=["NA", "-"]) == {
         "a": [1, None, None],
@@ -244,7 +256,10 @@ def test_a_wrong_encoding_is_refused_with_the_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".zst", None)])
 def test_compressed_files(tmp_path: Path, suffix: str, pack: Any) -> None:
-    """A compressed file is read. The size of its fragment is that of the compressed file."""
+    """A compressed file is read.
+
+    The size of its fragment is that of the compressed file.
+    """
     content = b"a,b\n" + b"1,x\n" * 1000
     data = pa.compress(content, codec="zstd", asbytes=True) if pack is None else pack(content)
     (tmp_path / f"a.csv{suffix}").write_bytes(data)
@@ -265,7 +280,10 @@ def test_compressed_files(tmp_path: Path, suffix: str, pack: Any) -> None:
 def test_a_malformed_row_is_refused_with_file_and_line(
     tmp_path: Path, content: str, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table of only this file is an error. Beside another file, it is a fragment that fails."""
+    """A table of only this file is an error.
+
+    Beside another file, it is a fragment that fails.
+    """
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     (tmp_path / "bad.csv").write_text(content)
     with pytest.raises(TableFormatError, match=rf"bad\.csv.*{line}"):
@@ -281,7 +299,10 @@ def test_a_malformed_row_is_refused_with_file_and_line(
 
 
 def test_columns_by_name(tmp_path: Path) -> None:
-    """Files may have columns in another order, or lack some. A duplicate name is refused."""
+    """Files may have columns in another order, or lack some.
+
+    A duplicate name is refused.
+    """
     columns = read_columns(_snapshot_of(tmp_path, "a,b\n1,2\n", "b,c\n3,4\n", "a,b\n", ""))
     rows = sorted(zip(columns["a"], columns["b"], columns["c"], strict=True), key=str)
     assert rows == [(1, 2, None), (None, 3, 4)]
@@ -292,7 +313,10 @@ def test_columns_by_name(tmp_path: Path) -> None:
 
 
 def test_partition_columns_stay_text(tmp_path: Path) -> None:
-    """A file above the partition folders may have the column too. Its values are also text."""
+    """A file above the partition folders may have the column too.
+
+    Its values are also text.
+    """
     (tmp_path / "day=01").mkdir()
     (tmp_path / "day=01" / "a.csv").write_text("a\n1\n")
     (tmp_path / "b.csv").write_text("a,day\n2,02\n")

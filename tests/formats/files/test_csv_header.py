@@ -1,4 +1,7 @@
-"""Detection of headers in CSV files. The decision is certain, or the file is refused."""
+"""Detection of headers in CSV files.
+
+The decision is certain, or the file is refused.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +145,10 @@ def test_a_row_like_the_others_is_no_header(tmp_path: Path, content: str) -> Non
 
 @pytest.mark.parametrize("content", _UNTOLD)
 def test_an_ambiguous_first_row_is_refused(tmp_path: Path, content: str) -> None:
-    """The error has two lines for the configuration. Either of them decides whether the first row is a header."""
+    """The error has two lines for the configuration.
+
+    Either of them decides whether the first row is a header.
+    """
     with pytest.raises(TableFormatError, match=r"0\.csv.*options\.header") as error:
         _read(tmp_path, content)
     lines = re.findall("`(.*?)`", str(error.value))
@@ -244,7 +250,10 @@ def test_names_above_typed_columns_are_a_header(data: st.DataObject, kinds: list
     ids=["text", "names", "numbers"],
 )
 def test_thousands_of_digits_are_no_number_of_a_column(tmp_path: Path, first: str, rows: int) -> None:
-    """Python does not convert so many digits to a number. The header is detected all the same."""
+    """Python does not convert so many digits to a number.
+
+    The header is detected all the same.
+    """
     assert {len(values) for values in _read(tmp_path, f"{first}\nx,y,4\n").values()} == {rows}
 
 

@@ -37,7 +37,10 @@ def _summary(content: bytes, **options: Any) -> CsvSummary:
 
 
 def _rows(content: bytes, **options: Any) -> list[tuple[Any, ...]]:
-    """Return the rows of a CSV file without header as texts. Check that planning counts as many."""
+    """Return the rows of a CSV file without header as texts.
+
+    Check that planning counts as many.
+    """
     reader = CsvReader(CsvOptions.of("t", {"header": False, **options}, ""))
     summary = _summary(content, **options)
     types = {column.name: pa.string() for column in summary.columns}
@@ -205,7 +208,9 @@ def test_one_column_of_duckdb_and_polars_is_read_back(tmp_path: Path) -> None:
 
 
 def test_a_file_of_blank_lines(tmp_path: Path) -> None:
-    """In a table of one column, each line is a null if `skip_blank_lines` is false. It is an error by default.
+    """In a table of one column, each line is a null if `skip_blank_lines` is false.
+
+    It is an error by default.
 
     If files have a header or several columns, blank lines are ignored.
     """
@@ -223,7 +228,10 @@ def test_a_file_of_blank_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("content", "line"), [(b"a\n1\n\n2\n", 3), (b"a\n1\n2\n\n", 4), (b'a\n"x\ny"\n\n', 4)])
 def test_a_blank_line_in_one_column_is_refused(tmp_path: Path, content: bytes, line: int) -> None:
-    """A blank line may be a null, or have no meaning. It is an error unless `skip_blank_lines` decides."""
+    """A blank line may be a null, or have no meaning.
+
+    It is an error unless `skip_blank_lines` decides.
+    """
     with pytest.raises(TableFormatError, match=rf"0\.csv.*line {line}\b.*options\.skip_blank_lines"):
         _table(tmp_path, content, header=True)
     without = _table(tmp_path, content, header=True, skip_blank_lines=True)["a"]
@@ -234,7 +242,10 @@ def test_a_blank_line_in_one_column_is_refused(tmp_path: Path, content: bytes, l
 
 
 def test_a_block_of_blank_lines_in_one_column_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blank lines fill several blocks. The error names the first of them."""
+    """Blank lines fill several blocks.
+
+    The error names the first of them.
+    """
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     content = b"5\n" * 500 + b"\n" * 3000 + b"6\n"
     with pytest.raises(pa.ArrowInvalid, match=r"line 501\b.*options\.skip_blank_lines"):
@@ -271,7 +282,10 @@ def test_a_line_of_ignored_blanks_is_a_blank_line(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("content", [b"a\nx\ry\n", b"a,b\r1,x\r2,\n\r", b"a,b\r\n1,x\r\n2,y\r"])
 def test_carriage_returns_beside_line_feeds_are_refused(tmp_path: Path, content: bytes) -> None:
-    """A file whose lines end in line feeds has a carriage return outside of quotes, or the reverse. It is an error."""
+    """A file whose lines end in line feeds has a carriage return outside of quotes, or the reverse.
+
+    It is an error.
+    """
     with pytest.raises(TableFormatError, match=r"0\.csv.*carriage return.*line feed"):
         _table(tmp_path, content, header=True)
 
@@ -304,7 +318,10 @@ def test_text_in_another_encoding_is_refused_with_the_line(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("content", [b"\n\n5\n", b"\n\n"])
 def test_the_error_about_a_blank_line_before_the_first_row_has_its_line(content: bytes) -> None:
-    """A blank first line cannot be read as a number. The error names line 1, not the line of the first row."""
+    """A blank first line cannot be read as a number.
+
+    The error names line 1, not the line of the first row.
+    """
     options = CsvOptions.of("t", {"header": False, "skip_blank_lines": False, "null_values": ["x"]}, "")
     _, batches = CsvReader(options).batches(lambda: pa.BufferReader(content), {"f0": pa.int64()})
     with pytest.raises(pa.ArrowInvalid, match=r"^line 1: ''.*'f0'"):

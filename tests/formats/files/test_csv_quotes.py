@@ -29,7 +29,10 @@ _Texts = list[str | None]
 
 
 def _texts(content: bytes, **options: Any) -> list[tuple[Any, ...]]:
-    """Return the rows below the header, with every column as text. Raises the errors of planning and reading."""
+    """Return the rows below the header, with every column as text.
+
+    Raises the errors of planning and reading.
+    """
     reader = CsvReader(CsvOptions.of("t", {"header": True, **options}, ""))
     summary = reader.summarize(lambda: pa.BufferReader(content))
     planned, fields, _ = reader.plan("t", [("a.csv", reader, summary)])
@@ -129,7 +132,10 @@ def test_one_file_decides_what_backslashes_mean(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", [rb"\\N,x", rb"x,\\N"])
 def test_an_escaped_null_text_is_refused(line: bytes) -> None:
-    r"""MySQL and Hive write null as `\N`, and the text `\N` as `\\N`. Without the escape, both would be null."""
+    r"""MySQL and Hive write null as `\N`, and the text `\N` as `\\N`.
+
+    Without the escape, both would be null.
+    """
     options: dict[str, Any] = {"escape": "\\", "escape_unquoted": True, "quote": "", "null_values": [r"\N"]}
     with pytest.raises(pa.ArrowInvalid, match=r"line 2: \\\\N .*options\.null_values"):
         _texts(b"a,b\n" + line + b"\n", **options)

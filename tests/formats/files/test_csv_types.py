@@ -107,7 +107,10 @@ _LIKE = st.one_of(
 
 
 def _parsed_by_python(text: str | None, type_: pa.DataType) -> Any:
-    """Return the value of a text in a type, parsed by Python. Raises an error if it is none."""
+    """Return the value of a text in a type, parsed by Python.
+
+    Raises an error if it is none.
+    """
     if text is None or (text == "" and not pa.types.is_string(type_)):
         return None
     if pa.types.is_string(type_):
@@ -186,7 +189,10 @@ def test_reading_returns_the_planned_types(texts: list[str | None], quoting: int
 
 
 def _plain(value: pa.Scalar) -> Any:
-    """Return a scalar as a Python value. Times are cut to microseconds, and converted to UTC if they have a zone."""
+    """Return a scalar as a Python value.
+
+    Times are cut to microseconds, and converted to UTC if they have a zone.
+    """
     if (
         value.is_valid
         and (pa.types.is_timestamp(value.type) or pa.types.is_time(value.type))

@@ -115,7 +115,10 @@ def test_invalid_declarations_are_refused(tmp_path: Path, schema: dict[str, str]
 
 
 def test_formats_with_a_schema_accept_no_declared_types(tmp_path: Path) -> None:
-    """The format is Delta. The error has the table, the setting and the format."""
+    """The format is Delta.
+
+    The error has the table, the setting and the format.
+    """
     write_deltalake(tmp_path, pa.table({"a": [1]}))
     with pytest.raises(ConfigError, match=r"'t'.*schema.*delta"):
         _snapshot(tmp_path, {"a": "string"})
@@ -149,7 +152,10 @@ _VALUES: list[tuple[str, list[str], list[Any]]] = [
 def test_text_files_are_read_in_the_declared_type(
     tmp_path: Path, name: str, texts: list[str], values: list[Any] | None
 ) -> None:
-    """Texts in CSV and JSON files are parsed as values of the type. Nulls and, in CSV, empty values are null."""
+    """Texts in CSV and JSON files are parsed as values of the type.
+
+    Nulls and, in CSV, empty values are null.
+    """
     csv_, json_ = tmp_path / "csv", tmp_path / "json"
     csv_.mkdir()
     json_.mkdir()
@@ -199,7 +205,10 @@ def test_a_text_that_is_no_value_of_the_type_is_refused(tmp_path: Path, name: st
 
 
 def test_json_is_read_as_the_text_that_was_written(tmp_path: Path) -> None:
-    """As text, numbers have all their digits, and objects no blanks. Columns without a declared type do not change."""
+    """As text, numbers have all their digits, and objects no blanks.
+
+    Columns without a declared type do not change.
+    """
     content = '{"a": 1.50, "b": {"x": 10000000000000000000001, "y": [1, 2.0]}, "c": [0.1, null], "d": 1}\n'
     content += '{"a": "t", "b": {"x": -0}, "c": [1e2], "d": 2.5}\n{"a": {"é": [1.0, true, null, "z"]}, "b": null}\n'
     (tmp_path / "a.json").write_text(content)
@@ -243,7 +252,10 @@ _TYPED: list[tuple[pa.Array, str, list[Any]]] = [
 
 @pytest.mark.parametrize(("array", "name", "values"), _TYPED, ids=[f"{a.type} {name}" for a, name, _ in _TYPED])
 def test_typed_files_are_converted_without_loss(tmp_path: Path, array: pa.Array, name: str, values: list[Any]) -> None:
-    """Values equal the stored ones in the declared type. Texts are parsed."""
+    """Values equal the stored ones in the declared type.
+
+    Texts are parsed.
+    """
     pq.write_table(pa.table({"a": array}), tmp_path / "a.parquet")
     snapshot = _snapshot(tmp_path, {"a": name})
     assert snapshot.schema == pa.schema([("a", parse_type_name(name))])
@@ -309,7 +321,10 @@ def test_a_declared_type_resolves_conflicts_of_files(tmp_path: Path) -> None:
 
 
 def test_other_types_change_the_snapshot_and_not_the_fragments(tmp_path: Path) -> None:
-    """A declared type changes no fragment id of a Parquet file. It changes those of CSV files, which are read again."""
+    """A declared type changes no fragment id of a Parquet file.
+
+    It changes those of CSV files, which are read again.
+    """
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
     before, after = _snapshot(tmp_path), _snapshot(tmp_path, {"a": "string"})
     assert before.id != after.id
@@ -323,7 +338,9 @@ def test_other_types_change_the_snapshot_and_not_the_fragments(tmp_path: Path) -
 
 @pytest.mark.parametrize("write", ["pandas", "polars"])
 def test_integers_and_floats_are_one_column(tmp_path: Path, write: str) -> None:
-    """One file has integers, and the other floats, as pandas writes integers with nulls. The column has floats.
+    """One file has integers, and the other floats, as pandas writes integers with nulls.
+
+    The column has floats.
 
     Integers up to 2^53 are the same numbers as floats.
     """

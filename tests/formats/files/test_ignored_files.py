@@ -62,7 +62,10 @@ def _values(folder: Path) -> list[int]:
 
 
 def _read_paths(folder: Path, paths: list[str]) -> set[str]:
-    """Write a Parquet file of one row to each path. Return the paths whose rows are read."""
+    """Write a Parquet file of one row to each path.
+
+    Return the paths whose rows are read.
+    """
     for number, path in enumerate(paths):
         _write(folder / path, number)
     _write(folder / "a.parquet", -1)

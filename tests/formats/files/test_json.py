@@ -135,7 +135,10 @@ def test_values_without_a_common_type_are_refused(tmp_path: Path, one: str, othe
     ],
 )
 def test_malformed_lines_are_refused_with_the_line(tmp_path: Path, content: str, message: str) -> None:
-    """A table of only a malformed file is an error with the line. Beside another file, it is a fragment that fails."""
+    """A table of only a malformed file is an error with the line.
+
+    Beside another file, it is a fragment that fails.
+    """
     with pytest.raises(TableFormatError, match=rf"0\.json.*{message}"):
         _snapshot(tmp_path, content)
     snapshot = _snapshot(tmp_path, content, '{"a": 7}\n')
@@ -148,7 +151,10 @@ def test_malformed_lines_are_refused_with_the_line(tmp_path: Path, content: str,
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.ndjson.zst", "a.json.bz2", "a.json.lz4"])
 def test_compressed_files(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A compressed file is read in batches. A truncated file is an error."""
+    """A compressed file is read in batches.
+
+    A truncated file is an error.
+    """
     monkeypatch.setattr(json_lines, "_BATCH_ROWS", 10)
     content = "".join(f'{{"a": {number}}}\n' for number in range(1000)).encode()
     codec = {"gz": "gzip", "zst": "zstd", "bz2": "bz2", "lz4": "lz4"}[name.rpartition(".")[2]]
@@ -221,7 +227,10 @@ def test_rows_that_python_writes_are_read_back(rows: list[dict[str, Any]]) -> No
 
 
 def test_objects_without_keys_are_refused(tmp_path: Path) -> None:
-    """If no object has keys, the table has no columns and so cannot have rows. Otherwise, `{}` is a row of nulls."""
+    """If no object has keys, the table has no columns and so cannot have rows.
+
+    Otherwise, `{}` is a row of nulls.
+    """
     with pytest.raises(TableFormatError, match=r"\bkey\b"):
         _snapshot(tmp_path, "{}\n{}\n")
     assert read_columns(_snapshot(tmp_path, "{}\n{}\n", '{"a": 1}\n'))["a"].count(None) == 2

@@ -63,7 +63,10 @@ def _folders_with_data(folder: Path) -> set[Path]:
 
 
 def test_folders_inside_of_a_table_are_refused_with_its_location(table: Table, tmp_path: Path) -> None:
-    """Each folder in a table, and a file in it, is refused. So are links to them, and folders with such links."""
+    """Each folder in a table, and a file in it, is refused.
+
+    So are links to them, and folders with such links.
+    """
     folders = _folders_with_data(table.folder)
     assert folders
     file = next(path for path in folders.pop().rglob("*.parquet"))
@@ -84,7 +87,10 @@ def test_folders_inside_of_a_table_are_refused_with_its_location(table: Table, t
 
 
 def test_a_folder_inside_of_a_lance_table_is_refused_without_advice_on_partitions(tmp_path: Path) -> None:
-    """The error names the Lance table. It does not mention partitions, which Lance tables do not have."""
+    """The error names the Lance table.
+
+    It does not mention partitions, which Lance tables do not have.
+    """
     folder = tmp_path / "lake" / "sales"
     (folder / "_versions").mkdir(parents=True)
     (folder / "_versions" / "1.manifest").write_bytes(b"")
@@ -96,7 +102,10 @@ def test_a_folder_inside_of_a_lance_table_is_refused_without_advice_on_partition
 
 
 def test_a_link_to_a_moved_partition_is_refused(table: Table, tmp_path: Path) -> None:
-    """A partition was moved elsewhere, and a link in the table leads to it. Opening the link is an error."""
+    """A partition was moved elsewhere, and a link in the table leads to it.
+
+    Opening the link is an error.
+    """
     partition = next(path for path in _folders_with_data(table.folder) if list(path.glob("*.parquet")))
     shutil.move(partition, tmp_path / "elsewhere")
     partition.symlink_to(tmp_path / "elsewhere")

@@ -72,7 +72,10 @@ def test_folders_by_date(tmp_path: Path) -> None:
     ],
 )
 def test_templates(tmp_path: Path, template: str, path: str, values: dict[str, Any] | None) -> None:
-    """The fixed text around placeholders must match. A hidden folder does not match a placeholder."""
+    """The fixed text around placeholders must match.
+
+    A hidden folder does not match a placeholder.
+    """
     _write(tmp_path / path / "x.parquet", a=[1])
     if values is None:
         with pytest.raises(TableNotFoundError):
@@ -96,7 +99,10 @@ def test_templates(tmp_path: Path, template: str, path: str, values: dict[str, A
     ],
 )
 def test_a_folder_that_does_not_fit_is_named(tmp_path: Path, path: str, message: str) -> None:
-    """The error has the path and the template. If the folder were ignored, rows would be missing."""
+    """The error has the path and the template.
+
+    If the folder were ignored, rows would be missing.
+    """
     _write(tmp_path / "2024/01/31/x.parquet", a=[1])
     _write(tmp_path / path / "y.parquet", a=[1])
     with pytest.raises(TableFormatError, match=rf"y\.parquet.*{message}"):
@@ -133,7 +139,10 @@ def test_another_template_is_another_fragment(tmp_path: Path) -> None:
 
 
 def test_files_have_no_history(tmp_path: Path) -> None:
-    """A table of files cannot be read as of a time. The error names the time."""
+    """A table of files cannot be read as of a time.
+
+    The error names the time.
+    """
     _write(tmp_path / "x.parquet", a=[1])
     table = _table(tmp_path, at="2024-01-01")
     for ask in (table.snapshot, table.snapshot_id, table.current):

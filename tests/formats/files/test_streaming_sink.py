@@ -81,7 +81,10 @@ def test_only_committed_files_are_read(sink: _Sink) -> None:
 
 
 def test_a_batch_that_is_committed_during_the_listing_is_read(sink: _Sink, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch is committed after the folders are listed, and before the log is read. Its file is read."""
+    """A batch is committed after the folders are listed, and before the log is read.
+
+    Its file is read.
+    """
     read_log = listing.committed_paths
 
     def commit_first(*arguments: Any) -> list[str] | None:
@@ -97,7 +100,10 @@ def test_a_batch_that_is_committed_during_the_listing_is_read(sink: _Sink, monke
 
 
 def test_compacted_batches(sink: _Sink) -> None:
-    """A compacted batch replaces all batches before it, which may be removed. Later batches add and delete files."""
+    """A compacted batch replaces all batches before it, which may be removed.
+
+    Later batches add and delete files.
+    """
     sink.batch("2.compact", ["part-1.parquet"])
     assert _ids(sink.folder) == [1]
     for name in ("0", "1"):
@@ -110,7 +116,10 @@ def test_compacted_batches(sink: _Sink) -> None:
 
 
 def test_partitions_and_filters(sink: _Sink) -> None:
-    """Files of excluded partitions may be missing. Other missing files are an error."""
+    """Files of excluded partitions may be missing.
+
+    Other missing files are an error.
+    """
     paths = [sink.file(f"d=x {number}%2Fy/part-{number}.parquet", number) for number in (2, 3)]
     sink.batch("2", paths)
     snapshot = _open(sink.folder)
@@ -123,7 +132,10 @@ def test_partitions_and_filters(sink: _Sink) -> None:
 
 
 def test_a_folder_that_was_moved(sink: _Sink, tmp_path: Path) -> None:
-    """The log of a moved folder has the old absolute paths. Files are matched by partition folders and file names."""
+    """The log of a moved folder has the old absolute paths.
+
+    Files are matched by partition folders and file names.
+    """
     sink.batch("2", [sink.file("d=1/e=2/part-2.parquet", 2)])
     sink.folder.rename(tmp_path / "moved")
     assert _ids(tmp_path / "moved") == [0, 1, 2]
@@ -157,7 +169,10 @@ def test_a_log_without_batches(tmp_path: Path) -> None:
 
 
 def test_folders_above_and_below(sink: _Sink) -> None:
-    """The log belongs to one folder. Folders above and below it are refused with its path."""
+    """The log belongs to one folder.
+
+    Folders above and below it are refused with its path.
+    """
     sink.batch("2", [sink.file("d=1/part-2.parquet", 2)])
     message = "of which removed and superseded files would count if they were read as plain files; name "
     with pytest.raises(TableFormatError, match=rf"\bSpark\b.*{sink.folder}.*{message}"):

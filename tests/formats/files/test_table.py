@@ -34,7 +34,10 @@ def _write(path: Path, **columns: Any) -> None:
 
 
 def test_partitions_are_the_folders(tmp_path: Path) -> None:
-    """Values are decoded texts, and Hive's text for null is null. Partition columns follow the columns of the files."""
+    """Values are decoded texts, and Hive's text for null is null.
+
+    Partition columns follow the columns of the files.
+    """
     folders = {
         "day=2024-01-01/c=FR": ("2024-01-01", "FR"),
         "day=2024-01-01/c=a%2Fb%25 %C3%A9": ("2024-01-01", "a/b% é"),
@@ -72,7 +75,10 @@ def test_a_file_above_the_folders_has_partition_values_in_its_rows(tmp_path: Pat
 
 
 def test_hidden_and_temporary_files_are_no_data(tmp_path: Path) -> None:
-    """The ignored names are those that Spark and Hive use. A partition column may start with an underscore."""
+    """The ignored names are those that Spark and Hive use.
+
+    A partition column may start with an underscore.
+    """
     _write(tmp_path / "_x=1" / "a.parquet", a=[1])
     for name in ("_SUCCESS", ".a.parquet.crc", "_temporary/0/b.parquet", ".hidden/c.parquet", "d.parquet._COPYING_"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -185,7 +191,10 @@ def test_one_schema_for_all_files(tmp_path: Path) -> None:
 
 
 def test_similar_schemas_are_distinguished(tmp_path: Path) -> None:
-    """Schemas may differ only in names above a leaf, units or lengths. The cache of schemas must not confuse them."""
+    """Schemas may differ only in names above a leaf, units or lengths.
+
+    The cache of schemas must not confuse them.
+    """
     columns = [
         pa.array([{"x": 1}]),
         pa.array([{"x": 1}], pa.struct([("x", pa.int32())])),
@@ -298,7 +307,10 @@ def test_column_names_are_exact(tmp_path: Path) -> None:
 
 
 def test_a_broken_file_does_not_prevent_planning(tmp_path: Path) -> None:
-    """It is a fragment that fails with its path. A table of only this file is an error."""
+    """It is a fragment that fails with its path.
+
+    A table of only this file is an error.
+    """
     broken = tmp_path / "b.parquet"
     broken.write_bytes(b"PAR1 and nothing else PAR1")
     with pytest.raises(TableFormatError, match=str(broken)):
@@ -315,7 +327,9 @@ def test_a_broken_file_does_not_prevent_planning(tmp_path: Path) -> None:
 
 
 def test_a_file_that_becomes_readable_after_planning_is_not_read(tmp_path: Path) -> None:
-    """A file was unreadable when the table was planned, so the schema may lack its columns. Reading it is an error.
+    """A file was unreadable when the table was planned, so the schema may lack its columns.
+
+    Reading it is an error.
 
     The next plan reads it.
     """
@@ -337,7 +351,10 @@ def test_a_file_that_becomes_readable_after_planning_is_not_read(tmp_path: Path)
 
 
 def test_ids_depend_on_content_and_not_on_location(tmp_path: Path) -> None:
-    """A touched file is another fragment. Moving the table does not change its ids."""
+    """A touched file is another fragment.
+
+    Moving the table does not change its ids.
+    """
     _write(tmp_path / "t" / "a.parquet", a=[1])
     _write(tmp_path / "t" / "b.parquet", a=[2])
     before = _snapshot(tmp_path / "t")
@@ -364,7 +381,10 @@ def test_large_row_groups_come_in_bounded_chunks(tmp_path: Path) -> None:
 
 
 def test_symbolic_links_are_followed_and_loops_refused(tmp_path: Path) -> None:
-    """A link to a folder is a folder. A link into itself would never end. A link to a missing file is an error."""
+    """A link to a folder is a folder.
+
+    A link into itself would never end. A link to a missing file is an error.
+    """
     _write(tmp_path / "real" / "a.parquet", a=[1])
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "d=1").symlink_to(tmp_path / "real")

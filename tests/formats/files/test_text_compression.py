@@ -1,4 +1,7 @@
-"""Compressed text files are recognised by their first bytes and read completely. Truncated files are an error."""
+"""Compressed text files are recognised by their first bytes and read completely.
+
+Truncated files are an error.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,10 @@ def test_concatenated_files_are_read_completely(tmp_path: Path, kind: str, packe
 
 @pytest.mark.parametrize("packed", ["gz", "bz2", "xz"])
 def test_zeros_after_a_member_are_ignored(tmp_path: Path, packed: str) -> None:
-    """Zeros after a compressed member are ignored. Other bytes after them are an error."""
+    """Zeros after a compressed member are ignored.
+
+    Other bytes after them are an error.
+    """
     pack, content = _PACK[packed], _CONTENTS["json"]
     padded = pack(content) + bytes(512) + pack(content * 50_000) + bytes(3 << 20)
     assert _read(tmp_path / "x.json", padded) == {"a": [1] * 50_001, "b": ["x"] * 50_001}

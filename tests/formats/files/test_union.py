@@ -53,7 +53,10 @@ _TYPES = st.recursive(
 
 @given(_TYPES, _TYPES)
 def test_a_union_is_symmetric_and_absorbs(first: pa.DataType, second: pa.DataType) -> None:
-    """The order of the types matters only for the order of fields. A union with one of its parts is the same union."""
+    """The order of the types matters only for the order of fields.
+
+    A union with one of its parts is the same union.
+    """
     assert wider_type(first, first) == first
     union = wider_type(first, second)
     swapped = wider_type(second, first)
@@ -136,7 +139,10 @@ def test_unions_hold_the_extremes_of_both_types(first: pa.DataType) -> None:
     ids=str,
 )
 def test_unions_of_types(first: pa.DataType, second: pa.DataType, union: pa.DataType | None) -> None:
-    """The union of two types is the listed type, in either order. None stands for no union."""
+    """The union of two types is the listed type, in either order.
+
+    None stands for no union.
+    """
     assert wider_type(first, second) == union
     assert wider_type(second, first) == union
 

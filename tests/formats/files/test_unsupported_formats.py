@@ -178,7 +178,10 @@ def test_a_file_of_a_lance_table_is_no_plain_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["parquet", "avro"])
 def test_delete_files_of_a_removed_table(tmp_path: Path, kind: str) -> None:
-    """A copied delete file without its table is refused. Its columns have field ids that Iceberg reserves."""
+    """A copied delete file without its table is refused.
+
+    Its columns have field ids that Iceberg reserves.
+    """
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     writer.position_deletes([("x", 0)], format_=kind)
     writer.folder.rename(tmp_path / "copy")

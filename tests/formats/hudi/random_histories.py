@@ -73,7 +73,10 @@ class History:
         self._complete(instant, "commit", stat)
 
     def fail(self, one: Slice, rows: list[Row], take_back: bool) -> None:
-        """Start a write that never completes. With `take_back`, roll it back as the next writer does."""
+        """Start a write that never completes.
+
+        With `take_back`, roll it back as the next writer does.
+        """
         writer, instant = self.writer, self.writer.tick()
         writer.request(instant, "deltacommit")
         stat = writer.log_file(one, instant, [dict(row) | {"part": "failed"} for row in rows])
@@ -101,7 +104,10 @@ class History:
                 one.base_instant, one.logs = one.planned[0], 0
 
     def compact(self, one: Slice) -> None:
-        """Carry out the planned compaction, if there is one. The rows at the time of the plan become a base file."""
+        """Carry out the planned compaction, if there is one.
+
+        The rows at the time of the plan become a base file.
+        """
         if one.planned is not None:
             instant, count = one.planned
             (self.writer.timeline / f"{instant}.compaction.inflight").write_bytes(b"")

@@ -148,7 +148,10 @@ def _records(kind: int, headers: dict[int, str], content: bytes) -> Iterator[dic
 
 
 def _deletes(content: bytes) -> Iterator[tuple[str, int]]:
-    """Yield the key and the ordering value of each delete in a block. Without a value, it is zero."""
+    """Yield the key and the ordering value of each delete in a block.
+
+    Without a value, it is zero.
+    """
     stream = io.BytesIO(content[8:])
     while count := _varint(stream):
         if count < 0:

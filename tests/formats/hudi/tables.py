@@ -30,7 +30,10 @@ class HudiCopyOnWrite(Table):
         self.writer.set_properties(**{"hoodie.datasource.write.partitionpath.urlencode": "true"})
 
     def column_range(self, path: Path, index: int) -> tuple[int, int]:
-        """Return the start and size of a column's values in a file. `index` does not count Hudi's own columns."""
+        """Return the start and size of a column's values in a file.
+
+        `index` does not count Hudi's own columns.
+        """
         return super().column_range(path, len(META) + index)
 
     def _append(self, rows: Sequence[Row], day: str) -> None:

@@ -58,7 +58,10 @@ def _config(folder: Path, at: str | None = None, **options: Any) -> TableConfig:
 
 
 def assert_difference(previous: Planned, config: TableConfig) -> Planned:
-    """Check the difference since a snapshot. Return the later snapshot with the metadata that the difference cached."""
+    """Check the difference since a snapshot.
+
+    Return the later snapshot with the metadata that the difference cached.
+    """
     snapshot = open_table_format(config, MetadataCache(ignore_process=True)).snapshot()
     diff, cached = previous.changes(config)
     assert isinstance(diff, SnapshotDiff), diff.reason
@@ -126,7 +129,9 @@ def _take(history: History, name: str, arguments: list[Any]) -> None:
 def test_differences_of_random_histories_equal_comparisons(
     version: int, by_commit: bool, part: str, rows: list[Any], steps: list[tuple[tuple[Any, ...], bool]]
 ) -> None:
-    """Random steps change a table. Differences from earlier snapshots and from the first equal comparisons.
+    """Random steps change a table.
+
+    Differences from earlier snapshots and from the first equal comparisons.
 
     There is no difference only if log files of the earlier snapshot were removed or rolled back.
     """
@@ -300,7 +305,9 @@ def former_uri(previous: Planned) -> str:
 
 
 def test_differences_with_archived_writes_are_correct_or_unknown(history: CleanedHistory) -> None:
-    """Writes of the earlier snapshot are archived. At least one of them must be left on the timeline.
+    """Writes of the earlier snapshot are archived.
+
+    At least one of them must be left on the timeline.
 
     Otherwise, later writes may be archived as well, and there is no difference.
     """
@@ -316,7 +323,10 @@ def test_differences_with_archived_writes_are_correct_or_unknown(history: Cleane
 
 
 def test_a_difference_uses_cleans_on_the_timeline(history: CleanedHistory) -> None:
-    """The metadata of a clean name the removed files. If they are missing or empty, there is no difference."""
+    """The metadata of a clean name the removed files.
+
+    If they are missing or empty, there is no difference.
+    """
     config = _config(history.writer.folder)
     history.rewrite(_of_partition(history, "y"), [_A | {"ts": 3}])
     history.clean()
@@ -351,7 +361,10 @@ def test_a_difference_is_uncertain_without_the_clean_of_replaced_files(history: 
 
 
 def test_a_difference_is_uncertain_after_an_incomplete_clean(history: CleanedHistory) -> None:
-    """A clean has removed files. Without its metadata, there is no difference."""
+    """A clean has removed files.
+
+    Without its metadata, there is no difference.
+    """
     config = _config(history.writer.folder)
     previous = Planned.of(config)
     history.rewrite(_of_partition(history, "y"), [_A | {"ts": 4}])
@@ -363,7 +376,10 @@ def test_a_difference_is_uncertain_after_an_incomplete_clean(history: CleanedHis
 
 
 def test_files_of_failed_attempts_are_not_in_the_difference(history: CleanedHistory) -> None:
-    """A failed attempt has left another base file with the same instant. The commit shows which file is live."""
+    """A failed attempt has left another base file with the same instant.
+
+    The commit shows which file is live.
+    """
     config = _config(history.writer.folder)
     one = _of_partition(history, "y")
     history.writer.base_file(one, one.base_instant, [_A, _B, {"key": "c", "ts": 1}], token="7-7-7")
@@ -433,7 +449,9 @@ def test_differences_have_only_selected_partitions(history: CleanedHistory) -> N
 
 
 def test_types_of_partition_columns_follow_the_folders(tmp_path: Path) -> None:
-    """Values of a partition column are numbers unless a folder has another text. Then all are texts.
+    """Values of a partition column are numbers unless a folder has another text.
+
+    Then all are texts.
 
     If the type changes, there is no difference.
     """
@@ -466,7 +484,9 @@ def test_types_of_partition_columns_follow_the_folders(tmp_path: Path) -> None:
 
 
 def test_unrecorded_partition_columns_follow_the_folders(tmp_path: Path) -> None:
-    """The table does not record partition columns. If folder names give them, there is no difference.
+    """The table does not record partition columns.
+
+    If folder names give them, there is no difference.
 
     A table without partition folders has no partition columns, and has a difference.
     """
@@ -510,7 +530,10 @@ def test_file_groups_of_two_partitions_may_have_the_same_names(tmp_path: Path) -
 
 
 def test_writes_without_rows_change_no_fragment(history: CleanedHistory) -> None:
-    """A write adds an empty log file. In version 6, a failed write also appends to an existing log file."""
+    """A write adds an empty log file.
+
+    In version 6, a failed write also appends to an existing log file.
+    """
     writer = history.writer
     config = _config(writer.folder)
     previous = Planned.of(config)

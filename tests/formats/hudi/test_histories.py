@@ -52,7 +52,9 @@ def _sorted_rows(snapshot: Snapshot) -> list[tuple[Any, ...]]:
 def test_every_state_has_the_rows_of_its_steps(
     version: int, by_commit: bool, part: str, rows: list[Any], steps: list[tuple[Any, ...]]
 ) -> None:
-    """After each random step, the newest state has the expected rows. Every earlier state has its rows at the end.
+    """After each random step, the newest state has the expected rows.
+
+    Every earlier state has its rows at the end.
 
     Equal fragment ids mean equal rows. Snapshots are equal with and without cached metadata of earlier states.
     """

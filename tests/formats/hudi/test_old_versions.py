@@ -1,4 +1,7 @@
-"""Hudi tables of early versions do not record partition columns. They are taken from folder names."""
+"""Hudi tables of early versions do not record partition columns.
+
+They are taken from folder names.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +108,10 @@ def test_columns_named_by_folders_are_partition_columns(tmp_path: Path, version:
 def test_values_in_folder_names_are_decoded(
     tmp_path: Path, path: str, properties: dict[str, str], values: dict[str, str | None]
 ) -> None:
-    """Values are escaped as in Hive, unless a property disables it. A date may have several folders."""
+    """Values are escaped as in Hive, unless a property disables it.
+
+    A date may have several folders.
+    """
     snapshot = _snapshot(_table(tmp_path / "t", {"a": path}, **properties).folder)
     assert _rows(snapshot) == {"a": {"key": "a", "value": 1.0, **values}}
 
@@ -124,7 +130,10 @@ def test_values_in_folder_names_are_decoded(
     ],
 )
 def test_folders_with_different_columns_name_no_columns(tmp_path: Path, paths: dict[str, str]) -> None:
-    """Folder names give no common columns. Partition keys are the paths, and no columns are added."""
+    """Folder names give no common columns.
+
+    Partition keys are the paths, and no columns are added.
+    """
     snapshot = _snapshot(_table(tmp_path / "t", paths).folder)
     assert snapshot.partition_columns == ("_hoodie_partition_path",)
     assert _rows(snapshot) == {key: {"key": key, "value": 1.0} for key in paths}
@@ -132,7 +141,10 @@ def test_folders_with_different_columns_name_no_columns(tmp_path: Path, paths: d
 
 
 def test_folders_without_hive_style_name_no_columns(tmp_path: Path) -> None:
-    """The properties say that folder names have no column names. So `d=1` is a value."""
+    """The properties say that folder names have no column names.
+
+    So `d=1` is a value.
+    """
     style = {"hoodie.datasource.write.hive_style_partitioning": "false"}
     snapshot = _snapshot(_table(tmp_path / "t", {"a": "d=1"}, **style).folder)
     assert snapshot.partition_columns == ("_hoodie_partition_path",)
@@ -213,7 +225,10 @@ def test_commits_of_early_versions_are_read(tmp_path: Path) -> None:
 
 
 def test_the_schema_comes_from_files_if_commits_lack_it(tmp_path: Path) -> None:
-    """The table has the schema of its Parquet files. With log files, it is refused."""
+    """The table has the schema of its Parquet files.
+
+    With log files, it is refused.
+    """
     writer = _table(tmp_path / "t", {"a": "d=1"}, **{"hoodie.table.version": "6"})
     _without_schema(writer)
     snapshot = _snapshot(writer.folder)

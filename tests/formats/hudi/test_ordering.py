@@ -60,7 +60,10 @@ def _write(folder: Path, version: int, kind: int, versions: list[Version], **pro
 
 
 def _read(folder: Path) -> list[float]:
-    """Return the column `value`. In tables of `_write`, it is the number of the version that was read."""
+    """Return the column `value`.
+
+    In tables of `_write`, it is the number of the version that was read.
+    """
     return read_columns(open_table_format(TableConfig(name="t", uri=str(folder))).snapshot())["value"]
 
 
@@ -330,7 +333,10 @@ def test_concurrent_changes_with_equal_ordering_values_are_refused(
 
 @pytest.mark.parametrize("kind", [3, 5])
 def test_concurrent_log_files_without_keys_are_refused(tmp_path: Path, kind: int) -> None:
-    """Log files of concurrent writes lack `_hoodie_record_key`. Whether they change one record is unknown."""
+    """Log files of concurrent writes lack `_hoodie_record_key`.
+
+    Whether they change one record is unknown.
+    """
     writer = HudiWriter(tmp_path / "t", 9, fields=[FIELDS[0], FIELDS[2], FIELDS[3]])
     one = writer.new_slice("x", writer.tick())
     writer.meta_columns = []

@@ -27,7 +27,10 @@ def _open(table: Path, at: str | None = None, **options: Any) -> Snapshot:
 
 
 def _rows(snapshot: Snapshot, rows: Iterable[tuple[Any, ...]] | None = None) -> list[str]:
-    """Return the rows of a snapshot as sorted texts. They are read unless they are given."""
+    """Return the rows of a snapshot as sorted texts.
+
+    They are read unless they are given.
+    """
     rows = read_rows(snapshot) if rows is None else rows
     names = snapshot.schema.names
     return sorted(repr([plain(row[names.index(name)]) for name in sorted(names)]) for row in rows)
@@ -35,7 +38,10 @@ def _rows(snapshot: Snapshot, rows: Iterable[tuple[Any, ...]] | None = None) -> 
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_every_instant_has_its_rows(name: str, realtables: Path) -> None:
-    """Row counts equal the recorded ones, and rows equal a replay in Python. Equal fragment ids mean equal rows."""
+    """Row counts equal the recorded ones, and rows equal a replay in Python.
+
+    Equal fragment ids mean equal rows.
+    """
     table = unpacked(realtables, name)
     truth = json.loads((realtables / "truth" / f"hudi__{name}.json").read_text())
     row_counts = {version.split()[0]: entry["rows"] for version, entry in (truth.get("versions") or {}).items()}
@@ -61,7 +67,10 @@ def test_every_instant_has_its_rows(name: str, realtables: Path) -> None:
 
 
 def test_lance_files_without_log_files_are_read_with_unsupported_merge_rules(realtables: Path, tmp_path: Path) -> None:
-    """The table has a custom payload class, which is not supported. Without log files, it is not needed."""
+    """The table has a custom payload class, which is not supported.
+
+    Without log files, it is not needed.
+    """
     table = shutil.copytree(unpacked(realtables, "cow_v9_trips_lance"), tmp_path / "t")
     expected = _rows(_open(table))
     properties = table / ".hoodie/hoodie.properties"

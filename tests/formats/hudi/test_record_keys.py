@@ -60,7 +60,10 @@ def _rows(folder: Path) -> list[tuple[Any, ...]]:
 def test_records_are_deleted_by_keys_that_are_built_from_fields(
     tmp_path: Path, key: str, deleted: str, properties: dict[str, str], expected: list[tuple[Any, ...]]
 ) -> None:
-    """If a key has several fields, it contains their names. Null has a placeholder."""
+    """If a key has several fields, it contains their names.
+
+    Null has a placeholder.
+    """
     _write(tmp_path / "t", key, [deleted], **properties)
     assert _rows(tmp_path / "t") == expected
 
@@ -70,7 +73,9 @@ def test_records_are_deleted_by_keys_that_are_built_from_fields(
 )
 @pytest.mark.parametrize("deleted", ["a", "key:a"])
 def test_deletes_by_ambiguous_keys_are_refused(tmp_path: Path, generator: dict[str, str], deleted: str) -> None:
-    """The generator is for keys of several fields, and the key has one. Hudi writes `a` or `key:a`.
+    """The generator is for keys of several fields, and the key has one.
+
+    Hudi writes `a` or `key:a`.
 
     Updates without deletes are read.
     """

@@ -40,7 +40,9 @@ for source in sources:
 def test_a_table_in_a_bucket_has_the_states_of_the_folder(
     tmp_path: Path, s3_options: dict[str, str], version: int
 ) -> None:
-    """A table with a log file and a pending write is copied to a bucket. Ids and states do not change.
+    """A table with a log file and a pending write is copied to a bucket.
+
+    Ids and states do not change.
 
     Another process reads the fragments. A missing log file is reported.
     """
@@ -91,7 +93,9 @@ def test_a_table_in_a_bucket_has_the_states_of_the_folder(
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_a_difference_lists_only_changed_file_groups(tmp_path: Path, s3_options: dict[str, str], version: int) -> None:
-    """Commits change two of six file groups. Only the timeline and these groups are listed.
+    """Commits change two of six file groups.
+
+    Only the timeline and these groups are listed.
 
     A difference after a commit that replaces all groups of a partition equals a comparison.
     """

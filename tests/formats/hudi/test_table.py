@@ -36,7 +36,10 @@ def _rows(snapshot: Snapshot) -> list[tuple[Any, ...]]:
 
 @pytest.fixture(params=[6, 9], ids=["v6", "v9"])
 def history(request: pytest.FixtureRequest, tmp_path: Path) -> History:
-    """A table with one file group, which has a base file of two rows. Tests run with both timeline layouts."""
+    """A table with one file group, which has a base file of two rows.
+
+    Tests run with both timeline layouts.
+    """
     result = History(HudiWriter(tmp_path / "ta ble é", request.param))
     result.insert("x", [_A, _B])
     return result
@@ -117,7 +120,10 @@ def test_a_relocated_table_is_the_same(copied: Callable[[str], Path], tmp_path: 
 
 
 def test_a_file_of_a_task_that_was_retried_is_not_read(history: History) -> None:
-    """A retried task has left two base files of one instant. The file that the commit names is read."""
+    """A retried task has left two base files of one instant.
+
+    The file that the commit names is read.
+    """
     one = _group(history)
     history.writer.base_file(one, one.base_instant, [_A, _B, {"key": "c", "ts": 1}], token="7-7-7")
     assert _rows(_open(history.writer.folder)) == history.rows()
@@ -125,7 +131,10 @@ def test_a_file_of_a_task_that_was_retried_is_not_read(history: History) -> None
 
 @pytest.mark.parametrize("suffix", [".parquet", ".log.*"])
 def test_a_missing_file_is_an_error(history: History, suffix: str) -> None:
-    """The newest base file or log file of a group is missing. An older file is not read instead."""
+    """The newest base file or log file of a group is missing.
+
+    An older file is not read instead.
+    """
     one = _group(history)
     history.rewrite(one, [_A | {"ts": 2, "value": 7.0}])
     history.upsert(one, [_B | {"ts": 3}], {}, 3)
@@ -145,7 +154,10 @@ def test_a_missing_file_is_an_error(history: History, suffix: str) -> None:
 
 @pytest.mark.parametrize("damage", ["cut off", "overwritten", "garbage"])
 def test_a_broken_log_file_is_an_error(history: History, damage: str) -> None:
-    """A log file is cut off, overwritten, or has garbage at its end. The base file is not read without it."""
+    """A log file is cut off, overwritten, or has garbage at its end.
+
+    The base file is not read without it.
+    """
     history.upsert(_group(history), [_B | {"ts": 3}], {}, 3)
     log = next(path for path in (history.writer.folder / "part=x").iterdir() if ".log." in path.name)
     data = log.read_bytes()
@@ -210,7 +222,10 @@ def test_unsupported_table_features_are_refused(history: History, properties: di
 
 
 def test_bootstrapped_files_are_refused_without_the_property(tmp_path: Path) -> None:
-    """A commit has the instant of a bootstrap. Its files may lack columns, which would be read as nulls."""
+    """A commit has the instant of a bootstrap.
+
+    Its files may lack columns, which would be read as nulls.
+    """
     writer = HudiWriter(tmp_path / "t", 6)
     instant = "00000000000001"
     stat = writer.base_file(writer.new_slice("x", instant), instant, [_A])
@@ -242,7 +257,10 @@ def test_foreign_files_are_refused(history: History) -> None:
 
 @pytest.mark.parametrize("ending", ["log.1_0-0-0.parquet", "log.1_0-0-x", "log.parquet"])
 def test_log_files_with_unknown_names_are_refused(history: History, ending: str) -> None:
-    """Log files with unknown names may have rows. Hadoop's checksum files have none, and are not refused."""
+    """Log files with unknown names may have rows.
+
+    Hadoop's checksum files have none, and are not refused.
+    """
     one = _group(history)
     log = f".{one.file_id}_{one.base_instant}"
     folder = history.writer.folder
@@ -254,7 +272,9 @@ def test_log_files_with_unknown_names_are_refused(history: History, ending: str)
 
 
 def test_files_registered_by_another_tool_are_read(history: History) -> None:
-    """A commit names a file with the suffix `_hudiext`, as some tools do. The suffix is removed.
+    """A commit names a file with the suffix `_hudiext`, as some tools do.
+
+    The suffix is removed.
 
     The file is missing here, and the error names it.
     """
@@ -355,7 +375,10 @@ def test_rows_are_deleted_by_operations_that_commits_do_not_record(
 
 
 def test_added_and_widened_columns_are_read(history: History) -> None:
-    """A column is added, and another one is widened. Older base files are read alone and with log files."""
+    """A column is added, and another one is widened.
+
+    Older base files are read alone and with log files.
+    """
     writer = history.writer
     history.insert("y", [{"key": "c", "ts": 1}])
     first, second = history.slices()
@@ -375,7 +398,10 @@ def test_added_and_widened_columns_are_read(history: History) -> None:
 
 
 def test_the_schema_is_that_of_the_newest_write_of_rows(history: History) -> None:
-    """A compaction has the schema at the time of its plan. This schema is used only without other commits."""
+    """A compaction has the schema at the time of its plan.
+
+    This schema is used only without other commits.
+    """
     writer, one = history.writer, _group(history)
     history.plan_compaction(one)
     writer.fields.append({"name": "extra", "type": ["null", "string"], "default": None})
@@ -464,7 +490,9 @@ def test_the_backup_of_properties_is_read_while_they_are_replaced(history: Histo
 
 @pytest.mark.parametrize("length", [0, 5])
 def test_properties_that_are_still_being_written_are_not_read(history: History, length: int) -> None:
-    """`hoodie.properties` is incomplete, because a writer replaces it. The backup is read instead.
+    """`hoodie.properties` is incomplete, because a writer replaces it.
+
+    The backup is read instead.
 
     Without a backup, this is an error.
     """
@@ -494,7 +522,10 @@ def _in_arrays(name: str) -> Any:
     ("field", "message"), [(_named, "'key'.*'id'"), (_in_arrays, r"'0\.key'.*'0\.id'")], ids=["top", "in arrays"]
 )
 def test_renamed_columns_are_refused(history: History, field: Callable[[str], Any], message: str) -> None:
-    """Schema files with column ids are accepted. If one renames a column, the table is refused."""
+    """Schema files with column ids are accepted.
+
+    If one renames a column, the table is refused.
+    """
     writer = history.writer
     path = _timeline_file(history, next(iter(history.states)))
     metadata = json.loads(path.read_text())
@@ -512,7 +543,9 @@ def test_renamed_columns_are_refused(history: History, field: Callable[[str], An
 
 
 def test_another_encoding_of_folder_names_changes_fragments(tmp_path: Path) -> None:
-    """Data files do not store the partition column. Another encoding of folder names changes its value.
+    """Data files do not store the partition column.
+
+    Another encoding of folder names changes its value.
 
     The fragment id changes as well.
     """
@@ -530,7 +563,10 @@ def test_another_encoding_of_folder_names_changes_fragments(tmp_path: Path) -> N
 
 
 def test_dropped_partition_columns_come_from_folder_names(history: History) -> None:
-    """A base file without the partition column is merged with a log file. Rows have the value in the folder name."""
+    """A base file without the partition column is merged with a log file.
+
+    Rows have the value in the folder name.
+    """
     writer = history.writer
     writer.set_properties(**{"hoodie.datasource.write.drop.partition.columns": "true"})
     base = writer.folder / "part=x" / _group(history).base_name

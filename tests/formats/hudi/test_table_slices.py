@@ -24,7 +24,9 @@ _DAYS = ["2024-01-01", "2024-01-02", "a", "a-b", "a/b"]
 def test_slices_by_partition_equal_slices_of_all_files(
     kind: type[Table], seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A random table is planned without one of its partitions. Files are sorted in a temporary file.
+    """A random table is planned without one of its partitions.
+
+    Files are sorted in a temporary file.
 
     Some partition paths are prefixes of others.
     """

@@ -46,7 +46,10 @@ def history(request: pytest.FixtureRequest, tmp_path: Path) -> History:
 
 
 def test_a_state_is_selected_by_instant_or_time(history: History) -> None:
-    """Between two instants the earlier state applies. `current` and `snapshot_id` identify the same state."""
+    """Between two instants the earlier state applies.
+
+    `current` and `snapshot_id` identify the same state.
+    """
     folder = history.writer.folder
     for instant, rows in history.states.items():
         # Layout 2 records the completion time of a write, one second after its start.
@@ -151,7 +154,10 @@ def test_archived_writes_completed_after_a_compaction_apply(tmp_path: Path, miss
 
 
 def test_states_with_cleaned_files_are_refused(history: History) -> None:
-    """Old files are removed after a compaction. States before the compaction are refused, and later ones are read."""
+    """Old files are removed after a compaction.
+
+    States before the compaction are refused, and later ones are read.
+    """
     writer = history.writer
     one = history.slices()[0]
     history.plan_compaction(one)
@@ -174,7 +180,10 @@ def test_states_with_cleaned_files_are_refused(history: History) -> None:
 
 
 def test_states_with_cleaned_files_of_a_replaced_group_are_refused(history: History) -> None:
-    """An overwrite replaced the file group, and its files were removed. The state of the overwrite is read."""
+    """An overwrite replaced the file group, and its files were removed.
+
+    The state of the overwrite is read.
+    """
     writer = history.writer
     one = history.slices()[0]
     history.replace("x", [_B])
@@ -222,7 +231,10 @@ def test_writes_after_a_retained_savepoint_are_complete(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_the_state_of_a_savepoint_lacks_archived_writes_after_it(tmp_path: Path, version: int) -> None:
-    """A write after a savepoint is archived. The savepoint's state lacks its rows, and the newest has them."""
+    """A write after a savepoint is archived.
+
+    The savepoint's state lacks its rows, and the newest has them.
+    """
     history = History(HudiWriter(tmp_path / "t", version))
     for part in ("x", "y", "z"):
         history.insert(part, [_A])

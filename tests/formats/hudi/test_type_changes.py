@@ -80,7 +80,10 @@ def _read(folder: Path, table_version: int, versions: list[Version], *, logs: bo
 def test_values_are_widened_as_hudi_widens_them(
     tmp_path: Path, logs: bool, stored: Version, target: Version, expected: Any
 ) -> None:
-    """The type of a column is wider than that of an older file. A float becomes the double with the same text."""
+    """The type of a column is wider than that of an older file.
+
+    A float becomes the double with the same text.
+    """
     for table_version in (6, 9):
         values = _read(tmp_path / str(table_version), table_version, [stored, target], logs=logs)
         assert values == [expected, target[2]]
@@ -110,7 +113,10 @@ def test_casts_that_may_lose_values_are_refused_with_log_files(
 
 @pytest.mark.parametrize("stored", [(*_FLOAT, 0.5), (*_DOUBLE, 1e10)])
 def test_floats_that_became_texts_are_refused(tmp_path: Path, stored: Version) -> None:
-    """The type of a column changed from float or double to text. Java formats 1.0E10, and Arrow 1e+10."""
+    """The type of a column changed from float or double to text.
+
+    Java formats 1.0E10, and Arrow 1e+10.
+    """
     with pytest.raises(FragmentError, match="Java"):
         _read(tmp_path / "t", 9, [stored, (*_TEXT, "x")], logs=False)
 
@@ -137,7 +143,10 @@ def test_columns_whose_names_differ_in_case_are_refused_with_log_files(tmp_path:
 
 @pytest.mark.parametrize(("day", "is_refused"), [(date(1500, 1, 1), True), (date(1600, 1, 1), False)])
 def test_old_days_of_spark_2_are_refused_with_log_files(tmp_path: Path, day: date, is_refused: bool) -> None:
-    """Spark 2 writes days before 1582 in the Julian calendar. In a base file alone, they are converted."""
+    """Spark 2 writes days before 1582 in the Julian calendar.
+
+    In a base file alone, they are converted.
+    """
     writer = HudiWriter(tmp_path / "t", 6, by_commit=True, fields=[FIELDS[0], FIELDS[3]])
     writer.fields.insert(1, {"name": "v", "type": ["null", _DATE[0]], "default": None})
     writer.types["v"] = _DATE[1]

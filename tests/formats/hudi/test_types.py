@@ -113,7 +113,10 @@ def test_values_of_every_type_are_read_as_written(
 
 
 def test_an_added_struct_of_timestamps_is_read(tmp_path: Path) -> None:
-    """A struct column is added. One log file is older than the column, and one is newer."""
+    """A struct column is added.
+
+    One log file is older than the column, and one is newer.
+    """
     writer = HudiWriter(tmp_path / "t", 9, fields=FIELDS[:3])
     instant = writer.tick()
     one = writer.new_slice("x", instant)
@@ -133,7 +136,10 @@ def test_an_added_struct_of_timestamps_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_numbers_written_as_texts_stay_numbers(tmp_path: Path, version: int) -> None:
-    """The partition column has numbers, and an update writes a text. It is read as a number."""
+    """The partition column has numbers, and an update writes a text.
+
+    It is read as a number.
+    """
     number = {"name": "at", "type": ["null", "long"], "default": None}
     text = {"name": "at", "type": ["null", "string"], "default": None}
     writer = HudiWriter(tmp_path / "t", version, fields=[*FIELDS[:3], number], partition_field="at")

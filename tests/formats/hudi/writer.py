@@ -1,4 +1,7 @@
-"""A writer of Hudi table versions 6 and 9 according to the specification. It shares no code with the reader."""
+"""A writer of Hudi table versions 6 and 9 according to the specification.
+
+It shares no code with the reader.
+"""
 
 from __future__ import annotations
 
@@ -176,7 +179,9 @@ class HudiWriter:
         replaced: Iterable[Slice] = (),
         operation: str = "UPSERT",
     ) -> str:
-        """Write the metadata of a completed write, and forget the slices that it replaced. Return its instant.
+        """Write the metadata of a completed write, and forget the slices that it replaced.
+
+        Return its instant.
 
         Args:
             instant: The instant of the write.
@@ -205,7 +210,10 @@ class HudiWriter:
         return instant
 
     def clean(self, removed: Mapping[str, Iterable[str]]) -> str:
-        """Remove data files, given as names by partition, as the cleaner does. Return the instant of the clean."""
+        """Remove data files, given as names by partition, as the cleaner does.
+
+        Return the instant of the clean.
+        """
         instant = self.tick()
         for partition, names in removed.items():
             for name in names:
@@ -217,7 +225,10 @@ class HudiWriter:
         return self._service(instant, "clean", "partitionMetadata", metadata)
 
     def record_rollback(self, targets: Iterable[str], action: str = "rollback") -> str:
-        """Record that writes were rolled back or restored, without changing their files. Return the instant."""
+        """Record that writes were rolled back or restored, without changing their files.
+
+        Return the instant.
+        """
         return self._service(self.tick(), action, "commitsRollback", list(targets))
 
     def _service(self, instant: str, action: str, name: str, value: Any) -> str:
@@ -256,7 +267,9 @@ class HudiWriter:
         deletes: Mapping[str, Any] | None = None,
         kind: int = 3,
     ) -> dict[str, Any]:
-        """Write a log file with a block of rows and blocks of deletes. Return its write stat for a commit.
+        """Write a log file with a block of rows and blocks of deletes.
+
+        Return its write stat for a commit.
 
         Args:
             one: The file slice.
@@ -341,14 +354,20 @@ class HudiWriter:
 
 
 def _ordering(value: Any) -> tuple[str, dict[str, Any]]:
-    """Return the ordering value as stored. Zero stands for none and is an integer."""
+    """Return the ordering value as stored.
+
+    Zero stands for none and is an integer.
+    """
     if isinstance(value, tuple):
         return f"{value[0]}Wrapper", {"value": value[1]}
     return ("LongWrapper" if value else "IntWrapper", {"value": value})
 
 
 def block(kind: int, headers: Mapping[int, str], content: bytes) -> bytes:
-    """Return one block of a log file. `kind` and the keys of `headers` are numbers of Hudi's specification."""
+    """Return one block of a log file.
+
+    `kind` and the keys of `headers` are numbers of Hudi's specification.
+    """
     head = len(headers).to_bytes(4, "big")
     for key, text in headers.items():
         head += key.to_bytes(4, "big") + len(text.encode()).to_bytes(4, "big") + text.encode()

@@ -1,4 +1,7 @@
-"""Iceberg tables to which tests append rows, delete rows, and compact. The classes differ in their kind of deletes."""
+"""Iceberg tables to which tests append rows, delete rows, and compact.
+
+The classes differ in their kind of deletes.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,10 @@ class IcebergPositionDeletes(Table):
         self._writer.commit(self._writer.data(arrow(rows), partition=(day,)))
 
     def _delete(self, ids: Collection[int]) -> None:
-        """Delete rows by id. Each data file with one of them gets a delete file with all its deleted positions."""
+        """Delete rows by id.
+
+        Each data file with one of them gets a delete file with all its deleted positions.
+        """
         added: list[Entry] = []
         removed: list[Entry] = []
         for data in [entry for entry in self._writer.live if entry["content"] == 0]:

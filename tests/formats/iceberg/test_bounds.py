@@ -60,7 +60,10 @@ def _open(folder: str) -> TableFormat:
 )
 @settings(max_examples=max(5, settings().max_examples // 5))
 def test_bounds_contain_all_values(catalog: InMemoryCatalog, files: list[list[dict[str, Any]]]) -> None:
-    """pyiceberg writes random values. Null counts are exact, and all values are within the bounds."""
+    """pyiceberg writes random values.
+
+    Null counts are exact, and all values are within the bounds.
+    """
     schema = pa.schema([(name, type_) for name, (type_, _) in _TYPES.items()])
     if catalog.table_exists("db.t"):
         catalog.drop_table("db.t")
@@ -139,7 +142,9 @@ def test_live_rows_are_within_the_bounds(tmp_path: Path) -> None:
     ],
 )
 def test_bounds_that_are_not_of_the_type_are_absent(tmp_path: Path, type_: str, lower: bytes, expected: Any) -> None:
-    """A lower bound with the length of a narrower number is decoded. Other invalid bounds are absent.
+    """A lower bound with the length of a narrower number is decoded.
+
+    Other invalid bounds are absent.
 
     The null count is absent, because the manifest counts more values than the file has rows.
     """
@@ -158,7 +163,10 @@ def test_bounds_that_are_not_of_the_type_are_absent(tmp_path: Path, type_: str, 
 
 @pytest.mark.parametrize("type_", ["geometry", "geography(srid:4326, spherical)"])
 def test_corners_of_bounding_boxes_are_no_bounds(tmp_path: Path, type_: str) -> None:
-    """The file has well-known binary, and the manifest has coordinates. There is no minimum or maximum."""
+    """The file has well-known binary, and the manifest has coordinates.
+
+    There is no minimum or maximum.
+    """
     writer = IcebergWriter(tmp_path / "t", [column(1, "place", type_)], version=3)
     point = struct.pack("<dd", 1, 2)
     statistics = {

@@ -72,7 +72,10 @@ def test_the_embedded_catalog_is_a_file_below_the_root(tmp_path: Path) -> None:
 
 
 def test_a_named_catalog_has_the_properties_of_pyiceberg(tmp_path: Path) -> None:
-    """The catalog has pyiceberg's properties. Its database path is relative to the configuration file."""
+    """The catalog has pyiceberg's properties.
+
+    Its database path is relative to the configuration file.
+    """
     with _sql(tmp_path / "lake.db", "lake") as catalog:
         _fill(catalog)
         catalog.load_table("db.sales").append(_ROWS)
@@ -172,7 +175,9 @@ def rest(tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_rest_catalog_provides_credentials(tmp_path: Path, rest: str) -> None:
-    """The table is read with the credentials of the catalog. Storage options of the table take precedence.
+    """The table is read with the credentials of the catalog.
+
+    Storage options of the table take precedence.
 
     Tables of the catalog can be listed.
     """

@@ -264,7 +264,10 @@ def test_changes_are_the_difference_of_snapshots(
 
 @pytest.fixture
 def writer(tmp_path: Path) -> IcebergWriter:
-    """A table of three partitions with two files each. Each file was added by a separate commit."""
+    """A table of three partitions with two files each.
+
+    Each file was added by a separate commit.
+    """
     writer = IcebergWriter(tmp_path / "t", _COLUMNS, specs=_SPECS, partition_types=_TYPES, version=3)
     for _ in range(2):
         for day in ("a", "b", "c"):
@@ -316,7 +319,10 @@ def _opened(writer: IcebergWriter, change: Callable[[], object]) -> tuple[Snapsh
 
 
 def test_an_append_opens_no_earlier_manifest(writer: IcebergWriter) -> None:
-    """Three files are appended to a table with delete files. One of them is in a new partition."""
+    """Three files are appended to a table with delete files.
+
+    One of them is in a new partition.
+    """
     writer.commit(_file(writer, 2, "a", equality_ids=[1]), _file(writer, 1, "b"), retain_manifests=True)
     diff, opened = _opened(writer, lambda: [_append(writer, day) for day in ("a", "b", "new")])
     assert (len(diff.added), len(diff.removed), opened) == (3, 0, 0)
@@ -329,7 +335,10 @@ def test_a_removed_file_opens_its_manifest(writer: IcebergWriter) -> None:
 
 
 def test_merged_manifests_change_no_fragment(writer: IcebergWriter) -> None:
-    """A commit only rewrites the manifests. All six are opened, and the difference is empty."""
+    """A commit only rewrites the manifests.
+
+    All six are opened, and the difference is empty.
+    """
     diff, opened = _opened(writer, lambda: writer.commit(retain_manifests=False))
     assert (diff.added, diff.removed, opened) == ((), frozenset(), 6)
 
@@ -341,7 +350,9 @@ def test_merged_manifests_change_no_fragment(writer: IcebergWriter) -> None:
 def test_deletes_open_the_manifests_of_their_partition(
     writer: IcebergWriter, content: int, day: str | None, touched: int
 ) -> None:
-    """A delete file is added, then removed. Manifests of other partitions are excluded by partition bounds.
+    """A delete file is added, then removed.
+
+    Manifests of other partitions are excluded by partition bounds.
 
     Equality deletes of an unpartitioned spec apply to all files.
     """
@@ -375,7 +386,10 @@ def test_a_delete_file_of_one_data_file_touches_no_other(writer: IcebergWriter, 
 
 
 def test_manifests_with_only_newer_files_are_not_opened(writer: IcebergWriter) -> None:
-    """Equality deletes are removed. They applied only to older files of their partition."""
+    """Equality deletes are removed.
+
+    They applied only to older files of their partition.
+    """
     deletes = _file(writer, 2, "b", equality_ids=[1])
     writer.commit(deletes, retain_manifests=True)
     for _ in range(3):
@@ -400,7 +414,9 @@ def test_deletes_that_apply_to_an_added_file_are_resolved(writer: IcebergWriter)
 
 @pytest.mark.parametrize("names_file", [False, True])
 def test_the_order_of_manifests_does_not_matter(writer: IcebergWriter, names_file: bool) -> None:
-    """A commit removes one of three delete files, and rewrites its manifest. The other two still apply.
+    """A commit removes one of three delete files, and rewrites its manifest.
+
+    The other two still apply.
 
     The rewritten manifest comes last in the manifest list.
     """
@@ -413,7 +429,10 @@ def test_the_order_of_manifests_does_not_matter(writer: IcebergWriter, names_fil
 
 
 def test_changes_of_properties_have_an_empty_difference(writer: IcebergWriter) -> None:
-    """A table property changes. No manifest is opened."""
+    """A table property changes.
+
+    No manifest is opened.
+    """
     writer.properties["owner"] = "x"
     diff, opened = _opened(writer, writer.write_metadata)
     assert (diff.added, diff.removed, opened) == ((), frozenset(), 0)
@@ -430,7 +449,10 @@ def test_rollbacks_and_branches_have_differences(writer: IcebergWriter) -> None:
 
 
 def test_differences_have_only_selected_partitions(writer: IcebergWriter) -> None:
-    """Partitions are selected by pattern. Files and deletes of other partitions are ignored."""
+    """Partitions are selected by pattern.
+
+    Files and deletes of other partitions are ignored.
+    """
     config = _config(writer.folder, partitions={"day": ["b", "x*"]})
     before, cached = _snapshot(config)
     for day in ("a", "b", "x1"):
@@ -501,7 +523,10 @@ def _recreate(writer: IcebergWriter) -> None:
 def test_some_changes_have_a_reason_instead_of_a_difference(
     writer: IcebergWriter, change: Callable[[IcebergWriter], None], reason: str
 ) -> None:
-    """There is no difference, and the result names the reason. The new snapshot can be read."""
+    """There is no difference, and the result names the reason.
+
+    The new snapshot can be read.
+    """
     config = _config(writer.folder)
     before, cached = _snapshot(config)
     change(writer)

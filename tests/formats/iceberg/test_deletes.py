@@ -76,7 +76,9 @@ class _Model:
         self.vectors: dict[str, tuple[Entry, set[int]]] = {}
 
     def commit(self, steps: list[Any]) -> None:
-        """Commit new files. `steps` are drawn from `_STEP`.
+        """Commit new files.
+
+        `steps` are drawn from `_STEP`.
 
         Position deletes apply to files of the same commit, equality deletes do not.
         """
@@ -296,7 +298,10 @@ def test_two_vectors_of_one_file_are_an_error(writer: IcebergWriter) -> None:
 
 
 def test_a_vector_without_a_data_file_is_an_error(writer: IcebergWriter) -> None:
-    """A deletion vector does not name its data file. It must not apply to all files of its partition."""
+    """A deletion vector does not name its data file.
+
+    It must not apply to all files of its partition.
+    """
     first, second = (writer.data(_table(id=[key, key + 1])) for key in (1, 3))
     writer.commit(first, second)
     vector = writer.deletion_vector(first["file_path"], [0], referenced_data_file=None)
@@ -317,7 +322,10 @@ def test_the_error_names_a_missing_delete_file(writer: IcebergWriter) -> None:
 
 
 def test_paths_with_different_buckets_are_different_files(tmp_path: Path) -> None:
-    """Position deletes apply to the file in the same bucket. The schemes `s3` and `s3a` are equal."""
+    """Position deletes apply to the file in the same bucket.
+
+    The schemes `s3` and `s3a` are equal.
+    """
     writer = IcebergWriter(tmp_path / "t", _COLUMNS)
     first, second = (writer.data(_table(id=[key, key + 1])) for key in (1, 3))
     recorded_paths = {first["file_path"]: "s3://one/t/f.parquet", second["file_path"]: "s3://two/t/f.parquet"}

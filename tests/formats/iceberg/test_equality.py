@@ -51,7 +51,10 @@ def _ids(writer: IcebergWriter) -> list[int]:
 def test_equality_deletes_of_every_type_apply(
     tmp_path: Path, name: str, type_: pa.DataType, values: list[Any], deleted: list[int]
 ) -> None:
-    """The first delete removes the first value and equal ones. The second removes only nulls."""
+    """The first delete removes the first value and equal ones.
+
+    The second removes only nulls.
+    """
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "key", name)], version=3)
     ids = list(range(len(values)))
     writer.commit(writer.data(pa.table({"id": ids, "key": pa.array(values, type_)})))
@@ -62,7 +65,10 @@ def test_equality_deletes_of_every_type_apply(
 
 
 def test_deletes_by_dropped_or_renamed_columns_apply(tmp_path: Path) -> None:
-    """Columns are dropped and renamed after the deletes, and names are used again. Field ids identify them."""
+    """Columns are dropped and renamed after the deletes, and names are used again.
+
+    Field ids identify them.
+    """
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "a", "long"), column(3, "b", "string")])
     writer.commit(writer.data(pa.table({"id": [1, 2, 3, 4], "a": [1, 2, 3, 4], "b": ["w", "x", "y", "z"]})))
     writer.commit(
@@ -75,7 +81,9 @@ def test_deletes_by_dropped_or_renamed_columns_apply(tmp_path: Path) -> None:
 
 
 def test_deletes_by_columns_of_the_same_name_are_distinguished(tmp_path: Path) -> None:
-    """The column `key` is dropped, and another `key` is added. Each has deletes, which compare its values.
+    """The column `key` is dropped, and another `key` is added.
+
+    Each has deletes, which compare its values.
 
     The new column has a default value in older files.
     """
@@ -89,7 +97,10 @@ def test_deletes_by_columns_of_the_same_name_are_distinguished(tmp_path: Path) -
 
 
 def test_deletes_by_a_widened_column_apply(tmp_path: Path) -> None:
-    """Columns of a data file are widened before or after the deletes. Values are compared in the new type."""
+    """Columns of a data file are widened before or after the deletes.
+
+    Values are compared in the new type.
+    """
     writer = IcebergWriter(
         tmp_path / "t",
         [column(1, "id", "long"), column(2, "n", "int"), column(3, "f", "float"), column(4, "d", "decimal(5,2)")],
@@ -121,7 +132,9 @@ def test_other_columns_of_a_delete_file_are_ignored(tmp_path: Path) -> None:
 
 
 def test_a_column_missing_in_the_data_file_has_its_default(tmp_path: Path) -> None:
-    """Deletes compare columns that the data file lacks. A column without a default is null.
+    """Deletes compare columns that the data file lacks.
+
+    A column without a default is null.
 
     The source column of an identity partition field has the partition value.
     """
@@ -162,7 +175,10 @@ def test_a_field_below_a_null_struct_is_null(tmp_path: Path) -> None:
 
 
 def test_columns_with_different_chunks_are_aligned(tmp_path: Path) -> None:
-    """Deletes compare two columns of a data file. They are read in chunks of different lengths."""
+    """Deletes compare two columns of a data file.
+
+    They are read in chunks of different lengths.
+    """
     count = 300_000
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "a", "string"), column(3, "b", "long")])
     table = pa.table(
@@ -240,7 +256,9 @@ def test_equal_partition_values_may_have_different_encodings(tmp_path: Path) -> 
 
 
 def test_zero_and_minus_zero_are_different_partitions(tmp_path: Path) -> None:
-    """Deletes in the partition 0.0 do not apply to the file in -0.0. Both have the same partition key.
+    """Deletes in the partition 0.0 do not apply to the file in -0.0.
+
+    Both have the same partition key.
 
     The files lack the column, and rows have the zero of the manifest.
     """

@@ -32,7 +32,10 @@ def _ids(folder: Path | str) -> list[int]:
 
 @pytest.fixture
 def writer(tmp_path: Path) -> IcebergWriter:
-    """A table of two data files with the rows 1 to 4. Position deletes delete the second row."""
+    """A table of two data files with the rows 1 to 4.
+
+    Position deletes delete the second row.
+    """
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     data = writer.data(pa.table({"id": [1, 2, 3]}))
     writer.commit(data)
@@ -42,7 +45,10 @@ def writer(tmp_path: Path) -> IcebergWriter:
 
 @pytest.mark.parametrize("codec", [None, *CODECS, *OTHER_NAMES])
 def test_manifests_in_every_codec_are_read(writer: IcebergWriter, codec: str | None) -> None:
-    """Codecs are those of Avro, also by other names that writers use. A file may also name no codec."""
+    """Codecs are those of Avro, also by other names that writers use.
+
+    A file may also name no codec.
+    """
     for path in (writer.folder / "metadata").glob("*.avro"):
         recode(path, codec)
     assert _ids(writer.folder) == [1, 3, 4]
@@ -93,7 +99,10 @@ def test_the_error_names_a_broken_manifest_or_manifest_list(
 
 @pytest.mark.parametrize("content", [None, 3])
 def test_a_manifest_of_deletes_without_recorded_content_is_an_error(writer: IcebergWriter, content: int | None) -> None:
-    """The content of a delete file is missing or unknown. Its rows must not be read as data."""
+    """The content of a delete file is missing or unknown.
+
+    Its rows must not be read as data.
+    """
     deletes = writer.live[-1]
     writer.commit(deletes | {"content": 3, "sequence_number": None}, removed=[deletes])
     if content is None:
@@ -209,7 +218,10 @@ class _Other:
 @given(st.integers(0, 10**9))
 @settings(max_examples=max(10, settings().max_examples // 3))
 def test_manifests_of_other_writers_are_read_by_field_ids(seed: int) -> None:
-    """Fields have other names and orders, and some are added or missing. Unions may have null last."""
+    """Fields have other names and orders, and some are added or missing.
+
+    Unions may have null last.
+    """
     with tempfile.TemporaryDirectory() as folder:
         schema = [column(1, "id", "long"), column(2, "part", "string")]
         spec = [{"name": "part", "field-id": 1000, "source-id": 2, "transform": "identity"}]
@@ -229,7 +241,10 @@ def test_manifests_of_other_writers_are_read_by_field_ids(seed: int) -> None:
 
 
 def test_a_type_that_an_ignored_field_defines_is_resolved(tmp_path: Path) -> None:
-    """Avro defines a named type once, here in an unknown field. The partition field refers to it by name."""
+    """Avro defines a named type once, here in an unknown field.
+
+    The partition field refers to it by name.
+    """
     fixed = {"type": "fixed", "size": 16, "name": "uuid_fixed"}
     spec = [{"name": "key", "field-id": 1000, "source-id": 2, "transform": "identity"}]
     columns = [column(1, "id", "long"), column(2, "key", "uuid")]

@@ -29,7 +29,10 @@ def _ids(folder: Path | str, **more: Any) -> list[int]:
 
 @pytest.fixture
 def writer(tmp_path: Path) -> IcebergWriter:
-    """A table of three snapshots. Each adds a file with one row: 1, 2 and 3."""
+    """A table of three snapshots.
+
+    Each adds a file with one row: 1, 2 and 3.
+    """
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     for number in (1, 2, 3):
         writer.commit(writer.data(pa.table({"id": [number]})))
@@ -51,7 +54,10 @@ def test_a_table_is_opened_by_folder_or_by_metadata_file(writer: IcebergWriter) 
 
 @pytest.mark.parametrize("name", ["{}.gz.metadata.json", "{}.metadata.json.gz", "{}.metadata.json"])
 def test_compressed_metadata_are_read(writer: IcebergWriter, name: str) -> None:
-    """Metadata files are compressed by gzip. This is detected by their content, and not by their name."""
+    """Metadata files are compressed by gzip.
+
+    This is detected by their content, and not by their name.
+    """
     for path in (writer.folder / "metadata").glob("*.metadata.json"):
         content = gzip.compress(path.read_bytes()) + gzip.compress(b"\n")
         path.unlink()
@@ -93,7 +99,10 @@ def test_the_metadata_file_with_the_greatest_number_is_read(
 
 
 def test_snapshots_are_selected_by_id_branch_tag_and_time(writer: IcebergWriter) -> None:
-    """Times are those in `snapshot-log`. An id takes precedence over a branch of the same name."""
+    """Times are those in `snapshot-log`.
+
+    An id takes precedence over a branch of the same name.
+    """
     ids = [one["snapshot-id"] for one in writer.snapshots]
     writer.refs["old"] = {"snapshot-id": ids[0], "type": "tag"}
     writer.commit(writer.data(pa.table({"id": [4]})), branch="side")
@@ -219,7 +228,10 @@ def test_errors_name_damaged_and_missing_files(writer: IcebergWriter) -> None:
 
 @pytest.mark.parametrize("location", ["{}", "file://{}", "hdfs://name:8020{}", "s3://bucket{}", "old/t", "./old/t"])
 def test_a_relocated_table_is_read_in_its_new_folder(tmp_path: Path, location: str) -> None:
-    """Recorded paths below the old location are read below the new folder. Deletes apply."""
+    """Recorded paths below the old location are read below the new folder.
+
+    Deletes apply.
+    """
     folder = tmp_path / "was" / "here"
     writer = IcebergWriter(folder, [column(1, "id", "long")], location=location.format(folder))
     data = writer.data(pa.table({"id": [1, 2]}))
@@ -232,7 +244,10 @@ def test_a_relocated_table_is_read_in_its_new_folder(tmp_path: Path, location: s
 
 
 def test_a_copy_is_read_and_not_its_original(writer: IcebergWriter, tmp_path: Path) -> None:
-    """The copy of a table has equal fragment ids. It is read without the original."""
+    """The copy of a table has equal fragment ids.
+
+    It is read without the original.
+    """
     shutil.copytree(writer.folder, tmp_path / "copy")
     original, copy = _open(writer.folder).snapshot(), _open(tmp_path / "copy").snapshot()
     assert [fragment.id for fragment in copy.fragments] == [fragment.id for fragment in original.fragments]
@@ -300,7 +315,10 @@ def test_the_current_snapshot_may_be_recorded_only_as_the_main_branch(writer: Ic
 
 
 def test_unsigned_snapshot_ids_are_accepted(writer: IcebergWriter) -> None:
-    """An id may be any unsigned number of 64 bits. A larger one is an error."""
+    """An id may be any unsigned number of 64 bits.
+
+    A larger one is an error.
+    """
     number = 2**64 - 5
     last = writer.snapshots[-1] | {"snapshot-id": number}
     snapshots = [*writer.snapshots[:-1], last]
@@ -314,7 +332,10 @@ def test_unsigned_snapshot_ids_are_accepted(writer: IcebergWriter) -> None:
 
 
 def test_a_snapshot_without_manifests_is_an_error(writer: IcebergWriter) -> None:
-    """The snapshot has no manifest list. With an empty list of manifests instead, the table is empty."""
+    """The snapshot has no manifest list.
+
+    With an empty list of manifests instead, the table is empty.
+    """
     snapshots = [{key: value for key, value in one.items() if key != "manifest-list"} for one in writer.snapshots]
     writer.write_metadata(snapshots=snapshots)
     with pytest.raises(TableFormatError, match=r"v4\.metadata\.json.*\d{19}"):
@@ -336,7 +357,10 @@ def test_the_error_names_a_metadata_file_with_values_of_wrong_types(
 
 
 def test_views_are_refused(tmp_path: Path) -> None:
-    """The metadata file of a view resembles that of a table. The error says that it is a view."""
+    """The metadata file of a view resembles that of a table.
+
+    The error says that it is a view.
+    """
     schema = {"schema-id": 1, "type": "struct", "fields": [{"id": 1, "name": "n", "required": False, "type": "int"}]}
     view = {
         "view-uuid": "fa6506c3-7681-40c8-86dc-e36561f83385",

@@ -119,7 +119,10 @@ def test_changed_columns_are_read_as_by_pyiceberg(catalog: InMemoryCatalog, tmp_
 def test_columns_missing_in_older_files_have_their_initial_default(
     tmp_path: Path, type_: str, default: Any, expected: Any
 ) -> None:
-    """A new column and a new field of a struct have their default. A field of a null struct is null."""
+    """A new column and a new field of a struct have their default.
+
+    A field of a null struct is null.
+    """
     inner = [column(3, "x", "long")]
     writer = IcebergWriter(
         tmp_path / "t",
@@ -183,7 +186,10 @@ _NESTED_TYPE = {
 
 @pytest.mark.parametrize("format_", ["parquet", "orc"])
 def test_files_without_ids_are_read_by_the_name_mapping(tmp_path: Path, format_: str) -> None:
-    """A column may have several names at every depth. Unmapped names belong to no column."""
+    """A column may have several names at every depth.
+
+    Unmapped names belong to no column.
+    """
     mapping = [
         {"field-id": 1, "names": ["old id", "ID"]},
         {"field-id": 3, "names": ["s"], "fields": [
@@ -324,7 +330,10 @@ def test_a_column_that_returns_with_its_entry_in_the_mapping_is_read(tmp_path: P
 
 
 def test_large_field_ids_take_no_time(tmp_path: Path) -> None:
-    """A table has the largest possible field id. Its pickled fragments are small."""
+    """A table has the largest possible field id.
+
+    Its pickled fragments are small.
+    """
     writer = IcebergWriter(tmp_path / "t", [column(1, "a", "long"), column(2**31 - 1, "b", "long")])
     for ids in (True, False):
         writer.commit(writer.data(pa.table({"a": [1], "b": [2]}), ids=ids))
@@ -334,7 +343,9 @@ def test_large_field_ids_take_no_time(tmp_path: Path) -> None:
 
 
 def test_migrated_partition_columns_have_the_values_of_the_manifest(tmp_path: Path) -> None:
-    """Data files lack the partition column, as in Hive. Rows have the partition value in the manifest.
+    """Data files lack the partition column, as in Hive.
+
+    Rows have the partition value in the manifest.
 
     The partition field has another name than the column.
     """
@@ -367,7 +378,10 @@ def _field(field_id: int, source_id: int, transform: str, name: str) -> dict[str
 
 @pytest.mark.parametrize("transform", ["identity", "truncate[2]"])
 def test_partition_fields_of_texts_are_ordered_as_texts(tmp_path: Path, transform: str) -> None:
-    """Partition values of a text column are "9", "10" and "2". They are not ordered as integers."""
+    """Partition values of a text column are "9", "10" and "2".
+
+    They are not ordered as integers.
+    """
     spec = {0: [_field(1000, 1, transform, "part")]}
     writer = IcebergWriter(tmp_path / "t", [column(1, "s", "string")], specs=spec, partition_types={1000: "string"})
     writer.commit(*(writer.data(pa.table({"s": [text]}), partition=(text,)) for text in ("9", "10", "2")))
@@ -450,7 +464,10 @@ def test_files_are_in_partitions_of_their_own_spec(tmp_path: Path) -> None:
 
 
 def test_manifests_of_other_partitions_are_not_read(catalog: InMemoryCatalog, tmp_path: Path) -> None:
-    """A filter excludes manifests by partition bounds in the manifest list. The excluded ones are missing."""
+    """A filter excludes manifests by partition bounds in the manifest list.
+
+    The excluded ones are missing.
+    """
     rows = pa.table({"n": [1], "s": ["x"]})
     table = catalog.create_table("db.t", rows.schema, str(tmp_path / "t"))
     with table.update_spec() as update:
@@ -467,7 +484,10 @@ def test_manifests_of_other_partitions_are_not_read(catalog: InMemoryCatalog, tm
 
 
 def test_names_that_avro_cannot_represent_are_read(catalog: InMemoryCatalog, tmp_path: Path) -> None:
-    """In manifests, writers change names with special characters. Fields are matched by their ids."""
+    """In manifests, writers change names with special characters.
+
+    Fields are matched by their ids.
+    """
     rows = pa.table({"a b/c": ["x"], "é": pa.array([1], pa.int32())})
     table = catalog.create_table("db.t", rows.schema, str(tmp_path / "t"))
     with table.update_spec() as update:

@@ -63,7 +63,10 @@ def _encoded(type_: PrimitiveType, value: Any) -> bytes:
 @pytest.mark.parametrize("name", _TYPES)
 @given(data=st.data())
 def test_every_value_is_within_the_bounds(name: str, data: st.DataObject) -> None:
-    """Bounds of random values are encoded by pyiceberg. Values that are certainly outside are excluded."""
+    """Bounds of random values are encoded by pyiceberg.
+
+    Values that are certainly outside are excluded.
+    """
     type_, values_of_type = _TYPES[name]
     values = data.draw(st.lists(st.none() | values_of_type, min_size=1))
     numbers = sorted(value for value in values if value is not None and value == value)

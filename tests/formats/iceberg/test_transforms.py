@@ -153,7 +153,9 @@ _UNKNOWN: list[tuple[dict[str, Any], Any, list[Any], list[str]]] = [
 def test_unknown_transforms_are_accepted(
     tmp_path: Path, field: dict[str, Any], avro: Any, raw: list[Any], texts: list[str]
 ) -> None:
-    """Partition keys have the values in the manifest. No column gets its values from there.
+    """Partition keys have the values in the manifest.
+
+    No column gets its values from there.
 
     Equality deletes and filters apply to the partition.
     """
@@ -186,7 +188,10 @@ def test_names_of_transforms_ignore_case(tmp_path: Path) -> None:
 
 
 def test_a_partition_value_missing_in_a_manifest_is_an_error(tmp_path: Path) -> None:
-    """The spec has a field that the manifest lacks. Its value is not assumed to be null."""
+    """The spec has a field that the manifest lacks.
+
+    Its value is not assumed to be null.
+    """
     writer = IcebergWriter(tmp_path / "t", [column(1, "n", "long")])
     writer.commit(writer.data(pa.table({"n": [1]})))
     writer.specs = {0: [_field("identity", 1)]}

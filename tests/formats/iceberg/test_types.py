@@ -305,7 +305,10 @@ def test_a_long_out_of_the_range_of_times_is_an_error(tmp_path: Path, value: int
 
 @pytest.mark.parametrize("mapped", [True, False])
 def test_longs_are_times_if_the_table_declares_it(tmp_path: Path, mapped: bool) -> None:
-    """ORC files have times as longs, without field ids or attributes. Equality deletes of times apply."""
+    """ORC files have times as longs, without field ids or attributes.
+
+    Equality deletes of times apply.
+    """
     mapping = {"schema.name-mapping.default": '[{"field-id": 1, "names": ["at"]}]'} if mapped else {}
     writer = IcebergWriter(tmp_path / "t", [column(1, "at", "time")], properties=mapping)
     times = pa.table({"at": [_TIME_MICROS, 0, None]})

@@ -43,7 +43,10 @@ def with_ids(table: pa.Table, ids: Mapping[str, int], key: str = "PARQUET:field_
 
 
 class IcebergWriter:
-    """A writer of a table in a folder. `partition_types` are the Avro types of partition fields by field id."""
+    """A writer of a table in a folder.
+
+    `partition_types` are the Avro types of partition fields by field id.
+    """
 
     def __init__(
         self,
@@ -78,18 +81,26 @@ class IcebergWriter:
         return {field["name"]: field["id"] for schema in self.schemas for field in schema}
 
     def data(self, table: pa.Table, *, format_: str = "parquet", ids: bool = True, **more: Any) -> Entry:
-        """Write a data file. Return its entry with the fields `more`. Unless `ids` is false, the file has field ids."""
+        """Write a data file.
+
+        Return its entry with the fields `more`. Unless `ids` is false, the file has field ids.
+        """
         return self._file(table, format_, ids, "data") | {"content": 0} | more
 
     def position_deletes(self, rows: Sequence[tuple[str, int]], *, format_: str = "parquet", **more: Any) -> Entry:
-        """Write a file of (path, position) pairs. Return its entry with the fields `more`."""
+        """Write a file of (path, position) pairs.
+
+        Return its entry with the fields `more`.
+        """
         paths, positions = zip(*sorted(rows), strict=True)
         table = pa.table({"file_path": pa.array(paths), "pos": pa.array(positions, pa.int64())})
         entry = self._file(with_ids(table, {"file_path": 2147483546, "pos": 2147483545}), format_, False, "pos")
         return entry | {"content": 1} | more
 
     def equality_deletes(self, table: pa.Table, *names: str, format_: str = "parquet", **more: Any) -> Entry:
-        """Write a file of equality deletes. Return its entry with the fields `more`.
+        """Write a file of equality deletes.
+
+        Return its entry with the fields `more`.
 
         Args:
             table: The deleted keys, as rows.
@@ -165,7 +176,10 @@ class IcebergWriter:
         return snapshot_id
 
     def write_metadata(self, **changes: Any) -> Path:
-        """Write the next version of the metadata file, with changed top-level fields. Return its path."""
+        """Write the next version of the metadata file, with changed top-level fields.
+
+        Return its path.
+        """
         self.number += 1
         current = self.refs.get("main", {}).get("snapshot-id", -1)
         schemas = [
@@ -229,7 +243,9 @@ class IcebergWriter:
     def _manifest(
         self, key: tuple[int, int], entries: Sequence[Entry], snapshot_id: int, deleted: Sequence[Entry] = ()
     ) -> dict[str, Any]:
-        """Write a manifest of live and deleted files. Return its entry in the manifest list.
+        """Write a manifest of live and deleted files.
+
+        Return its entry in the manifest list.
 
         `key` is the spec id and the content: 0 for data files, 1 for delete files.
         """

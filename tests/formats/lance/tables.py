@@ -13,7 +13,10 @@ from tests.formats.table_writers import Row, Table, arrow
 
 
 class LanceTable(Table):
-    """A Lance table written by pylance. Lance has no partitions."""
+    """A Lance table written by pylance.
+
+    Lance has no partitions.
+    """
 
     kind = "lance"
     partition_columns: ClassVar[tuple[str, ...]] = ()

@@ -86,7 +86,10 @@ def test_a_table_in_a_bucket_is_read(s3_options: dict[str, str]) -> None:
 
 
 def test_looking_for_changes_lists_once(s3_options: dict[str, str]) -> None:
-    """If the table is unchanged, `current` lists its versions once. The commit time is cached."""
+    """If the table is unchanged, `current` lists its versions once.
+
+    The commit time is cached.
+    """
     uri = f"s3://metastore/lance/{uuid.uuid4().hex}"
     lance.write_dataset(_ROWS, uri, storage_options=s3_options)
     with counted(s3_options["aws_endpoint"]) as requests:

@@ -62,7 +62,9 @@ def _frozen(value: Any) -> Any:
 
 
 def _assert_equals_lance(folder: Path, dataset: Any, **options: Any) -> Snapshot:
-    """Check that a snapshot has the rows and columns that pylance reads from `dataset`. Return the snapshot.
+    """Check that a snapshot has the rows and columns that pylance reads from `dataset`.
+
+    Return the snapshot.
 
     `options` are settings of the table, such as `at`.
     """
@@ -115,7 +117,9 @@ _COMMITS: dict[str, Callable[[Any, Path], object]] = {
 def test_every_commit_shows_the_rows_of_pylance_and_their_difference(
     tmp_path: Path, file_version: str, stable_row_ids: bool
 ) -> None:
-    """Each kind of commit is made twice, in a random order. Rows and columns are those of pylance.
+    """Each kind of commit is made twice, in a random order.
+
+    Rows and columns are those of pylance.
 
     Equal fragment ids mean equal rows. Differences from the previous and the first snapshot equal comparisons.
     """
@@ -154,7 +158,10 @@ def test_a_commit_without_rows_keeps_the_fragments(tmp_path: Path) -> None:
 
 
 def test_columns_are_added_renamed_cast_and_dropped(tmp_path: Path) -> None:
-    """A column is identified by its field id. A rename keeps the id, and a cast changes it."""
+    """A column is identified by its field id.
+
+    A rename keeps the id, and a cast changes it.
+    """
     folder = tmp_path / "t"
     dataset = lance.write_dataset(_ROWS, folder, max_rows_per_file=4)
     first = _assert_equals_lance(folder, dataset)
@@ -177,7 +184,10 @@ def test_columns_are_added_renamed_cast_and_dropped(tmp_path: Path) -> None:
 
 
 def test_a_column_without_stored_values_is_null(tmp_path: Path) -> None:
-    """A column is added without values. It is not in `stored_columns`, and fragment ids do not change."""
+    """A column is added without values.
+
+    It is not in `stored_columns`, and fragment ids do not change.
+    """
     folder = tmp_path / "t"
     dataset = lance.write_dataset(_ROWS, folder)
     before = _open(folder).snapshot()
@@ -246,7 +256,10 @@ def test_columns_of_every_type(tmp_path: Path, name: str) -> None:
 
 
 def test_columns_that_pylance_cannot_select_are_refused(tmp_path: Path) -> None:
-    """Columns named `*` or with a backtick are refused. Other columns of the table are read."""
+    """Columns named `*` or with a backtick are refused.
+
+    Other columns of the table are read.
+    """
     folder = tmp_path / "t"
     lance.write_dataset(pa.table({"back`tick": [1], "*": [2], "n": [3]}), folder, data_storage_version="2.0")
     snapshot = _open(folder).snapshot()
@@ -446,7 +459,10 @@ def test_a_branch_has_differences(tmp_path: Path) -> None:
 
 
 def test_branches_whose_changes_have_equal_numbers_are_not_confused(tmp_path: Path) -> None:
-    """Two branches have different commits with equal version numbers. They have no common fragment id."""
+    """Two branches have different commits with equal version numbers.
+
+    They have no common fragment id.
+    """
     folder = tmp_path / "t"
     dataset = lance.write_dataset(_ROWS, folder)
     ids: list[set[str]] = []
@@ -473,7 +489,9 @@ def test_there_is_no_difference_without_the_earlier_version(tmp_path: Path) -> N
 
 
 def test_a_recreated_table_is_detected(tmp_path: Path) -> None:
-    """A table is dropped, and written again with as many versions. The difference from the dropped one is unknown.
+    """A table is dropped, and written again with as many versions.
+
+    The difference from the dropped one is unknown.
 
     A file of the dropped table is reported as missing.
     """
@@ -548,7 +566,10 @@ def test_empty_tables(tmp_path: Path) -> None:
 
 
 def test_a_call_that_does_not_return_ends_the_process() -> None:
-    """pylance never returns for some corrupt files. Then the child process ends, and the error names the file."""
+    """pylance never returns for some corrupt files.
+
+    Then the child process ends, and the error names the file.
+    """
     with pytest.raises(TableFormatError, match=r"x\.lance"):
         run_isolated(wait_without_end, "x.lance")
     assert native.call_or_end(lambda: 7) == 7
@@ -587,7 +608,10 @@ def test_a_cached_commit_time_needs_no_manifest(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_high_id_of_a_dropped_field_is_refused() -> None:
-    """A dropped field needs placeholders for unused ids up to its own. Too many would fill the memory."""
+    """A dropped field needs placeholders for unused ids up to its own.
+
+    Too many would fill the memory.
+    """
     assert [field.metadata for field in _dropped_fields({0, 3}, {0, 1})] == [
         {PARQUET_FIELD_ID: b"2"},
         {PARQUET_FIELD_ID: b"3"},

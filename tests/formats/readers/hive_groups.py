@@ -9,7 +9,10 @@ _GROUP_OF_HIVE = b"\x18\x09key_value\x15\x04\x5c\xbc\x00\x00\x00"
 
 
 def with_groups_of_hive(path: Path) -> int:
-    """Give the inner groups of all maps in a file the logical type UNKNOWN. Return the number of groups."""
+    """Give the inner groups of all maps in a file the logical type UNKNOWN.
+
+    Return the number of groups.
+    """
     data = path.read_bytes()
     length = int.from_bytes(data[-8:-4], "little")
     footer = data[-8 - length : -8]

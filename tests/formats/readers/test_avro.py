@@ -131,7 +131,10 @@ def test_every_type(type_: Any, arrow: pa.DataType, values: list[Any], read: lis
 
 
 def test_nanoseconds_uuids_and_logical_types_that_do_not_fit() -> None:
-    """Nanoseconds and UUIDs have Arrow's types. A logical type that does not fit its Avro type is ignored."""
+    """Nanoseconds and UUIDs have Arrow's types.
+
+    A logical type that does not fit its Avro type is ignored.
+    """
     raw = {"n": 1, "l": -1, "u": UUID(int=7).bytes, "d": b"\x01", "t": "x", "i": 5, "z": 6}
     fixed = {"type": "fixed", "name": "uuid16", "size": 16}
     plain = [("n", "long"), ("l", "long"), ("u", fixed), ("d", "bytes"), ("t", "string"), ("i", "int"), ("z", "long")]
@@ -273,7 +276,10 @@ def test_schemas_without_a_reader_are_named(tmp_path: Path, type_: Any, message:
 
 
 def test_a_decimal_of_more_digits_than_arrow_has_is_an_error() -> None:
-    """A column has 77 digits, as BigQuery's BIGNUMERIC. Values of up to 76 digits are read, and others are an error."""
+    """A column has 77 digits, as BigQuery's BIGNUMERIC.
+
+    Values of up to 76 digits are read, and others are an error.
+    """
     field = {"name": "a", "type": _logical("bytes", "decimal", precision=77, scale=38)}
     assert _columns(_file([field], [{"a": Decimal(10**38 - 1)}])) == {"a": [Decimal(10**38 - 1)]}
     with pytest.raises(pa.ArrowInvalid, match="precision"):
@@ -326,7 +332,10 @@ def _chosen(item: dict[str, Any] | None) -> Any:
 
 
 def test_a_table_of_avro_files(tmp_path: Path) -> None:
-    """Schemas are merged by name, and planning counts no rows. A conflict of types names both files."""
+    """Schemas are merged by name, and planning counts no rows.
+
+    A conflict of types names both files.
+    """
     (tmp_path / "1.avro").write_bytes(_file([{"name": "a", "type": "int"}], [{"a": 1}]))
     two = _file([{"name": "b", "type": "string"}, {"name": "a", "type": "long"}], [{"a": 2**40, "b": "x"}])
     (tmp_path / "2.avro").write_bytes(two)
@@ -390,7 +399,10 @@ def test_structs_without_fields(tmp_path: Path, type_: Any, values: list[Any], r
 
 
 def test_the_partition_of_an_unpartitioned_manifest(tmp_path: Path) -> None:
-    """The struct `partition` in a manifest of an unpartitioned Iceberg table has no fields. It has the null count 0."""
+    """The struct `partition` in a manifest of an unpartitioned Iceberg table has no fields.
+
+    It has the null count 0.
+    """
     entry = {
         "type": "record",
         "name": "data_file",

@@ -110,7 +110,9 @@ def test_dates_by_the_calendar_that_the_footer_declares(entries: dict[str, str],
 
 
 def test_timestamps() -> None:
-    """Timestamps with a zone are converted in the zone that the file names. Those without a zone are left as stored.
+    """Timestamps with a zone are converted in the zone that the file names.
+
+    Those without a zone are left as stored.
 
     INT96 timestamps are converted if Spark 3.0 wrote them, or if the file has the entry `legacyINT96`.
     """
@@ -133,7 +135,9 @@ def test_timestamps() -> None:
     [(None, 1581, False), (None, 1583, True), ("Asia/Tokyo", 1899, False), ("Asia/Tokyo", 1901, True)],
 )
 def test_timestamps_whose_day_depends_on_a_zone(zone: str | None, year: int, is_read: bool) -> None:
-    """A timestamp of 1581 in an unknown zone, and one of 1899 in Tokyo, are refused. Later ones are read.
+    """A timestamp of 1581 in an unknown zone, and one of 1899 in Tokyo, are refused.
+
+    Later ones are read.
 
     Old Java versions had another offset for Tokyo before 1900.
     """
@@ -148,7 +152,10 @@ def test_timestamps_whose_day_depends_on_a_zone(zone: str | None, year: int, is_
 
 
 def test_bounds_and_statistics(tmp_path: Path) -> None:
-    """A day before 15 October 1582 in a footer gives no bound. Statistics have the day that Spark reads."""
+    """A day before 15 October 1582 in a footer gives no bound.
+
+    Statistics have the day that Spark reads.
+    """
     lake = tmp_path / "lake"
     lake.mkdir()
     data = _parquet(pa.table({"a": _stored([_day(1001, 1, 7), 0])}), _LEGACY)

@@ -92,7 +92,10 @@ def test_only_short_dictionaries_are_preserved() -> None:
 
 @pytest.mark.parametrize("type_", ["text", "blob"])
 def test_row_groups_in_another_encoding_are_read(tmp_path: Path, type_: str) -> None:
-    """Row groups with a dictionary, and others with lengths as differences, are read. Arrow encodes only the former."""
+    """Row groups with a dictionary, and others with lengths as differences, are read.
+
+    Arrow encodes only the former.
+    """
     path = tmp_path / "x.parquet"
     text = "case when i % 4096 < 2048 then 's' || (i % 3) else 'x' || i end"
     with duckdb.connect() as connection:
@@ -107,7 +110,10 @@ def test_row_groups_in_another_encoding_are_read(tmp_path: Path, type_: str) -> 
 
 
 def test_long_repeated_strings_are_decoded_in_bounded_chunks(tmp_path: Path) -> None:
-    """100 MB of rows in a file of a few kilobytes are decoded in bounded chunks. Encoded, they are one small chunk."""
+    """100 MB of rows in a file of a few kilobytes are decoded in bounded chunks.
+
+    Encoded, they are one small chunk.
+    """
     texts = pa.array(["x" * 100_000, "y"])
     rows = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 1000, pa.int32()), texts)
     path = tmp_path / "x.parquet"
@@ -124,7 +130,10 @@ def test_long_repeated_strings_are_decoded_in_bounded_chunks(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("index", [2, -1, 2**31 - 1])
 def test_an_index_out_of_range_is_an_error(index: int) -> None:
-    """An index that is not in the dictionary is an error. Arrow does not check it, and would crash the process."""
+    """An index that is not in the dictionary is an error.
+
+    Arrow does not check it, and would crash the process.
+    """
     indices = pa.array([0, index], pa.int32())
     broken = pa.DictionaryArray.from_arrays(indices, pa.array(["a", "b"]), safe=False)
     with pytest.raises(pa.ArrowInvalid, match="entries"):
@@ -134,7 +143,9 @@ def test_an_index_out_of_range_is_an_error(index: int) -> None:
 
 
 def test_an_entry_that_occurs_in_no_row_is_not_converted() -> None:
-    """An entry of the dictionary is not UTF-8, but is in no row. The dictionary is not cast to text.
+    """An entry of the dictionary is not UTF-8, but is in no row.
+
+    The dictionary is not cast to text.
 
     Decoding gives the values of the rows.
     """

@@ -53,7 +53,9 @@ def test_nanoseconds_are_not_truncated(tmp_path: Path) -> None:
 
 
 def test_the_error_names_the_type_to_declare(tmp_path: Path) -> None:
-    """An INT96 column has microseconds. Values with nanoseconds are an error that names the setting `schema`.
+    """An INT96 column has microseconds.
+
+    Values with nanoseconds are an error that names the setting `schema`.
 
     If the setting declares nanoseconds, all values are read.
     """
@@ -71,7 +73,10 @@ def test_the_error_names_the_type_to_declare(tmp_path: Path) -> None:
 
 
 def test_a_delta_table_limits_the_precision(tmp_path: Path) -> None:
-    """A Delta table declares microseconds. Nanoseconds in its files are rounded down to microseconds."""
+    """A Delta table declares microseconds.
+
+    Nanoseconds in its files are rounded down to microseconds.
+    """
     add = add_file(tmp_path, pa.table({"a": pa.array([1], pa.timestamp("us"))}), "f.parquet")
     for values in ([_SECOND + 1, _SECOND + 2, -1, None], [_SECOND + 1, None, -1]):
         _write(tmp_path / "f.parquet", pa.array(values, pa.timestamp("ns")))
@@ -108,7 +113,10 @@ def _read(data: bytes) -> list[int | None]:
 
 
 def test_nanoseconds_beside_far_years() -> None:
-    """Each value is read in nanoseconds or microseconds. If neither unit can represent a value, it is refused."""
+    """Each value is read in nanoseconds or microseconds.
+
+    If neither unit can represent a value, it is refused.
+    """
     near, far = (19_000, 1), (2_932_896, 86_399_999_999_000)
     values = [near, far, far, near, (-719_162, 0)]
     day = 86_400_000_000_000
@@ -125,7 +133,10 @@ def test_years_beyond_64_bits_are_refused() -> None:
 
 
 def test_a_real_file_of_spark(realtables: Path) -> None:
-    """Spark has written a timestamp that had overflowed to a negative year. It is refused with this year."""
+    """Spark has written a timestamp that had overflowed to a negative year.
+
+    It is refused with this year.
+    """
     with pytest.raises(ProfileError, match=r"'a'.*year -29") as caught:
         profile(realtables / "listing" / "parquet_int96_from_spark")
     assert str(caught.value).endswith(FailureAdvice.UNSUPPORTED)

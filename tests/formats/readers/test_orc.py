@@ -156,7 +156,10 @@ def test_days_in_the_declared_julian_calendar_are_converted() -> None:
 
 @pytest.mark.spark
 def test_old_days_that_spark_writes_are_read(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark writes days in the Julian calendar, and declares it. They are read as the same dates."""
+    """Spark writes days in the Julian calendar, and declares it.
+
+    They are read as the same dates.
+    """
     days = [date(1, 1, 1), date(1582, 10, 4), date(1582, 10, 15), date(2024, 2, 29), None]
     frame = spark.createDataFrame([(day,) for day in days], "day date")
     frame.coalesce(1).write.orc(str(tmp_path / "t"))
@@ -174,7 +177,10 @@ def test_timestamps_beyond_nanoseconds_are_refused() -> None:
 
 
 def test_timestamps_are_refused_with_an_arrow_that_does_not_check_their_range(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Timestamps, here in a list, are refused if Arrow does not check their range. Other columns are read."""
+    """Timestamps, here in a list, are refused if Arrow does not check their range.
+
+    Other columns are read.
+    """
     monkeypatch.setattr("metastore_assets.formats.readers.orc._CHECKS_RANGE", False)
     nested = pa.array([[datetime(2020, 1, 1)]], pa.list_(pa.timestamp("us")))
     columns = OrcColumns(pa.BufferReader(_orc(pa.table({"a": nested, "b": [1]}))))
@@ -227,7 +233,10 @@ def test_a_file_that_is_not_orc_is_an_error(tmp_path: Path, data: bytes) -> None
 
 
 def test_corrupt_bytes_never_crash_or_change_the_row_count() -> None:
-    """A file with a flipped bit, or a truncated one, is an error or has its row count. It never crashes the process."""
+    """A file with a flipped bit, or a truncated one, is an error or has its row count.
+
+    It never crashes the process.
+    """
     table = pa.table({"a": list(range(200)), "b": [str(number) for number in range(200)]})
     good = _orc(table, compression="zlib", stripe_size=1000, batch_size=50)
     draw = random.Random(3)
@@ -245,7 +254,10 @@ def test_corrupt_bytes_never_crash_or_change_the_row_count() -> None:
 
 
 def test_files_of_one_table_are_united(tmp_path: Path) -> None:
-    """Schemas are merged by name, and types are widened. A file without rows is read. A conflict names both files."""
+    """Schemas are merged by name, and types are widened.
+
+    A file without rows is read. A conflict names both files.
+    """
     (tmp_path / "1.orc").write_bytes(_orc(pa.table({"a": pa.array([1], pa.int8())})))
     (tmp_path / "2.orc").write_bytes(_orc(pa.table({"b": ["x"], "a": [2**40]})))
     (tmp_path / "3.orc").write_bytes(_orc(pa.table({"a": pa.array([], pa.int32())})))

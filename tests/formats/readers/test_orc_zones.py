@@ -52,7 +52,9 @@ def _values(columns: Any, index: int) -> list[int | None]:
 
 @pytest.mark.spark
 def test_local_times_equal_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark writes timestamps in several zones and compressions. Their local times equal those that Spark shows.
+    """Spark writes timestamps in several zones and compressions.
+
+    Their local times equal those that Spark shows.
 
     Timestamps in arrays in structs are equal, too.
     """
@@ -100,7 +102,10 @@ def _read(data: bytes) -> list[datetime | None]:
 
 
 def test_a_file_of_shanghai() -> None:
-    """Spark wrote the file in the zone Asia/Shanghai. Times near 1970 and before 1900 are read as Spark shows them."""
+    """Spark wrote the file in the zone Asia/Shanghai.
+
+    Times near 1970 and before 1900 are read as Spark shows them.
+    """
     assert _read(_SHANGHAI) == [text and datetime.fromisoformat(text) for text in _SHOWN]
 
 
@@ -122,7 +127,9 @@ def _in_zone(values: list[datetime | None], zone: str, codec: str, *, is_java: b
     ("zone", "summer"), [("PST", True), ("GMT+8", False), ("Europe/Paris", True), ("Etc/UTC", False)]
 )
 def test_compressions_and_names_of_zones(codec: str, zone: str, summer: bool) -> None:
-    """Arrow writes timestamps in GMT, and the zone in the file is replaced. In winter, the same times are read.
+    """Arrow writes timestamps in GMT, and the zone in the file is replaced.
+
+    In winter, the same times are read.
 
     ORC counts seconds from 1 January 2015 in local time, so in a zone with summer time, summers are read an hour later.
     """
@@ -146,7 +153,10 @@ def test_the_zone_of_the_reading_machine_is_refused() -> None:
 
 @pytest.mark.parametrize("zone", ["GMT+24", "GMT+25:00", "GMT-1:60"])
 def test_offsets_that_java_does_not_know_are_refused(zone: str) -> None:
-    """The error names the zone. Java takes such a zone for GMT."""
+    """The error names the zone.
+
+    Java takes such a zone for GMT.
+    """
     with pytest.raises(UnsupportedError, match=re.escape(repr(zone))):
         _read(_in_zone([datetime(2020, 1, 1)], zone, "zlib"))
 

@@ -55,7 +55,10 @@ def test_maps_of_hive_are_read(tmp_path: Path) -> None:
 
 
 def test_intervals_of_java_are_read(tmp_path: Path) -> None:
-    """Arrow reads the intervals that Java's library writes as null. The package reads their 12 bytes."""
+    """Arrow reads the intervals that Java's library writes as null.
+
+    The package reads their 12 bytes.
+    """
     path = tmp_path / "x.parquet"
     values = [bytes(range(12)), None, bytes(12)]
     table = pa.table({"before": [1, 2, 3], "x": pa.array(values, pa.binary(12)), "nulls": pa.nulls(3)})
@@ -81,7 +84,10 @@ def _as_interval(path: Path) -> None:
 
 
 def test_enumerations_are_texts(tmp_path: Path) -> None:
-    """Columns of the logical type ENUM, which Arrow reads as bytes, are read as texts. Their bounds are texts, too."""
+    """Columns of the logical type ENUM, which Arrow reads as bytes, are read as texts.
+
+    Their bounds are texts, too.
+    """
     path = tmp_path / "x.parquet"
     table = pa.table({"n": [1, 2, 3], "e": ["RED", None, "BLUE"], "l": [["x"], None, []]})
     pq.write_table(table, path, store_schema=False)
@@ -112,7 +118,10 @@ def test_an_arrow_schema_that_arrow_cannot_decode_is_ignored(tmp_path: Path, sto
 
 
 def test_integers_of_128_bits_of_polars_are_their_bytes(tmp_path: Path) -> None:
-    """Arrow has no integers of 128 bits, and cannot open the file. The package reads each value as 16 bytes."""
+    """Arrow has no integers of 128 bits, and cannot open the file.
+
+    The package reads each value as 16 bytes.
+    """
     path = tmp_path / "x.parquet"
     pl.DataFrame({"n": [1, 2], "big": pl.Series([2**100, None], dtype=pl.Int128)}).write_parquet(path)
     with pytest.raises(pa.ArrowNotImplementedError):
@@ -184,7 +193,10 @@ def test_a_null_as_a_key_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_valid_footer_is_not_changed(tmp_path: Path) -> None:
-    """The metadata equal those that pyarrow reads. The file has maps and a column of nulls."""
+    """The metadata equal those that pyarrow reads.
+
+    The file has maps and a column of nulls.
+    """
     path = tmp_path / "x.parquet"
     pq.write_table(_TABLE, path)
     with pa.OSFile(str(path), "rb") as source:

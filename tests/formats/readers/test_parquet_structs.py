@@ -16,7 +16,10 @@ from metastore_assets.pipeline.profiling import FailureAdvice
 
 
 def _with_empty_struct(path: Path, *, required: bool) -> None:
-    """Write the columns `e`, a struct without fields, and `b`. No library writes such a struct."""
+    """Write the columns `e`, a struct without fields, and `b`.
+
+    No library writes such a struct.
+    """
     path.parent.mkdir(parents=True)
     pq.write_table(pa.table({"b": pa.array([1, 2, None])}), path, store_schema=False)
     data = path.read_bytes()
@@ -86,7 +89,10 @@ def test_other_nulls_of_duckdb_are_refused(tmp_path: Path, value: str) -> None:
     ],
 )
 def test_long_differences_of_duckdb_are_read(tmp_path: Path, type_: str, value: str) -> None:
-    """DuckDB writes differences of 32-bit integers that take more than 32 bits, which Arrow refuses. They are read."""
+    """DuckDB writes differences of 32-bit integers that take more than 32 bits, which Arrow refuses.
+
+    They are read.
+    """
     path = tmp_path / "x.parquet"
     with duckdb.connect() as connection:
         rows = f"select case when i % 7 > 0 or i < 3000 then ({value})::{type_} end a, i from range(9000) t(i)"

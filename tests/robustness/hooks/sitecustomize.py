@@ -34,7 +34,9 @@ def _kind(path, root):
 
 
 def _step(moment, path, hidden=None):
-    """Log a step of a change of a file. Kill the processes, or wait for others, if the rules say so for this step.
+    """Log a step of a change of a file.
+
+    Kill the processes, or wait for others, if the rules say so for this step.
 
     `moment` is the first word of the step, such as "before". `hidden` is the hidden file, which is cut before a kill.
     """

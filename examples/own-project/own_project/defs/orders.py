@@ -26,7 +26,10 @@ DAYS = DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
 
 @asset(key_prefix="shop", partitions_def=DAYS, group_name="shop", kinds={"delta"})
 def orders(context: AssetExecutionContext) -> MaterializeResult:
-    """Write the orders of one day. They replace the orders of that day in the table."""
+    """Write the orders of one day.
+
+    They replace the orders of that day in the table.
+    """
     day = date.fromisoformat(context.partition_key)
     draw = random.Random(context.partition_key)
     count = 200 + draw.randrange(100)
@@ -45,7 +48,10 @@ def orders(context: AssetExecutionContext) -> MaterializeResult:
 
 @asset_check(asset=AssetKey(["metastore", "orders", "orders_statistics"]))
 def no_shop_has_most() -> AssetCheckResult:
-    """Check that no shop has more than half of the orders. Reads only statistics, not the table."""
+    """Check that no shop has more than half of the orders.
+
+    Reads only statistics, not the table.
+    """
     orders = open_table(load_config(CONFIG).root, "orders")
     ((shop, frequency),) = orders.top("shop", n=1)
     share = frequency / orders.version.row_count

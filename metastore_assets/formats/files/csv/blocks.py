@@ -125,7 +125,10 @@ def read_blocks(open_stream: OpenStream, options: CsvOptions, size: int) -> Iter
 
 @dataclass(frozen=True)
 class _Window:
-    """The part of a file that is in memory. It begins at the start of a row, and may end within a row."""
+    """The part of a file that is in memory.
+
+    It begins at the start of a row, and may end within a row.
+    """
 
     data: bytes
     first_line: int
@@ -278,7 +281,9 @@ class _Utf8Reader:
         return data
 
     def _decode(self, data: bytes) -> bytes:
-        """Convert bytes in the file's encoding to UTF-8. Empty `data` marks the end of the file.
+        """Convert bytes in the file's encoding to UTF-8.
+
+        Empty `data` marks the end of the file.
 
         Raises ArrowInvalid if the bytes are not in this encoding. The message has the number of the line.
         """

@@ -51,7 +51,10 @@ UNKNOWN_HEADER = (
 
 @dataclass(frozen=True)
 class FirstRow:
-    """The first row of a CSV file. It is stored only if the options do not say whether it is a header."""
+    """The first row of a CSV file.
+
+    It is stored only if the options do not say whether it is a header.
+    """
 
     cells: tuple[str, ...]
     has_types: bool
@@ -59,7 +62,10 @@ class FirstRow:
 
 
 class HeaderDetector:
-    """A detector that decides whether the first row of a file is a header. It compares the row with the other rows."""
+    """A detector that decides whether the first row of a file is a header.
+
+    It compares the row with the other rows.
+    """
 
     def __init__(self, batch: pa.RecordBatch, other_types: Sequence[frozenset[pa.DataType]], other_rows: int) -> None:
         """Create a detector.
@@ -209,7 +215,10 @@ class HeaderDetector:
         return not any(map(_is_number, names)) or _counts_from_zero(names)
 
     def _counts_below(self, column: int) -> bool:
-        """Return whether a column counts up from 0 below the first row: 0, 1, 2, …. Only a sample is compared."""
+        """Return whether a column counts up from 0 below the first row: 0, 1, 2, ….
+
+        Only a sample is compared.
+        """
         if pa.int64() not in self._other_types[column] or not len(self._other_values[column]):
             return False
         return _counts_from_zero(self._other_values[column].slice(0, _SAMPLE).to_pylist())

@@ -1,4 +1,7 @@
-"""Search for quotes and escapes in CSV text. Text whose meaning is ambiguous is refused."""
+"""Search for quotes and escapes in CSV text.
+
+Text whose meaning is ambiguous is refused.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ r"""`\N` means null. An escape before another letter or digit may stand for anot
 
 
 class MalformedError(Exception):
-    """An error in text that is malformed or ambiguous. The message names the option that resolves it."""
+    """An error in text that is malformed or ambiguous.
+
+    The message names the option that resolves it.
+    """
 
     def __init__(self, offset: int, message: str) -> None:
         super().__init__(message)
@@ -147,7 +153,10 @@ def _merge_flags(first: bool | None, second: bool | None) -> bool | None:
 
 
 def count_breaks(data: bytes) -> int:
-    """Return the number of line breaks in a text. A carriage return followed by a line feed is one line break."""
+    """Return the number of line breaks in a text.
+
+    A carriage return followed by a line feed is one line break.
+    """
     return data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
 
 
@@ -179,7 +188,10 @@ class _QuoteScanner:
         self._quoting = Quoting(np.empty(0, np.int64))
 
     def result(self) -> Quoting:
-        """Scan the text, and return its quotes and escapes. Call it only once."""
+        """Scan the text, and return its quotes and escapes.
+
+        Call it only once.
+        """
         block = np.frombuffer(self._data, np.uint8)
         events = np.flatnonzero((block == self._quote) | (block == self._escape)).tolist()
         # A quote or escape may be consumed together with the one before it.

@@ -1,4 +1,7 @@
-"""The reader of CSV files. It infers types from every value, and then reads rows in the decided types."""
+"""The reader of CSV files.
+
+It infers types from every value, and then reads rows in the decided types.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +129,10 @@ class CsvReader:
 
     @staticmethod
     def decode(data: bytes) -> CsvSummary:
-        """Parse a serialized summary. Raises ValueError, LookupError or TypeError for invalid bytes."""
+        """Parse a serialized summary.
+
+        Raises ValueError, LookupError or TypeError for invalid bytes.
+        """
         return decode_summary(data)
 
     @staticmethod
@@ -318,7 +324,10 @@ def _configured_columns(options: CsvOptions) -> tuple[ColumnSummary, ...]:
 
 
 def _first_row_texts(batch: pa.RecordBatch) -> list[str]:
-    """Return the texts of the first row. Nulls are empty texts."""
+    """Return the texts of the first row.
+
+    Nulls are empty texts.
+    """
     return [column[0].as_py() or "" for column in batch.columns]
 
 

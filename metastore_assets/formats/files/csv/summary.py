@@ -1,4 +1,7 @@
-"""Summaries of CSV files: the types that the values of each column fit. They are cached as JSON."""
+"""Summaries of CSV files: the types that the values of each column fit.
+
+They are cached as JSON.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,10 @@ class ColumnSummary:
         return self.with_values(blank_texts(1, options), block, 0, options)
 
     def without_values(self) -> ColumnSummary:
-        """Return the summary without the recorded values that do not fit a type. Their line numbers remain."""
+        """Return the summary without the recorded values that do not fit a type.
+
+        Their line numbers remain.
+        """
         return replace(self, ruled_out=tuple(replace(mismatch, text=None) for mismatch in self.ruled_out))
 
 
@@ -154,7 +160,10 @@ def encode_summary(summary: CsvSummary) -> bytes:
 
 
 def decode_summary(data: bytes) -> CsvSummary:
-    """Parse a serialized summary. Raises ValueError, LookupError or TypeError for invalid bytes."""
+    """Parse a serialized summary.
+
+    Raises ValueError, LookupError or TypeError for invalid bytes.
+    """
     fields = json.loads(data)
     first = fields["first"]
     return CsvSummary(

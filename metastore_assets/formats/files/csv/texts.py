@@ -33,7 +33,9 @@ _BOTH_ENDINGS = frozenset(b"\r\n")
 def read_text_batches(
     open_stream: OpenStream, options: CsvOptions, size: int
 ) -> Iterator[tuple[RowBlock, pa.RecordBatch | None]]:
-    """Yield each block that has rows, with these rows as a batch of text columns. The first batch includes the header.
+    """Yield each block that has rows, with these rows as a batch of text columns.
+
+    The first batch includes the header.
 
     For a file with only blank lines, the result is one block with None. For an empty file, nothing is yielded.
 
@@ -130,7 +132,9 @@ def _parse_block(block: RowBlock, names: list[str], options: CsvOptions, has_bla
 
 
 def _delimiter_hint(block: RowBlock, options: CsvOptions) -> str:
-    """Return the end of an error message, which suggests another delimiter. It is empty if none is likely.
+    """Return the end of an error message, which suggests another delimiter.
+
+    It is empty if none is likely.
 
     A delimiter is likely if it occurs equally often in each of the first lines. If the options already name a
     delimiter, none is suggested.

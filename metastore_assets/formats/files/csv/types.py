@@ -84,7 +84,9 @@ def fitting(texts: pa.StringArray, candidates: frozenset[pa.DataType]) -> frozen
 def misfits(
     texts: pa.StringArray, candidates: frozenset[pa.DataType], *, empty_fits: bool = True
 ) -> dict[pa.DataType, int]:
-    """Return the index of the first text that does not fit, by type. Types that all texts fit are left out.
+    """Return the index of the first text that does not fit, by type.
+
+    Types that all texts fit are left out.
 
     Args:
         texts: the values. Nulls fit every type.

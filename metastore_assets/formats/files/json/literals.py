@@ -29,7 +29,10 @@ class Literal(str):
 
 
 def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object as a dict from its (key, value) pairs. Raises ValueError if a key occurs twice."""
+    """Return a JSON object as a dict from its (key, value) pairs.
+
+    Raises ValueError if a key occurs twice.
+    """
     result = dict(pairs)
     if len(result) < len(pairs):
         raise ValueError("an object has a key twice")
@@ -104,7 +107,9 @@ def text_types(type_: pa.DataType, path: str, declared: Set[str]) -> pa.DataType
 
 
 def cast_rows(array: pa.StructArray, target: pa.StructType, lines: Sequence[int]) -> pa.StructArray:
-    """Convert rows to the type `target`. Texts in columns with declared types are parsed.
+    """Convert rows to the type `target`.
+
+    Texts in columns with declared types are parsed.
 
     Args:
         array: the rows.
@@ -141,7 +146,10 @@ def _parse_literal(literal: Literal) -> int | float:
 
 
 def _json_text(value: Any) -> str:
-    """Return a decoded value as JSON text without blanks. Numbers keep their digits."""
+    """Return a decoded value as JSON text without blanks.
+
+    Numbers keep their digits.
+    """
     if isinstance(value, Literal):
         return str(value)
     if isinstance(value, dict):

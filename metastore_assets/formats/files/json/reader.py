@@ -1,4 +1,7 @@
-"""The reader of JSON lines. It infers types from every value, and then reads rows in the decided types."""
+"""The reader of JSON lines.
+
+It infers types from every value, and then reads rows in the decided types.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,10 @@ class JsonReader:
 
     @staticmethod
     def decode(data: bytes) -> JsonSummary:
-        """Parse a serialized summary. Raises ValueError, LookupError or TypeError for invalid bytes."""
+        """Parse a serialized summary.
+
+        Raises ValueError, LookupError or TypeError for invalid bytes.
+        """
         return decode_summary(data)
 
     @staticmethod
@@ -85,7 +91,9 @@ class JsonReader:
     def plan(
         table: str, files: Sequence[tuple[str, JsonReader, JsonSummary]]
     ) -> tuple[list[PlannedFile], list[pa.Field], list[TypeReason]]:
-        """Decide which columns the table has; see `TextReader.plan`. Columns are in the order of first occurrence.
+        """Decide which columns the table has; see `TextReader.plan`.
+
+        Columns are in the order of first occurrence.
 
         Raises:
             TableFormatError: no type fits all values of a column, or no object has a key.
@@ -103,7 +111,10 @@ class JsonReader:
     def batches(
         self, open_stream: OpenStream, types: Mapping[str, pa.DataType]
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Return the schema and the rows of a file; see `TextReader.batches`. A key that a row lacks is null."""
+        """Return the schema and the rows of a file; see `TextReader.batches`.
+
+        A key that a row lacks is null.
+        """
         schema = pa.schema(list(types.items()))
         return schema, self._batches(open_stream, schema)
 
@@ -211,7 +222,9 @@ def _read_objects(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterato
 
 
 def _read_lines(content: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
-    """Yield (number, bytes) of each line that is not blank. Numbers start at 1; the bytes have no leading blanks.
+    """Yield (number, bytes) of each line that is not blank.
+
+    Numbers start at 1; the bytes have no leading blanks.
 
     A line longer than LINE_BYTES may be yielded only in part. It is then the last one.
     """

@@ -211,7 +211,10 @@ def encode_summary(summary: JsonSummary) -> bytes:
 
 
 def decode_summary(data: bytes) -> JsonSummary:
-    """Parse a serialized summary. Raises ValueError, LookupError or TypeError for invalid bytes."""
+    """Parse a serialized summary.
+
+    Raises ValueError, LookupError or TypeError for invalid bytes.
+    """
     rows, shape = json.loads(data)
     return JsonSummary(rows, _decode_shape(shape))
 
