@@ -38,7 +38,10 @@ def scalars_in(value: Any, path: str = "", visited: set[int] | None = None) -> I
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the values inside a value with their names: items, attributes, or closure and defaults of a function."""
+    """Yield the values inside a value with their names.
+
+    They are items, attributes, or the closure and defaults of a function.
+    """
     if isinstance(value, Mapping):
         for key, part in value.items():
             yield f"{key!r}", (key, part)

@@ -237,7 +237,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadfile`, run files that use the same of the `_EXPENSIVE_FIXTURES` in the same process.
+    """With `--dist loadfile`, run files with the same of the `_EXPENSIVE_FIXTURES` in one process.
 
     Spark runs in two processes: one for the files in `robustness`, which take about half of the time, and one for all
     others. Files without these fixtures are distributed one by one.
@@ -265,7 +265,10 @@ def _process_of(file: str) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Exclude the million objects that pytest's collection created from garbage collection, and run it less often."""
+    """Exclude the objects that the collection created from garbage collection.
+
+    They are about a million. The collector also runs less often.
+    """
     gc.disable()
     try:
         return (yield)
@@ -300,7 +303,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_waiting_for_the_disk() -> Iterator[None]:
-    """Turn off disk syncs in this process: `os.fsync`, and those of SQLite databases that SQLAlchemy opens.
+    """Turn off disk syncs of `os.fsync` and of SQLAlchemy's SQLite databases in this process.
 
     Tests need not survive a power failure. Processes that tests start write to disk as they do for users.
     """
@@ -342,9 +345,10 @@ def _migrations_are_read_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _engines_are_created_once() -> Iterator[None]:
-    """Cache the SQLAlchemy engines of Dagster's SQLite files, because each engine compiles its statements.
+    """Cache the SQLAlchemy engines of Dagster's SQLite files.
 
-    Dagster creates an engine for each query. The engines hold no connections, so queries can share them.
+    Dagster creates an engine for each query, and each engine compiles its statements. The engines hold no connections,
+    so queries can share them.
     """
     storages = [module for name in _SQLITE_STORAGES if (module := sys.modules.get(f"dagster._core.storage.{name}"))]
     engines = dict[tuple[str, str], Any]()
