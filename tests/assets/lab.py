@@ -1,4 +1,4 @@
-"""A test project: two tables in a folder, their configuration, and a Dagster instance in this process."""
+"""A test project: two tables in a folder, their configuration, and an in-process Dagster instance."""
 
 import os
 import random
@@ -56,9 +56,9 @@ ReportedEvents = set[tuple[str, str | None]]
 
 
 def rows(day: int, count: int, seed: int = 0) -> pa.Table:
-    """Return random rows of a day of January 2024: unique ids, repeated shops, long-tailed amounts, times, and notes.
+    """Return random rows of a day of January 2024, with times around noon.
 
-    The times are around noon.
+    Ids are unique, shops repeat, prices are long-tailed, and notes are random.
 
     Args:
         day: The day of the month.
@@ -85,14 +85,17 @@ def key_of(day: int) -> str:
 
 
 def kind_of(key: AssetKey) -> str:
-    """Return the kind of a table's asset, such as `statistics`: the last part of its key without the table's name."""
+    """Return the kind of a table's asset, such as `statistics`.
+
+    It is the last part of the asset's key without the table's name.
+    """
     table, name = key.path
     return name.removeprefix(f"{table}_")
 
 
 @dataclass
 class Lab:
-    """A project with two tables, partitioned by day: the Delta table `sales`, and the Parquet files `visits-eu`."""
+    """A project with two tables partitioned by day: Delta `sales` and the Parquet files `visits-eu`."""
 
     folder: Path
     instance: DagsterInstance
@@ -157,9 +160,10 @@ class Lab:
     def by_hand(
         self, table: str, *assets: str, first: str | None = None, last: str | None = None
     ) -> ExecuteInProcessResult:
-        """Materialize assets of a table, as from the UI: for the partitions `first` to `last`, or only for `first`.
+        """Materialize assets of a table, as from the UI.
 
-        `assets` are their kinds, such as `statistics`. Without `first`, the run has no partition.
+        `assets` are their kinds, such as `statistics`. The run has the partitions `first` to `last`, only `first`
+        without `last`, and no partition without `first`.
         """
         keys = {AssetKey([table, f"{table}_{asset}"]) for asset in assets}
         job = self.definitions().resolve_implicit_global_asset_job_def().get_subset(asset_selection=keys)
@@ -175,7 +179,7 @@ class Lab:
         return [event.step_materialization_data.materialization for event in events if event.is_step_materialization]
 
     def reported_events(self, result: ExecuteInProcessResult) -> ReportedEvents:
-        """Return the kind of asset and the partition of each materialization of a run; fail if one occurs twice."""
+        """Return asset kind and partition of each materialization of a run; fail if one occurs twice."""
         pairs = [(kind_of(event.asset_key), event.partition) for event in self.events(result.run_id)]
         assert len(pairs) == len(set(pairs))
         return set(pairs)

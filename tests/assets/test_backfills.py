@@ -1,4 +1,7 @@
-"""Backfills of scattered partitions, run as Dagster's daemon does: one run reads the partitions of all runs."""
+"""Backfills of scattered partitions, run as Dagster's daemon runs them.
+
+One run reads the partitions of all runs of a backfill.
+"""
 
 import logging
 import sys
@@ -38,7 +41,7 @@ PARTITIONS = AssetKey(["sales", "sales_partitions"])
 
 @pytest.fixture
 def workspace(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkspaceProcessContext]:
-    """The code location as a daemon sees it, whose runs are executed in this process when they are submitted.
+    """The code location as a daemon sees it, which executes submitted runs in this process.
 
     `sales` has six days, and all of them are in its first version.
     """
@@ -102,7 +105,7 @@ def events_of_run(lab: Lab, run: DagsterRun) -> ReportedEvents:
 def test_scattered_partitions_are_read_once_and_reported_by_their_runs(
     lab: Lab, workspace: WorkspaceProcessContext
 ) -> None:
-    """Days 1, 3, 4 and 6 are three ranges, so three runs: they publish one version, and each reports its partitions."""
+    """The runs of days 1, 3 to 4, and 6 publish one version, and each reports its own partitions."""
     before = lab.latest("sales").number
     backfill = launch(lab, workspace, [1, 3, 4, 6], [PARTITIONS])
     assert iterate(lab, workspace, backfill) == BulkActionStatus.COMPLETED_SUCCESS

@@ -1,4 +1,7 @@
-"""Dagster's UI shows our assets, checks and pictures: real webserver and daemon processes, and a headless Chromium."""
+"""Dagster's UI shows our assets, checks and pictures.
+
+The webserver and the daemon are processes, and the browser is a headless Chromium.
+"""
 
 import os
 import re
@@ -83,7 +86,7 @@ def answers(url: str) -> bool:
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    """A test project with checks and three days in each table, whose Dagster instance other processes can use."""
+    """A project with checks and three days per table, whose instance other processes can use."""
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "dagster.yaml").write_text(INSTANCE, encoding="utf-8")
     (tmp_path / "metastore.yaml").write_text(CONFIG.replace("uri: ./sales,", CHECKS), encoding="utf-8")
@@ -116,7 +119,7 @@ def reported_version(lab: Lab, table: str) -> int:
 
 
 def assert_page_shows(page: Any, lab: Lab, url: str, name: str, row_count: str) -> None:
-    """Assert that the page shows the row count, a thumbnail without a click, and the full picture after a click."""
+    """Assert that the page shows a row count, a thumbnail, and the full picture after a click."""
     folder = Path(os.environ.get(SCREENSHOTS) or lab.folder)
     page.goto(url)
     page.get_by_text("Show Markdown").first.wait_for(timeout=60_000)
@@ -148,7 +151,7 @@ def assert_checks_are_shown(page: Any, lab: Lab, url: str) -> None:
 
 
 def assert_graph_is_shown(page: Any, lab: Lab, url: str) -> None:
-    """Assert that the graph shows partition assets below the source, and table assets below the partitions."""
+    """Assert that the graph shows source, partition assets and table assets."""
     page.goto(f"{url}/sales_partitions?view=lineage&lineageScope=neighbors")
     for kind in ("source", "partitions", "statistics", "frequencies", "histograms"):
         page.get_by_text(f"sales_{kind}", exact=True).first.wait_for(timeout=60_000)

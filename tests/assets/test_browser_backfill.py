@@ -1,4 +1,4 @@
-"""Dagster's UI shows a backfill of scattered partitions, launched by the request that its button sends."""
+"""Dagster's UI shows a backfill of scattered partitions, launched by the request of its button."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A browser fetches nothing from a foreign server that a table's names and values reference in Markdown."""
+"""Markdown with a table's names and values makes a browser fetch nothing from a foreign server."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def lab(tmp_path: Path, served: tuple[int, list[str]]) -> Iterator[Lab]:
 
 
 def test_a_page_fetches_nothing_that_a_table_names(lab: Lab, served: tuple[int, list[str]], page: Any) -> None:
-    """Pages with statistics, a check, a picture, and the asset that writes the table fetch nothing from the server.
+    """Pages with statistics, a check, a picture, or the writing asset fetch nothing from the server.
 
     They show the addresses as text. A picture in metadata of the project's own asset is fetched.
     """

@@ -1,4 +1,4 @@
-"""Configured checks are Dagster asset checks: their specs, and the results that a run reports for a version."""
+"""Configured checks are Dagster asset checks, and a run reports their results for its version."""
 
 from pathlib import Path
 
@@ -56,7 +56,10 @@ def run(lab: Lab) -> ExecuteInProcessResult:
 
 
 def test_a_configured_check_may_have_the_name_of_an_export() -> None:
-    """The check of an export is numbered if its name is taken, because Dagster refuses two checks of one name."""
+    """The check of an export gets a number if its name is taken.
+
+    Dagster refuses two checks of one name.
+    """
     checks = ({"row_count": 1, "name": "export_Iceberg"}, {"row_count": 2, "name": "export_iceberg_2"}, "consistent")
     table = TableConfig(name="t", uri="t", checks=checks, exports=("iceberg", "hive"))
     specs = [*check_specs(table, AssetKey("t")), *export_check_specs(table, AssetKey("t"))]
@@ -128,7 +131,7 @@ def test_a_run_evaluates_the_checks_of_its_version(checked: Lab) -> None:
 
 
 def _assert_removal_is_reported_once(lab: Lab) -> None:
-    """Assert that one tick reports a removed table as a failed check, and one tick its return as a passed check."""
+    """Assert that one tick reports a removed table as a failed check, and one its return as passed."""
     table, away = lab.folder / "sales", lab.folder / "away"
     table.rename(away)
     removed = lab.tick("sales")

@@ -1,4 +1,4 @@
-"""The Dagster component: `dg scaffold defs` writes one that loads, and YAML settings equal those of a translator."""
+"""The Dagster component loads as scaffolded, and its YAML settings equal those of a translator."""
 
 import re
 import tomllib
@@ -47,7 +47,7 @@ def loaded(attributes: dict[str, Any], tables: str | None = "[{name: sales, uri:
 
 
 def test_the_scaffolded_component_loads() -> None:
-    """The component has a configuration with the given table, whose relative path is relative to the project."""
+    """The scaffolded configuration has the given table, whose path is relative to the project."""
     with create_defs_folder_sandbox() as sandbox:
         path = sandbox.scaffold_component(
             MetastoreComponent,
@@ -175,7 +175,7 @@ def test_errors_name_invalid_settings(attributes: dict[str, Any], message: str) 
 
 
 def test_dg_finds_the_component() -> None:
-    """The package's entry point for dg names a module in which dg finds the component, which is imported lazily."""
+    """dg finds the component through the package's entry point, which imports it lazily."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (module,) = project["entry-points"]["dagster_dg_cli.registry_modules"].values()
     point = metadata.EntryPoint("metastore_assets", module, "dagster_dg_cli.registry_modules")

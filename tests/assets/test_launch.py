@@ -37,7 +37,10 @@ AT_ONCE = {
 
 @pytest.fixture
 def backfill_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    """A table of three days without a version, and an instance that starts runs at once, each in its own process."""
+    """A table of three days without a version, and an instance that runs each run in its own process.
+
+    The instance starts runs at once.
+    """
     home = tmp_path / "home"
     home.mkdir()
     settings = {**AT_ONCE, "telemetry": {"enabled": False}, "compute_logs": NO_COMPUTE_LOGS}
@@ -127,7 +130,10 @@ def test_the_first_version_is_published_by_one_run(backfill_lab: Lab) -> None:
 
 @pytest.mark.long
 def test_a_failed_blocking_check_does_not_stop_the_backfill(backfill_lab: Lab) -> None:
-    """The run publishes, and then fails because of the check: the chunk is done, and the check is reported."""
+    """A run that publishes and then fails at a blocking check completes its chunk.
+
+    The backfill reports the check, and goes on with the next chunk.
+    """
     (backfill_lab.folder / "metastore.yaml").write_text(
         "root: ./metastore\nengine: auto\ntables:\n  - name: visits-eu\n    uri: ./visits\n"
         "    checks: [{row_count: {maximum: 3}, blocking: true}]\n"
@@ -235,7 +241,7 @@ def test_the_job_of_a_table_is_found_by_names_of_any_length(table: str, prefix: 
 
 
 def test_the_job_of_a_table_with_a_longer_name_is_not_found() -> None:
-    """The job of `web_orders` is not used for `orders`, although its name has the same end and its tag is shortened."""
+    """The job of `web_orders` is not used for `orders`, although its shortened name ends alike."""
     prefix = ("prod_" * 12 + "a", "b-c", "d")
     longer = TableNames("web_orders", AssetKey("x"), AssetKey("y"), {}, prefix)
     assert is_shortened_tag(longer.tag)
@@ -255,7 +261,10 @@ def test_the_job_of_a_table_with_a_longer_name_is_not_found() -> None:
 
 @pytest.mark.long
 def test_a_daemon_starts_the_runs_of_a_backfill(backfill_lab: Lab) -> None:
-    """The command, Dagster's daemon and the run are three processes; the test reads the result from the instance."""
+    """A backfill runs with the command, Dagster's daemon and the run in three processes.
+
+    The test reads the result from the instance.
+    """
     home = backfill_lab.folder / "instance"
     home.mkdir()
     (home / "dagster.yaml").write_bytes((REPOSITORY / "dagster.yaml").read_bytes())

@@ -86,7 +86,7 @@ def test_guarantees_name_columns_that_are_not_exact() -> None:
 
 
 def test_percentiles_are_drawn_for_continuous_columns() -> None:
-    """A number column is continuous if it has percentiles and many distinct values, none of which is frequent."""
+    """Percentiles are drawn for number columns with many distinct values, none of them frequent."""
     half = ((0.5, pa.scalar(1)),)
     price = row("price", "decimal_2", 900, percentiles=half)
     assert is_continuous(price, 50)
@@ -180,7 +180,7 @@ def test_markdown_shows_names_literally() -> None:
 
 
 def test_user_defined_statistics_follow_the_others() -> None:
-    """The Markdown of user-defined statistics has a row for each, with its guarantee or the reason of its absence.
+    """User-defined statistics have a row each, with their guarantee or the reason of their absence.
 
     Its size is limited. It is empty if there are no such statistics.
     """
@@ -247,7 +247,7 @@ def test_values_with_markup_are_shown_literally(tmp_path: Path) -> None:
 
 
 def test_user_defined_values_with_markup_are_shown_literally() -> None:
-    """The name of a user-defined statistic, its value, and the reason of an absent value are shown literally."""
+    """Names, values and reasons of absence of user-defined statistics are shown literally."""
     for text in HOSTILE:
         texts = {
             text: UserResult(pa.array([text]), "exact"),

@@ -145,7 +145,7 @@ def test_the_asset_depends_on_the_asset_that_writes_the_table(tmp_path: Path, in
 
 @pytest.mark.parametrize("kinds", [("kinds", "table"), ("table", "kinds")])
 def test_the_mode_can_be_changed(kinds: tuple[str, str], tmp_path: Path, instance: DagsterInstance) -> None:
-    """After a change of `outputs`, the next run reports the partition and the table on the assets of the new mode."""
+    """After a change of `outputs`, the next run reports partition and table on the new mode's assets."""
     write(tmp_path, "2024-01-01", 3)
     config = single(tmp_path)
     for outputs in kinds:

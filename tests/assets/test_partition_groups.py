@@ -52,7 +52,7 @@ def expected_group(columns: tuple[str, ...], key: str) -> str:
 def test_groups_are_the_sums_of_their_partitions(
     columns: tuple[str, ...], entries: dict[str, tuple[str, int]], others: dict[str, tuple[str, int]]
 ) -> None:
-    """A group has the rows of all its partitions, and the number of the newest version that computed one of them.
+    """A group has the rows of its partitions, and the newest version that computed one of them.
 
     Its content id changes if the content id or the key of one of its partitions changes.
     """
@@ -159,7 +159,10 @@ def events_of(instance: DagsterInstance, result: ExecuteInProcessResult | None) 
 
 
 def test_hours_of_a_day_are_one_partition(tmp_path: Path, instance: DagsterInstance) -> None:
-    """Dagster gets one partition per day: for a commit, in a run of selected partitions, and if a day is removed."""
+    """Dagster gets one partition per day for partitions by hour.
+
+    This holds for a commit, for a run of selected partitions, and for the removal of a day.
+    """
     write(tmp_path, "2024-01-01", {1: 3, 2: 5})
     write(tmp_path, "2024-01-02", {1: 2})
     definitions = build_metastore_definitions(config(tmp_path, "day"))

@@ -129,7 +129,7 @@ def test_other_files_with_equal_content_are_reported() -> None:
 
 
 def test_an_interrupted_report_continues() -> None:
-    """A partition that was reported before the interruption is reported again only if it was recomputed since.
+    """After an interruption, reported partitions are reported again only if recomputed since.
 
     A later version or another root may have recomputed it.
     """
@@ -177,7 +177,10 @@ def test_only_kinds_with_other_files_are_reported() -> None:
 
 
 def test_a_version_is_reported_even_if_no_file_changed() -> None:
-    """If only the snapshot changed, the table's statistics are reported, because their event shows the snapshot."""
+    """If only the snapshot changed, just the table's statistics are reported.
+
+    Their event shows the snapshot.
+    """
     before = version(1, "t1", {"a": (1, files("a1"))})
     assert find_events(reported(before), version(2, "t1", {"a": (1, files("a1"))}, "s2")) == ([], ("statistics",))
     assert find_events(reported(before), before) == ([], ())
@@ -273,7 +276,10 @@ def test_any_state_is_compared_with_any_version(
     entries: dict[str, tuple[str, int, ProfileFiles]],
     stored: bool,
 ) -> None:
-    """The partitions to report equal those of a comparison one by one, whether the versions are in memory or stored."""
+    """The partitions to report equal those of a comparison one by one.
+
+    This holds for versions in memory and for stored ones.
+    """
     reported_version = None if state[0] is None else with_entries(*state[0])
     now = with_entries(5, entries)
     if stored:
@@ -352,7 +358,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_after_a_complete_report_dagster_shows_the_version(steps: list[tuple[str, Any]]) -> None:
-    """The last event of each partition has the files and the content of the version, and nothing is pending.
+    """After a complete report, each partition's last event matches the version, and none is pending.
 
     The steps before are random: versions published, reported, interrupted, and left to runs that never started.
     """

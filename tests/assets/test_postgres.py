@@ -48,7 +48,10 @@ def lab(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def test_commits_are_reported(lab: Lab) -> None:
-    """Each changed partition is reported once, a removed one is no longer listed, and nothing is outdated."""
+    """A commit reports each changed partition once, and unlists removed ones.
+
+    Nothing is outdated afterwards.
+    """
     assert lab.reported_events(lab.refresh("sales")) == all_of(1, 2, 3)
     lab.append(1, 7, 5, seed=1)
     lab.delete("day = '2024-01-03'")

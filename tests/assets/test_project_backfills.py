@@ -1,4 +1,4 @@
-"""Backfills of partitions that a project defines, of the asset that writes the table and of the statistics."""
+"""Backfills, by a project's own partitions, of the asset that writes the table and of statistics."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""Assets with a project's own partitions, tested with real tables and runs; small tables need no Spark."""
+"""Assets with a project's own partitions, tested with real runs on small tables without Spark."""
 
 from pathlib import Path
 
@@ -89,9 +89,9 @@ def test_statistics_depend_on_the_asset_that_writes_the_table(tmp_path: Path, in
 
 
 def test_statistics_of_the_writers_newest_rows_are_not_outdated(tmp_path: Path, instance: DagsterInstance) -> None:
-    """A partition's statistics are fresh after they were computed from the newest rows that the writing asset wrote.
+    """Statistics computed after the writing asset's newest run are fresh.
 
-    They are outdated after the writing asset has run again, until a commit of the table is reported.
+    They are outdated after another run of it, until a commit of the table is reported.
     """
     definitions = Definitions.merge(
         Definitions(assets=[raw_sales(tmp_path, {"2024-01-01": 3})]),

@@ -236,7 +236,10 @@ def test_a_file_that_crashes_its_reader_fails_the_run_with_its_name(lab: Lab) ->
 
 
 def test_the_report_of_a_killed_run_is_completed(lab: Lab) -> None:
-    """The version is published but not reported: the next tick finds that in Dagster's log and requests a run."""
+    """The next tick requests a run for a version that was published but not reported.
+
+    It finds the missing event in Dagster's log.
+    """
     lab.refresh("sales")
     lab.instance.wipe_assets([AssetKey(["sales", "sales_statistics"])])
     assert lab.reported_events(lab.refresh("sales")) == all_of()
@@ -264,7 +267,7 @@ def test_an_interrupted_report_continues(lab: Lab, monkeypatch: pytest.MonkeyPat
 
 
 def test_the_public_method_stores_the_same_events(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that cannot use Dagster's fast, private functions for storing events reports the same partitions."""
+    """Without Dagster's fast, private functions for storing events, a run reports the same partitions."""
     monkeypatch.setattr("metastore_assets.assets.events.HAS_EVENT_LOG", False)
     lab.append(4)
     assert lab.reported_events(lab.refresh("sales")) == all_of(1, 2, 3, 4)

@@ -1,4 +1,4 @@
-"""S3 credentials occur nowhere in what a project shows or stores: definitions, events, logs, plans, errors."""
+"""S3 credentials occur nowhere in a project's definitions, events, logs, plans and errors."""
 
 import json
 import socket

@@ -88,7 +88,7 @@ def pools(definitions: Definitions) -> set[str]:
 
 
 def test_separate_definitions_equal_the_combined_ones(tmp_path: Path) -> None:
-    """Assets and sensors that are built separately for a table are those of the combined definitions for this table."""
+    """Assets and sensors that are built separately equal those of the combined definitions."""
     two = config(tmp_path)
     two = two.model_copy(update={"tables": [*two.tables, TableConfig(name="other", uri="o")]})
     parts = Definitions(
@@ -134,7 +134,10 @@ def test_two_assets_of_a_table_need_different_keys(tmp_path: Path) -> None:
 def test_definitions_load_where_only_runs_have_the_environment(
     tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Definitions show references to variables unresolved; a run without a variable names it in the error."""
+    """Definitions load without the environment variables that they reference, and show the references.
+
+    A run without a variable fails with its name.
+    """
     write(tmp_path, "2024-01-01", 2)
     lake = MetastoreConfig(
         root=str(tmp_path / "metastore"),

@@ -73,9 +73,10 @@ def test_a_failed_check_of_the_table_names_its_worst_partitions(tmp_path: Path, 
 def test_a_check_that_no_single_partition_violates_names_none(
     tmp_path: Path, instance: DagsterInstance, partitioned: bool
 ) -> None:
-    """The check `unique` fails because a value occurs once in each of two partitions, so neither is named.
+    """A check names no partition if only the table fails it.
 
-    If the table has no partitions, none is named either.
+    The check `unique` fails because a value occurs once in each of two partitions. A table without partitions names
+    none either.
     """
     table = TableConfig.model_validate(
         {"name": "t", "uri": str(tmp_path / "t"), "columns": {"x": {"checks": ["unique"]}}}

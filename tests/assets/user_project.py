@@ -1,4 +1,4 @@
-"""A user's Dagster project: an asset that writes a Delta table, and the definitions of its statistics."""
+"""A user's Dagster project: an asset that writes a Delta table, and the table's definitions."""
 
 from collections.abc import Mapping
 from datetime import date
@@ -42,7 +42,10 @@ def write(folder: Path, day: str, rows: int, part: str = "day") -> None:
 
 
 def raw_sales(folder: Path, rows: Mapping[str, int]) -> AssetsDefinition:
-    """Return the project's asset that writes the table, one day per partition; days missing in `rows` get no rows."""
+    """Return the asset that writes the table, one day per partition.
+
+    Days missing in `rows` get no rows.
+    """
 
     @asset(key=RAW, partitions_def=DAYS)
     def sales(context: AssetExecutionContext) -> MaterializeResult:  # type: ignore[type-arg]
