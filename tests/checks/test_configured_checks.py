@@ -52,7 +52,10 @@ def test_short_and_long_entries_are_equal() -> None:
 
 
 def test_a_share_has_all_digits_of_its_percents() -> None:
-    """No digit of a percentage is lost, although Python's Decimal rounds quotients to 28 digits by default."""
+    """A percentage of more than 28 digits is divided exactly.
+
+    Python's Decimal rounds quotients to 28 digits by default.
+    """
     digits = "1234567890" * 4
     assert parsed(f"{{null_share: 0.{digits}%}}").most == Decimal(f"0.00{digits}")
 
@@ -104,9 +107,9 @@ def test_an_invalid_entry_is_explained(level: Level, text: str, message: str) ->
 
 
 def test_names_are_unique_and_stable() -> None:
-    """A name consists of column and kind, with `_` for invalid characters, and a number if the name is taken.
+    """The name of a check consists of column and kind, and of a number if the name is taken.
 
-    Configured names are not changed.
+    Invalid characters become `_`. Configured names are not changed.
     """
     columns = {
         "a.b": ColumnPolicy(checks=("not_null", "not_null", {"unique": None, "name": "A_b_not_null"})),

@@ -1,4 +1,7 @@
-"""Drift: distances equal those that DuckDB computes from the rows, and incomparable versions are unknown."""
+"""Drift: distances equal those of DuckDB, and incomparable versions have an unknown distance.
+
+DuckDB computes the distances from the rows.
+"""
 
 from __future__ import annotations
 

@@ -255,7 +255,7 @@ def test_partitions_are_checked_one_by_one(local_store: ObjectStore) -> None:
 
 
 def test_a_check_that_passes_for_the_table_passes_for_its_partitions(local_store: ObjectStore) -> None:
-    """A check of all values, such as `unique` or `range`, fails for a partition only if it fails for the table.
+    """A check of all values, such as `unique`, fails for a partition only if it fails for the table.
 
     A check of a share may pass for the table and fail for a partition.
     """
