@@ -1,4 +1,7 @@
-"""A lakehouse of tables (partitioned Delta, Parquet in Hive-style folders, CSV) and DuckDB's answers about it."""
+"""A lakehouse of Delta, Parquet and CSV tables, and DuckDB's answers about it.
+
+The Delta table is partitioned, and the Parquet files are in Hive-style folders.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ _COUNTRIES = ("FR", "a b/c", "日本")
 
 @dataclass(frozen=True)
 class Lakehouse:
-    """The three `TABLES` in a folder, the table `instants` of times and far dates, and the configuration of all."""
+    """The three `TABLES` in a folder, the table `instants`, and the configuration of all four.
+
+    `instants` has times and far dates.
+    """
 
     folder: Path
 
@@ -78,7 +84,7 @@ def build(folder: Path) -> Lakehouse:
 
 
 def _instants(numbers: list[int | None]) -> pa.Table:
-    """Return a table of times, timestamps, dates from the year 10000 on, and a column that is not profiled.
+    """Return a table of times, timestamps, dates from the year 10000 on, and unprofiled durations.
 
     The numbers are nanoseconds since midnight, nanoseconds since 1970, and days since 9999-12-31.
     """

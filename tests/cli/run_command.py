@@ -1,4 +1,7 @@
-"""Functions that run the command, in this process or a new one, and parse its JSON or its one-line error."""
+"""Functions that run the command and parse its JSON or its one-line error.
+
+The command runs in this process or in a new one.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,10 @@ def run_json(*arguments: str, config: Path | None = None) -> Any:
 
 
 def error_of(result: Result | subprocess.CompletedProcess[str], status: int = 3) -> str:
-    """Return the message of a failed command, which must have printed only the line `error: MESSAGE`, on stderr."""
+    """Return the message of a failed command that printed only the line `error: MESSAGE`.
+
+    The line is on stderr.
+    """
     ended = result.exit_code if isinstance(result, Result) else result.returncode
     assert ended == status, (ended, result.stdout, result.stderr)
     assert result.stdout == ""

@@ -1,4 +1,4 @@
-"""Tables that other libraries write in ways that readers easily misread are profiled correctly or refused."""
+"""Tables of other libraries that readers easily misread are profiled correctly or refused."""
 
 from __future__ import annotations
 

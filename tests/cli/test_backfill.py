@@ -50,7 +50,10 @@ def config(tmp_path: Path) -> Path:
 
 
 def size_of(config: Path, *patterns: str) -> str:
-    """Return the size of all files of the table, or of those that match the patterns, as it is printed for people."""
+    """Return the total size of the table's files as printed for people.
+
+    With patterns, return that of the files that match one of them.
+    """
     files = [path for pattern in patterns or ("*/*",) for path in (config.parent / "lake").glob(pattern)]
     return text.format_size(sum(path.stat().st_size for path in files))
 

@@ -1,4 +1,7 @@
-"""Tables that cannot be refreshed or profiled: the command prints one line of error, and the last version stays."""
+"""For a table that cannot be refreshed, the command prints one line, and the last version stays.
+
+The same holds for `metastore profile` of such a table.
+"""
 
 from __future__ import annotations
 

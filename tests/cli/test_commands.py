@@ -104,7 +104,10 @@ def test_a_root_in_the_folder_of_a_table_of_plain_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", ["partitions: {half: ['1']}", "columns: {id: {frequencies: off}}"])
 def test_show_says_that_the_configuration_changed(tmp_path: Path, change: str) -> None:
-    """After a change of the configured partitions or policies, the version is outdated until the next refresh."""
+    """After a change of the configuration, `show` reports the version as outdated until a refresh.
+
+    The change is one of partitions or policies.
+    """
     config = tmp_path / "metastore.yaml"
     write_deltalake(tmp_path / "orders", pa.table({"id": [1, 2], "half": ["1", "2"]}), partition_by=["half"])
 
@@ -266,7 +269,10 @@ def test_estimates_are_marked(published: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_the_configuration_file_is_resolved(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is named by `--config`, before or after the command, or by a variable, or is in the working folder."""
+    """The configuration file is an option, a variable, or a file in the working folder.
+
+    The option `--config` stands before or after the command.
+    """
     elsewhere = published.parent / "root"
     monkeypatch.chdir(elsewhere)
     assert run("tables", "--config", str(published)).exit_code == 0

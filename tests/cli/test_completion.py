@@ -1,4 +1,7 @@
-"""Shell completion, requested with the variables that shells set, in this process, a subprocess or a real bash."""
+"""Shell completion, requested with the variables that shells set.
+
+The requests run in this process, a subprocess or a real bash.
+"""
 
 from __future__ import annotations
 
@@ -159,7 +162,7 @@ press_tab() {  # after the line; the words are what bash makes of it
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 def test_bash_completes_words(published_days: Path) -> None:
-    """Bash loads the script for completion, and calls it with the variables that it sets when Tab is pressed."""
+    """Bash loads the completion script, and calls it with the variables that it sets for Tab."""
     # For bash, the word starts after the last `=`, and completions are inserted unchanged.
     cases = [
         ("show ", ["show", ""], TABLES),
@@ -195,7 +198,7 @@ def test_bash_completes_words(published_days: Path) -> None:
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 @pytest.mark.parametrize("quote", ["'", '"'])
 def test_bash_does_not_execute_names_in_open_quotes(folder: Path, quote: str) -> None:
-    """After the user closes the quote, the word is the name itself, not the output of commands in the name."""
+    """In open quotes, a name with commands is completed to the name itself, and nothing is executed."""
     name = "x$(touch executed)`touch executed`'$(touch executed)'\"\\!;a"
     (folder / "metastore.yaml").write_text(json.dumps({"tables": [{"name": name}]}))
     press_tab = shlex.join(["press_tab", f"metastore show {quote}x", "metastore", "show", f"{quote}x"])

@@ -288,7 +288,10 @@ def test_a_failed_start_of_spark_is_one_line(tmp_path: Path) -> None:
 def test_an_interrupted_refresh_leaves_nothing(
     tmp_path: Path, moment: str, number: signal.Signals, explanation: str
 ) -> None:
-    """After Ctrl-C or SIGTERM there is at most one line, the usual status, no traceback, no file and no version."""
+    """An interrupted refresh has the usual status, prints at most one line, and leaves no file.
+
+    The interrupt is Ctrl-C or SIGTERM. There is no traceback and no version.
+    """
     built = build(tmp_path)
     orders = built.rows("orders")  # once: the query below would also read it
     for copy in range(120):

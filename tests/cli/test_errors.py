@@ -105,7 +105,10 @@ def test_help_lists_every_command_in_one_section() -> None:
 
 @pytest.mark.parametrize("command", ["show", "versions", "top"])
 def test_a_table_without_a_version_is_not_taken_for_another(published: Path, command: str) -> None:
-    """The table is configured, so the error suggests a refresh, and not a published table with a similar name."""
+    """For a configured table without a version, the error suggests a refresh.
+
+    It does not suggest a published table with a similar name.
+    """
     published.write_text("root: ./root\ntables: [{name: order, uri: ./orders}]")
     message = error_of(run(command, "order", *(["id"] if command == "top" else []), config=published))
     assert message.endswith("; run `metastore refresh order`")

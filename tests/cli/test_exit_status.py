@@ -58,9 +58,9 @@ def test_a_wrong_option_is_bad_usage(published: Path, command: str) -> None:
 
 @pytest.mark.parametrize("command", sorted(_ARGUMENTS))
 def test_an_error_is_no_failed_check(published: Path, command: str) -> None:
-    """A command whose configuration is unreadable has the status of errors, which differs from that of failed checks.
+    """The exit status of an error differs from that of failed checks.
 
-    For commands that need no configuration, the table does not exist.
+    The error is an unreadable configuration, or a missing table for commands without configuration.
     """
     if command not in _NO_CONFIGURATION:
         published.write_text("root: [")

@@ -1,4 +1,7 @@
-"""Ctrl-C ends a command soon, even while it waits for a server that accepts connections and never responds."""
+"""Ctrl-C ends a command soon, even while it waits for a server that never responds.
+
+The server accepts connections.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""An interrupt that arrives where Python ignores errors, such as in a callback of `os.fork`, is raised later."""
+"""An interrupt is raised later if it arrives where Python ignores errors.
+
+An example is a callback of `os.fork`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`metastore profile` of every real table in one call without configuration lists the statistics of each."""
+"""`metastore profile` lists the statistics of every real table in one call without configuration."""
 
 from __future__ import annotations
 

@@ -79,7 +79,10 @@ def test_reading_imports_nothing_large(published: Path) -> None:
 
 
 def test_reading_statistics_imports_no_value_counts(published: Path) -> None:
-    """`show` imports neither value counts nor other modules that it does not need, so that it starts fast."""
+    """`show` imports neither value counts nor other modules that it does not need.
+
+    So it starts fast.
+    """
     modules_imported = imported("show", "orders", folder=published.parent)
     unwanted = {"asyncio", "multiprocessing", "numpy.ma", "obstore", "polars", "pyarrow.compute", "pyarrow.dataset"}
     assert modules_imported & {*LARGE, *unwanted, "sqlglot", "subprocess"} == set()
@@ -110,7 +113,7 @@ def test_help_imports_nothing_at_all(tmp_path: Path, arguments: list[str]) -> No
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists() or (os.cpu_count() or 1) < 2, reason="cannot be seen here")
 def test_numpy_starts_threads_only_on_request() -> None:
-    """With `limit_blas_threads`, numpy starts no threads of its BLAS library, unless a variable sets their number."""
+    """With `limit_blas_threads`, numpy starts BLAS threads only if a variable sets their number."""
     program = (
         "import os; from metastore_assets.startup import limit_blas_threads; limit_blas_threads(); "
         "import numpy; print(len(os.listdir('/proc/self/task')))"

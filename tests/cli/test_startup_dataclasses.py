@@ -1,4 +1,7 @@
-"""Dataclasses with shared methods, which make commands start faster, equal standard dataclasses in all that they do."""
+"""Dataclasses with shared methods behave as standard dataclasses.
+
+Commands start faster with them.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ def _make(package: str, names: str, parameters: dict[str, bool], body: dict[str,
 
 
 def _behaviour(kind: type, width: int) -> list[Any]:
-    """Return all strings, equalities and hashes of some objects of a dataclass and of a class derived from it.
+    """Return the texts, equalities and hashes of objects of a dataclass and of a derived class.
 
     A hash is shown as the objects that have the same one, or as the class of the error. `width` is the number of the
     dataclass's fields.

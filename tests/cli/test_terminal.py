@@ -264,7 +264,7 @@ def test_text_is_readable_without_utf_8(published: Path) -> None:
 
 
 def test_a_plan_names_columns_whose_types_change(capsys: pytest.CaptureFixture[str]) -> None:
-    """The plan has the old and the new type of each changed column, and the value and file that caused the change.
+    """A plan has both types of each changed column, and the value and file that caused the change.
 
     If the reason is not known, it has only the types.
     """

@@ -138,7 +138,10 @@ def test_a_quantile_needs_a_fraction(published: Path) -> None:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    """A table of one file, refreshed without Spark, with one column for each policy that stores less than all."""
+    """A table of one file, with one column for each policy that stores less than all.
+
+    It is refreshed without Spark.
+    """
     (tmp_path / "lake").mkdir()
     columns = {name: [1, 2, 2, 3] for name in ("kept", "hidden", "dropped", "cut")}
     pq.write_table(pa.table({**columns, "items": [[1]] * 4}), tmp_path / "lake" / "a.parquet")
@@ -215,9 +218,9 @@ def test_ranks_imply_all_values(tmp_path: Path) -> None:
 
 
 def test_a_statistic_of_lists_needs_a_list(small: Path) -> None:
-    """A statistic that is computed from value counts is an error if the policy of a column without them requests it.
+    """Requesting a statistic of value counts for a column without them is an error.
 
-    If the table's policy requests the statistic, this is no error.
+    It is no error if the table's policy requests the statistic.
     """
     text = small.read_text()
     shipped = "metastore_assets.statistics.user_defined.shipped:OutsideFences"
