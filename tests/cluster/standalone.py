@@ -1,4 +1,7 @@
-"""A standalone Spark cluster on the loopback address, started from PySpark's wheel, whose workers can be killed."""
+"""A standalone Spark cluster on the loopback address, whose workers can be killed.
+
+It is started from PySpark's wheel.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ class Cluster:
         return name
 
     def worker_of(self, process: int) -> str | None:
-        """Return the name of the worker that started a process, directly or indirectly; None if no worker did."""
+        """Return the worker that started a process, directly or indirectly, or None."""
         by_pid = {worker.pid: name for name, worker in self.workers.items()}
         while process > 1:
             if process in by_pid:

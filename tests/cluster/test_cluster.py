@@ -1,4 +1,4 @@
-"""A refresh on a Spark cluster publishes correct statistics, even if a worker is killed while it runs tasks."""
+"""A refresh on a Spark cluster is correct, even if a worker is killed while it runs tasks."""
 
 from __future__ import annotations
 
