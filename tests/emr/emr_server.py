@@ -1,4 +1,4 @@
-"""A simulated AWS on the loopback address: moto, with EMR Serverless jobs that run as local processes.
+"""A simulated AWS on the loopback address: moto, with EMR Serverless jobs as local processes.
 
 A job is determined by its request alone: the archive of its environment is unpacked, the entry point is fetched, and
 both are started as EMR starts them, by `spark-submit`, or by Python alone for tests that need no JVM.

@@ -32,7 +32,10 @@ OF_THIS_PROCESS = {
 
 @dataclass(frozen=True)
 class EmrSetup:
-    """A test's folder in the bucket `lake` of a simulated AWS, the application of its jobs, and clients of boto3."""
+    """A folder in the bucket `lake` of a simulated AWS, an application for jobs, and boto3's clients.
+
+    Each test has another folder.
+    """
 
     endpoint: str
     application: str

@@ -62,7 +62,7 @@ def test_credentials_are_requested(
 def test_explicit_settings_have_priority(
     requests: list[str | None], s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The metadata host is not asked if storage options or the environment have credentials, or name a token file."""
+    """Credentials or a token file in options or the environment make the metadata host unnecessary."""
     assert "credential_provider" in obstore_arguments("s3", ())
     assert "credential_provider" not in obstore_arguments("gs", ())
     assert "credential_provider" not in obstore_arguments("s3", s3_options.items())

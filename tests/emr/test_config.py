@@ -106,7 +106,10 @@ def test_settings_from_variables_are_checked_when_resolved(tmp_path: Path, monke
 
 
 def test_other_engines_ignore_the_section(tmp_path: Path) -> None:
-    """With another engine, the section `emr_serverless` may stay in the file, so that users can try the engine."""
+    """With another engine, the configuration may have the section `emr_serverless`.
+
+    Users can so try the other engine without removing the section.
+    """
     for engine in ("spark", "auto"):
         assert load_config(config_file(tmp_path, engine=engine, root="./metastore")).engine == engine
 
@@ -185,7 +188,10 @@ def test_the_request_says_that_a_table_is_of_a_database() -> None:
 
 
 def test_the_job_resolves_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Variables in fields for secrets are sent as references, which the job resolves; others are sent resolved."""
+    """Variables in fields for secrets are sent as references that the job resolves.
+
+    Other variables are sent resolved.
+    """
     monkeypatch.setenv("LAKE", "lake")
     monkeypatch.setenv("TOKEN", "hush-hush")
     over = {
@@ -215,7 +221,7 @@ def test_texts_arrive_unchanged(text: str) -> None:
 
 
 def test_errors_have_their_class_after_a_round_trip() -> None:
-    """An error of the job has the same class in the run, if its class is constructed from a message alone.
+    """An error has its class after a round trip if a message alone constructs the class.
 
     Otherwise it is a MetastoreError.
     """
@@ -230,7 +236,10 @@ def test_errors_have_their_class_after_a_round_trip() -> None:
 
 
 def test_a_job_of_another_release_is_refused() -> None:
-    """The job ends before it reads data, because the release that requested it would not use the published version."""
+    """A job of another release ends before it reads data.
+
+    The release that requested it would not use the published version.
+    """
     sent_request = replace(request(), version="0.0.1, profiles 1")
     with pytest.raises(ConfigError, match=r"\bsales\b.*metastore-assets 0.*0\.0\.1"):
         _refresh(sent_request, print)

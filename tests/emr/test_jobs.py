@@ -1,4 +1,7 @@
-"""Dagster runs whose refreshes are EMR Serverless jobs: the real client and the real job, with moto between them."""
+"""Dagster runs whose refreshes are EMR Serverless jobs.
+
+The client and the job are real, with moto between them.
+"""
 
 import gzip
 import json

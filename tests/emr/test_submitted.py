@@ -20,7 +20,10 @@ def aws() -> Iterator[EmrSetup]:
 
 
 def test_versions_published_by_jobs_equal_local_ones(aws: EmrSetup, instance: DagsterInstance) -> None:
-    """Each commit is published by a job; the final statistics equal those of a local refresh from scratch."""
+    """Each commit is published by a job, and the statistics equal those of a local refresh.
+
+    The local refresh is from scratch, after the last commit.
+    """
     cloud = with_new_folder(aws)
     # Commits of one file each, so that tasks have work; and a property with blanks in it.
     spark_settings = {
