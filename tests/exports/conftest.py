@@ -1,4 +1,7 @@
-"""The targets of the module `folder_target`, as if a package had registered them, and a Hive metastore."""
+"""The export targets of the module `folder_target`, and a Hive metastore.
+
+The targets are registered as if by a package.
+"""
 
 from collections.abc import Iterator
 

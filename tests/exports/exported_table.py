@@ -1,4 +1,4 @@
-"""A table in a catalog, with functions to refresh it, to export its statistics, and to read the export."""
+"""A table in a catalog, with functions to refresh it, and to export and read back its statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports that are interrupted at each of their requests in turn, and checks of the catalog's state afterwards."""
+"""Exports that are interrupted at each of their requests, and checks of the catalog afterwards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CatalogState:
 
     @property
     def objects(self) -> dict[str, tuple[Mapping[str, str], Mapping[str, Any]]]:
-        """The properties and statistics of each partition by its name, and those of the table by an empty name."""
+        """The properties and statistics of each partition by name, and of the table by an empty name."""
         return {"": (self.properties, self.statistics), **self.partitions}
 
 
@@ -101,7 +101,7 @@ class Interrupted:
                 return
 
     def _check_claims(self, kind: str, first: CatalogState, second: CatalogState) -> None:
-        """Check that statistics that the catalog declares to be complete or accurate are those of one version.
+        """Check that statistics that the catalog declares complete or accurate are of one version.
 
         `first` and `second` are the states of the catalog after complete exports of the two versions. `kind` is the
         kind of the target.
@@ -161,7 +161,10 @@ class Interrupted:
 
 
 def _without_sizes(state: CatalogState) -> dict[str, Any]:
-    """Return the objects of a state without numbers of files and bytes, which a Hive metastore may update itself."""
+    """Return the objects of a state without the numbers of files and bytes.
+
+    A Hive metastore may update them itself.
+    """
     return {
         name: ({key: text for key, text in properties.items() if key not in ("totalSize", "numFiles")}, statistics)
         for name, (properties, statistics) in state.objects.items()

@@ -1,4 +1,4 @@
-"""Exports to Glue: requests that its model allows, whose statistics are replaced, and what is removed."""
+"""Exports to Glue: valid requests, the replacement of statistics of others, and removal."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ def test_a_purge_removes_a_hidden_column_although_others_analysed_another(lab: G
 
 
 def test_properties_of_a_table_with_many_columns_are_split(lab: GlueLab) -> None:
-    """An export of 200 columns stores no property of more than 4,000 characters, which is the limit of metastores."""
+    """An export of 200 columns splits properties at 4,000 characters, the limit of metastores."""
     rows = pa.table({f"a_column_with_a_long_name_{index}": [index] for index in range(200)})
     location = lab.folder / "many"
     location.mkdir()

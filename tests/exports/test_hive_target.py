@@ -1,4 +1,4 @@
-"""Exports to a Hive metastore: what its own clients read, whose statistics are replaced, and what is removed."""
+"""Exports to a Hive metastore: what clients read, replaced statistics of others, and removal."""
 
 from __future__ import annotations
 
@@ -115,7 +115,10 @@ def test_a_client_reads_the_statistics_of_every_type(hive: str, tmp_path: Path) 
 
 
 def test_the_metastore_does_not_replace_the_numbers(hive: str, tmp_path: Path) -> None:
-    """The size is that of the version, although the folder has another file by now, which the metastore would count."""
+    """The exported size is that of the version, even if the folder has another file by now.
+
+    The metastore would count that file.
+    """
     table = _flat(hive, tmp_path)
     size = (table.folder / "1.parquet").stat().st_size
     table.export()
@@ -181,7 +184,7 @@ def test_partitions_have_their_own_statistics_and_unchanged_ones_are_not_written
 
 
 def test_statistics_of_others_are_replaced_only_on_request(hive: str, tmp_path: Path) -> None:
-    """Without `replace`, the export of a table or partition is an error, and the statistics of others stay."""
+    """Without `replace`, an export over statistics of others is an error and changes nothing."""
     table = _flat(hive, tmp_path)
     table.change_properties(numRows="17", DO_NOT_UPDATE_STATS="true")
     before = table.properties()
@@ -214,7 +217,10 @@ def test_partitions_that_others_analysed_are_replaced_only_on_request(hive: str,
 
 
 def test_remove_undoes_the_export(hive: str, tmp_path: Path) -> None:
-    """Statistics, counts and properties that the export wrote are removed from the table and its partitions."""
+    """`remove` undoes the export for the table and its partitions.
+
+    It removes statistics, counts and properties.
+    """
     table = _partitioned(hive, tmp_path)
     before = table.properties()
     assert table.remove().state == "absent"
@@ -319,7 +325,7 @@ def _analyse(table: HiveExportedTable, column: str) -> None:
 
 
 def test_properties_of_a_table_with_many_columns_are_split(hive: str, tmp_path: Path) -> None:
-    """An export of 200 columns adds no property of more than 4,000 characters, which is the limit of metastores."""
+    """An export of 200 columns splits properties at 4,000 characters, the limit of metastores."""
     rows = pa.table({f"a_column_with_a_long_name_{index}": [index] for index in range(200)})
     table = _flat(hive, tmp_path, rows)
     before = table.properties()
@@ -442,7 +448,7 @@ def _fail(*_: Any) -> None:
 
 
 def test_a_hidden_column_loses_its_statistics(hive: str, tmp_path: Path) -> None:
-    """The statistics of the column are removed from the table, and also from partitions that did not change."""
+    """A hidden column loses its statistics in the table and in all partitions, changed or not."""
     table = _partitioned(hive, tmp_path)
     table.export()
     result = table.export(columns={"Id": {"values": "hidden"}, "name": {"values": "hidden"}})

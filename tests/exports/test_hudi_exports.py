@@ -1,4 +1,4 @@
-"""Exports of real Hudi tables to Hive and Glue have the numbers that other libraries found for table and partitions."""
+"""Exports of real Hudi tables to Hive and Glue have the numbers that other libraries found."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_glue_has_the_numbers_of_hudi_tables(glue: Glue, tmp_path: Path, tables:
 
 
 def _declaration(table: RealTable) -> Declaration:
-    """Return the table as Hudi's own tool registers it, with the columns and partitions that the package finds."""
+    """Return the table as Hudi's own tool registers it, with the package's columns and partitions."""
     name = table.name.removeprefix("hudi/")
     configured = TableConfig(name="t", uri=table.uri, path_mapping=dict(table.path_mapping))
     snapshot = open_table_format(configured).snapshot()

@@ -1,4 +1,4 @@
-"""Export to Iceberg: what pyiceberg, pyarrow and `datasketches` find in the files that are registered."""
+"""Export to Iceberg: what pyiceberg, pyarrow and `datasketches` find in registered files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ def lake(tmp_path: Path) -> Iterator[IcebergLake]:
 
 
 def hashes_of(values: Iterable[Any], type_: IcebergType) -> list[int]:
-    """Return the least hashes of values in order, as many as a sketch retains. pyiceberg and mmh3 compute them."""
+    """Return the least hashes of values in order, as many as a sketch retains.
+
+    pyiceberg and mmh3 compute them.
+    """
     serialized = {to_bytes(type_, value) for value in values if value is not None}
     hashes = {mmh3.hash64(each, 9001, signed=False)[0] >> 1 for each in serialized if each}
     return sorted(hashes)[: theta.NOMINAL_ENTRIES]
@@ -64,7 +67,7 @@ def retained(sketch: bytes) -> list[int]:
 
 
 def all_types() -> pa.Table:
-    """Return columns of Iceberg's types, with nulls, repeated values and values at the ends of their ranges."""
+    """Return columns of Iceberg's types, with nulls, repeated values and ends of ranges."""
     moment = dt.datetime(2024, 2, 29, 12, 30, 15, 123456)
     columns: dict[str, tuple[list[Any], pa.DataType]] = {
         "boolean": ([True, False, None, True], pa.bool_()),
@@ -483,7 +486,7 @@ def test_a_missing_state_is_named_until_the_next_refresh(lake: IcebergLake) -> N
 )
 @given(st.data())
 def test_sketches_follow_random_histories(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """After each commit, sketches from states and from value counts are those of the rows, computed from scratch."""
+    """After each random commit, sketches of states and of value counts are those of the rows."""
     folder = tmp_path_factory.mktemp("history")
     with (
         patch.object(theta, "NOMINAL_ENTRIES", 16),

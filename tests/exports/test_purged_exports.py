@@ -1,4 +1,4 @@
-"""`metastore purge` of a table with exports removes the values of columns that are hidden now from all targets."""
+"""`metastore purge` removes the values of hidden columns from all targets of exports."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_estimated_distinct_values_fill_bins_of_different_edges() -> None:
 
 
 def test_the_text_of_a_histogram_has_the_order_of_sparks_serializer() -> None:
-    """The text is an LZ4 stream in Base64: one block with the fields of the histogram, then an empty block."""
+    """The text of a histogram is an LZ4 stream in Base64: a block with its fields, and an empty block."""
     text = encode_histogram(EquiHeightHistogram(1.5, (0.0, 2.0, 7.0), (2, 3)))
     data = base64.b64decode(text)
     method, size, original, _ = struct.unpack_from("<BIII", data, 8)

@@ -1,4 +1,4 @@
-"""Exports to Spark, judged by Spark: the numbers that it plans with, its estimates, and the order of its joins."""
+"""Exports to Spark, judged by its numbers for plans, its estimates, and its order of joins."""
 
 from __future__ import annotations
 
