@@ -1,4 +1,7 @@
-"""Arrow expressions on float columns select the rows that Arrow selects, also for 32-bit floats and 64-bit literals."""
+"""Arrow expressions on float columns select the rows that Arrow selects.
+
+This holds also for 32-bit floats and 64-bit literals.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +95,7 @@ def test_positive_and_negative_zeros_are_equal(name: str) -> None:
 
 
 def test_values_of_is_in_are_rounded_to_the_column_type_and_literals_are_not() -> None:
-    """Arrow casts the values of `is_in` to the column's type, but a compared column to the literal's type."""
+    """`is_in` casts its values to the column's type; a comparison casts the column to the literal's."""
     table = pa.table({"at": [0, 1], "single": array([88.001144, 0.1], "single")})
     for expression in (
         pc.field("single").isin([88.001144]),

@@ -49,7 +49,10 @@ def test_huge_exponents_are_compared_without_expanding_digits(text: str, same: s
 
 @pytest.mark.parametrize("sign", ["", "-", "- -"])
 def test_all_digits_of_a_literal_are_retained(sign: str) -> None:
-    """A literal of 38 digits is exact, although Python's decimal arithmetic rounds to 28 digits by default."""
+    """A literal of 38 digits is exact.
+
+    Python's decimal arithmetic rounds to 28 digits by default.
+    """
     digits = "12345678901234567890123456789012345678"
     predicate = parse_predicate(f"wide = {sign}{digits}", "t", LEAVES)
     assert isinstance(predicate, Comparison)
@@ -65,7 +68,7 @@ def test_a_number_of_hundreds_of_digits_is_beyond_the_range(type_: pa.DataType) 
 
 @pytest.mark.parametrize("text", ["1e999999999", "-1e999999999", "1e-999999999", "1." + "0" * 500 + "1"])
 def test_unrepresentable_numbers_are_refused_as_values(text: str) -> None:
-    """A number that the column cannot have is an error, and is not rounded to the nearest value of the column."""
+    """A number that the column cannot have is an error, and is not rounded to a value of the column."""
     for type_ in (pa.int64(), pa.decimal128(10, 2)):
         cls = type_class(type_)
         with pytest.raises(LiteralError, match="'n'"):

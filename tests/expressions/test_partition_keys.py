@@ -33,7 +33,7 @@ def test_decoding_is_the_inverse_of_encoding(items: list[tuple[str, str | None]]
 
 @given(_ITEMS)
 def test_a_key_has_no_special_characters(items: list[tuple[str, str | None]]) -> None:
-    """Special characters are those with a meaning in Dagster's ranges, lists and inputs, in a shell or in a path."""
+    """A key has no character with a meaning in a shell, a path, or Dagster's ranges, lists and inputs."""
     key = encode_partition_key(items)
     assert key
     assert key.isprintable()
