@@ -1,4 +1,4 @@
-"""Makes the external package of a table format, `external_package`, importable for the duration of a test."""
+"""Makes `external_package`, the package of a table format, importable for the duration of a test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXTERNAL_PACKAGE = Path(__file__).parent / "external_package"
 
 @contextmanager
 def installed(folder: Path = EXTERNAL_PACKAGE) -> Iterator[None]:
-    """Add a folder of packages to the import path of this process and its child processes, within the block.
+    """Add a folder of packages to the import path of this process and its children within the block.
 
     The packages may have entry points. The registered table formats are read again at the start and at the end.
     """

@@ -26,9 +26,10 @@ class Leaf:
 
 
 def read_columns(snapshot: Snapshot, fragments: Iterable[Fragment] | None = None) -> dict[str, list[Any]]:
-    """Read the columns of the fragments (default: of the snapshot) as plain Python values, by column name.
+    """Read the columns of the fragments as plain Python values, by column name.
 
-    Also check each fragment's row count, and the types and validity of its arrays.
+    The default is all fragments of the snapshot. Also check each fragment's row count, and the types and validity of
+    its arrays.
     """
     columns: dict[str, list[Any]] = {field.name: [] for field in snapshot.schema}
     for fragment in snapshot.fragments if fragments is None else fragments:
@@ -45,7 +46,10 @@ def read_columns(snapshot: Snapshot, fragments: Iterable[Fragment] | None = None
 
 
 def read_rows(snapshot: Snapshot, fragments: Iterable[Fragment] | None = None) -> list[tuple[Any, ...]]:
-    """Read the rows of the fragments (default: of the snapshot) as tuples in the order of the schema's columns."""
+    """Read the rows of the fragments as tuples in the order of the schema's columns.
+
+    The default is all fragments of the snapshot.
+    """
     return list(zip(*read_columns(snapshot, fragments).values(), strict=True))
 
 
@@ -71,7 +75,9 @@ def _plain_values(chunk: pa.Array) -> list[Any]:
 
 
 def leaves(name: str, type_: pa.DataType, values: list[Any]) -> dict[str, Leaf]:
-    """Return the statistics of a column and of all columns nested in it, by path, such as `m` and `m.key`.
+    """Return the statistics of a column and of all columns nested in it, by path.
+
+    Paths are, for example, `m` and `m.key`.
 
     Args:
         name: The path of the column.
@@ -103,7 +109,7 @@ def _container(values: list[Any], nulls: int) -> Leaf:
 
 
 def _leaf(rows: int, nulls: int, present: list[Any]) -> Leaf:
-    """Return the statistics of a column from its numbers of rows and nulls, and its values that are not null."""
+    """Return the statistics of a column from its row count, null count and non-null values."""
     nans = sum(isinstance(value, float) and math.isnan(value) for value in present)
     ordered = [_key(value) for value in present if not (isinstance(value, float) and math.isnan(value))]
     distinct = len(set(ordered)) + bool(nans)
@@ -128,7 +134,10 @@ def _value(key: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as the truth files, which are JSON, store it: for example, dates and large integers as texts."""
+    """Return a value as the truth files, which are JSON, store it.
+
+    For example, dates and large integers are texts.
+    """
     if isinstance(value, Micros):
         return _micros_text(value)
     if isinstance(value, datetime):

@@ -1,4 +1,7 @@
-"""A proxy for an S3 server that counts requests, and can limit the objects per listing, or delay or refuse requests."""
+"""A proxy for an S3 server that counts, delays or refuses requests.
+
+It can also limit the objects per listing.
+"""
 
 from __future__ import annotations
 

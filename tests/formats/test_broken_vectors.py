@@ -29,7 +29,10 @@ def _bitmaps(*bitmaps: tuple[int, bytes]) -> bytes:
 
 
 def _arrays(*containers: tuple[int, int, list[int]]) -> bytes:
-    """Encode a Roaring bitmap of array containers, from tuples of key, declared number of values, and values."""
+    """Encode a Roaring bitmap of array containers, given as tuples.
+
+    A tuple has the key, the declared number of values, and the values.
+    """
     header = b"".join(struct.pack("<HH", key, count - 1) for key, count, _ in containers)
     body = b"".join(struct.pack(f"<{len(values)}H", *values) for _, _, values in containers)
     return struct.pack("<II", 12346, len(containers)) + header + b"\0" * 4 * len(containers) + body
@@ -165,7 +168,10 @@ def test_an_invalid_vector_is_an_error(
     ],
 )
 def test_an_invalid_descriptor_is_an_error(tmp_path: Path, storage: str, changes: dict[str, Any], message: str) -> None:
-    """The size or position in the descriptor does not fit the vector, or its path or storage type is invalid."""
+    """A descriptor whose size, position, path or storage type is invalid is an error.
+
+    The size or position does not fit the vector.
+    """
     _delta(tmp_path / "t", _GOOD, 2, storage, **changes)
     assert re.search(f"data\\.parquet: its deletion vector.* cannot be read: .*{message}", _error(tmp_path / "t"))
 
@@ -181,7 +187,10 @@ def test_an_invalid_descriptor_is_an_error(tmp_path: Path, storage: str, changes
     ],
 )
 def test_an_invalid_manifest_entry_is_an_error(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    """The manifest entry of the vector has a position or size that is outside the file, negative or missing."""
+    """A manifest entry of a vector with an invalid position or size is an error.
+
+    The position or size is outside the file, negative or missing.
+    """
     _iceberg(tmp_path / "t", _GOOD, 2, **changes)
     assert re.search(f"the deletion vector in .*puffin cannot be read: .*{message}", _error(tmp_path / "t"))
 

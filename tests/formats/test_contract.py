@@ -57,7 +57,10 @@ from tests.formats.table_writers import (
 
 
 def _external_tables() -> tuple[type[Table], ...]:
-    """Return the test tables that installed packages register as entry points, such as `external_package`."""
+    """Return the test tables that installed packages register as entry points.
+
+    An example of such a package is `external_package`.
+    """
     with installed():
         return tuple(
             kind
@@ -107,7 +110,7 @@ _STEPS = st.one_of(
 @given(steps=st.lists(_STEPS, min_size=1, max_size=6))
 @settings(max_examples=max(5, settings().max_examples // 6))
 def test_fragments_have_the_live_rows_and_an_id_means_the_same_rows(kind: type[Table], steps: list[Any]) -> None:
-    """After each random step, all fragments together have the live rows, each row once and in its partition.
+    """After each random step, the fragments have the live rows, each once and in its partition.
 
     Fragments with equal ids have equal rows, and so have snapshots with equal ids.
     """
@@ -222,7 +225,10 @@ def test_a_delete_gives_a_new_id(table: Table) -> None:
 
 @pytest.mark.parametrize("kind", [DeltaCopyOnWrite, DeltaDeletionVectors])
 def test_a_restored_version_has_its_ids_again(kind: type[DeltaCopyOnWrite], tmp_path: Path) -> None:
-    """After an append, a delete and a restore, the fragments have the ids and rows of the restored version."""
+    """After a restore, fragments have the ids and rows of the restored version.
+
+    The steps before are an append and a delete.
+    """
     table = kind(tmp_path / "t")
     table.append(_FIRST)
     before = table.snapshot()

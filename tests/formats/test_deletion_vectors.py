@@ -1,4 +1,4 @@
-"""Deletion vectors of every container and storage kind are applied, and inconsistent ones are refused."""
+"""Deletion vectors of every container and storage kind are applied, inconsistent ones refused."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def physical(array: pa.Array) -> list[Any]:
 
 
 def read_elsewhere(snapshot: Snapshot, name: str) -> list[Any]:
-    """Return the stored values of a column, read through pickled sources as another process would read them."""
+    """Return the stored values of a column, read through pickled sources as in another process."""
     rows = []
     for fragment in snapshot.fragments:
         assert list(scalars_in(fragment)) == []

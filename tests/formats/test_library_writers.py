@@ -1,6 +1,6 @@
-"""Tables written by pyiceberg, deltalake and Polars with each of their options are read as these libraries read them.
+"""Tables written by pyiceberg, deltalake and Polars are read as these libraries read them.
 
-The tests take a minute and run only with `long`.
+Each of their options is tested. The tests take a minute and run only with `long`.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _partitioned(table: Table) -> None:
 
 
 def _partitioned_once(table: Table) -> None:
-    """Append rows with two partition fields, remove one field, append again, and delete rows of both appends.
+    """Append rows before and after the removal of a partition field, and delete rows of both appends.
 
     In format version 1, a removed partition field remains in the spec with the transform `void`.
     """
@@ -215,7 +215,7 @@ _ICEBERG: dict[str, tuple[Callable[[Table], object], dict[str, str], bool]] = {
 
 @pytest.mark.parametrize("name", _ICEBERG)
 def test_tables_of_pyiceberg_are_read_as_by_pyiceberg(tmp_path: Path, name: str) -> None:
-    """The current rows and each snapshot are compared, and each branch and tag whose schema is the current one."""
+    """The rows of each snapshot, and of each branch and tag with the current schema, are pyiceberg's."""
     change, properties, everything = _ICEBERG[name]
     catalog = InMemoryCatalog("test", warehouse=str(tmp_path))
     catalog.create_namespace("db")

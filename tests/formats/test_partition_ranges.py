@@ -242,9 +242,9 @@ def test_empty_ranges_and_empty_tables_have_no_partitions() -> None:
 
 @pytest.mark.long
 def test_ranges_of_real_tables_have_the_keys_in_between(realtables: Path) -> None:
-    """For each readable table with at least two partitions, the range of two random keys has the keys in between.
+    """A range of two random keys of a real table has the keys in between.
 
-    Keys with null are left out.
+    Tables are those that are readable and have at least two partitions. Keys with null are left out.
     """
     draw, compared = random.Random(0), 0
     for entry in json.loads((realtables / "manifest.json").read_text()):

@@ -181,10 +181,11 @@ def requests(s3_options: dict[str, str]) -> Iterator[Requests]:
 def test_requests_for_a_new_file_do_not_depend_on_the_number_of_cached_files(
     kind: type[Lake], sizes: tuple[int, int], tmp_path: Path, s3_options: dict[str, str], requests: Requests
 ) -> None:
-    """A plan after one commit, and a check for changes, need no more requests for a large table than for a small one.
+    """A plan or a check for changes needs no more requests for a large table than for a small one.
 
-    Exceptions are further pages of listings, and `requests_of_large_metadata`. The bytes read grow by at most
-    `bytes_per_known` for each file, and 200 more. A plan for the small table needs at most twelve requests.
+    The plan follows one commit. Exceptions are further pages of listings, and `requests_of_large_metadata`. The bytes
+    read grow by at most `bytes_per_known` for each file, and 200 more. A plan for the small table needs at most twelve
+    requests.
     """
     costs = []
     for size in sizes:

@@ -1,4 +1,7 @@
-"""Every real table has its recorded row count, and each column its nulls, distinct values, minimum and maximum."""
+"""Every real table has its recorded row count, and each column its recorded statistics.
+
+They are the numbers of nulls and distinct values, and the minimum and maximum.
+"""
 
 from __future__ import annotations
 

@@ -108,7 +108,10 @@ def test_an_unknown_format_is_refused() -> None:
 
 
 def test_errors_name_broken_packages(tmp_path: Path) -> None:
-    """A package registers a missing module or an object that is no format, or two packages register the same name."""
+    """An error names the broken registration of a package.
+
+    It is a missing module, an object that is no format, or a name that two packages register.
+    """
     entries = {"one": "broken = nowhere:FORMAT\nother = os:sep\nx = a:F", "two": "x = b:F"}
     for package, lines in entries.items():
         folder = tmp_path / f"{package}-1.0.dist-info"

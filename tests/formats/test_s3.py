@@ -71,7 +71,10 @@ def _parquet(**columns: Any) -> bytes:
 
 
 def test_plain_files_in_a_bucket_are_read(put: Put, open_table: Callable[[str], TableFormat]) -> None:
-    """The bucket has folder markers, hidden objects, a sibling with the same prefix, and names that need encoding."""
+    """Plain files in a bucket are read, for names that need encoding and beside other objects.
+
+    The other objects are folder markers, hidden objects, and a sibling with the same prefix.
+    """
     put("t/d=1/x.parquet", _parquet(a=[1]))
     put("t/d=a%2Fb c%25é/y 1.parquet", _parquet(a=[2]))
     put("t/d=😀 #?/z+%.parquet", _parquet(a=[3]))

@@ -1,4 +1,4 @@
-"""Functions of every format: path mappings, partition filters, times of earlier states, and paths of columns."""
+"""Functions of every format: path mappings, partition filters, times of states, column paths."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_null_is_matched_only_by_its_name() -> None:
 def test_partitions_excluded_by_their_first_columns_are_not_listed(
     patterns: dict[str, tuple[str, ...]], items: list[tuple[str, str | None]]
 ) -> None:
-    """If a filter excludes a partition by its first columns, it excludes it with any further columns, too."""
+    """If a filter excludes a partition by its first columns, further columns do not include it."""
     bound_filter = PartitionFilter.of(patterns).bind("t", {})
     matches = [bound_filter.may_match(items[:depth]) for depth in range(len(items) + 1)]
     assert matches == sorted(matches, reverse=True)
