@@ -1,4 +1,7 @@
-"""A Hive metastore process on Derby, started from the jars in PySpark's wheel, and a Spark session that uses it."""
+"""A Hive metastore process on Derby, and a Spark session that uses it.
+
+The process is started from the jars in PySpark's wheel.
+"""
 
 from __future__ import annotations
 

@@ -106,7 +106,10 @@ def test_a_damaged_declaration_does_not_hide_other_tables_of_a_database() -> Non
     "uri", ["sqlite:///{}", "sqlite:///{}?timeout=5", "sqlite+pysqlite:///{}", "sqlite:///file:{}?mode=ro&uri=true"]
 )
 def test_a_sqlite_file_is_never_created(tmp_path: Path, uri: str) -> None:
-    """Opening a table fails if the catalog's database file is missing, also if the URI has a driver or parameters."""
+    """Opening a table fails without its catalog's database file, and does not create it.
+
+    This holds also if the URI has a driver or parameters.
+    """
     from pyiceberg.catalog.sql import SqlCatalog
 
     file = tmp_path / "c.db"

@@ -1,4 +1,4 @@
-"""Tables opened by name in Glue equal the same tables opened by location, and invalid declarations are refused."""
+"""Tables opened by name in Glue equal those opened by location; invalid declarations are refused."""
 
 from __future__ import annotations
 
