@@ -1,4 +1,4 @@
-"""The difference between two versions, computed from the commits between them, equals a comparison of snapshots.
+"""Differences computed from the commits between two versions equal comparisons of snapshots.
 
 Where a docstring says that there is no difference, the commits do not suffice, and `changes` returns `NoDiff`.
 """
@@ -49,7 +49,7 @@ def _open(config: TableConfig, cached: Cached) -> tuple[TableFormat, MetadataCac
 
 
 def _changes(config: TableConfig, cached: Cached, since: SnapshotReference) -> tuple[SnapshotDiff | NoDiff, Cached]:
-    """Return the difference since a version, computed with cached metadata, and the new content of the cache."""
+    """Return the difference since a version, computed with cached metadata, and the new cache."""
     table, cache = _open(config, cached)
     return table.changes(since), cache.entries
 
@@ -322,9 +322,10 @@ def test_differences_of_random_logs_equal_comparisons(steps: list[dict[str, Any]
 
 
 def _compact(folder: Path, since: int) -> None:
-    """Replace the commits after `since` and after the last checkpoint, except the newest, by one compacted file.
+    """Replace the commits after both `since` and the last checkpoint by one compacted file.
 
-    Nothing happens if there are none, if one of them is missing, or if they have no actions.
+    The newest commit stays. Nothing happens if there are no commits to replace, if one of them is missing, or if they
+    have no actions.
     """
     checkpoints = [int(path.name[:20]) for path in (folder / "_delta_log").glob("*.checkpoint.parquet")]
     replaced = [path for path in log_files(folder)[:-1] if int(path.stem) > max([since, *checkpoints])]

@@ -377,7 +377,10 @@ def test_a_file_by_two_names_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["/a b/%41#h", "/x"])
 def test_a_file_is_removed_under_any_spelling_of_its_name(tmp_path: Path, name: str) -> None:
-    """The add action and the remove action name the file by path, or by a URI with `file:/` or `file:///`."""
+    """A remove action applies to a file even if the add action spells its name differently.
+
+    The spellings are the path, and URIs with `file:/` and `file:///`.
+    """
     encoded = quote(name)
     for number, added in enumerate((encoded, f"file:{encoded}", f"file://{encoded}")):
         for removed in (encoded, f"file:{encoded}", f"file://{encoded}"):

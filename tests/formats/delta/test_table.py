@@ -1,4 +1,4 @@
-"""Columns and files of Delta tables are identified correctly, and fragment ids change only with the rows."""
+"""Columns and files of Delta tables have identities, and fragment ids change only with the rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def _numbered(name: str, type_: pa.DataType, number: int) -> pa.Field:
 
 
 def _inner(number: int) -> pa.DataType:
-    """Return a struct type whose fields have the ids `number` and `number + 1`, and the physical names p3 and p4."""
+    """Return a struct type with fields p3 and p4, whose ids are `number` and `number + 1`.
+
+    The names are physical names.
+    """
     return pa.struct([_numbered("p3", pa.int32(), number), _numbered("p4", pa.string(), number + 1)])
 
 

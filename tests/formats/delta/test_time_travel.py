@@ -170,7 +170,7 @@ def test_in_commit_timestamps_are_used_from_their_enablement_on(tmp_path: Path) 
 
 
 def test_a_commit_without_a_time_has_that_of_its_file(tmp_path: Path) -> None:
-    """A time selects a commit without commit information by the modification time of its file, as in Delta.
+    """A time selects a commit without commit information by its file's modification time, as in Delta.
 
     The commit time of the snapshot is None.
     """

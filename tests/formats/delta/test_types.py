@@ -1,4 +1,7 @@
-"""Delta tables with widened types are read without loss, and values that do not fit the declared type are refused."""
+"""Delta tables with widened types are read without loss.
+
+Values that do not fit the declared type are refused.
+"""
 
 from __future__ import annotations
 
