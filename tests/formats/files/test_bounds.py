@@ -118,7 +118,10 @@ def test_bounds_of_footers_and_of_folders(tmp_path: Path, kind: str) -> None:
 
 
 def test_bounds_of_uncertain_order_are_absent(tmp_path: Path) -> None:
-    """Bounds are absent for unsigned numbers, INT96, decimals in bytes, and numbers that are text in the table."""
+    """Columns whose order is uncertain have no bounds.
+
+    They are unsigned numbers, INT96, decimals in bytes, and numbers that are text in the table.
+    """
     columns = {
         "u": pa.array([1, 2**32 - 1], pa.uint32()),
         "i": pa.array([datetime(2024, 1, 1), None], pa.timestamp("ns")),

@@ -97,7 +97,10 @@ _TYPED = [
 
 @pytest.mark.parametrize(("texts", "type_", "values"), _TYPED, ids=[" ".join(texts) for texts, _, _ in _TYPED])
 def test_a_type_fits_every_value(tmp_path: Path, texts: list[str], type_: pa.DataType, values: list[Any]) -> None:
-    """The type is the narrowest one without loss, and the same for values in one file or in one file per value."""
+    """The type of a column is the narrowest one without loss.
+
+    It is the same for values in one file and for values in one file each.
+    """
     together = tmp_path / "together"
     separate = tmp_path / "apart"
     for folder in (together, separate):
@@ -168,7 +171,10 @@ def test_delimiter_and_quote(tmp_path: Path, name: str) -> None:
 
 
 def test_an_escape_takes_the_next_character_as_it_is(tmp_path: Path) -> None:
-    """With `escape` and `escape_unquoted`, a delimiter, quote or line end after the escape is part of the value."""
+    """A delimiter, quote or line end after an escape is part of the value.
+
+    The options are `escape` and `escape_unquoted`.
+    """
     (tmp_path / "a.csv").write_text('a,b\n1,x\\,y\n2,"q\\"r"\n3,s\\\nt\n')
     assert _read(tmp_path, escape="\\", escape_unquoted=True) == {"a": [1, 2, 3], "b": ["x,y", 'q"r', "s\nt"]}
 
@@ -199,7 +205,10 @@ def test_a_column_with_another_delimiter_is_refused(tmp_path: Path, content: str
 @pytest.mark.parametrize("content", ["name;price\n", "name;price\nfoo;1,5\nbar;2,5\n", "a,b;c\nx;1,5,6\n"])
 @pytest.mark.parametrize("options", [{}, {"header": True}], ids=str)
 def test_errors_of_row_widths_name_another_delimiter(tmp_path: Path, content: str, options: dict[str, Any]) -> None:
-    """The message names the delimiter, for a header alone and for rows that are wider or narrower than the header."""
+    """An error of row widths names the delimiter to set.
+
+    The file has a header alone, or rows that are wider or narrower than the header.
+    """
     (tmp_path / "a.csv").write_text(content)
     with pytest.raises(TableFormatError, match=r"options\.delimiter.*';'"):
         _table(tmp_path, **options).snapshot()

@@ -136,7 +136,10 @@ def test_a_row_above_values_of_another_kind_is_a_header(tmp_path: Path, content:
 
 @pytest.mark.parametrize("content", _VALUES)
 def test_a_row_like_the_others_is_no_header(tmp_path: Path, content: str) -> None:
-    """At least one cell is like the values below it: of their type or pattern, or a text that occurs again."""
+    """A first row with a cell like the values below it is no header.
+
+    Such a cell has their type or pattern, or is a text that occurs again.
+    """
     columns = _read(tmp_path, content)
     rows = _rows(content)
     assert list(columns) == [f"f{number}" for number in range(len(rows[0]))]
@@ -234,7 +237,10 @@ def test_headers_are_not_read_as_rows(data: st.DataObject, kinds: list[str]) -> 
 
 @given(st.data(), st.lists(st.sampled_from(sorted(_CELLS)), max_size=3))
 def test_names_above_typed_columns_are_a_header(data: st.DataObject, kinds: list[str]) -> None:
-    """If one of the columns has a type other than text, and no name is a value below it, the names are a header."""
+    """Names above columns of which one is typed are a header.
+
+    A typed column has a type other than text. No name is a value below it.
+    """
     kinds.insert(data.draw(st.integers(0, len(kinds))), data.draw(st.sampled_from(sorted(_TYPED))))
     rows = _draw_rows(data, kinds)
     rows.append(tuple(data.draw(_CELLS[kind]) for kind in kinds))

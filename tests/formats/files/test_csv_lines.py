@@ -89,7 +89,7 @@ _CELLS = st.text(st.sampled_from('ab ",\n\r\\é0'), max_size=4)
 
 @given(st.lists(st.tuples(_CELLS, _CELLS), min_size=1, max_size=8), st.sampled_from(["\n", "\r\n", "\r"]), st.data())
 def test_texts_do_not_depend_on_blocks(rows: list[tuple[str, str]], end: str, data: st.DataObject) -> None:
-    """Texts in quotes, with any special characters, are read back for blocks of any size above the longest row."""
+    """Quoted texts with any special characters are read back for any block size above the longest row."""
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer, lineterminator=end, quoting=csv.QUOTE_ALL)
     longest = 0
@@ -126,7 +126,10 @@ _PIECES = [
 
 @given(st.data())
 def test_rows_are_those_of_python_or_refused(data: st.DataObject) -> None:
-    """Rows of special characters, with one character changed, are read as Python's csv reads them, or refused."""
+    """Rows of special characters are read as Python's csv module reads them, or refused.
+
+    One character of each random text was changed.
+    """
     width = data.draw(st.integers(1, 3))
     row = st.lists(st.sampled_from(_PIECES), min_size=width, max_size=width).map(",".join)
     end = data.draw(st.sampled_from(["\n", "\r\n", "\r"]))

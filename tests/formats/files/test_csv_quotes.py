@@ -1,4 +1,7 @@
-"""Quotes and escapes in CSV files are read as their writer meant them, or refused with the option that decides."""
+"""Quotes and escapes in CSV files are read as their writer meant them, or refused.
+
+The error names the option that decides.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +117,7 @@ def test_unambiguous_quotes_and_escapes_are_read(
 
 
 def test_one_file_decides_what_backslashes_mean(tmp_path: Path) -> None:
-    """A pair of backslashes in quotes is refused, unless a file of the table shows that it is two characters.
+    """A pair of backslashes in quotes is refused, unless a file shows that they are two characters.
 
     A single backslash in a quoted value shows it, and so does a doubled quote. A backslash outside of quotes does not.
     """

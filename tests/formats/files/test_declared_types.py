@@ -1,4 +1,7 @@
-"""Declared column types: files of every kind are read in them exactly, or the error has the position of the value."""
+"""Files of every kind are read exactly in declared column types, or refused.
+
+The error has the position of the value.
+"""
 
 from __future__ import annotations
 
@@ -360,9 +363,10 @@ def test_integers_and_floats_are_one_column(tmp_path: Path, write: str) -> None:
 
 
 def test_an_integer_that_floats_round_is_refused(tmp_path: Path) -> None:
-    """If a footer shows an integer beyond 2^53, planning is an error with the column and both files, in either order.
+    """An integer beyond 2^53 in a column that another file stores as floats is an error.
 
-    If no footer shows it, reading the file is an error with the value.
+    If a footer shows the integer, planning fails with the column and both files, in either order. Otherwise, reading
+    the file fails with the value.
     """
     pq.write_table(pa.table({"a": [2**53 + 1]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"a": [0.5]}), tmp_path / "b.parquet")

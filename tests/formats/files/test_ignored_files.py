@@ -1,4 +1,4 @@
-"""Data files, ignored files and unrecognised files in folders, by the rules in docs/reference/plain-files.md."""
+"""Files in folders are data, ignored, or unrecognised by the rules in docs/reference/plain-files.md."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _read_paths(folder: Path, paths: list[str]) -> set[str]:
 
 
 def test_ignored_files_are_no_data(tmp_path: Path) -> None:
-    """Parquet files with a name in `_LEFTOVERS`, or in a folder of `_LEFTOVER_FOLDERS`, are ignored at any depth."""
+    """Parquet files named as in `_LEFTOVERS` or in `_LEFTOVER_FOLDERS` are ignored at any depth."""
     files = [folder + name for name in _LEFTOVERS for folder in ("", "d/e/", "x=1/")]
     below = [f"{name}/{path}" for name in _LEFTOVER_FOLDERS for path in ("b.parquet", "c=1/b")]
     assert _read_paths(tmp_path, files + below) == set()

@@ -1,4 +1,7 @@
-"""JSON lines: one type per key that holds every value exactly, or an error with the positions of both values."""
+"""JSON lines have one type per key that holds every value exactly, or are refused.
+
+The error has the positions of both values.
+"""
 
 from __future__ import annotations
 
@@ -237,7 +240,7 @@ def test_objects_without_keys_are_refused(tmp_path: Path) -> None:
 
 
 def test_partition_columns_are_text(tmp_path: Path) -> None:
-    """The partition column is text, even if a file above the partition folders has numbers in a column of its name."""
+    """Partition columns are text, even if a file above the folders has numbers under the name."""
     (tmp_path / "d=1").mkdir()
     (tmp_path / "d=1" / "a.json").write_text('{"a": 1}\n')
     (tmp_path / "b.json").write_text('{"a": 2, "d": 7}\n')

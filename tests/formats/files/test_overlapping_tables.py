@@ -1,4 +1,7 @@
-"""Folders in, of and above tables of other formats are not read as plain files, because removed files would count."""
+"""Folders in, of and above tables of other formats are not read as plain files.
+
+Removed files would count.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 
 
 def _refusal(uri: Path, explanation: str = "removed and superseded files would count", **rest: object) -> str:
-    """Return the error of opening a location, which must be the same with a detected and a configured format.
+    """Return the error of opening a location, which detected and configured formats must share.
 
     `explanation` is a pattern that matches it. `rest` are further settings of the table.
     """
@@ -170,9 +173,9 @@ def test_a_partition_of_a_hudi_table_without_its_table(tmp_path: Path) -> None:
 
 
 def test_similar_folders_are_no_tables(tmp_path: Path) -> None:
-    """Folders and files may have the names of metadata folders, such as `_delta_log`, above and in the location.
+    """Folders and files with names such as `_delta_log` do not matter without a table's metadata.
 
-    They do not matter unless they have a table's metadata.
+    They may be above the location and in it.
     """
     data = tmp_path / "a" / "b" / "data"
     data.mkdir(parents=True)
@@ -198,7 +201,7 @@ def test_similar_folders_are_no_tables(tmp_path: Path) -> None:
 
 
 def test_json_files_with_the_names_of_metadata_are_data(tmp_path: Path) -> None:
-    """JSON files with the names of Iceberg metadata, in a folder `metadata`, are rows of a table of JSON lines.
+    """JSON files named as Iceberg metadata, in a folder `metadata`, are rows of JSON lines.
 
     They are refused if one of them has fields of Iceberg metadata, even if it is truncated.
     """

@@ -1,4 +1,4 @@
-"""Partition values from folder names by a template, and filters that are applied before folders are listed."""
+"""Templates give partition values from folder names, and filters apply before folders are listed."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def _write(path: Path, **columns: Any) -> None:
 
 
 def test_folders_by_date(tmp_path: Path) -> None:
-    """A template gives each level of folders a partition column, of integers for `:int`, and of texts otherwise.
+    """A template gives each level of folders a partition column, and keys have the columns' values.
 
-    Partition keys have the values of the columns.
+    Columns are integers for `:int`, and texts otherwise.
     """
     for number, day in enumerate(("2024/01/31", "2024/12/01", "2023/01/31")):
         _write(tmp_path / day / "x.parquet", a=[number])

@@ -1,4 +1,4 @@
-"""Listings of plain files that are sorted in temporary files, and footers that are cached for blocks of files."""
+"""Large listings of plain files are sorted in temporary files, and footers cached in blocks."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _row_counts(folder: Path) -> dict[str, int | None]:
 
 @given(st.lists(_STEPS, min_size=1, max_size=4))
 def test_the_changes_are_those_of_a_comparison_in_memory(steps: list[dict[str, Any]]) -> None:
-    """After random changes of files, the stream of the listing gives the changes that complete snapshots give.
+    """A stream of the listing gives the changes that complete snapshots give, after random changes.
 
     The stream has the cached metadata of the previous snapshot. Unreadable files are fragments, too.
     """

@@ -87,7 +87,10 @@ def test_zeros_after_a_member_are_ignored(tmp_path: Path, packed: str) -> None:
 
 @pytest.mark.parametrize("packed", ["zst", "lz4"])
 def test_empty_frames_are_ignored(tmp_path: Path, packed: str) -> None:
-    """Frames without data, which parallel compressors write, are ignored before and after the first frame with data."""
+    """Frames without data around the first frame with data are ignored.
+
+    Parallel compressors write such frames.
+    """
     data = _PACK[packed](_CONTENTS["csv"])
     assert _read(tmp_path / f"x.csv.{packed}", _SKIPPABLE + data + _SKIPPABLE) == {"a": [1], "b": ["x"]}
 

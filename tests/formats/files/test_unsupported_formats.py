@@ -1,4 +1,7 @@
-"""Tables of unsupported formats are recognised by metadata or file names, and not read as plain files."""
+"""Tables of unsupported formats are recognised, and not read as plain files.
+
+They are recognised by metadata or by file names.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def _data(path: Path, rows: int = 2) -> Path:
 
 
 def _refusal(uri: Path, **rest: Any) -> str:
-    """Return the error of opening a location, which must be the same with a detected and a configured format.
+    """Return the error of opening a location, which detected and configured formats must share.
 
     `rest` are further settings of the table.
     """
@@ -74,7 +77,7 @@ def paimon(tmp_path: Path) -> Path:
 
 
 def test_paimon_tables(paimon: Path) -> None:
-    """The error names Paimon for the table's folder, folders above and in it, its files, and copies of its files."""
+    """The error names Paimon for the table's folder, folders above and in it, files and copies."""
     advice = "; Paimon tables are not supported: have Paimon write Iceberg metadata"
     assert f"{paimon} is the folder of a Paimon table{advice}" in _refusal(paimon)
     for above in (paimon.parent, paimon.parent.parent):
@@ -113,7 +116,7 @@ def test_a_paimon_table_without_rows(paimon: Path) -> None:
     ],
 )
 def test_files_that_name_their_format(tmp_path: Path, path: str, format_: str) -> None:
-    """The error names the file and its format for the table's folder, any folder in it, and the file itself."""
+    """The error names the file and its format for the table's folder, a folder in it, and the file."""
     file = _data(tmp_path / "t" / path)
     _data(tmp_path / "t" / "a.parquet")
     for folder in [file, *file.parents][: path.count("/") + 2]:
@@ -194,7 +197,7 @@ def test_delete_files_of_a_removed_table(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["impala_v2_partitioned_position_deletes_orc", "impala_v2_delete_both_eq_and_pos"])
 def test_data_folders_of_real_tables_without_metadata(realtables: Path, tmp_path: Path, name: str) -> None:
-    """Copied data folders of real Iceberg tables are refused, because they have delete files beside the data files."""
+    """Copied data folders of real Iceberg tables with delete files are refused."""
     shutil.copytree(realtables / "iceberg" / name / "data", tmp_path / "data")
     with pytest.raises(ProfileError, match=r"data/.*\bdelete\b.*\bIceberg\b"):
         profile(tmp_path)
