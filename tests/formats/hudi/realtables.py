@@ -1,4 +1,7 @@
-"""The real Hudi tables, unpacked, and their rows computed in plain Python from commits, base files and log files."""
+"""The unpacked real Hudi tables, and their rows computed in plain Python.
+
+The rows are computed from commits, base files and log files.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,7 @@ def rows_by_replay(table: Path, until: str) -> list[dict[str, Any]] | None:
 
 
 def _merged(table: Path, settings: dict[str, str], base: str, logs: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield the live rows of a file slice: those of the base file, changed by the blocks of its log files."""
+    """Yield the live rows of a file slice: its base file changed by the blocks of its log files."""
     keys = settings["hoodie.table.recordkey.fields"].split(",")
     ordering = settings.get("hoodie.table.ordering.fields") or settings.get("hoodie.table.precombine.field")
     by_event = settings.get("hoodie.record.merge.mode") == "EVENT_TIME_ORDERING"

@@ -1,4 +1,4 @@
-"""Differences of Hudi snapshots turn the earlier snapshot into the later one, and read only what changed.
+"""A difference of Hudi snapshots turns one into the other; computing it reads only changes.
 
 Where a docstring says that there is no difference, it cannot be determined, and `changes` returns `NoDiff`.
 """
@@ -412,7 +412,7 @@ def test_a_pending_write_is_in_the_difference_once_completed(history: CleanedHis
 
 
 def test_some_changes_have_no_difference(history: CleanedHistory) -> None:
-    """Examples are another schema, other properties or partitions, rewritten metadata, and a missing cache."""
+    """Changed schemas, properties or partitions, and a missing cache, give no difference."""
     writer = history.writer
     config = _config(writer.folder)
     previous = Planned.of(config)

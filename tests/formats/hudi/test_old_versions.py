@@ -152,7 +152,7 @@ def test_folders_without_hive_style_name_no_columns(tmp_path: Path) -> None:
 
 
 def test_partition_columns_stored_in_files_have_the_values_of_the_files(tmp_path: Path) -> None:
-    """If data files store a partition column, rows have the stored value and not the text in the folder name."""
+    """Rows have stored values of a partition column, and not the text in the folder name."""
     year = {"name": "year", "type": ["null", "long"], "default": None}
     for struct_field, name in enumerate(("year", "YEAR")):
         folder = tmp_path / str(struct_field)

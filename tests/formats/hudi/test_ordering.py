@@ -134,7 +134,7 @@ def test_ordering_values_that_are_not_compared_are_refused(
 
 
 def test_several_ordering_fields_do_not_matter_by_commit_time(tmp_path: Path) -> None:
-    """A table with several ordering fields is not refused if records are merged by commit time, which ignores them."""
+    """By commit time, a table may have several ordering fields, which have no effect."""
     properties = {"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING", "hoodie.table.ordering.fields": "ts,value"}
     _write(tmp_path / "t", 9, 3, [(*_LONG, 2), (*_LONG, 1)], **properties)
     assert _read(tmp_path / "t") == [1.0]
@@ -243,9 +243,9 @@ def test_concurrent_log_files_without_ordering_values_are_refused(tmp_path: Path
 def test_deletes_apply_by_their_ordering_values(
     tmp_path: Path, version: int, ordering: Version, older: Any, newer: Any
 ) -> None:
-    """A delete with a lower ordering value than the record has no effect, and one with a higher value applies.
+    """A delete applies unless its ordering value is lower than that of the record.
 
-    An integer zero stands for no ordering value. Such a delete applies, too.
+    An integer zero stands for no ordering value, so such a delete applies, too.
     """
     for name, value, expected in (("older", older, [0.0]), ("newer", newer, []), ("zero", ("Int", 0), [])):
         _write_delete(tmp_path / name, version, ordering, value)

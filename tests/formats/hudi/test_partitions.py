@@ -48,7 +48,10 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 def test_a_path_is_decoded_to_values(
     properties: dict[str, str], path: str, items: tuple[tuple[str, str | None], ...]
 ) -> None:
-    """Properties give the partition columns, the style of folder names, their encoding, and formats of dates."""
+    """Properties determine the values in a partition path.
+
+    They are the partition columns, the style of folder names, their encoding, and formats of dates.
+    """
     assert PartitionPaths.of("t", properties).items(path) == items
 
 

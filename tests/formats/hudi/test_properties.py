@@ -12,7 +12,10 @@ from metastore_assets.storage.location import Location
 
 
 def test_line_feeds_and_tabs_in_values_are_escapes(tmp_path: Path) -> None:
-    """A schema of several lines has the escapes \\n and \\t; otherwise, they would be read as the letters n and t."""
+    """Escaped line feeds and tabs in values are decoded, and not read as the letters n and t.
+
+    A schema of several lines has them.
+    """
     (tmp_path / ".hoodie").mkdir()
     text = "hoodie.table.name=t\n" + r"hoodie.table.create.schema={\n\t\"type\"\:\"record\"}" + "\n"
     (tmp_path / ".hoodie/hoodie.properties").write_text(text)

@@ -1,4 +1,4 @@
-"""Record keys of tables without meta fields are built from the key fields, as the key generator builds them."""
+"""Record keys of tables without meta fields are built as the key generator builds them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROWS: list[dict[str, Any]] = [{"key": "a", "number": 1}, {"key": "b", "number":
 
 
 def _write(folder: Path, key: str, deleted: Iterable[str], **properties: str) -> HudiWriter:
-    """Write a base file with `_ROWS`, and a log file with an unchanged row and with deletes by record key.
+    """Write a base file with `_ROWS`, and a log file with an unchanged row and deletes by record key.
 
     `key` names the key fields. If it is one field, the base file has only the first two rows.
     """

@@ -416,7 +416,10 @@ def test_the_schema_is_that_of_the_newest_write_of_rows(history: History) -> Non
 
 
 def test_commits_of_empty_batches_do_not_define_the_schema(history: History) -> None:
-    """Hudi Streamer up to 0.10 recorded the Avro type null as their schema; later versions record an empty text."""
+    """Commits of empty batches do not define the schema.
+
+    Hudi Streamer up to 0.10 recorded the Avro type null as their schema. Later versions record an empty text.
+    """
     writer = history.writer
     for schema in ('"null"', ""):
         instant = writer.tick()

@@ -1,4 +1,7 @@
-"""Values of columns whose types changed are read as Hudi reads them, or refused, alone and with log files."""
+"""Values of columns whose types changed are read as Hudi reads them, or refused.
+
+This holds with and without log files.
+"""
 
 from __future__ import annotations
 
