@@ -83,7 +83,7 @@ def test_bounds_contain_all_values(catalog: InMemoryCatalog, files: list[list[di
 
 
 def _check(row: dict[str, Any], values: list[Any]) -> None:
-    """Assert that the statistics `row` fit the values: an exact null count, and bounds that no value exceeds."""
+    """Assert that `row` has the exact null count of the values, and bounds that none exceeds."""
     assert row["null_count_guarantee"] == "exact"
     assert row["null_count"] == values.count(None)
     present = [value for value in values if value is not None and not (isinstance(value, float) and math.isnan(value))]

@@ -1,4 +1,7 @@
-"""Iceberg tables opened by name in SQL, REST and Glue catalogs through pyiceberg, and in an object store."""
+"""Iceberg tables are opened by name in SQL, REST and Glue catalogs through pyiceberg.
+
+The tables may be in an object store.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Differences of Iceberg snapshots equal a comparison of both, and open only manifests that may matter.
+"""Differences of Iceberg snapshots equal comparisons, and open only manifests that may matter.
 
 Where a docstring says that there is no difference, it cannot be determined, and `changes` returns `NoDiff`.
 """
@@ -185,7 +185,10 @@ class _History:
             self._added.append(self._file("positions", 1, partition, **more))
 
     def _vectors(self) -> None:
-        """In format version 3, add deletion vectors for some data files, in place of earlier delete files for them."""
+        """In format version 3, add deletion vectors for some data files.
+
+        They replace earlier delete files of the same data files.
+        """
         if self.writer.version < 3:
             return
         live = self._live(0, can_be_new=True)
@@ -206,7 +209,7 @@ class _History:
         self._removed += self.random.sample(live, min(len(live), self.random.choice([1, 3])))
 
     def names_missing_file(self, old: Collection[Entry], new: Collection[Entry]) -> bool:
-        """Return whether an added delete file names a file that neither state has, or one in another partition."""
+        """Return whether an added delete file names a data file that its partition lacks in both states."""
         files = [entry for entry in (*old, *new) if entry["content"] == 0]
         earlier = set(map(id, old))
         for entry in new:
@@ -645,9 +648,9 @@ def test_differences_of_real_tables_equal_comparisons(name: str, realtables: Pat
 
 
 def test_a_later_current_date_gives_no_difference(tmp_path: Path) -> None:
-    """A condition with `current_date` selects other partitions a day later, although its text is the same.
+    """A condition with `current_date` selects other partitions a day later.
 
-    If the cache has the metadata of the later day, there is no difference.
+    Its text is the same. If the cache has the metadata of the later day, there is no difference.
     """
     spec = [{"name": "day", "field-id": 1000, "source-id": 2, "transform": "identity"}]
     columns = [column(1, "id", "long"), column(2, "day", "date")]

@@ -1,4 +1,4 @@
-"""Delete files of Iceberg tables apply as in a model of random commits, and as in an example of each rule."""
+"""Delete files apply as in a model of random commits, and as in an example of each rule."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def writer(tmp_path: Path) -> IcebergWriter:
 
 
 def test_a_delete_file_of_one_data_file_is_recognised_by_its_bounds(writer: IcebergWriter) -> None:
-    """Position deletes with a data file's path as bounds leave the fragments of other data files unchanged.
+    """Position deletes whose bounds are one path leave fragments of other data files unchanged.
 
     Deletes with truncated bounds apply, too.
     """

@@ -1,4 +1,7 @@
-"""Equality deletes of Iceberg tables apply null-safely to columns of every type, also after schema changes."""
+"""Equality deletes of Iceberg tables apply null-safely to columns of every type.
+
+This holds also after schema changes.
+"""
 
 from __future__ import annotations
 

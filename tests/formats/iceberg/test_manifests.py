@@ -1,4 +1,7 @@
-"""Manifests and manifest lists of different writers are read: codecs, unknown and missing fields, field orders."""
+"""Manifests and manifest lists of different writers are read.
+
+They have different codecs, field orders, and unknown or missing fields.
+"""
 
 from __future__ import annotations
 
@@ -148,7 +151,7 @@ _UNKNOWN: list[tuple[Any, Any]] = [
 
 
 class _Other:
-    """Rewrites Avro files like another writer: other names and orders of fields, additional and missing fields."""
+    """Rewrites Avro files as another writer might: fields renamed, reordered, added and removed."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)

@@ -295,7 +295,10 @@ def test_path_mapping_takes_precedence_over_the_folder(writer: IcebergWriter, tm
 
 
 def test_manifests_listed_in_the_metadata_file_are_read(writer: IcebergWriter) -> None:
-    """In format version 1, a snapshot may name its manifests in the metadata file, without a manifest list."""
+    """In format version 1, a snapshot may name its manifests in the metadata file.
+
+    It then has no manifest list.
+    """
     newest = writer.manifests[-1][0]["manifest_path"]
     snapshot = {"snapshot-id": 5, "timestamp-ms": 1, "manifests": [newest]}
     path = writer.write_metadata()

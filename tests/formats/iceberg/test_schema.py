@@ -1,4 +1,4 @@
-"""Iceberg tables with changed schemas and partitions are read correctly, also from files without field ids."""
+"""Iceberg tables with changed schemas and partitions are read, also from files without field ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partition bounds in manifest lists never exclude a manifest with a value, for any type of the partition field."""
+"""Partition bounds in manifest lists never exclude a manifest with a value, for any field type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""All partition transforms of Iceberg on all types give the values of pyiceberg, and unknown ones are accepted."""
+"""Every partition transform of Iceberg gives pyiceberg's values for every type.
+
+Unknown transforms are accepted.
+"""
 
 from __future__ import annotations
 

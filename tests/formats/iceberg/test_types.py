@@ -1,4 +1,7 @@
-"""Every Iceberg type is read from Parquet, ORC and Avro files, as a column and in a struct, a list and a map."""
+"""Every Iceberg type is read from Parquet, ORC and Avro, as a column and at every depth.
+
+The depths are a struct, a list and a map.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A writer of Iceberg tables according to the specification: delete files of every kind, any version, unusual paths.
+"""A writer of Iceberg tables according to the specification, of any format version.
 
-It shares no code with the reader.
+It writes delete files of every kind and unusual paths. It shares no code with the reader.
 """
 
 from __future__ import annotations
