@@ -1,4 +1,7 @@
-"""Lance tables have the rows of pylance's reader, for every kind of commit, column, branch, tag and time."""
+"""Lance tables have the rows that pylance reads.
+
+This holds for every kind of commit, and for columns, branches, tags and times.
+"""
 
 from __future__ import annotations
 
