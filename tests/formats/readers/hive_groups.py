@@ -1,4 +1,7 @@
-"""Parquet files as Hive and old Java libraries write them: with a logical type on the inner group of a map."""
+"""Parquet files as Hive and old Java libraries write them.
+
+They have a logical type on the inner group of a map.
+"""
 
 from __future__ import annotations
 

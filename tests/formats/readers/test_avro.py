@@ -188,7 +188,10 @@ def _container(schema: Any, blocks: list[tuple[int, bytes]], codec: str = "null"
 
 
 def test_field_ids_are_on_every_depth() -> None:
-    """Fields, elements, keys and values have ids, also in maps that Iceberg writes as arrays of key-value records."""
+    """Fields, elements, keys and values have ids, also in maps that Iceberg writes as arrays.
+
+    The arrays have key-value records.
+    """
     pair = _record([{"name": "key", "type": "int", "field-id": 8}, {"name": "value", "type": "long", "field-id": 9}])
     struct = {"type": "record", "name": "s", "fields": [{"name": "x", "type": "int", "field-id": 3}]}
     fields = [

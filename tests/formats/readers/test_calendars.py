@@ -1,4 +1,7 @@
-"""Days before 15 October 1582 in Parquet and Avro files of old Spark versions are read as Spark reads them."""
+"""Old days in Parquet and Avro files of old Spark versions are read as Spark reads them.
+
+Old days are those before 15 October 1582.
+"""
 
 from __future__ import annotations
 
@@ -65,9 +68,9 @@ def _parquet(table: pa.Table, entries: dict[str, str], **options: Any) -> bytes:
 
 
 def test_every_day_of_the_julian_calendar() -> None:
-    """Each stored day before 15 October 1582, back to the year 1, is read as its date in the Julian calendar.
+    """Every stored day before 15 October 1582 is read as its date in the Julian calendar.
 
-    The test counts the expected dates back day by day.
+    The test counts the expected dates back day by day, to the year 1.
     """
     year, month, day = 1582, 10, 4
     days, expected = [], []
@@ -217,7 +220,7 @@ def test_the_error_names_the_column_and_the_first_common_day(tmp_path: Path) -> 
 
 @pytest.mark.spark
 def test_files_of_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Days and timestamps from the year 1 on, which Spark writes in legacy mode, equal those that Spark reads."""
+    """Days and timestamps that Spark writes in legacy mode, from the year 1 on, are read as by Spark."""
     modes = {
         "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
         "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",

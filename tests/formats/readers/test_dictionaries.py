@@ -1,4 +1,4 @@
-"""String columns that Parquet files store with dictionaries are read as dictionary arrays where that saves memory."""
+"""String columns are read as the dictionaries that Parquet stores, where that saves memory."""
 
 from __future__ import annotations
 

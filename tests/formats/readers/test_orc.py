@@ -117,9 +117,10 @@ def test_a_corrupt_column_does_not_affect_others(tmp_path: Path) -> None:
 
 
 def _written_by_java(data: bytes, field: bytes = b"\x48\x00") -> bytes:
-    """Return the file marked as written by Apache's Java library, which may count old days in the Julian calendar.
+    """Return the file marked as written by Apache's Java library.
 
-    `field` is the field of the footer that replaces the number of the writer.
+    That library may count old days in the Julian calendar. `field` is the field of the footer that replaces the number
+    of the writer.
     """
     postscript = decode_message(data[-1 - data[-1] : -1])
     length = postscript[1][0]
@@ -131,7 +132,10 @@ def _written_by_java(data: bytes, field: bytes = b"\x48\x00") -> bytes:
 
 
 def test_days_that_two_calendars_count_differently_are_refused() -> None:
-    """Days before 15 October 1582, at any depth, are refused if Java wrote the file and it declares no calendar."""
+    """Days before 15 October 1582 are refused if Java wrote the file without a calendar.
+
+    This holds for dates at any depth.
+    """
     days = [date(1582, 10, 14), None]
     nested = pa.array([{"x": [day]} for day in days], pa.struct([("x", pa.list_(pa.date32()))]))
     table = pa.table({"a": pa.array(days), "b": nested})
@@ -211,7 +215,10 @@ def test_field_ids_of_iceberg_are_on_every_depth(realtables: Path) -> None:
 
 
 def test_unions_are_structs(realtables: Path) -> None:
-    """A union becomes a struct of the alternative's number and one field per alternative; null unions stay null."""
+    """A union becomes a struct of the alternative's number and one field per alternative.
+
+    Null unions stay null.
+    """
     path = next((realtables / "listing" / "orc_TestOrcFile_testUnionAndTimestamp").glob("*.orc"))
     columns = OrcColumns(pa.OSFile(str(path)))
     type_ = pa.struct([("tag", pa.int32()), ("field0", pa.int32()), ("field1", pa.string())])
@@ -286,7 +293,10 @@ def test_the_footer_is_read_as_protobuf() -> None:
 
 @pytest.mark.spark
 def test_timestamps_without_a_zone_as_spark_writes_them(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark stores such timestamps as integers with an attribute, also in structs and lists; bounds are timestamps."""
+    """Timestamps without a zone that Spark stores as integers are read at any depth, with bounds.
+
+    Spark marks them with an attribute.
+    """
     rows = [(datetime(2024, 1, 31, 12, 30), {"x": datetime(1, 1, 1)}, [datetime(9999, 12, 31)]), (None, None, None)]
     schema = "t timestamp_ntz, s struct<x: timestamp_ntz>, l array<timestamp_ntz>, n long"
     frame = spark.createDataFrame([(*row, number) for number, row in enumerate(rows)], schema)

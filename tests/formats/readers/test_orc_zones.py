@@ -110,7 +110,7 @@ def test_a_file_of_shanghai() -> None:
 
 
 def _in_zone(values: list[datetime | None], zone: str, codec: str, *, is_java: bool = True) -> bytes:
-    """Write timestamps with Arrow, which stores the zone GMT, and replace the zone in the file by another one.
+    """Write timestamps with Arrow, and replace the zone GMT in the file by another one.
 
     Readers then take the stored seconds since 2015 as local time of that zone.
     """
@@ -146,7 +146,10 @@ def test_every_name_of_utc_is_known(zone: str) -> None:
 
 
 def test_the_zone_of_the_reading_machine_is_refused() -> None:
-    """The name `localtime` would stand for the zone of the reading machine, and not for that of the writer."""
+    """The zone `localtime` is refused.
+
+    It would stand for the zone of the reading machine, and not for that of the writer.
+    """
     with pytest.raises(UnsupportedError, match="'localtime'"):
         _read(_in_zone([datetime(2020, 1, 1)], "localtime", "zlib"))
 
@@ -197,9 +200,10 @@ def test_years_with_uncertain_offsets_are_refused(
 
 
 def test_values_of_other_libraries() -> None:
-    """If Java did not write a file, Arrow returns a local time in 1970 that is before 1970 in UTC one second too late.
+    """`Clock` corrects local times in 1970 that Arrow returns one second too late.
 
-    `Clock` corrects such a time. It does not change a time that is before 1970 in both zones.
+    Arrow does so for times before 1970 in UTC, if Java did not write the file. Times before 1970 in both zones are not
+    changed.
     """
     moments = [datetime(1970, 1, 1, 5, 0, 0, 500_000), datetime(1969, 12, 31, 23, 0, 0, 500_000)]
     clock = Clock("Asia/Shanghai", is_java=False)

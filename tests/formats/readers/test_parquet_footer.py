@@ -1,4 +1,7 @@
-"""Parquet footers that Arrow refuses or misunderstands: of Hive, Java and Presto, or with an invalid Arrow schema."""
+"""Parquet footers that Arrow refuses or misunderstands are read.
+
+They are of Hive, Java and Presto, or have an invalid Arrow schema.
+"""
 
 from __future__ import annotations
 

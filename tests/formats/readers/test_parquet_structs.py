@@ -1,4 +1,7 @@
-"""Parquet files that Arrow refuses: with structs without fields, and with lists or integers as DuckDB writes them."""
+"""Parquet files that Arrow refuses are read, or refused with the name of the column.
+
+They have structs without fields, or lists or integers as DuckDB writes them.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ def test_a_required_struct_has_no_nulls(tmp_path: Path) -> None:
 
 
 def test_an_optional_struct_is_refused(tmp_path: Path) -> None:
-    """An optional struct without fields is an error, because the file does not store which values are null."""
+    """An optional struct without fields is an error.
+
+    The file does not store which values are null.
+    """
     _with_empty_struct(tmp_path / "lake" / "a.parquet", required=False)
     with pytest.raises(ProfileError, match=r"a\.parquet\b.*'e'") as caught:
         profile(tmp_path / "lake")
