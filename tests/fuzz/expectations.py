@@ -1,4 +1,7 @@
-"""Expected statistics, value counts and quantiles of rows, computed one column at a time in plain Python."""
+"""Expected statistics, value counts and quantiles of rows, computed in plain Python.
+
+They are computed one column at a time.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def expect_true(condition: object, what: str) -> None:
 
 
 def answered_point(kind: Kind, scalar: pa.Scalar) -> Any:
-    """Convert a scalar of an answer to a point, which is a value in the form that `predicates.point` returns."""
+    """Convert a scalar of an answer to a point, as `predicates.point` returns it."""
     if kind.family == "uuid":
         return scalar.value.as_py()
     if kind.family == "date":
@@ -169,7 +172,9 @@ def check_answers(
     frequencies: str,
     partition: str | None = None,
 ) -> None:
-    """Check most frequent values, a quantile, frequencies and ranks of a column, unless they are not stored.
+    """Check the answers about a column, except those that are not stored.
+
+    The answers are most frequent values, a quantile, frequencies and ranks.
 
     Args:
         lookup: The table or filtered view that answers.

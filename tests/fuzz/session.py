@@ -1,4 +1,7 @@
-"""Sessions that change a random table under random policies, and compare all answers with plain Python."""
+"""Sessions that change a random table and compare all answers with plain Python.
+
+Policies are random, too.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,10 @@ class Finding:
 
 @dataclass
 class Report:
-    """The results of sessions: the number of questions (`pairs`) and tables, refused inputs by kind, and findings."""
+    """The results of sessions: numbers of questions and tables, refused inputs, and findings.
+
+    `pairs` is the number of questions. Refused inputs are counted by kind.
+    """
 
     pairs: int = 0
     tables: int = 0
@@ -175,7 +181,7 @@ class Session:
         self.draw.seed(self.draw.getrandbits(64))
 
     def _note(self, question: str, error: Exception) -> None:
-        """Add an error to the report, with the steps that led to it and the place in the package that raised it."""
+        """Add an error to the report, with the steps before it and the package's line that raised it."""
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/tests/fuzz/" not in frame.filename]
         location = (
             ""
@@ -207,7 +213,7 @@ class Session:
         return predicate, predicate.arrow() if ieee else predicate.sql()
 
     def _check_older_versions(self) -> None:
-        """Count rows of the table's current state, which is newer than the published version, and check the count."""
+        """Check the count of a condition in the table's state, which is newer than the version."""
         predicate, where = self._drawn(self.table.state())
         with _noting(where, self.policies), self._tolerate_uncertainty():
             wanted = sum(predicate.holds(row) is True for row in self.table.rows.values())
@@ -393,7 +399,7 @@ class Session:
         return leaf.keys if self.table.supports_renames else leaf.names
 
     def _diff(self) -> None:
-        """Check the answer of `diff` with an earlier version: row counts, and added, removed and equal columns."""
+        """Check `diff` with an earlier version: row counts, and added, removed and equal columns."""
         lookup, state = self._current, self.state
         earlier, before = self._earlier()
         with _noting(f"since version {earlier.version.number}", self.policies):

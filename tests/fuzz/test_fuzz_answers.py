@@ -34,8 +34,9 @@ def test_answers_about_random_tables_equal_those_of_their_rows(seed: int) -> Non
 @pytest.mark.long
 @pytest.mark.timeout(6 * 3600)
 def test_answers_about_many_random_tables_equal_those_of_their_rows() -> None:
-    """Ask `METASTORE_FUZZ_PAIRS` questions (default: 10,000) about tables of the seeds from `METASTORE_FUZZ_SEED`.
+    """Answers about tables of many random seeds equal those of their rows.
 
+    `METASTORE_FUZZ_PAIRS` is the number of questions (default: 10,000), and `METASTORE_FUZZ_SEED` the first seed.
     `METASTORE_FUZZ_TABLES` limits the number of tables, and `METASTORE_FUZZ_SECONDS` the time. With
     `METASTORE_FUZZ_LOG`, differences and progress are written to that file.
     """
