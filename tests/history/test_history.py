@@ -193,9 +193,9 @@ def test_versions_that_are_not_appended_are_read(local_store: ObjectStore) -> No
 
 
 def test_an_append_to_a_read_only_root_says_so(tmp_path: Path) -> None:
-    """The error does not advise to remove the history, and the command can be repeated without `--append`.
+    """The error of an append to a read-only root advises to omit `--append`.
 
-    If no version is missing, nothing is written, and there is no error.
+    It does not advise to remove the history. If no version is missing, nothing is written, and there is no error.
     """
     root = tmp_path / "root"
     (tmp_path / "metastore.yaml").write_text(f"root: {root}\ntables: [{{name: orders, uri: nowhere}}]\n")
