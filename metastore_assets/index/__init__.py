@@ -1,4 +1,4 @@
-"""The indexes of a version: bounds of columns in each fragment, and statistics of columns in each partition."""
+"""The indexes of a version: bounds of columns by fragment, and statistics of columns by partition."""
 
 from metastore_assets.index.bounded_rows import BoundedRows
 from metastore_assets.index.fragment_index import IndexRows

@@ -32,7 +32,10 @@ class BoundedRows:
 
 
 def concatenate_bounds(columns: Sequence[BoundColumn], parts: Sequence[BoundedRows]) -> BoundedRows:
-    """Return the fragments or zones of several parts, one part after the other, with bounds of the given columns."""
+    """Return the bounds of the given columns in all parts, one part after the other.
+
+    The parts have the bounds of fragments, or of zones.
+    """
     if len(parts) == 1:
         return parts[0]
     row_counts = _concatenate_counts([part.row_counts for part in parts])
@@ -97,9 +100,9 @@ def _count_bounds(counts: pa.ChunkedArray, most: RowCounts) -> RowBounds:
 
 
 def side_values(table: pa.Table, field_id: str, side: str, cls: TypeClass | None) -> pa.Array:
-    """Return the minima or maxima of a column that are stored as values of a type class, one for each row of `table`.
+    """Return the minima or maxima of a column that are stored as values of a type class.
 
-    All are null if the table does not store such bounds.
+    The result has one item for each row of `table`. All are null if the table does not store such bounds.
 
     Args:
         table: A table with a row for each fragment or zone, and a column for each bound.

@@ -1,9 +1,9 @@
-"""Flat columns: the bounds and counts of a table's columns as plain columns, one per count, bound and type class.
+"""Flat columns: the bounds and counts of a table's columns, as plain columns.
 
-The column of the table with field id 3 has the flat columns `column 3.null_count`, `column 3.nan_count`,
-`column 3.minimum.int64` and `column 3.maximum.int64`, and more bounds if it has values of other type classes. A file
-has only the flat columns that have a value in it. A missing bound is unknown. If all flat columns of a field id are
-missing, the table column is null in all rows.
+A table column has one flat column per count, and one per bound and type class. The table column with field id 3 has the
+flat columns `column 3.null_count`, `column 3.nan_count`, `column 3.minimum.int64` and `column 3.maximum.int64`, and
+more bounds if it has values of other type classes. A file has only the flat columns that have a value in it. A missing
+bound is unknown. If all flat columns of a field id are missing, the table column is null in all rows.
 
 A type class is a group of types with one canonical type: int8 and int64 have the class `int64`. Index rows are the rows
 of the fragment index, one per fragment. A fragment is a data file with its deletes.
@@ -36,9 +36,10 @@ def bound_column(field_id: str, side: str, cls: TypeClass) -> str:
 
 
 def flat_columns(field_id: str, cls: TypeClass | None) -> list[str]:
-    """Return the names of the flat columns of a table column: two counts, then two bounds of the type class `cls`.
+    """Return the names of the flat columns of a table column: two counts, then two bounds.
 
-    Without a type class (None), only the names of the counts are returned.
+    The bounds are those of the type class `cls`. Without a type class (None), only the names of the counts are
+    returned.
     """
     names = [count_column(field_id, "null_count"), count_column(field_id, "nan_count")]
     return names if cls is None else [*names, *(bound_column(field_id, side, cls) for side in SIDES)]
@@ -86,7 +87,10 @@ def flatten_rows(rows: IndexRows) -> pa.Table:
 
 
 def merge_flat_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """Return a schema with the columns of FRAGMENTS, then the flat columns of all given schemas, sorted by name."""
+    """Return a schema with the columns of FRAGMENTS, then all flat columns of the given schemas.
+
+    The flat columns are sorted by name.
+    """
     fields = {field.name: field for schema in schemas for field in schema if field.name.startswith(_PREFIX)}
     return pa.schema([*FRAGMENTS, *(fields[name].remove_metadata() for name in sorted(fields))])
 

@@ -1,4 +1,4 @@
-"""The directories of a fragment index: each describes many files of the index, so that a lookup opens few of them.
+"""The directories of a fragment index, with which a lookup opens few of the index's files.
 
 A fragment is a data file with its deletes. A large segment of the index has two files for each range of keys. One has
 the fragments and the tombstones (keys of removed fragments). The other has flat columns: bounds and counts. A zone is a
@@ -140,7 +140,10 @@ class WrittenDirectory(SegmentDirectory):
 
 
 class DirectoryPart:
-    """A view of a directory with only the rows about selected ranges, such as those that the index still uses."""
+    """A view of a directory with only the rows about selected key ranges.
+
+    The reader of a segment selects the ranges that the segment still uses.
+    """
 
     def __init__(self, directory: SegmentDirectory, paths: Sequence[str]) -> None:
         """Select some of the key ranges that a directory describes.
@@ -163,13 +166,13 @@ class DirectoryPart:
         return table if self._all_zones is None else table.take(pa.array(self._numbers))
 
     def read_zones(self, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of the zones, with a row for each zone of the ranges that the constructor selected."""
+        """Return some columns of the zones, with a row for each zone of the selected ranges."""
         table = self._directory.read_zones(columns)
         return table if self._all_zones is None else table.take(pa.array(self._all_zones.positions()))
 
     @lock_free_cached_property
     def _numbers(self) -> Numbers:
-        """For each range that the constructor selected, the position of its row in the directory's `read_ranges` table.
+        """The position of each selected range's row in the directory's `read_ranges` table.
 
         Raises CorruptionError if the directory has no row for one of these ranges.
         """

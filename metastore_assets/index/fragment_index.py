@@ -148,7 +148,9 @@ def group_by_column(fragments: pa.Table, positions: pa.Array, field_ids: pa.Arra
 
 
 def cast_bounds(table: pa.Table, union: pa.StructType) -> pa.Table:
-    """Cast the bounds of a column to another union type: a struct with one field per type class, such as `int64`.
+    """Cast the bounds of a column to another union type.
+
+    A union type is a struct with one field per type class, such as `int64`.
 
     Args:
         table: Bounds and counts of the column, with the schema `column_schema`.

@@ -1,4 +1,4 @@
-"""A reader of the fragment index: it selects all fragments of a version, or those that may match a condition.
+"""A reader of the fragment index: it selects all fragments of a version, or those that may match.
 
 A fragment is a data file with its deletes. A segment is a part of the index. A zone is a run of its fragments, with
 bounds that cover all fragments of the run. A condition is evaluated on groups of zones first, then on the zones of
@@ -275,9 +275,9 @@ class IndexSelection:
         return segment.fragments(columns, self._ranges[number])
 
     def column(self, field_id: str, cls: TypeClass | None) -> pa.Table:
-        """Return a column's `null_count`, `nan_count`, `minimum` and `maximum`, with a row per selected fragment.
+        """Return the counts and bounds of a column, with a row per selected fragment.
 
-        Unknown values are null.
+        The result has the columns `null_count`, `nan_count`, `minimum` and `maximum`. Unknown values are null.
 
         Args:
             field_id: Field id of the column.

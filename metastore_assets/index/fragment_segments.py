@@ -244,7 +244,10 @@ class FragmentSegment(ABC):
 
     @abstractmethod
     def position(self, key: str) -> int:
-        """Return the position of the first row whose key is at least the given one; `row_count` if there is none."""
+        """Return the position of the first row whose key is at least `key`.
+
+        The position is `row_count` if there is no such row.
+        """
 
     @lock_free_cached_property
     def first_row(self) -> int:
@@ -307,9 +310,9 @@ class FragmentSegment(ABC):
 
 
 class SmallSegment(FragmentSegment):
-    """A reader of a segment that is one file, with the sections `tombstones`, `rows` and `column <field id>`.
+    """A reader of a segment that is one file.
 
-    It has no zones.
+    The file has the sections `tombstones`, `rows` and `column <field id>`. Such a segment has no zones.
     """
 
     @property
@@ -508,7 +511,10 @@ class LargeSegment(FragmentSegment):
 
     @lock_free_cached_property
     def _ends(self) -> Numbers:
-        """For each range, the position in the segment after its last row: 100 and 150 for ranges of 100 and 50 rows."""
+        """The position in the segment after the last row of each range.
+
+        The positions are 100 and 150 for ranges of 100 and 50 rows.
+        """
         return np.cumsum(self._counts["fragments"].to_numpy())
 
     @lock_free_cached_property
@@ -678,9 +684,10 @@ def open_segment(
 
 
 def _read_tombstones(file: SectionReader, uri: str, described: SegmentFile) -> pa.Array:
-    """Return the sorted keys of the tombstones of a file, without those that were merged into an older segment.
+    """Return the sorted keys of the tombstones of a file.
 
-    Raises CorruptionError if the file lacks their section.
+    Tombstones that were merged into an older segment are omitted. Raises CorruptionError if the file lacks their
+    section.
     """
     try:
         keys = join_keys(file.read_section(TOMBSTONES, columns=list(KEY)))

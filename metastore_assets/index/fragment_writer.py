@@ -382,7 +382,9 @@ def _divide(paths: Sequence[str], before: Mapping[str, SegmentFile]) -> Iterator
 
 
 def _write_directory(store: ObjectStore, paths: Sequence[str], opened: Mapping[str, SegmentDirectory]) -> SegmentFile:
-    """Write the directory of some range files: a file with their zones, and with what is needed to open them.
+    """Write the directory of some range files.
+
+    The directory is a file with the zones of the range files, and with what is needed to open them.
 
     Args:
         store: The table's folder.
@@ -445,7 +447,7 @@ def _write_small(store: ObjectStore, parts: Sequence[IndexRows], tombstones: pa.
 
 
 def _slices(table: pa.Table, schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
-    """Divide a table with one row per fragment into slices of at most `rows` rows, for use as input of a merge.
+    """Divide a table with one row per fragment into slices of at most `rows` rows, to merge them.
 
     The first column of each slice has the keys of the fragments. The columns of `schema` follow. The table must be
     sorted by key, because the merge relies on this order. This is not checked.
@@ -485,10 +487,10 @@ def _key_table(keys: pa.Array) -> pa.Table:
 
 
 def _union_encodings(union: pa.StructType) -> dict[str, str]:
-    """Return the Parquet encodings of the columns of a small segment, such as {"minimum.int64": "DELTA_BINARY_PACKED"}.
+    """Return the Parquet encodings of the columns of a small segment.
 
-    Columns that are neither integers nor floats are omitted. `union` is the struct type of the bounds. The names of the
-    struct's fields are type classes.
+    Example: {"minimum.int64": "DELTA_BINARY_PACKED"}. Columns that are neither integers nor floats are omitted. `union`
+    is the struct type of the bounds. The names of the struct's fields are type classes.
     """
     flat = flat_encodings([f"column x.{side}.{field.name}" for side in ("minimum", "maximum") for field in union])
     counts = flat_encodings(["row_count", "bytes", "null_count", "nan_count"])

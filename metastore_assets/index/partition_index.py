@@ -255,7 +255,9 @@ def cast_statistics(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def set_positions(rows: pa.Table, positions: npt.NDArray[np.integer]) -> pa.Table:
-    """Return rows of statistics with new values in POSITION, the column that says to which partition a row belongs.
+    """Return rows of statistics with new values in POSITION.
+
+    POSITION is the column that says to which partition a row belongs.
 
     Args:
         rows: The rows. Their first column is POSITION.

@@ -1,4 +1,4 @@
-"""A writer of the partition index, which consists of segments: sorted files with statistics of partitions.
+"""A writer of the partition index: segments, which are sorted files with statistics of partitions.
 
 The version's document has up to 8 partitions that were changed or removed since the last segment. With more than 8, a
 commit writes a segment with all of them, and may also merge segments. Tombstones are the keys of removed partitions.
@@ -121,7 +121,10 @@ def _differing_partitions(
 
 
 def _count_columns(store: ObjectStore, files: SegmentFiles) -> int:
-    """Return how many table columns have statistics in the first file of an index; 0 if the index has no files."""
+    """Return how many table columns have statistics in the first file of an index.
+
+    The number is 0 if the index has no files.
+    """
     return len(stored_columns(SegmentReader(store, KIND, files).segments[0])) if files.files else 0
 
 

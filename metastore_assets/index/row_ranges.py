@@ -89,7 +89,7 @@ class RowRanges:
         return RowRanges(self.starts + rows, self.ends + rows)
 
     def overlaps(self, starts: Numbers, ends: Numbers) -> Mask:
-        """Return, for each of the ranges given by `starts` and `ends`, whether it has a row in common with `self`.
+        """Return whether each of the given ranges has a row in common with `self`.
 
         Args:
             starts: The first row of each given range, ascending.

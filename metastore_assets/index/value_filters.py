@@ -1,4 +1,4 @@
-"""The value filters of a version's fragments, stored so that a lookup reads only a small part of them.
+"""The value filters of a version's fragments, of which a lookup reads only a small part.
 
     index/<unique>.value_filters.parquet    segments (see `store.segments`)
         section rows                        the keys of the fragments, sorted
@@ -238,7 +238,7 @@ class _FilterFile:
     def may_contain(
         self, field_id: str, cls: TypeClass, hashes: Sequence[int], keys: pa.Array
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Return which of the given fragments are in the file, and whether each of these may contain any of the values.
+        """Return which of the given fragments are in the file, and whether each may contain a value.
 
         Args:
             field_id: Field id of the column.
@@ -247,7 +247,7 @@ class _FilterFile:
             keys: The sorted keys of the fragments.
 
         Returns:
-            (positions in `keys` of the fragments that are in the file, whether each of these may contain a value).
+            (positions in `keys` of the fragments that are in the file, whether each of these may contain any value).
         """
         rows = self._sections.rows_between(ROWS, keys[0].as_py(), keys[-1].as_py())
         by_slice: dict[int, list[int]] = {}
@@ -267,9 +267,9 @@ class _FilterFile:
         return at.drop_null().to_numpy().astype(np.int64), may_contain[is_selected]
 
     def classes_and_bits(self, field_id: str) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-        """Return (type classes, lengths of hash prefixes in bits) of a column's filters, with an item per fragment.
+        """Return (type classes, lengths of hash prefixes in bits) of a column's filters.
 
-        A fragment without a filter has null and 0.
+        Both have an item per fragment. A fragment without a filter has null and 0.
         """
         if field_id not in self._slice_bits:
             return pa.nulls(self.row_count, pa.string()), np.zeros(self.row_count, np.int64)
@@ -492,7 +492,10 @@ def _numbered(table: pa.Table, source: int) -> pa.Table:
 
 
 def _search(keys: pa.Array, key: str | None, side: Literal["left", "right"], default: int) -> int:
-    """Return the position of a key among sorted keys, as `pc.search_sorted` does; `default` if the key is None."""
+    """Return the position of a key among sorted keys, or `default` if the key is None.
+
+    `side` has the same meaning as for `pc.search_sorted`.
+    """
     if key is None:
         return default
     return int(pc.search_sorted(keys, pa.scalar(key, pa.large_string()), side=side).as_py())

@@ -1,4 +1,4 @@
-"""Zones: runs of up to 1,024 fragments in the order of their keys, with bounds and counts that cover all of them.
+"""Zones: runs of up to 1,024 fragments in the order of their keys, with bounds that cover them.
 
 A fragment is a data file with its deletes. A zone has the columns of a fragment: a row count, and bounds and counts of
 table columns. So a predicate is evaluated on zones as on fragments. If no row of a zone may match, no row of its
@@ -74,9 +74,10 @@ def group_sizes(sizes: Iterable[int], most: int) -> list[int]:
 
 
 def summarize_zones(table: pa.Table, sizes: Numbers) -> pa.Table:
-    """Return one row per zone, with ZONE_COLUMNS and bounds and counts that cover all fragments of the zone.
+    """Return one row per zone, with bounds and counts that cover all of its fragments.
 
-    Zones can be summarized again, into groups of zones. The column `fragments` of a group is its number of zones.
+    The result has ZONE_COLUMNS and the flat columns of `table`. Zones can be summarized again, into groups of zones.
+    The column `fragments` of a group is its number of zones.
 
     Args:
         table: The fragments, with flat columns. `bytes` may be missing.

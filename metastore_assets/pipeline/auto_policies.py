@@ -1,4 +1,4 @@
-"""Decisions that the policies `auto` and `repeated` leave to the data: whether a column is enumerated.
+"""Decisions whether `auto` and `repeated` columns are enumerated, from their numbers of values.
 
 An enumerated column is stored as value counts. Otherwise a column with the policy `auto` is `estimated`, and a column
 with the policy `repeated` is `fingerprinted`: stored as short hashes of its values. The rules use the numbers of

@@ -145,7 +145,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class PartitionTotals:
-    """Totals over some partitions: their number, and the number and stored bytes of their fragments to read."""
+    """The number of some partitions, and the number and stored bytes of their fragments to read."""
 
     partitions: int = 0
     fragments: int = 0

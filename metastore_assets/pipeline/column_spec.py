@@ -1,8 +1,9 @@
-"""Column specs: short texts that describe the wanted or stored content of a top-level column's profile.
+"""Column specs: short texts that describe the content of a top-level column's profile.
 
-A stored profile satisfies a wanted spec if it contains at least the wanted outputs. Outputs are statistics,
-frequencies, histograms and the like. Each kind of output has its own version number. So a change of one kind does not
-outdate the others. Default values are omitted from the text, so that a new option does not change stored specs.
+A spec describes wanted or stored content. A stored profile satisfies a wanted spec if it contains at least the wanted
+outputs. Outputs are statistics, frequencies, histograms and the like. Each kind of output has its own version number.
+So a change of one kind does not outdate the others. Default values are omitted from the text, so that a new option does
+not change stored specs.
 
 A profile is the statistics of a data file, a partition or the table. A top-level column has one or more leaves: columns
 without children, such as the fields of a struct.
@@ -278,7 +279,7 @@ def check_sources(table: str, stored: Iterable[Mapping[str, str]], wanted: Mappi
 
 
 def _source_digests(column_specs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield (key of the statistic, digest of its source code) of each user-defined statistic in some column specs.
+    """Yield (key, digest of the source code) of each user-defined statistic in some column specs.
 
     The keys are those of `ColumnSpec.user_defined`, such as `module:Class@revision`.
     """

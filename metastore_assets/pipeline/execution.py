@@ -124,10 +124,10 @@ class Execution:
         return self._builder
 
     def clean_up(self) -> None:
-        """After a failure, save new profiles for the next attempt, and delete the value counts that were written.
+        """Save new profiles for the next attempt, and delete written value counts, after a failure.
 
-        Value counts are not deleted if the version is already built, because it references them.
-        Errors of the store are ignored, so that the failure is reported.
+        Value counts are not deleted if the version is already built, because it references them. Errors of the store
+        are ignored, so that the failure is reported.
         """
         with suppress(StoreError):
             self.profiled.save_unsaved(self.context.versions)

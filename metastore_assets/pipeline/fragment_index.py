@@ -106,7 +106,10 @@ def read_rows(engine: Engine, store: ObjectStore, columns: int, fragments: Seque
 
 
 def class_or_none(type: pa.DataType) -> TypeClass | None:
-    """Return the type class (the physical type of values) of an Arrow type; None if the type is unsupported."""
+    """Return the type class of an Arrow type, or None if the type is unsupported.
+
+    The type class is the physical type of the values.
+    """
     try:
         return type_class(type)
     except UnsupportedTypeError:

@@ -1,4 +1,4 @@
-"""The fragments of a snapshot, sorted by key in bounded memory, and their comparison with the published entries.
+"""The fragments of a snapshot, sorted by key in bounded memory and compared with published entries.
 
 A fragment is a data file with its deletes. A version has an entry for each of its fragments. The key of a fragment, and
 of its entry, consists of the partition key and the path. The id of a fragment changes if its content changes.
@@ -76,7 +76,10 @@ class _FragmentCodec:
         return number, path
 
     def resolve(self, number: int, path: str) -> Location | LocationPolicy:
-        """Return the location or policy that was passed to `reference`, given the number and path that it returned."""
+        """Return the location or policy that was passed to `reference`.
+
+        `number` and `path` are what `reference` returned.
+        """
         value = self._values[number]
         return replace(value, uri=value.uri + path) if isinstance(value, Location) else value
 
@@ -216,7 +219,10 @@ def compare_stream(
 
 @dataclass(frozen=True)
 class Lot:
-    """Fragments to add and to remove in one batch: some of the differences between a snapshot and stored entries."""
+    """Fragments to add and to remove in one batch.
+
+    They are some of the differences between a snapshot and stored entries.
+    """
 
     added: tuple[Fragment, ...]
     """Fragments whose id is not stored under their key, sorted by (partition_key, id)."""

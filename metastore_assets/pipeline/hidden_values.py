@@ -1,4 +1,4 @@
-"""Hidden columns: the key for hashing their values, and checks that the values are not revealed elsewhere.
+"""Hidden columns: the key that hashes their values, and checks that nothing reveals the values.
 
 A renamed column, a partition key or a derived column could reveal them.
 """
@@ -57,7 +57,10 @@ def with_hidden_key(config: MetastoreConfig, table: TableConfig, *, create: bool
 
 
 def has_hidden_key(config: MetastoreConfig) -> bool:
-    """Return whether the key that hashes hidden values is configured, or stored in a file that this user can read."""
+    """Return whether this user has the key that hashes hidden values.
+
+    The key is configured, or stored in a file that this user can read.
+    """
     if os.environ.get(KEY_VARIABLE) or config.hidden_key is not None:
         return True
     try:

@@ -1,4 +1,4 @@
-"""The next indexes of a table: the fragment index, the partition index, and the value filters of fragments."""
+"""The next indexes of a table: the fragment index, the partition index, and the value filters."""
 
 from __future__ import annotations
 

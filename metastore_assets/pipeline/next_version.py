@@ -150,7 +150,10 @@ class VersionBuilder:
         self._partitions = EntryChanges(PARTITIONS, _stored(target.base, PARTITIONS), put, {**replaced, **removed})
 
     def merge_table(self) -> None:
-        """Merge the profiles of all partitions into that of the table, if a partition or the profile spec changed."""
+        """Merge the profiles of all partitions into that of the table.
+
+        The published profile stays if neither a partition nor the profile spec changed.
+        """
         base, spec = self._target.base, self._target.spec
         before, now = (
             {key: self._partition_child(entry) for key, entry in entries.items()}

@@ -92,10 +92,11 @@ def _read_files(store: ObjectStore, partitions: Sequence[UnindexedPartition]) ->
 
 
 def find_wrong_rows(store: ObjectStore, version: Version, keys: Collection[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield (partition key, column, difference) where the index differs from the partition's statistics file.
+    """Yield (partition key, column, difference) where the index differs from a partition's statistics.
 
-    Example: ("day=2024-01-01", "price", "another row") if the index has other statistics of the column. The difference
-    is "no row" if the index lacks the column. If it lacks the partition, the column is "" and the difference "no rows".
+    Example: ("day=2024-01-01", "price", "another row") if the index has other statistics of the column than the
+    partition's statistics file. The difference is "no row" if the index lacks the column. If it lacks the partition,
+    the column is "" and the difference "no rows".
 
     Partitions that the version lists as unindexed are not compared, because they differ from the index. Columns that
     the table no longer has are not compared, either.
@@ -148,7 +149,7 @@ def _comparable(row: ColumnStatistics) -> dict[str, object]:
 def _indexed_rows(
     reader: PartitionReader, version: Version, keys: Sequence[str]
 ) -> Iterator[tuple[str, ColumnStatistics]]:
-    """Yield (partition key, statistics of one column) for each partition and each column of the table's schema.
+    """Yield (partition key, column statistics) for each indexed partition and column of the schema.
 
     Args:
         reader: Reads the index.

@@ -71,7 +71,7 @@ _MODULUS = 1 << 256
 
 @dataclass(frozen=True)
 class PlanInputs:
-    """The inputs of a plan: published version, changes of the table, wanted profile spec, and stored profiles."""
+    """The published version, the changes of the table, the wanted profile spec, and stored profiles."""
 
     table: str
     base: Version | None
@@ -99,7 +99,7 @@ class PlanInputs:
 
 @dataclass(frozen=True)
 class PartitionPlan:
-    """One partition of the next version: its fragments there, and its entry and fragments in the published version."""
+    """A partition of the next version, with its entry and its fragments in the published version."""
 
     key: str
     fragments: tuple[str, ...]
@@ -130,7 +130,7 @@ class TypeChange:
 
 @dataclass(frozen=True)
 class Target:
-    """The partitions and the profile spec of the next version, given as a difference from the published version.
+    """The partitions and the profile spec of the next version, as changes of the published version.
 
     It is planned before profiling. Then the stage `ResolveAutoPolicies` may change the spec, and the stage
     `SkipRewrites` may find more partitions whose published profile can be reused.
@@ -186,7 +186,10 @@ class Target:
         return [*chain.from_iterable(partition.before for partition in self.partitions), *self.removed_fragments]
 
     def with_all_partitions(self) -> Target:
-        """Return a target whose `partitions` are all partitions of the next version, including unchanged ones."""
+        """Return a target whose `partitions` are all partitions of the next version.
+
+        They include the unchanged partitions.
+        """
         if self.base is None:
             return self
         affected = {partition.key for partition in self.partitions} | {entry.key for entry in self.removed}
@@ -338,12 +341,12 @@ class Plan:
 
     @property
     def may_read_again(self) -> dict[str, int]:
-        """Number of fragments with reused profiles that may be read again, by path of each fingerprinted column.
+        """The number of fragments with reused profiles that may be read again, by fingerprinted column.
 
         A fingerprint is a short hash of a value. Of a fingerprinted column, only values that occur at least twice are
         stored. So unchanged fragments are read again if one of their values, which occurred once, now also occurs in an
         added fragment; or if a removed value had the fingerprint of other values, so that it is unknown which of them
-        was removed. Only profiling shows whether this is the case.
+        was removed. Only profiling shows whether this is the case. Keys are the paths of the columns.
         """
         fingerprinted = [leaf.path for leaf, policy in self.spec.leaves if policy.is_fingerprinted]
         reused = len(self.added) + self.unchanged - len(self.to_profile)
@@ -445,7 +448,7 @@ def make_plan(inputs: PlanInputs, request: RefreshRequest = DEFAULT_REQUEST) -> 
 
 @dataclass(frozen=True)
 class _AffectedPartitions:
-    """The partitions that may differ from the published version, with their published and current fragments."""
+    """The partitions that may differ from the published version, with published and current fragments."""
 
     before: Mapping[str, Sequence[FragmentEntry]]
     """The published fragments, by partition key."""
@@ -499,7 +502,7 @@ def _find_affected_partitions(inputs: PlanInputs, request: RefreshRequest) -> _A
 
 
 def needs_all_fragments(spec: ProfileSpec) -> bool:
-    """Return whether a column has the policy `repeated`, so that a plan needs all fragments of the snapshot.
+    """Return whether a plan needs all fragments, because a column has the policy `repeated`.
 
     If such a column is fingerprinted, its profiles lack values. So any fragment may have to be read again.
     """
@@ -624,13 +627,16 @@ def publishing_stages(number: int, previous: int, exports: tuple[str, ...]) -> t
 
 
 def undecided_columns(spec: ProfileSpec) -> frozenset[str]:
-    """Return the field ids of `auto` and `repeated` columns that are enumerated until profiling decides otherwise."""
+    """Return the field ids of columns that are enumerated until profiling decides otherwise.
+
+    They have the policy `auto` or `repeated`.
+    """
     enumerated = {leaf.field_id for leaf, policy in spec.leaves if policy.is_enumerated}
     return frozenset(enumerated & spec.auto_leaves & spec.typed_leaves)
 
 
 def rewritten_partitions(target: Target, profiled: Collection[str]) -> tuple[str, ...]:
-    """Return the keys of partitions that both lost and gained fragments, as after a compaction of the table.
+    """Return the keys of partitions that both lost and gained fragments, as after a compaction.
 
     If the table now gets a second partition, the first one is omitted: it needs value counts of its own (see
     `Target.needs_partition_value_counts`), and so must be merged. It is not omitted if they are stored.
@@ -670,7 +676,7 @@ def members_id(fragments: Iterable[str]) -> str:
 
 
 def partition_content_id(spec_id: str, fragments: Iterable[str]) -> str:
-    """Return a digest of what determines a partition's profile: the ids of its profile spec and of its fragments."""
+    """Return a digest of what determines a partition's profile: its spec id and its fragment ids."""
     return digest_texts([spec_id, *sorted(fragments)])
 
 
@@ -731,7 +737,7 @@ def is_current_partition(
 
 
 def _may_store(entry: FragmentEntry, columns: Set[str]) -> bool:
-    """Return whether the data file of a fragment may have values of any of these columns, which its profile lacks.
+    """Return whether the data file of a fragment may have values of any of some missing columns.
 
     Args:
         entry: The fragment. Its `unprofiled` names the columns that the file has and the profile lacks.

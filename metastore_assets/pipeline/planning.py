@@ -120,7 +120,7 @@ class AttemptProfiles:
 
     @classmethod
     def resume(cls, versions: VersionStore, request: RefreshRequest) -> AttemptProfiles:
-        """Load profiles that interrupted refreshes saved: only those with this request and the same newest version.
+        """Load profiles that interrupted refreshes saved for this request and the same newest version.
 
         If the request reads no fragments again, nothing is loaded here. Planning may then use all saved profiles,
         whatever request they were saved for.
@@ -158,7 +158,9 @@ class AttemptProfiles:
 
 
 def plan_lot(context: RefreshContext, attempt: AttemptProfiles, metadata: SnapshotMetadata, lot: Lot) -> Plan:
-    """Return the plan that changes the newest staged version by one lot, on the way to the first version of a table.
+    """Return the plan that changes the newest staged version by one lot.
+
+    Staged versions are steps to the first version of a table.
 
     Args:
         context: The table, with the store of its staged versions.
@@ -175,7 +177,7 @@ def plan_lot(context: RefreshContext, attempt: AttemptProfiles, metadata: Snapsh
 
 @dataclass(frozen=True)
 class FirstVersionTotals:
-    """The snapshot of a table without a version, and the number and size of the fragments of each partition."""
+    """The snapshot of a table without a version, and the numbers of fragments and bytes by partition."""
 
     snapshot: SnapshotMetadata
     partitions: Mapping[str, tuple[int, int]]
@@ -354,7 +356,7 @@ def _explain_missing_entries() -> Iterator[None]:
 
 
 class _PlanMaker:
-    """The stored state from which a refresh is planned, and the plans that need nothing else but given fragments."""
+    """The stored state from which a refresh is planned, and the plans that only need given fragments."""
 
     def __init__(
         self, versions: VersionStore, table: TableConfig, request: RefreshRequest, attempt: AttemptProfiles

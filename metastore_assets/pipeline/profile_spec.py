@@ -1,8 +1,8 @@
-"""Profile specs: the wanted content of a table's profiles, and comparisons of stored profiles with it.
+"""Profile specs: the wanted content of a table's profiles, and comparisons with stored profiles.
 
 A profile is the statistics of a data file, a partition or the table. A leaf is a column without children: a top-level
-column, or a field nested in one. An enumerated leaf is stored as value
-counts: all distinct values with their frequencies.
+column, or a field nested in one. An enumerated leaf is stored as value counts: all distinct values with their
+frequencies.
 """
 
 from __future__ import annotations
@@ -109,7 +109,10 @@ class SpecCompatibility:
         return self._compare("equals", spec_id, not_enumerated)
 
     def missing_columns(self, spec_id: str) -> frozenset[str]:
-        """Return the identities (see `field_identity`) of the wanted columns that profiles with this spec lack."""
+        """Return the identities of the wanted columns that profiles with this spec lack.
+
+        `field_identity` returns the identity of a column.
+        """
         if spec_id not in self._missing:
             self._missing[spec_id] = frozenset(self._wanted_columns) - set(self.specs.get(spec_id, {}))
         return self._missing[spec_id]
@@ -145,7 +148,10 @@ class SpecCompatibility:
         return any(spec.user_defined for column in columns if (spec := self._wanted_columns[column]) is not None)
 
     def has_current_names(self, spec_id: str) -> bool:
-        """Return whether a stored spec has exactly the wanted columns, with the wanted names, types and order."""
+        """Return whether a stored spec has exactly the wanted columns.
+
+        Their names, types and order must be the wanted ones, too.
+        """
         if spec_id not in self._has_current_names:
             self._has_current_names[spec_id] = self._names(spec_id) == self._names(self.wanted.id)
         return self._has_current_names[spec_id]
@@ -241,9 +247,10 @@ def table_profile_spec(
 
 
 def _partitions_text(partitions: str | Mapping[str, tuple[str, ...]]) -> str:
-    """Return a text that identifies a value of the configuration key `partitions`, which limits a table to partitions.
+    """Return a text that identifies a value of the configuration key `partitions`.
 
-    A condition with `current_date`, such as `day >= current_date - 90`, gives another text every day.
+    The key limits a table to some partitions. A condition with `current_date`, such as `day >= current_date - 90`,
+    gives another text every day.
 
     Args:
         partitions: The text of a condition on partition columns, or {partition column: patterns of its values}.
@@ -284,10 +291,10 @@ def _add_export_statistics(policy: ResolvedPolicy, leaf: LeafColumn, exports: Se
 
 
 def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
-    """Raise ConfigError if a column has `frequencies: off`, and lists a statistic that is computed from value counts.
+    """Raise ConfigError if a column with `frequencies: off` lists a statistic of value counts.
 
-    Only `statistics` in the column's own entry under `columns` are checked. Inherited ones raise no error, because they
-    are for many columns: this column then has no result for them.
+    Such a statistic is computed from value counts. Only `statistics` in the column's own entry under `columns` are
+    checked. Inherited ones raise no error, because they are for many columns: this column then has no result for them.
     """
     column_policy = table.columns.get(leaf.path) if leaf.path != "default" else None
     if column_policy is None or "statistics" not in column_policy.model_fields_set or policy.frequencies != "off":

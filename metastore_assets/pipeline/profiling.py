@@ -57,11 +57,12 @@ class Profiled:
         self.unsaved = []
 
     def save_rewritten(self, versions: VersionStore, fragments: Mapping[str, FragmentEntry]) -> None:
-        """Save the profiles in `unsaved` for later attempts, after `drop_value_counts` copied some to new files.
+        """Save the profiles in `unsaved` for later attempts, after `drop_value_counts` rewrote files.
 
-        The entries in `unsaved` and `entries` may still name the old files. So the entries of the same fragments are
-        taken from `fragments`: they are saved in place of those in `unsaved`, and replace those in `entries`.
-        `unsaved` is emptied. Files that only its old entries named are deleted.
+        The function copied some profiles to new files, so the entries in `unsaved` and `entries` may still name the old
+        files. The entries of the same fragments are taken from `fragments`: they are saved in place of those in
+        `unsaved`, and replace those in `entries`. `unsaved` is emptied. Files that only its old entries named are
+        deleted.
 
         Args:
             versions: The store of the table.

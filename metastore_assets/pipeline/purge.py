@@ -1,4 +1,4 @@
-"""Purge: remove old versions and their files immediately, so that deleted values are no longer stored.
+"""Purge: immediate removal of old versions and their files, so that no deleted value stays stored.
 
 The command `expire` retains young files for readers, and profiles of removed fragments for restores. A purge removes
 both. It first publishes a version. A refresh that runs at the same time then fails to publish, and starts again.
@@ -202,7 +202,7 @@ def _count_outdated_profiles(version: Version) -> int:
 
 @dataclass(frozen=True)
 class _StoredFiles:
-    """A listing of a table's stored files, except files of its history and the JSON documents of its versions.
+    """A listing of a table's stored files, without its history and its version documents.
 
     Files that no Metastore writes are omitted.
     """
@@ -232,7 +232,7 @@ class _StoredFiles:
 
 
 def _publish_without_removed(engine: Engine, versions: VersionStore, before: int) -> tuple[int, _StoredFiles]:
-    """Publish the newest version again, without profiles of removed fragments and without cached metadata.
+    """Publish the newest version again, without removed fragments' profiles and cached metadata.
 
     Args:
         engine: The engine that copies profiles.

@@ -1,4 +1,4 @@
-"""The refresh of one table: publishing a version, which is the table's statistics at its current snapshot.
+"""The refresh of a table: it publishes a version with the statistics of the current snapshot.
 
 A refresh makes a plan and runs its stages. If the plan is outdated by then, for example because another refresh has
 published a version, it plans again.
@@ -69,7 +69,7 @@ def plan_refresh(config: MetastoreConfig, table: TableConfig, request: RefreshRe
 
 
 def plan_version(config: MetastoreConfig, table: TableConfig) -> Plan:
-    """Return the plan of a version for the table's current snapshot, even if the newest version is up to date.
+    """Return the plan of a version for the current snapshot, even if the newest version is up to date.
 
     The plan has all fragments of the version, also if a refresh would make the version in lots.
 

@@ -1,4 +1,4 @@
-"""Retired fragments: a recent version removed them, but their profiles are retained in case of a restore.
+"""Retired fragments: removed by a recent version, but with profiles that are retained for a restore.
 
 A fragment is a data file with its deletes, and its profile is its statistics.
 """

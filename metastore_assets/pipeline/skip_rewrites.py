@@ -37,7 +37,7 @@ _COMPARED = (
 
 @dataclass(frozen=True)
 class _Rewrite:
-    """The profiles of the fragments that a commit added to one partition, and of those that it removed from it."""
+    """The profiles of the fragments that a commit added to a partition, and of those that it removed."""
 
     partition_key: str
     added: tuple[ProfileFiles, ...]
@@ -47,7 +47,7 @@ class _Rewrite:
 def skip_rewrites(
     context: RefreshContext, stage: SkipRewrites, target: Target, fragments: Mapping[str, FragmentEntry]
 ) -> Target:
-    """Return the target with the published profile for each partition whose rows only moved between files.
+    """Return the target with published profiles for partitions whose rows only moved between files.
 
     Args:
         context: The table, its store and engine.

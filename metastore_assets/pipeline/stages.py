@@ -1,7 +1,8 @@
-"""The stages of a refresh, such as profiling fragments: objects that describe their work as text and JSON.
+"""The stages of a refresh: objects that describe their work as text and JSON.
 
-The plan of a refresh is a list of stages. A dry run prints the stages that a refresh would execute. A fragment is a
-data file with its deletes. A profile is the statistics of a fragment, a partition or the table.
+The plan of a refresh is a list of stages, such as the profiling of fragments. A dry run prints the stages that a
+refresh would execute. A fragment is a data file with its deletes. A profile is the statistics of a fragment, a
+partition or the table.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class ResolveAutoPolicies(PlanStage):
 
 @dataclass(frozen=True)
 class DropValueCounts(PlanStage):
-    """The stage that removes value counts from fragment profiles, for columns that are no longer enumerated.
+    """The stage that removes value counts of columns that are no longer enumerated from new profiles.
 
     An enumerated column is stored as value counts. The stage `resolve_auto_policies` decides which columns are.
     """
@@ -161,7 +162,7 @@ class SaveProfiles(PlanStage):
 
 @dataclass(frozen=True)
 class SkipRewrites(PlanStage):
-    """The stage that reuses the published profiles of partitions whose files were rewritten with the same rows."""
+    """The stage that reuses published profiles of partitions whose files were rewritten with equal rows."""
 
     name = "skip_rewrites"
     step = "decide"
@@ -230,7 +231,10 @@ class UpdateValueCounts(PlanStage):
     """The enumerated and fingerprinted columns. `resolve_auto_policies` may remove some."""
 
     def summary(self) -> str:
-        """Return the number of columns with value counts, and the names of up to five: `2 columns ('id', 'name')`."""
+        """Return the number of columns with value counts, and the names of up to five.
+
+        Example: `2 columns ('id', 'name')`.
+        """
         return _names("column", self.columns)
 
 
@@ -265,9 +269,10 @@ class WriteIndexes(PlanStage):
     """Columns with value filters."""
 
     def summary(self) -> str:
-        """Return the updated indexes: `fragments, partition statistics, value filters of 2 columns ('id', 'name')`.
+        """Return the updated indexes.
 
-        At most five columns are named. Value filters are not mentioned if no column has them.
+        Example: `fragments, partition statistics, value filters of 2 columns ('id', 'name')`. At most five columns are
+        named. Value filters are not mentioned if no column has them.
         """
         filters = f", value filters of {_names('column', self.filtered_columns)}" if self.filtered_columns else ""
         return f"fragments, partition statistics{filters}"

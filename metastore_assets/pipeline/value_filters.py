@@ -124,7 +124,7 @@ def _read_profiles(
 
 
 def _read_filter(reader: StatesReader, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
-    """Return (name of the type class of the values, such as `string`; encoded filter) of a column in a profile.
+    """Return (type class of the values, encoded filter) of a column in a profile.
 
     If the profile stores no filter of the column, the filter is built from the column's value counts. Returns None if
     there are no value counts either, or if the column has no values.
@@ -145,7 +145,9 @@ def find_wrong_filters(
     value_filters: ValueFilterFiles,
     recomputed: Mapping[str, FragmentEntry],
 ) -> Iterator[tuple[str, str]]:
-    """Yield (key of the fragment, field id) of each stored filter that differs from the recomputed one, or is missing.
+    """Yield (fragment key, field id) of each stored filter that is missing or wrong.
+
+    A filter is wrong if it differs from the recomputed one.
 
     Args:
         engine: The engine that reads profiles.

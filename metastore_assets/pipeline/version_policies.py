@@ -26,7 +26,7 @@ def describes(version: Version, snapshot: SnapshotReference, table: TableConfig)
 
 
 def matches_policies(table: TableConfig, version: Version) -> bool:
-    """Return whether a version was made under the configured policies, and from the configured partitions.
+    """Return whether a version was made under the configured policies, from the configured partitions.
 
     Args:
         table: The configured policies, with the key that hashes hidden values.
@@ -38,9 +38,10 @@ def matches_policies(table: TableConfig, version: Version) -> bool:
 
 
 def has_configured_policies(config: MetastoreConfig, table: TableConfig, version: Version) -> bool:
-    """Return whether a version was made under the configured policies, also for users without the key of hidden values.
+    """Return whether a version was made under the configured policies, even without the hidden key.
 
-    The result is true if values are hidden and the key is not available: then policies cannot be compared.
+    The result is true if values are hidden and the key that hashes them is not available: then policies cannot be
+    compared.
 
     Args:
         config: The configuration.

@@ -1,1 +1,1 @@
-"""The merging of profiles along a tree: the tree, the merges of a commit, and the compaction of files."""
+"""Merging of profiles along a tree: the tree, the merges of a commit, and the compaction of files."""

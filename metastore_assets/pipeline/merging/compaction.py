@@ -1,8 +1,8 @@
-"""Compaction of files with several profiles: used profiles are copied to new files, without unneeded value counts.
+"""Compaction of files with several profiles: copies of the used profiles to new files.
 
-A profile is the statistics of a set of rows, and a section of such a file. It is used if an entry of the version
-references it. Only sparse files, in which too few profiles are used, are compacted. A copied profile retains its name,
-so profiles that were merged from it stay valid.
+The copies lack unneeded value counts. A profile is the statistics of a set of rows, and a section of such a file. It is
+used if an entry of the version references it. Only sparse files, in which too few profiles are used, are compacted. A
+copied profile retains its name, so profiles that were merged from it stay valid.
 
 A fragment is a data file with its deletes. Fragments, nodes and retired fragments have such profiles. A node is a
 stored intermediate result of a merge tree, along which the profiles of a group are merged. A retired fragment was
@@ -125,7 +125,7 @@ COMPACT_ALL = CompactionLimits(1, 0)
 
 @dataclass(frozen=True)
 class CopyTask:
-    """The work of one task of `run_copies`: copy profiles to a new file, maybe without some of their value counts."""
+    """A task of `run_copies`: profiles to copy to a new file, and columns whose value counts are dropped."""
 
     folder: str
     files: tuple[ProfileFiles, ...]
@@ -293,9 +293,10 @@ def plan_compaction(
 
 
 def table_node_window(group: str, count: int, number: int) -> tuple[str, ...]:
-    """Return a tuple with the key prefix of the nodes that a version may compact in a tree; () if it may compact none.
+    """Return the key prefix of the nodes of a tree that a version may compact, in a tuple.
 
-    Every version may compact all nodes of a small tree. The result is then the key prefix of all nodes of the tree.
+    The tuple is empty if the version may compact none. Every version may compact all nodes of a small tree. The result
+    is then the key prefix of all nodes of the tree.
 
     A large tree is divided into windows. A window is the nodes whose keys begin with the tree's prefix and the same
     next digits. Every second version (`_WINDOW_INTERVAL`) may compact one window, and the windows take turns. So no
@@ -492,9 +493,10 @@ def _copy_profiles(store: ObjectStore, task: CopyTask) -> CopyResult:
 
 
 def _cast_values(table: pa.Table, union: pa.StructType) -> pa.Table:
-    """Cast values in rows of a states file, such as minimums, to a struct type with a field per type class.
+    """Cast values in rows of a states file, such as minimums, to another union type.
 
-    `union` has the fields of the rows' own type, and may have more.
+    A union type is a struct type with a field per type class. `union` has the fields of the rows' type, and may have
+    more.
     """
     for at, name in enumerate(table.column_names):
         if name in ("minimum", "maximum", "percentiles", VALUE_COUNT_COLUMNS[0]) and table.num_rows:
@@ -517,9 +519,9 @@ def _replace_value_counts(
     union: pa.StructType,
     not_enumerated: Mapping[str, list[str]],
 ) -> pa.Table:
-    """Return rows of a states file, with the value counts of some columns replaced by states such as sketches.
+    """Return rows of a states file in which other states replace the value counts of some columns.
 
-    A row with at most `_FEW_VALUES` distinct values keeps its value counts.
+    Such states are sketches, for example. A row with at most `_FEW_VALUES` distinct values keeps its value counts.
 
     Args:
         table: Rows of a states file: one per profile and column.

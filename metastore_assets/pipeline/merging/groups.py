@@ -93,7 +93,12 @@ class GroupChildren:
 
     @classmethod
     def between(cls, before: Iterable[Child], after: Iterable[Child]) -> GroupChildren:
-        """Return how the children of a group change from the published version (`before`) to the next (`after`)."""
+        """Return how the children of a group change from the published version to the next.
+
+        Args:
+            before: The children in the published version.
+            after: The children in the next version.
+        """
         stored = {child.key: child for child in before}
         children = {child.key: child for child in after}
         removed = frozenset(stored.keys() - children.keys())
@@ -150,7 +155,10 @@ class MergeGroup:
     value counts are in the table's value count files."""
 
     def without_children(self) -> MergeGroup:
-        """Return the group as it is sent to tasks: without `previous`, and with only the number of its children."""
+        """Return the group as it is sent to tasks: with the number of its children, not the children.
+
+        The result has no `previous`, either.
+        """
         return replace(self, children=GroupChildren({}, frozenset(), self.children.count), previous=None)
 
 

@@ -139,7 +139,9 @@ def split_into_tasks(merge: TreeMerge, max_inputs: int) -> list[TreeMerge]:
 
 
 def insert_results(merge: ProfileFiles | TreeMerge, results: Mapping[int, ProfileFiles]) -> ProfileFiles | TreeMerge:
-    """Return a tree with finished merges replaced by their results, or the result if the root is finished.
+    """Return a tree in which results replace finished merges.
+
+    If the root is finished, its result is returned.
 
     Args:
         merge: The root of the tree.
@@ -188,7 +190,7 @@ class _StoredNodes:
         return self._groups.get(group_key, {})
 
     def child_files(self, group_key: str) -> dict[str, ProfileFiles]:
-        """Return {key of a child: files of its profile} from the nodes of a group that are already in the cache.
+        """Return {key of a child: files of its profile} from the cached nodes of a group.
 
         Children whose profile the nodes do not name are omitted.
 
@@ -220,7 +222,7 @@ class _StoredNodes:
 
 
 def _path_names(shape: TreeShape, group: MergeGroup) -> set[str]:
-    """Return the names of the root and of the branches that are likely above the changed and removed children.
+    """Return the names of the root and of the branches likely to be above changed or removed children.
 
     A child is a fragment or a partition. The names are computed from hashes of the children's keys, so some names may
     have no stored branch. The caller loads those that exist in one lookup. If the tree is rebuilt, only the name of the

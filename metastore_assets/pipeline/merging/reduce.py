@@ -55,7 +55,7 @@ _INPUTS_PER_TASK = 64
 
 @dataclass(frozen=True)
 class Reduction:
-    """The results of merging groups: the merged profile of each, by group key, and changes of stored tree nodes."""
+    """The merged profile of each group, by group key, and the changes of stored tree nodes."""
 
     files: Mapping[str, ProfileFiles]
     nodes: tuple[NodeEntry, ...] = ()
@@ -86,7 +86,7 @@ class _TaskResult:
 
 @dataclass(frozen=True)
 class _SectionCopy:
-    """A task for a group with a single profile: copy it from a section of a shared file to separate files."""
+    """A task for a group with one profile: copy it from a section of a shared file to separate files."""
 
     group_key: str
     folder: str

@@ -1,4 +1,4 @@
-"""Bundling of small files: the profiles in several small files of a partition are copied to one shared file.
+"""Bundling of small files: copies of a partition's small profiles to one shared file.
 
 A fragment is a data file with its deletes, and its profile is its statistics. A commit of one fragment writes one
 profile to a file of its own. A later commit to the same partition copies the profiles of at least eight such files to
@@ -33,9 +33,10 @@ def bundle_small_files(
     fragments: EntryChanges[FragmentEntry],
     partitions: Sequence[Sequence[FragmentEntry]],
 ) -> EntryChanges[FragmentEntry]:
-    """Copy profiles of small files to shared files, for changed partitions with at least `MIN_FILES` small files.
+    """Copy profiles of small files to shared files, for changed partitions with enough small files.
 
-    One commit copies a limited number of bytes, so a partition may have to wait for a later commit.
+    A partition needs at least `MIN_FILES` small files. One commit copies a limited number of bytes, so a partition may
+    have to wait for a later commit.
 
     Profiles that the commit adds stay in their files: if the refresh is interrupted, the next attempt looks for them
     there.

@@ -1,10 +1,10 @@
-"""The shape of the tree along which the profiles of a partition's fragments, or of a table's partitions, are merged.
+"""The shape of the tree along which the profiles of a partition, or of a table, are merged.
 
-A fragment is a data file with its deletes. The leaves of the tree, called children, are the fragments or partitions.
-The shape depends only on their keys. The position of a child is a hash of its key. The tree is a trie over the digits
-of these positions. A branch is an inner node, and consists of parts: children and other branches. If it has more than
-`fan_in` children below it, the next digit divides them into parts. Adding or removing a child changes about log(n)
-branches above it. All other branches stay the same.
+A fragment is a data file with its deletes. The leaves of the tree, called children, are the fragments of a partition,
+or the partitions of a table. The shape depends only on their keys. The position of a child is a hash of its key. The
+tree is a trie over the digits of these positions. A branch is an inner node, and consists of parts: children and other
+branches. If it has more than `fan_in` children below it, the next digit divides them into parts. Adding or removing a
+child changes about log(n) branches above it. All other branches stay the same.
 
 `TreeShape.update` computes the next tree from few stored branches: those above the changed children, and those directly
 below them. The result equals the tree that `TreeShape.build` computes from all keys.
@@ -65,10 +65,11 @@ def key_position(key: str) -> int:
 
 @dataclass(frozen=True)
 class TreeShape:
-    """The rule by which children are divided into branches: `build` applies it to all keys, `update` to a change.
+    """The rule that divides children into branches.
 
-    A branch has at most `fan_in` parts: the children and the branches directly below it. Exception: children with
-    equal positions (hashes of their keys) are never divided, however many they are.
+    `build` applies it to all keys, `update` to a change. A branch has at most `fan_in` parts: the children and the
+    branches directly below it. Exception: children with equal positions (hashes of their keys) are never divided,
+    however many they are.
     """
 
     fan_in: int
@@ -103,19 +104,20 @@ class TreeShape:
         return update.result(update.apply(ROOT, old, sorted_changes))
 
     def ordered_parts(self, branch: Branch) -> list[tuple[str, bool]]:
-        """Return (child's key, True) for each child of a branch, and (name, False) for each branch directly below it.
+        """Return the parts of a branch: the children and the branches directly below it.
 
-        They are sorted by digits: those of the hash of a child's key, or those in the name of a branch.
+        A child is (key, True), a branch (name, False). They are sorted by digits: those of the hash of a child's key,
+        or those in the name of a branch.
         """
         parts = [(self.digits(key), key, True) for key in branch.children]
         parts += [(name, name, False) for name in branch.branches]
         return [(part, is_child) for _, part, is_child in sorted(parts)]
 
     def path(self, key: str, count: int) -> list[str]:
-        """Return the possible names of the branches above a child, from the root down: "", "7", "7b" and so on.
+        """Return the possible names of the branches above a child, from the root down.
 
-        The tree has branches for only a few of these names. Names that are too long to be likely in a tree with `count`
-        children are omitted.
+        Example: "", "7", "7b". The tree has branches for only a few of these names. Names that are too long to be
+        likely in a tree with `count` children are omitted.
         """
         digits = self.digits(key)
         length = 4 + count.bit_length() // (self.fan_in.bit_length() - 1)
@@ -189,7 +191,10 @@ def _build(shape: TreeShape, name: str, children: Sequence[tuple[str, str]]) -> 
 
 @dataclass
 class _Update:
-    """A builder of the next tree: `apply` changes parts of a stored tree, and `result` returns the whole change."""
+    """A builder of the next tree.
+
+    `apply` changes parts of a stored tree, and `result` returns the whole change.
+    """
 
     shape: TreeShape
     load: LoadBranches = field(default=lambda names: {})
@@ -333,5 +338,5 @@ def _shifts(bits: int) -> list[tuple[int, int]]:
 
 
 def _format_digits(position: int, bits: int) -> str:
-    """Return a child's position (a 64-bit number) as text: one character per `bits` bits, the highest bits first."""
+    """Return a child's 64-bit position as text: one character per `bits` bits, highest bits first."""
     return "".join([_DIGITS[position >> shift & mask] for shift, mask in _shifts(bits)])

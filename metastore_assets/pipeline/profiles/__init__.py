@@ -1,1 +1,1 @@
-"""The files of profiles: writing, reading, and derivation of states (mergeable statistics) from value counts."""
+"""The files of profiles: writing, reading, and derivation of mergeable states from value counts."""

@@ -1,4 +1,7 @@
-"""Writing of the separate files of one profile: statistics, histograms, frequencies, and mergeable states."""
+"""Writing of the separate files of a profile: statistics, histograms, frequencies, and states.
+
+States are the mergeable forms of statistics.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,10 @@ class ProfileContent:
 
 
 class FrequencyWriter:
-    """A writer of one `frequencies` file, which has a section for each enumerated column, named by field id."""
+    """A writer of one `frequencies` file.
+
+    The file has a section for each enumerated column, named by field id.
+    """
 
     def __init__(self, store: ObjectStore, folder: str, spec: ProfileSpec) -> None:
         self._union = value_union(spec)

@@ -97,7 +97,7 @@ class StatesReader:
             return FingerprintCounts(fingerprints, counts)
 
     def read_filter(self, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
-        """Return (physical type of the values, value filter) of a column in a profile; None if no filter is stored.
+        """Return (type class of the values, value filter) of a column in a profile, or None without a filter.
 
         A value filter is an encoded set of hash prefixes. It shows that a fragment lacks a value.
         """

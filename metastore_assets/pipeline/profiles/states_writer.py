@@ -320,7 +320,7 @@ def _encodings(schema: pa.Schema) -> dict[str, str]:
 
 
 def fingerprint_arrays(columns: Sequence[FingerprintCounts | None]) -> list[pa.Array]:
-    """Return two list arrays for `FINGERPRINT_COLUMNS`: the fingerprints of each column, and the count of each one.
+    """Return two list arrays for `FINGERPRINT_COLUMNS`: each column's fingerprints, and their counts.
 
     An item of `columns` that is None is null in both arrays.
     """

@@ -70,7 +70,7 @@ def read_states(states_reader: StatesReader, files: ProfileFiles, spec: ProfileS
 def read_states_together(
     states_reader: StatesReader, parts: Sequence[ProfileFiles], spec: ProfileSpec
 ) -> tuple[int, list[pa.Table]]:
-    """Return (total row count of the profiles, a table of states for each profile, in the order of `parts`).
+    """Return the total row count of some profiles, and a table of states for each of them.
 
     The caller merges all tables, because one table alone may not describe its profile. Example: two profiles store few
     value counts of column `a`, and no states. The value counts are summed if their values have the same physical type.
@@ -80,6 +80,9 @@ def read_states_together(
         states_reader: Reads the states files of the store.
         parts: The profiles.
         spec: The profile spec. Values in the tables have the type `value_union(spec)`, which all columns share.
+
+    Returns:
+        (total row count, tables in the order of `parts`).
 
     Raises:
         CorruptionError: A file is damaged.
@@ -99,11 +102,11 @@ def read_states_together(
 
 
 def _shared_derivations(profiles: Sequence[_StoredProfile], spec: ProfileSpec) -> dict[str, list[int]]:
-    """Choose the columns whose value counts are summed over several profiles, before states are derived from the sums.
+    """Choose the columns whose value counts are summed over several profiles.
 
-    A column is chosen if at least two profiles store only its value counts, and no states. In all of these profiles,
-    its values must have the same type class. The distinct counts of these profiles must add up to at most
-    `_MAX_SHARED_VALUES`.
+    States are then derived from the sums. A column is chosen if at least two profiles store only its value counts, and
+    no states. In all of these profiles, its values must have the same type class. The distinct counts of these profiles
+    must add up to at most `_MAX_SHARED_VALUES`.
 
     Returns:
         {field id: positions in `profiles` of the profiles to sum}.
@@ -301,10 +304,10 @@ class _StoredRow(NamedTuple):
         return not self.is_derived and self._has_wanted_states(policy)
 
     def _has_wanted_states(self, policy: ResolvedPolicy) -> bool:
-        """Return whether this row has the states of the policy's user-defined statistics, and none that the policy
-        excludes.
+        """Return whether this row has exactly the states that a policy wants.
 
-        For example, a policy with `quantiles: off` excludes quantiles. Always true for a column without values.
+        It must have the states of the policy's user-defined statistics, and none that the policy excludes. For example,
+        a policy with `quantiles: off` excludes quantiles. The result is always true for a column without values.
         """
         if self.type_class is None:
             return True
@@ -316,7 +319,7 @@ class _StoredRow(NamedTuple):
         )
 
     def lacks_user_states(self, policy: ResolvedPolicy) -> bool:
-        """Return whether states that the policy's user-defined statistics need are missing, but can be derived.
+        """Return whether states of the policy's user-defined statistics are missing, but can be derived.
 
         They are derived from value counts. That is possible for enumerated columns, and for columns without values.
         """

@@ -1,6 +1,6 @@
-"""Compaction of value counts: the sorted files of each stage are merged, and plain files for other tools are written.
+"""Compaction of value counts: merged files for each stage, and plain files for other tools.
 
-Each stage has the same counts in another order or grouping.
+Each stage has the same counts in another order or grouping. Its sorted files are merged.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _compact_files(store: ObjectStore, value_counts: TableValueCounts) -> TableV
 def _write_plain_files(
     store: ObjectStore, latest: Version, value_counts: TableValueCounts, table: TableConfig, *, is_same: bool
 ) -> ValueCountFiles | None:
-    """Write plain files that are missing or outdated, and the JSON file that names the files of all stages.
+    """Write plain files that are missing or outdated, and the JSON file that names all files.
 
     Returns the paths of these files. Files that are up to date keep their paths. Returns None if the table has no value
     counts.

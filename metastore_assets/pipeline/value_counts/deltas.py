@@ -128,7 +128,9 @@ def read_deltas(
 def _read_if_few(
     store: ObjectStore, profiles: Sequence[CountedProfile], by_class: Mapping[str, tuple[str, ...]]
 ) -> dict[str, pa.Table] | None:
-    """Return {type class: delta rows with all value counts of its columns}; None if there are too many to read at once.
+    """Return {type class: delta rows with all value counts of its columns}, or None if there are many.
+
+    There are many if they cannot be read at once: more than `_FEW_VALUES` in all profiles.
 
     Args:
         store: The folder of the table.
@@ -173,7 +175,9 @@ class _LazyValueCounts:
 def read_value_count_rows(
     reader: FrequencyReader, columns: Sequence[str], type_class: str, partition: str | None
 ) -> Iterator[pa.Table]:
-    """Yield the value counts of columns in a profile as tables of delta rows, one per column with value counts.
+    """Yield the value counts of columns in a profile as tables of delta rows, one per column.
+
+    Columns without value counts are omitted.
 
     Args:
         reader: Reads the value counts of the profile.

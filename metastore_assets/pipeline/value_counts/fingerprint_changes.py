@@ -121,7 +121,10 @@ def compute_change(
 
 @dataclass(frozen=True)
 class StoredCounts:
-    """A reader of the published version: rows per fingerprint of a column, and the frequencies of its stored values."""
+    """A reader of a fingerprinted column in the published version.
+
+    It returns the number of rows per fingerprint, and the frequencies of stored values.
+    """
 
     view: View
     reader: ValueCountReader
@@ -151,7 +154,7 @@ class NoCounts:
 
 
 def check_values(column: FingerprintedColumn, fingerprints: Numbers, totals: Numbers, values: Frequencies) -> None:
-    """Raise CorruptionError unless frequencies of values add up to the numbers of rows with their fingerprints.
+    """Raise CorruptionError if value frequencies do not add up to the totals of their fingerprints.
 
     Args:
         column: The column.

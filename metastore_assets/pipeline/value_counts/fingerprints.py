@@ -345,7 +345,7 @@ def fingerprinted_columns(spec: ProfileSpec, schema: pa.Schema) -> list[Fingerpr
 
 
 def _fingerprint_tables(field_id: str, fingerprints: FingerprintCounts) -> Iterator[pa.Table]:
-    """Yield the fingerprints of a column, with their counts, as tables with the schema of `FINGERPRINT_ROWS`."""
+    """Yield the fingerprints of a column and their counts, as tables of `FINGERPRINT_ROWS`."""
     for at in range(0, len(fingerprints), _FINGERPRINTS_PER_TABLE):
         part, counts = (
             fingerprints.fingerprints[at : at + _FINGERPRINTS_PER_TABLE],

@@ -30,7 +30,10 @@ from metastore_assets.values.types import type_class
 
 @dataclass
 class SummedColumns:
-    """The summed frequencies of one merged profile: statistics of its columns, and files with values and counts."""
+    """The summed frequencies of one merged profile.
+
+    They are statistics of its columns, and files with values and counts.
+    """
 
     summaries: dict[int, FrequencySummary] = field(default_factory=dict)
     """The frequency summary of each column, by position in the profile spec."""

@@ -80,7 +80,7 @@ class _PartialSum:
 def sum_on_spark(
     engine: Engine, store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]
 ) -> list[R]:
-    """Sum frequencies on Spark, pass each group of summed columns to `write`, and return the results of `write`.
+    """Sum frequencies on Spark, pass each group of summed columns to `write`, and return its results.
 
     A group has some columns of one merged profile, or one range of the values of a column.
 

@@ -93,7 +93,7 @@ def plain_file_columns(store: ObjectStore, path: str) -> set[str]:
 def plain_file_differences(
     store: ObjectStore, path: str, scratch: ObjectStore, expected: str, leaves: Sequence[LeafColumn]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield (column, stored row, expected row) for the first difference of each column of two plain files.
+    """Yield (column, stored row, expected row) for the first difference of each column of plain files.
 
     If only one file has the column, the row of this file is the text "a section", and the other row is "none".
 
@@ -119,9 +119,9 @@ def plain_file_differences(
 
 
 def _first_difference(column: str, stored: pa.Table, expected: pa.Table) -> Iterator[tuple[str, str, str]]:
-    """Yield (column, stored row, expected row) for the first position at which the rows differ, if there is one.
+    """Yield (column, stored row, expected row) for the first position at which the rows differ.
 
-    Rows are texts. If one table ends first, its row is "nothing".
+    Nothing is yielded if there is no such position. Rows are texts. If one table ends first, its row is "nothing".
     """
     for stored_row, expected_row in zip_longest(_texts(stored), _texts(expected), fillvalue="nothing"):
         if stored_row != expected_row:

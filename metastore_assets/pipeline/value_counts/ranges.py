@@ -1,4 +1,4 @@
-"""Division of the values of a column into ranges of about equal size, so that no task reads all values.
+"""Division of a column's values into ranges of about equal size, so that no task reads all values.
 
 Splitters separate the ranges: each range except the last one ends with a splitter, inclusive. Splitters are chosen from
 a sample of the values.
@@ -31,7 +31,9 @@ _SAMPLES_PER_PROFILE = 256
 
 
 def count_ranges(distinct: int, slots: int) -> int:
-    """Return the number of ranges into which a column is split: at least `slots`, but never above `_MAX_RANGES`.
+    """Return the number of ranges into which a column is split.
+
+    It is at least `slots`, but never above `_MAX_RANGES`.
 
     Args:
         distinct: The approximate number of distinct values.

@@ -137,10 +137,10 @@ class ValueCountUpdate:
         return summaries
 
     def files(self, profiles: AllProfiles, table: ProfileFiles) -> ValueCountFiles | None:
-        """Write the value count files of the next version, and return them; None if no column has value counts.
+        """Write the value count files of the next version, and return them.
 
-        The value counts themselves are not written again if `summaries` was called before. If no count changed, the
-        published files are returned. `discard` deletes the written files.
+        Returns None if no column has value counts. The value counts themselves are not written again if `summaries` was
+        called before. If no count changed, the published files are returned. `discard` deletes the written files.
 
         Args:
             profiles: Returns profiles that cover the whole table, see `AllProfiles`.
@@ -155,7 +155,10 @@ class ValueCountUpdate:
             return self._files
 
     def discard(self) -> None:
-        """Delete the files of value counts that this refresh wrote, because the version will not be published."""
+        """Delete the files of value counts that this refresh wrote.
+
+        It is called if the version will not be published.
+        """
         if self._state is not None:
             written = self._state.paths() - self._base.paths()
             self._store.delete(sorted(written | ({self._files.state} if self._files else set())))
@@ -393,7 +396,7 @@ def _partition_profiles(profiles: AllProfiles) -> list[CountedProfile]:
 
 
 def _partition_changes(target: Target, fragments: Mapping[str, FragmentEntry]) -> FragmentChanges:
-    """Return the fragments that were added to and removed from partitions whose published profile is not reused.
+    """Return the added and removed fragments of partitions whose published profile is not reused.
 
     All fragments of a removed partition count as removed. A fragment that moved to another partition counts as both.
     """

@@ -1,4 +1,4 @@
-"""Verification of the newest version of a table: its numbers are recomputed from the files, and compared.
+"""Verification of a table's newest version: its numbers are recomputed from the files, and compared.
 
 A fragment is a data file with its deletes, and its profile is its statistics.
 """

@@ -126,7 +126,7 @@ def fragment_differences(recomputation: Recomputation) -> Iterator[VersionDiffer
 def merge_differences(
     recomputation: Recomputation, recomputed: Version, *, is_complete: bool
 ) -> Iterator[VersionDifference]:
-    """Yield the differences between stored and recomputed profiles of partitions, and optionally of the table.
+    """Yield the differences between stored and recomputed profiles of partitions, and of the table.
 
     The rows of the partition index are compared with the stored profiles, too.
 
@@ -233,7 +233,7 @@ def _nodes_by_group(nodes: Iterable[NodeEntry]) -> dict[str, dict[str, NodeEntry
 
 
 def _node_groups(version: Version) -> Iterator[tuple[str, list[str]]]:
-    """Yield (partition key, ids of its fragments) of each partition, then (`TABLE`, keys of all partitions)."""
+    """Yield (partition key, ids of its fragments) of each partition, then (`TABLE`, all partition keys)."""
     members: dict[str, list[str]] = {}
     for entry in version.fragments:
         members.setdefault(entry.partition_key, []).append(entry.id)
