@@ -48,10 +48,10 @@ class FragmentReader(Protocol):
 
     @property
     def stored_columns(self) -> frozenset[str]:
-        """Identities (metadata FIELD_ID) of the fragment's top-level columns, including partition and dropped columns.
+        """Identities (metadata FIELD_ID) of the fragment's top-level columns.
 
-        UNMAPPED_COLUMNS is an item if the file has columns without an identity. A later name mapping of the table may
-        assign an identity to these columns.
+        They include partition columns and dropped columns. UNMAPPED_COLUMNS is an item if the file has columns without
+        an identity. A later name mapping of the table may assign an identity to these columns.
         """
 
     def read(self, field: pa.Field, *, encoded: bool = False) -> Iterator[pa.Array]:

@@ -45,7 +45,10 @@ class DeletionVector:
 
     @property
     def id(self) -> str:
-        """Id of the vector, unique within the table: its storage type, its path or inline data, and its offset."""
+        """Id of the vector, unique within the table.
+
+        It consists of the storage type, the path or the inline data, and the offset.
+        """
         return f"{self.storage}{self.path_or_inline}@{self.offset}"
 
     def file(self, location_policy: LocationPolicy) -> tuple[Location, str] | None:

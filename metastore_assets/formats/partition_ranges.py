@@ -98,9 +98,10 @@ class PartitionRanges:
         return keys
 
     def _order(self, snapshot: SnapshotMetadata, name: str) -> _Order:
-        """Return the first of these orders that can parse all values of a column: by its type, as integers, as texts.
+        """Return an order of a column's values: by its type, as integers, or as texts.
 
-        A column whose type is unknown, such as one from folders of plain files, has no order by its type.
+        It is the first of these that can parse all values. A column whose type is unknown, such as one from folders of
+        plain files, has no order by its type.
         """
         texts = [items[name] for items in self._items.values() if items.get(name) is not None]
         type_ = snapshot.partition_type(name)
@@ -118,7 +119,7 @@ class PartitionRanges:
         return [(1, 0) if text is None else (0, self._orders[name].parse(text)) for name, text in values]
 
     def _is_within(self, key: str, bound: Mapping[str, Any], sign: int) -> bool:
-        """Return True if a partition is not below a lower bound (`sign` 1), or not above an upper bound (`sign` -1).
+        """Return True if a partition is not below a lower bound (`sign` 1) or above an upper one (-1).
 
         A partition with a null in a compared column is outside of both.
         """
@@ -211,7 +212,7 @@ def value_order(type_: pa.DataType) -> _Order:
 
 
 def _has_source_type(snapshot: SnapshotMetadata, name: str) -> bool:
-    """Return True if a partition field has values of its source column's type, as `identity` and `truncate[4]` have."""
+    """Return True if a partition field has values of its source column's type, as with `identity`."""
     transforms = (field.transform for field in snapshot.derived if field.is_partition_field and field.name == name)
     return any(transform.strip().lower().startswith(_OF_SOURCE_TYPE) for transform in transforms)
 

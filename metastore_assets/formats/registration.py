@@ -25,7 +25,7 @@ XTable)."""
 
 @dataclass(frozen=True)
 class FormatDetector:
-    """The rules by which a listing of folders recognises the tables of one format and their metadata files."""
+    """The rules by which folder listings recognise tables of one format and their metadata files."""
 
     metadata_folder: str
     """Name of the folder with a table's metadata, directly below the table's folder."""

@@ -51,7 +51,7 @@ def set_default(field: pa.Field, value: pa.Scalar) -> pa.Field:
 
 
 def withhold_default_values(field: pa.Field) -> pa.Field:
-    """Return a copy of a field with a fixed text, `withheld`, in place of its default and those of nested fields.
+    """Return a copy of a field with the text `withheld` in place of its default and nested defaults.
 
     A stored schema has such copies of hidden columns, because their defaults would reveal values.
     """
@@ -83,9 +83,10 @@ def restore_default_values(field: pa.Field, schema: pa.Schema) -> pa.Field:
 
 
 def field_default(field: pa.Field) -> Constant:
-    """Return the default of a field, which is its value in files that lack the field; null if it has none.
+    """Return the default of a field, which is its value in files that lack the field.
 
-    Raises ArrowInvalid if the default is not stored because the column is hidden (see `withhold_default_values`).
+    The result is null if the field has no default. Raises ArrowInvalid if the default is not stored because the column
+    is hidden (see `withhold_default_values`).
     """
     data = (field.metadata or {}).get(INITIAL_DEFAULT)
     if data is None:
@@ -173,11 +174,11 @@ def _indices(keys: Iterable[str | None]) -> dict[str | None, list[int]]:
 
 
 def canonical_type(type_: pa.DataType) -> pa.DataType:
-    """Return the type in which readers return a column: dictionaries, views and large types become plain types.
+    """Return the type in which readers return a column.
 
-    Extension types other than UUID become plain types, too. Decimals of up to 64 bits become `decimal128`, and lists of
-    all layouts become `list`. A list of structs (key, value) becomes a map if its element field has the name
-    `key_value` or `map`.
+    Dictionaries, views, large types, and extension types other than UUID become plain types. Decimals of up to 64 bits
+    become `decimal128`, and lists of all layouts become `list`. A list of structs (key, value) becomes a map if its
+    element field has the name `key_value` or `map`.
     """
     if type_ == pa.bool8():
         return pa.bool_()
@@ -345,7 +346,7 @@ def cast_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _cast_timestamp(array: pa.Array, target: pa.TimestampType) -> pa.Array:
-    """Cast timestamps to the unit of the target, and attach the target's time zone without shifting the times."""
+    """Cast timestamps to the target's unit, and attach its time zone without shifting the times."""
     # The table's type says whether timestamps are in UTC; the flag in files is often missing (INT96).
     naive = array.view(pa.timestamp(array.type.unit))
     if array.type.unit == "ns" and target.unit == "us":

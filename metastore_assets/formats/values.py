@@ -26,10 +26,10 @@ _LARGE_EXPONENT = r"[eE][+-]?0*[1-9][0-9]{3,}\s*$"
 
 
 def constant(value: Any, type_: pa.DataType | None = None) -> Constant:
-    """Return a Python value as a constant of a type; without `type_`, of the type that Arrow infers from the value.
+    """Return a Python value as a constant of a type.
 
-    Raises the errors of `pa.array` if the value is not of the type, and ArrowInvalid for a decimal with a huge
-    exponent.
+    Without `type_`, Arrow infers the type from the value. Raises the errors of `pa.array` if the value is not of the
+    type, and ArrowInvalid for a decimal with a huge exponent.
     """
     if isinstance(value, Decimal) and abs(value.adjusted()) > _MAX_EXPONENT:
         raise pa.ArrowInvalid(f"{value} is no value of type {type_}")

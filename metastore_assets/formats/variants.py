@@ -49,7 +49,7 @@ class _Names:
 
 
 def assemble_variants(array: pa.StructArray) -> pa.StructArray:
-    """Return shredded variants as structs of the type `VARIANT`, which has all of a variant in two binary fields.
+    """Return shredded variants as structs of the type `VARIANT`, with two binary fields.
 
     Args:
         array: structs with the fields `metadata`, `typed_value` and, unless all values are shredded, `value`.

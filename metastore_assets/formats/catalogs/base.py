@@ -1,4 +1,4 @@
-"""The interface of catalog clients, with the entries of tables and the listings of databases that they return."""
+"""The interface of catalog clients, and the table entries and database listings that they return."""
 
 from __future__ import annotations
 
@@ -102,15 +102,19 @@ class Catalog(Protocol):
 
 
 def catalog_properties(options: Mapping[str, str]) -> dict[str, str]:
-    """Return pyiceberg's file properties for the storage options of a table, such as `s3.region` for `aws_region`."""
+    """Return pyiceberg's file properties for the storage options of a table.
+
+    For example, `aws_region` becomes `s3.region`.
+    """
     return {name: options[option] for name, option in _TABLE_OPTIONS.items() if option in options}
 
 
 def storage_options(properties: Mapping[str, Any]) -> dict[str, str]:
-    """Translate properties of a catalog to storage options of its tables: `s3.region` becomes `aws_region`.
+    """Translate properties of a catalog to storage options of its tables.
 
-    Properties that apply only to files (`s3.region`) take precedence over those that also apply to the catalog
-    (`client.region`). An endpoint with `http://` adds the option `aws_allow_http`.
+    For example, `s3.region` becomes `aws_region`. Properties that apply only to files (`s3.region`) take precedence
+    over those that also apply to the catalog (`client.region`). An endpoint with `http://` adds the option
+    `aws_allow_http`.
     """
     options = {
         option: str(properties[name])

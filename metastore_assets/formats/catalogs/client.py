@@ -219,7 +219,10 @@ def _error_text(error: Exception) -> str:
 
 
 def _advice(config: CatalogConfig, error: Exception) -> str:
-    """Return advice to append to the message of a catalog's error, such as `. Check its credentials, …`."""
+    """Return advice to append to a catalog's error message, such as "Check its credentials".
+
+    It begins with a period, and ends without one.
+    """
     name = f"{type(error).__name__} {error}"
     keys = f"under catalogs.{config.name} in metastore.yaml"
     if any(sign in name for sign in _MISSING_CREDENTIALS):

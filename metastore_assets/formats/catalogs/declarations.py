@@ -73,7 +73,7 @@ LoadPartitions = Callable[[], Iterable[DeclaredPartition]]
 
 
 def resolve_listed_table(table: DeclaredTable) -> ListedTable:
-    """Return the entry of a declared table in a database listing: its format, or the reason why it cannot be read.
+    """Return the database listing's entry of a table: its format, or why the table cannot be read.
 
     The partitions of the table are not requested, so they are not checked.
     """
@@ -115,7 +115,7 @@ def resolve_entry(table: DeclaredTable, load_partitions: LoadPartitions) -> Cata
 
 
 def _check_hudi(table: DeclaredTable) -> None:
-    """Raise TableFormatError for a read-optimized table (`_ro`), which shows a Hudi table without its log files."""
+    """Raise TableFormatError for a read-optimized Hudi table (`_ro`), which lacks the rows of log files."""
     recorded = (table.parameters.get(_READ_OPTIMIZED) or table.serde_parameters.get(_READ_OPTIMIZED) or "").lower()
     # Old versions of Hudi do not record it.
     is_named_so = table.name.endswith("_ro") and "realtime" not in table.input_format.lower()
@@ -227,14 +227,19 @@ def _tracks_partitions(table: DeclaredTable) -> bool:
 
 
 def _spark_partition_columns(table: DeclaredTable) -> set[str]:
-    """Return the names of the partition columns of a Spark table, as Spark spells them; empty for other tables."""
+    """Return the names of the partition columns of a Spark table, as Spark spells them.
+
+    The result is empty for other tables.
+    """
     count = _count(table, "spark.sql.sources.schema.numPartCols") if table.provider else 0
     names = (table.parameters.get(f"spark.sql.sources.schema.partCol.{index}") for index in range(count))
     return {name for name in names if name}
 
 
 def _count(table: DeclaredTable, key: str) -> int:
-    """Return the count in a parameter of the table, such as the number of partition columns; 0 without the parameter.
+    """Return the number in a parameter of the table, such as the number of partition columns.
+
+    The result is 0 without the parameter.
 
     Raises TableFormatError if the parameter does not consist of one to five digits.
     """

@@ -109,9 +109,9 @@ class CatalogTable(TableFormat):
 
 
 def located_table(table: TableConfig, entry: CatalogEntry) -> TableConfig:
-    """Return the configuration of the table with the location, format, options and types of its catalog entry.
+    """Return a table's configuration, completed with the settings of its catalog entry.
 
-    Settings of the configuration take precedence over settings of the catalog.
+    The entry has the location, the format, options and types. Settings of the configuration take precedence.
 
     Raises:
         ConfigError: the configuration names another format than the catalog, or the location overlaps the root.

@@ -1,4 +1,4 @@
-"""Translation of the settings of text files in Glue and Hive metastores to options of the format `files`.
+"""Translation of text file settings in Glue and Hive metastores to options of the format `files`.
 
 Each function takes the settings of a table in the catalog, and its columns except partition columns. It returns options
 of the format `files`, and Hive types by column. A setting that is known to change values, and has no counterpart in

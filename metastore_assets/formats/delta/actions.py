@@ -1,4 +1,4 @@
-"""Replay of a Delta log: from its actions to the protocol, the metadata and the live files of a version.
+"""Replay of a Delta log to the protocol, the metadata and the live files of a version.
 
 A file is live if it was added and not removed since. A logical file is a data file together with its deletion vector.
 """
@@ -118,7 +118,7 @@ class Replay:
             self._add(name, _json_actions(read))
 
     def read_metadata(self, checkpoint: Sequence[str]) -> None:
-        """Read the protocol and the metadata from the files of a checkpoint, unless the commits had newer ones.
+        """Read the protocol and the metadata from a checkpoint, unless newer commits had them.
 
         Raises TableFormatError if the log has no protocol or no metadata.
         """
@@ -294,7 +294,7 @@ def _parquet_actions(location: Location, path: str, columns: Sequence[str]) -> I
 
 
 def _to_list(column: pa.Array) -> list[Any]:
-    """Return the values of a column as Python objects, as `to_pylist` does, but faster for common columns."""
+    """Return the values of a column as `to_pylist` does, but faster for common columns."""
     if column.null_count == len(column):
         return [None] * len(column)
     if pa.types.is_string(column.type) or (pa.types.is_integer(column.type) and not column.null_count):

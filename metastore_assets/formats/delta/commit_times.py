@@ -127,7 +127,10 @@ class CommitTimes:
 
 
 def _recorded_time(location: Location, version: int) -> tuple[datetime | None, bool]:
-    """Return the time in a commit file, and whether it is an in-commit timestamp; (None, False) without a time."""
+    """Return the time in a commit file, and whether it is an in-commit timestamp.
+
+    The result is (None, False) if the file has no time.
+    """
     with location.open(commit_path(version)) as file:
         # Writers record the time in the first or the last line.
         size = file.size()

@@ -80,7 +80,7 @@ class Log:
         return tuple(sorted(complete))
 
     def identity(self, version: int) -> Sequence[str] | None:
-        """Return texts that identify the content of a version's commit file, such as its size and modification time.
+        """Return texts that identify the content of a version's commit file, such as its size.
 
         The result is None if the log has no such file, or was created from names alone.
         """
@@ -117,11 +117,11 @@ class Log:
         return names, self.checkpoints[number] if number >= 0 else ()
 
     def _json_files(self, version: int, since: int, checkpoints: Collection[int]) -> tuple[list[str], int]:
-        """Return the JSON files that lead from an older version to `version`, newest first, and this older version.
+        """Return the JSON files that lead from an older version to `version`, and the older version.
 
-        With a checkpoint of version 10, the result for version 12 is (names of the files of 12 and 11, 10). If neither
-        `since` nor a checkpoint is reached, the older version is the newest one that has neither a commit nor a
-        compacted file in its place.
+        The files are in the order from newest to oldest. With a checkpoint of version 10, the result for version 12 is
+        (names of the files of 12 and 11, 10). If neither `since` nor a checkpoint is reached, the older version is the
+        newest one that has neither a commit nor a compacted file in its place.
 
         Args:
             version: the version to replay.

@@ -220,10 +220,11 @@ def parse_partition_value(text: str | None, type_: pa.DataType) -> Constant:
 
 
 def _parse_text(text: str, type_: pa.DataType) -> Any:
-    """Parse a text to a Python value of the type, or to an integer for a timestamp, for the function `constant`.
+    """Parse a text to a value of the type, for the function `constant`.
 
-    Invalid texts for booleans and integers, such as `1.5`, are returned unchanged, and `constant` rejects them. For an
-    invalid text for another type, raises ValueError or ArithmeticError.
+    A timestamp becomes an integer, other values become Python objects. Invalid texts for booleans and integers, such as
+    `1.5`, are returned unchanged, and `constant` rejects them. For an invalid text for another type, raises ValueError
+    or ArithmeticError.
     """
     if pa.types.is_string(type_):
         return text

@@ -220,7 +220,7 @@ class DeltaFormat(TableFormat):
         return SnapshotDiff(since, current, added, removed, possibly_removed=transient)
 
     def partition_columns(self) -> tuple[str, ...]:
-        """Return the partition columns in the table's metadata, without reading the list of files in a checkpoint."""
+        """Return the partition columns in the table's metadata, without reading a checkpoint's file list."""
         with _delta_errors(self._location):
             state = retry_while_files_are_removed(lambda: replay(self._location, *self._version()))
             return _Table(self._location_policy, state.protocol, state.metadata, self._filter).partition_columns
@@ -308,9 +308,9 @@ class DeltaFormat(TableFormat):
         return version, log.identity(version) or log_since(self._location, version).identity(version)
 
     def _version(self) -> tuple[Log, int]:
-        """Return a listing of the log, and the version that the configuration selects: by default, the newest.
+        """Return a listing of the log, and the selected version.
 
-        The listing contains all files that a replay of the version needs.
+        By default, this is the newest version. The listing contains all files that a replay of the version needs.
 
         Raises TableNotFoundError if there is no log, and SnapshotNotFoundError if the log lacks the selected version.
         """

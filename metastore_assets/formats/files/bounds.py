@@ -1,4 +1,4 @@
-"""Bounds of a column in plain files: from the footers of Parquet and ORC files, or from partition values in folders."""
+"""Bounds of a column in plain files: from Parquet and ORC footers, or from partition values."""
 
 from __future__ import annotations
 
@@ -103,9 +103,10 @@ def read_file_bounds(snapshot: Snapshot, column: str) -> list[FragmentBounds]:
 def check_integers(
     location: Location, files: Iterable[tuple[DataFile, pa.Schema]], table_schema: TableSchema, cache: MetadataCache
 ) -> None:
-    """Raise TableFormatError if footers show that a float column of the table has integers beyond 2^53 in some file.
+    """Raise TableFormatError if a float column of the table has integers beyond 2^53 in some file.
 
-    Floats would round such integers. Avro files, and files whose footers have no bounds of the column, are not checked.
+    Floats would round such integers. Only footers are read: Avro files, and files whose footers have no bounds of the
+    column, are not checked.
 
     Args:
         location: the folder of the table.
@@ -316,10 +317,10 @@ def _leaf_position(
     *,
     below: int = 0,
 ) -> tuple[int, pa.DataType] | None:
-    """Return the column number and the type of a leaf (a column without children) in a file; None if it is missing.
+    """Return the column number and the type of a leaf (a column without children) in a file.
 
-    The result is also None for a leaf inside a list or a map, and for a column that has children in the file. Parquet
-    numbers the leaves of a file. ORC numbers all columns, parents before their children.
+    The result is None if the file lacks the leaf, if it is inside a list or a map, and if the column has children in
+    the file. Parquet numbers the leaves of a file. ORC numbers all columns, parents before their children.
 
     Args:
         fields: the fields of the file, or of a struct in it.

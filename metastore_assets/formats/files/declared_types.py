@@ -39,7 +39,7 @@ def declared_types(table: TableConfig) -> dict[str, pa.DataType]:
 def check_declared_columns(
     table: str, declared: DeclaredTypes, schema: pa.Schema, partition_columns: Sequence[str]
 ) -> None:
-    """Raise ConfigError if a type is declared for a partition column, or for a column that the table lacks.
+    """Raise ConfigError if a type is declared for a partition column, or for an unknown column.
 
     If the schema has only partition columns, any other column is accepted: files without rows do not show their
     columns.
@@ -69,7 +69,7 @@ def check_declared_columns(
 
 
 def apply_declared_types(name: str, type_: pa.DataType, declared: DeclaredTypes) -> pa.DataType:
-    """Return the type of a column, with declared types replacing inferred ones, also inside of nested types.
+    """Return the type of a column, with declared types in place of inferred ones at any depth.
 
     Args:
         name: dotted path of the column.

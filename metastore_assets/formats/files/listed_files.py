@@ -60,7 +60,9 @@ class ListedFiles:
         self._files.add(file)
 
     def first_paths(self, is_data: Callable[[str], bool]) -> list[str]:
-        """Return the alphabetically first data file of each folder that directly contains data files, as sorted paths.
+        """Return the alphabetically first data file of each folder that directly contains data files.
+
+        The paths are sorted.
 
         Args:
             is_data: Returns whether the empty file at a path is a data file. It is not called for files with content,

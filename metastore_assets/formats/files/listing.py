@@ -267,7 +267,7 @@ class TableFolder:
 
 
 def partition_columns(partitioning: Partitioning, partitions: Iterable[Items]) -> tuple[str, ...]:
-    """Return the names of all partition columns: those that the partitioning declares, then those of the folders.
+    """Return the partition columns: those that the partitioning declares, then those of the folders.
 
     Args:
         partitioning: the partitioning of the table.
@@ -281,7 +281,7 @@ def partition_columns(partitioning: Partitioning, partitions: Iterable[Items]) -
 
 
 def _check_suffix(location: Location, path: str, stem: str) -> None:
-    """Raise TableFormatError for a name such as `x.csv.1`, because the file may be a copy, or contain no data."""
+    """Raise TableFormatError for a name such as `x.csv.1`, which may be a copy, or contain no data."""
     inner = [f".{part}" for part in stem.split(".")[1:-1]]
     inner_suffix = next((suffix for suffix in inner if suffix in _KINDS), None)
     if inner_suffix is not None and not stem.endswith(_CODECS):
@@ -355,7 +355,10 @@ def _is_hidden(name: str) -> bool:
 
 
 def _has_ending(name: str) -> bool:
-    """Return whether a name in lower case ends like a temporary file, a backup or a checksum: `x.tmp`, `x.bak-1`."""
+    """Return True for names such as `x.tmp` or `x.bak-1`: temporary files, backups and checksums.
+
+    The name is in lower case.
+    """
     stem, dot, last = name.rpartition(".")
     if last in _COMPRESSIONS:
         stem, dot, last = stem.rpartition(".")

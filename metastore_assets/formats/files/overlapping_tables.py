@@ -50,7 +50,7 @@ class OverlappingTables:
         """Folders above the targets of symbolic links. The values are unused."""
 
     def add_folder(self, path: str) -> None:
-        """Record a folder below the location if its name is that of a format's metadata folder, such as `_delta_log`.
+        """Record a folder below the location if it has the name of a metadata folder, such as `_delta_log`.
 
         Call this for every folder, also if its files are not listed: the names of most metadata folders begin with `_`
         or `.`, and listings skip such folders.
@@ -164,7 +164,10 @@ class OverlappingTables:
         )
 
     def _tables_below_message(self, tables: Sequence[tuple[str, str]]) -> str:
-        """Return the message that names tables below the location, given as (path below the location, format)."""
+        """Return the message that names tables below the location.
+
+        Each table is given as (path below the location, format).
+        """
         location = self._location
         kinds = {kind for _, kind in tables}
         names = [location.full_path(folder) for folder, _ in tables]

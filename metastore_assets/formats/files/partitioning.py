@@ -1,4 +1,7 @@
-"""Partition values from folders: `column=value`, a template such as `{year:int}/{month}`, or a catalog's entries."""
+"""Partition values of plain files.
+
+They come from folders `column=value`, from a template such as `{year:int}/{month}`, or from a catalog's entries.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +125,7 @@ class HivePartitioning:
 
 @dataclass(frozen=True)
 class TemplatePartitioning:
-    """Partitions in folders that follow a template, such as `{year:int}/{month}/{day}` or `dt={day:date}`.
+    """Partitions in folders that follow a template, such as `{year:int}/{month}` or `dt={day:date}`.
 
     A value is an integer, a date, or the text itself. The text that Hive writes for null becomes null.
     """
@@ -259,7 +262,7 @@ class CatalogPartitioning:
         return dict(self.columns)
 
     def may_contain_files(self, folders: Sequence[str]) -> bool:
-        """Return whether the path `folders` is the folder of a registered partition, or lies above or below one."""
+        """Return whether a path is the folder of a registered partition, or lies above or below one."""
         return tuple(folders) in self.above or self._items(folders) is not None
 
     def contains_files(self, folders: Sequence[str]) -> bool:
@@ -267,7 +270,7 @@ class CatalogPartitioning:
         return self._items(folders) is not None
 
     def is_registered(self, folders: Sequence[str]) -> bool:
-        """Return whether the folder at this path is that of a registered partition, or is above such a folder."""
+        """Return whether a path is the folder of a registered partition, or lies above one."""
         return tuple(folders) in self.above or tuple(folders) in self.by_folder
 
     def items(self, folders: Sequence[str]) -> Items:

@@ -1,4 +1,7 @@
-"""The schema of a table of plain files: from the footers of its files, or from every value of CSV and JSON files."""
+"""The schema of a table of plain files.
+
+It comes from the footers of its files, or from every value of CSV and JSON files.
+"""
 
 from __future__ import annotations
 
@@ -146,7 +149,7 @@ class TextSchemaReader:
     def read(
         self, tasks: Sequence[TextTask], partition_types: Mapping[str, pa.DataType]
     ) -> tuple[TableSchema, list[FileDescription], int]:
-        """Return the schema of the table, the description of each file, and the number of bytes that were read.
+        """Return the schema of the table, a description of each file, and the number of bytes read.
 
         Only files that are not in the cache are read. The number is their total size.
 
@@ -191,7 +194,7 @@ class TextSchemaReader:
         return descriptions, fields, reasons
 
     def _read_files(self, tasks: Sequence[TextTask]) -> tuple[list[FileContent], int]:
-        """Return the summary or the error of each file, and the total bytes of the files that were not cached."""
+        """Return the summary or the error of each file, and the total size of files that were not cached."""
         keys = [cache_key("text", *file_identity(self.location, file), repr(reader)) for file, reader in tasks]
         contents = [self._cached(key, reader) for key, (_, reader) in zip(keys, tasks, strict=True)]
         missing = [index for index, content in enumerate(contents) if content is None]
@@ -212,7 +215,7 @@ class TextSchemaReader:
         return contents, int(sum(sizes))
 
     def _cached(self, key: bytes, reader: TextReader) -> FileContent | None:
-        """Return the summary of a file from the cache, without values of hidden columns; None if it is not cached.
+        """Return the cached summary of a file without values of hidden columns; None if not cached.
 
         If the cached summary has values of hidden columns, the summary without them is written to the cache.
         """
@@ -225,7 +228,7 @@ class TextSchemaReader:
         return summary
 
     def _store(self, key: bytes, file: DataFile, reader: TextReader, description: Any) -> FileContent:
-        """Remove the values of hidden columns from a summary, cache the result unless it is large, and return it.
+        """Remove values of hidden columns from a summary, cache it unless it is large, and return it.
 
         Args:
             key: The key in the cache.
@@ -256,7 +259,7 @@ def file_identity(location: Location, file: DataFile) -> list[Any]:
 
 
 def _decode_summary(reader: TextReader, is_hidden: Callable[[str], bool], data: bytes) -> tuple[Any, bool]:
-    """Parse the cached summary of a CSV or JSON file, and remove the values of hidden columns from the result.
+    """Parse the cached summary of a CSV or JSON file, and remove the values of hidden columns.
 
     Returns:
         The summary, and whether the cached bytes `data` contain values of hidden columns.

@@ -1,4 +1,4 @@
-"""The log of Spark's streaming file sink: the folder `_spark_metadata`, which lists the committed files."""
+"""The log of Spark's streaming file sink: the folder `_spark_metadata`, which lists committed files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain files in folders: Parquet, ORC, Avro, CSV and JSON lines, flat or nested, with or without partitions."""
+"""Plain files in folders: Parquet, ORC, Avro, CSV and JSON lines, with or without partitions."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ class FilesFormat(TableFormat):
         return bounds_table(snapshot, column, read_file_bounds(snapshot, column))
 
     def _list(self) -> tuple[ListedFiles, OverlappingTables]:
-        """List the files of the table, and signs of overlapping tables: tables of other formats with the same files.
+        """List the files of the table, and signs of tables of other formats with the same files.
 
         Raises SnapshotNotFoundError if `at` is configured, because plain files have no earlier states.
         """
@@ -408,7 +408,7 @@ class FilesFormat(TableFormat):
         return digest_json([stored.path, stored.size, stored.version, file.kind, reader, *template_values])
 
     def _fragment_factory(self, listing: _Listing) -> Callable[[DataFile, str, FileDescription], Fragment]:
-        """Return a function that creates the fragment of a file from the file, its fragment id and its description.
+        """Return a function that creates a fragment from a file, its fragment id and its description.
 
         Fragments of files that are read in the same way share one `FileReading`, to save memory.
         """
@@ -459,7 +459,10 @@ class _Listing:
 
 
 class _ListDigest:
-    """A digest of a list of texts that are added one by one: the first half of SHA-256 of the list in JSON."""
+    """A digest of a list of texts that are added one by one.
+
+    It is the first half of SHA-256 of the list in JSON.
+    """
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256(b"[")

@@ -104,7 +104,7 @@ def _floats(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
 
 
 def _are_exact(texts: pa.StringArray, values: pa.Array) -> pa.BooleanArray:
-    """Return for each text of an integer whether the parsed float equals it exactly; True for other texts."""
+    """Return for each text of an integer whether the parsed float equals it; True for other texts."""
     is_integer = matches(texts, r"^[+-]?[0-9]{1,18}$")
     zero = pa.scalar(0, values.type)
     integers = pc.cast(_unsigned(pc.if_else(is_integer, texts, "0")), pa.int64())

@@ -1,4 +1,4 @@
-"""The union of the schemas of several files: columns by name, in types that hold the values of all files."""
+"""The union of the schemas of several files: columns by name, with types that hold all values."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _wider_decimal(first: pa.DataType, second: pa.DataType) -> pa.DataType | Non
 
 
 def _decimal_shape(type_: pa.DataType) -> tuple[int, int] | None:
-    """Return the maximum numbers of digits of a decimal or integer type: (before the point, after the point).
+    """Return how many digits a decimal or integer type has at most before and after the point.
 
     For example, the result is (8, 2) for decimal(10, 2), and None for a float.
     """
@@ -163,9 +163,9 @@ def _decimal_shape(type_: pa.DataType) -> tuple[int, int] | None:
 
 
 def _wider_timestamp(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
-    """Return the common type of two timestamp types: with the finer unit, and in UTC if their zones differ.
+    """Return the common type of two timestamp types, with the finer unit.
 
-    Return None if a type is no timestamp, or if only one of them has a time zone.
+    It is in UTC if the zones differ. Return None if a type is no timestamp, or if only one of them has a time zone.
     """
     if not (pa.types.is_timestamp(first) and pa.types.is_timestamp(second)) or bool(first.tz) != bool(second.tz):
         return None

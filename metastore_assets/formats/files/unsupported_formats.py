@@ -1,4 +1,4 @@
-"""Unsupported formats that are recognised by metadata files or by file names, with advice for the user."""
+"""Detection of unsupported formats by metadata files or file names, with advice for the user."""
 
 from __future__ import annotations
 
@@ -92,10 +92,11 @@ def table_of_file(folder: str, name: str) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=1024)
 def _kinds_of_folder(folder: str) -> tuple[bool, bool, bool]:
-    """Return (is in a Paimon bucket, is certainly in a transactional Hive table, may be in one), from folder names.
+    """Return three flags about the folders of a path.
 
-    For example, `bucket-0` gives (True, False, False), and `base_0000001` gives (False, True, True). `base_20240101`
-    may be a date, and gives (False, False, True).
+    They are: is in a Paimon bucket, is certainly in a transactional Hive table, may be in such a table. For example,
+    `bucket-0` gives (True, False, False), and `base_0000001` gives (False, True, True). `base_20240101` may be a date,
+    and gives (False, False, True).
     """
     parts = folder.split("/")
     patterns = (_PAIMON_BUCKET, _ACID_PADDED, _ACID_FOLDER)

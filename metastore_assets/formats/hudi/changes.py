@@ -1,4 +1,4 @@
-"""The changes between two states of a Hudi table: the file groups that writes touched, with their file slices.
+"""The changes between two states of a Hudi table: the touched file groups, with their file slices.
 
 A file group has its rows in one file slice at a time: a base file, and log files with later changes. Only the files of
 touched groups are listed. If the timeline does not show all changes, NoDiffError is raised with the reason.
@@ -87,7 +87,7 @@ def writes_between(timeline: Timeline, record: StateRecord, state: HudiState) ->
 
 
 def further_instants(timeline: Timeline, state: HudiState, writes: WritesBetween) -> Sequence[Instant]:
-    """Return the completed instants whose metadata are needed to plan the changes, in addition to those of `writes`.
+    """Return the completed instants whose metadata a plan needs, in addition to those of `writes`.
 
     Args:
         timeline: the timeline of the table.
@@ -199,9 +199,9 @@ class TouchedGroups:
         return slices
 
     def _read_unread_commits(self, state: HudiState, files: Sequence[GroupFile]) -> None:
-        """Read the commits that show which base file of each group is newest in a state, and add them to `_commits`.
+        """Read the commits that show which base file of each group is newest in a state.
 
-        Commits that were added before are not read again.
+        They are added to `_commits`. Commits that were added before are not read again.
 
         Args:
             state: the state.
@@ -216,7 +216,7 @@ class TouchedGroups:
             self.add_commits(self._load([self._active[instant] for instant in sorted(unread)]))
 
     def _unread_commit(self, group: Group, bases: Mapping[str, Collection[str]]) -> str | None:
-        """Return the instant of the next commit that must be read to find a group's newest base file, or None.
+        """Return the instant of the next commit to read to find a group's newest base file, or None.
 
         A failed write may leave a base file that no commit names. Such a file is ignored: the newest base file counts
         only if the commit of its instant names it. The result is None in these cases:

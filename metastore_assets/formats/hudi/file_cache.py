@@ -1,4 +1,4 @@
-"""A cache of metadata of a Hudi table: commits, the block headers of log files, and records of states.
+"""A cache of metadata of a Hudi table: commits, log block headers, and records of states.
 
 A record describes an earlier state of the table (see `StateRecord`). The changes since that state are computed from
 it.
@@ -49,7 +49,10 @@ class HudiFileCache:
         self._cache.put(self._key("commit", commit.instant.stored), value)
 
     def get_blocks(self, stored: StoredFile) -> list[LogBlock] | None:
-        """Return the cached blocks of a log file, without the schemas in their headers; None if they are not cached."""
+        """Return the cached blocks of a log file; None if they are not cached.
+
+        The schemas in the headers of the blocks are missing.
+        """
         return self._cache.get(self._key("log", stored), _decode_blocks)
 
     def put_blocks(self, stored: StoredFile, blocks: Sequence[LogBlock]) -> None:

@@ -42,7 +42,7 @@ class StateColumns:
 
     @property
     def unparsed(self) -> tuple[str, ...]:
-        """The partition columns that have the type text, because some value cannot be parsed as the schema's type."""
+        """The partition columns that are text because a value cannot be parsed as the schema's type."""
         return unparsed_columns(self.paths, self.partition_types, self.schema.columns)
 
     @cached_property

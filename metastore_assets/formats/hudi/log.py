@@ -87,7 +87,10 @@ class _PieceReader:
 
 
 def check_mergeable(blocks: Iterable[LogBlock]) -> None:
-    """Raise UnsupportedError for a block that cannot be merged, or ArrowInvalid for a block without an instant."""
+    """Raise UnsupportedError for a block that cannot be merged.
+
+    Raise ArrowInvalid for a block without an instant.
+    """
     for block in blocks:
         if block.kind == _HFILE:
             raise UnsupportedError("log blocks in HFile are not supported")
@@ -105,7 +108,7 @@ def check_mergeable(blocks: Iterable[LogBlock]) -> None:
 
 
 def _check_content_version(block: LogBlock) -> None:
-    """Raise UnsupportedError if the block has Avro rows or deletes, and the version of its content is not supported."""
+    """Raise UnsupportedError if a block's Avro rows or deletes have an unsupported content version."""
     if block.kind == AVRO_BLOCK and not 1 <= block.version <= CONTENT_VERSION:
         raise UnsupportedError(f"Avro log blocks of version {block.version} are not supported")
     if block.kind == DELETE_BLOCK and block.version != CONTENT_VERSION:

@@ -360,9 +360,10 @@ def _read_batches(folder: str, base: str, logs: list[str]) -> Iterator[pa.Record
 
 @contextmanager
 def _hudi_rs_errors() -> Iterator[None]:
-    """Convert errors and panics of hudi-rs to UnsupportedError for unsupported features, otherwise to ArrowInvalid.
+    """Convert errors and panics of hudi-rs to UnsupportedError or ArrowInvalid.
 
-    OSError and Arrow's own exceptions are not changed.
+    UnsupportedError stands for features that hudi-rs does not support. OSError and Arrow's own exceptions are not
+    changed.
     """
     try:
         yield

@@ -40,7 +40,7 @@ class PlannedSlice:
 
 
 class MergePlanner:
-    """A planner that decides for each file slice of a state whether hudi-rs must merge it, and by which rules."""
+    """A planner that decides whether hudi-rs must merge a file slice of a state, and by which rules."""
 
     def __init__(self, timeline: Timeline, state: HudiState, schema: HudiSchema, cache: HudiFileCache) -> None:
         self._cache = cache

@@ -18,7 +18,7 @@ from metastore_assets.storage.corrupt_input import UnsupportedError
 
 
 def add_operations(avro_schema: str, positions: Collection[int | None], *, meta_fields: bool) -> str:
-    """Return a table's schema with the column of operations inserted; unchanged if no log block has this column.
+    """Return a table's schema with the column of operations inserted, if log blocks have it.
 
     The schemas that commits record lack the column. hudi-rs recognizes delete operations only if the table's schema has
     the column. It expects the column at the same position in the schema and in all blocks.

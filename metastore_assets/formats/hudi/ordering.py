@@ -195,7 +195,7 @@ def _deletes(content: bytes) -> list[tuple[str, Mapping[str, Any] | None]]:
 
 
 def _check_deletes(deletes: Sequence[tuple[str, Mapping[str, Any] | None]], field: str, kind: str) -> None:
-    """Raise UnsupportedError if a delete has an ordering value of another type than the table's ordering field.
+    """Raise UnsupportedError if a delete's ordering value has another type than the ordering field.
 
     Args:
         deletes: the result of `_deletes`.
@@ -212,7 +212,7 @@ def _check_deletes(deletes: Sequence[tuple[str, Mapping[str, Any] | None]], fiel
 
 
 def _comparable(value: Mapping[str, Any] | None, kind: str) -> object:
-    """Return an ordering value as a text, so that two values can be compared: `{"Long": 3}` becomes `"3"`.
+    """Return an ordering value as a text for comparison with another one: `{"Long": 3}` becomes `"3"`.
 
     The result is None if the value cannot be compared: for decimals, for None, and for `{"Int": 0}`. Hudi writes
     `{"Int": 0}` for deletes without an ordering value.
@@ -268,7 +268,10 @@ def _has_nulls(base: str, field: str) -> bool:
 
 
 def _kind(type_: object) -> str | None:
-    """Return the kind of an Avro type's values, such as "integer"; None if hudi-rs does not compare such values."""
+    """Return the kind of an Avro type's values, such as "integer".
+
+    The result is None if hudi-rs does not compare such values.
+    """
     if isinstance(type_, list):
         branches = [branch for branch in type_ if branch != "null"]
         return _kind(branches[0]) if len(branches) == 1 else None

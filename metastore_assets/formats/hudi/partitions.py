@@ -21,7 +21,7 @@ _FIELDS = ("hoodie.table.partition.fields", "hoodie.table.partition.columns")
 
 @dataclass(frozen=True)
 class PartitionPaths:
-    """The layout of a table's partition paths: the folders of a path that belong to each partition column."""
+    """The layout of a table's partition paths: which folders of a path belong to each partition column."""
 
     table: str
     columns: tuple[str, ...]
@@ -60,7 +60,7 @@ class PartitionPaths:
         )
 
     def with_folder_columns(self, partitions: Collection[str]) -> PartitionPaths:
-        """Return the layout with columns from the names of the partition folders, for a table that records no columns.
+        """Return the layout with columns from folder names, for a table that records no columns.
 
         For example, `year=2020/month=01` names two columns, and `ts=2020/01/31` names one. The result has no columns if
         the paths do not all name the same columns.
@@ -109,7 +109,10 @@ class PartitionPaths:
         return match.groups() if match else None
 
     def _plain_values(self, path: str) -> tuple[str, ...] | None:
-        """Return each column's value in a path without column names; None if the path does not determine the values."""
+        """Return each column's value in a path without column names.
+
+        The result is None if the path does not determine the values.
+        """
         folders = path.split("/")
         fixed_depth = sum(depth for depth in self.depths if depth is not None)
         if (
@@ -152,10 +155,9 @@ def value_type(paths: PartitionPaths, column: str, schema: pa.Schema) -> pa.Data
 def partition_types(
     paths: PartitionPaths, columns: Sequence[str], partitions: Collection[str], schema: pa.Schema
 ) -> dict[str, pa.DataType]:
-    """Return the type of each partition column: the schema's type if all values in the paths can be parsed as it.
+    """Return the type of each partition column: the schema's type if all values can be parsed as it.
 
-    Otherwise, the type is text: for a date column whose values a key generator has written as numbers of days, for
-    example.
+    Otherwise, the type is text. For example, a key generator may write the values of a date column as numbers of days.
 
     Args:
         paths: the layout of partition paths.
@@ -175,7 +177,7 @@ def partition_types(
 
 
 def unparsed_columns(paths: PartitionPaths, types: Mapping[str, pa.DataType], schema: pa.Schema) -> tuple[str, ...]:
-    """Return the partition columns that are text because some value cannot be parsed as the schema's type.
+    """Return the partition columns that are text because a value cannot be parsed as the schema's type.
 
     Args:
         paths: the layout of partition paths.
@@ -199,7 +201,10 @@ def _named_columns(path: str) -> tuple[str, ...]:
 
 
 def _depth(properties: Mapping[str, str]) -> int | None:
-    """Return the number of nested folders of a formatted date: 3 for `yyyy/MM/dd`; None if no format is recorded."""
+    """Return the number of nested folders of a formatted date, such as 3 for `yyyy/MM/dd`.
+
+    The result is None if the properties record no format.
+    """
     prefixes = ("hoodie.keygen.timebased", "hoodie.deltastreamer.keygen.timebased", "hoodie.streamer.keygen.timebased")
     for prefix in prefixes:
         output = properties.get(f"{prefix}.output.dateformat")

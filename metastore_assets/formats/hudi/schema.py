@@ -111,7 +111,7 @@ def schema_commit(commits: Iterable[Commit]) -> Commit | None:
 
 
 def _restore_numbers(schema: HudiSchema, created: pa.Schema, dated: Sequence[str]) -> HudiSchema:
-    """Return the schema, with `dated` columns as integers again if they were created as integers, but are text now.
+    """Return the schema with `dated` columns as integers if they were created so, but are text now.
 
     Spark reads such a column as text, and stores it as text when it updates rows.
 
@@ -134,7 +134,7 @@ def _restore_numbers(schema: HudiSchema, created: pa.Schema, dated: Sequence[str
 
 
 def file_schema(location: Location, base: StoredFile) -> tuple[bytes | None, pa.Schema]:
-    """Return the schema of a base file in two forms: as Avro JSON (None if not recorded), and as an Arrow schema.
+    """Return the schema of a base file as Avro JSON (None if not recorded), and as an Arrow schema.
 
     Call this in a child process, because a corrupt file may crash the process.
     """
@@ -176,9 +176,10 @@ def schema_of_columns(stored: pa.Schema) -> HudiSchema:
 
 
 def _check_no_column_renamed(location: Location) -> None:
-    """Raise TableFormatError if schema evolution on read has renamed a column, or dropped it and added it again.
+    """Raise TableFormatError if schema evolution on read renamed a column, or replaced it.
 
-    Such a table cannot be read by column names, because older files still have the old column.
+    A replaced column was dropped and added again. Such a table cannot be read by column names, because older files
+    still have the old column.
     """
     folder = f"{FOLDER}/.schema"
     names: dict[tuple[int, ...], str] = {}
@@ -221,7 +222,7 @@ def _named_fields(fields: Sequence[Mapping[str, Any]], above: tuple[int, ...]) -
 
 
 def _inner_fields(type_: object) -> list[Mapping[str, Any]]:
-    """Return the fields of a record type, or those of the records in a type of arrays or maps, at any depth."""
+    """Return the fields of a record type, or of the records in a type of arrays or maps at any depth."""
     if not isinstance(type_, Mapping):
         return []
     parts = [_inner_fields(type_.get(name)) for name in ("element", "value")]

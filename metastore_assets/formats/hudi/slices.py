@@ -153,7 +153,7 @@ class _GroupFiles:
 
 
 class SlicePlanner:
-    """A planner that collects the files of one table state by file group, and makes one file slice of each group."""
+    """A planner that collects the files of a table state by file group, and makes a slice of each group."""
 
     def __init__(self, timeline: Timeline, state: HudiState, is_selected: Callable[[str], bool]) -> None:
         self._timeline = timeline
@@ -327,7 +327,10 @@ class SlicePlanner:
                     raise self._incomplete_error(f"the cleaner removed files of the file group {group[1]}")
 
     def _incomplete_error(self, reason: str) -> TableFormatError | SnapshotNotFoundError:
-        """Return the error for a missing file: SnapshotNotFoundError if a newer state exists, else TableFormatError."""
+        """Return the error for a missing file.
+
+        It is SnapshotNotFoundError if a newer state exists, otherwise TableFormatError.
+        """
         uri, completed = self._timeline.location.uri, self._timeline.completed
         if self._state.until < (completed[-1].requested if completed else ""):
             return SnapshotNotFoundError(

@@ -57,7 +57,7 @@ class StateRecord:
 
     @property
     def schema_commits(self) -> tuple[Commit, ...]:
-        """The commit that defines the schema, in a tuple of one; an empty tuple if no commit records a schema.
+        """The commit that defines the schema, in a tuple; empty if no commit records a schema.
 
         The commit has its requested time and the schema, but none of the files that it wrote or replaced.
         """

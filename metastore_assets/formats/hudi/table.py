@@ -276,7 +276,10 @@ class HudiFormat(TableFormat):
     def _recorded_schema(
         self, timeline: Timeline, commits: Sequence[Commit], paths: PartitionPaths
     ) -> HudiSchema | None:
-        """Return the schema that the commits record, else that of the table's properties; None if neither has one."""
+        """Return the schema that the commits record, or else that of the table's properties.
+
+        The result is None if neither has one.
+        """
         dropped = self._dropped(timeline, paths)
         return table_schema(self._location, timeline.properties, commits, dropped, paths.dated)
 
@@ -353,7 +356,7 @@ class HudiFormat(TableFormat):
         return digest_json(settings)
 
     def _derived(self, properties: Mapping[str, str], partition_columns: Sequence[str]) -> tuple[DerivedColumn, ...]:
-        """Return the columns that are computed from other columns, and may therefore reveal the values of those.
+        """Return the columns that are computed from other columns, and may therefore reveal their values.
 
         `_hoodie_record_key` is returned if the table is read with Hudi's own columns. `_hoodie_partition_path` is
         returned if it is a partition column.
@@ -438,7 +441,7 @@ def _columns_digest(metadata: SnapshotMetadata) -> str:
 
 
 def _check_features(timeline: Timeline) -> None:
-    """Raise TableFormatError if the table is bootstrapped, or if its `hoodie.table.format` is not `native`."""
+    """Raise TableFormatError if the table is bootstrapped, or its `hoodie.table.format` is not `native`."""
     properties, uri = timeline.properties, timeline.location.uri
     if properties.get("hoodie.bootstrap.base.path"):
         raise TableFormatError(f"{uri} is bootstrapped from the files of another table, which has no reader")
@@ -449,7 +452,10 @@ def _check_features(timeline: Timeline) -> None:
 
 @contextmanager
 def _hudi_errors(location: Location) -> Iterator[None]:
-    """Convert a missing table to TableNotFoundError, and a missing file or corrupt content to TableFormatError."""
+    """Convert a missing table to TableNotFoundError, other read errors to TableFormatError.
+
+    Other read errors are a missing file of an existing table, and corrupt content.
+    """
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -1,4 +1,4 @@
-"""The file slices of all partitions of a Hudi table, from one listing, which is sorted in bounded memory."""
+"""The file slices of all partitions of a Hudi table, from one listing sorted in bounded memory."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class TableSlices:
         return self._changed.setdefault(partition, {}).setdefault(number, ([], []))
 
     def _slices(self, partition: str, files: Sequence[StoredFile]) -> Iterator[list[FileSlice]]:
-        """Yield the slices of a partition as one list; nothing if the partition is not selected, or has no slice."""
+        """Yield the slices of a partition as one list, if it is selected and has slices."""
         group_files = self._group_files(partition, files)
         if not self._is_selected(partition):
             return

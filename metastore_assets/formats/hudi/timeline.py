@@ -54,7 +54,7 @@ class Instant:
 
     @property
     def became_visible(self) -> str:
-        """The time from which readers see the write, as digits: its completion time; without one, its start time."""
+        """The time from which readers see the write, as digits: its completion time, or else its start time."""
         return self.completed or self.requested
 
 

@@ -1,4 +1,4 @@
-"""Casts of columns to types that the table got later, and checks that hudi-rs preserves all values when it casts."""
+"""Casts of columns to later types of the table, and checks that casts of hudi-rs keep all values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def avro_columns(avro_schema: str) -> pa.Schema:
 
 
 def check_type_changes(stored: pa.Schema, table: pa.Schema) -> None:
-    """Raise UnsupportedError if hudi-rs might change values when it casts stored columns to the table's types.
+    """Raise UnsupportedError if hudi-rs might change values when it casts to the table's types.
 
     For some types, hudi-rs rounds values, takes microseconds for milliseconds, or returns null for a value that does
     not fit. The error is also raised for a stored column whose name differs from the table's only in case.
@@ -83,7 +83,7 @@ def check_calendar(file: pq.ParquetFile) -> None:
 
 
 def _unsafe_change(stored: pa.DataType, target: pa.DataType) -> tuple[pa.DataType, pa.DataType] | None:
-    """Return the first pair (stored type, target type) whose cast may change values; None if all values are kept.
+    """Return the first pair (stored type, target type) whose cast may change values, or None.
 
     Nested types are compared field by field, so the pair may be the types of a nested field.
     """

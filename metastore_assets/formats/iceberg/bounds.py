@@ -52,7 +52,7 @@ def fragment_bounds(
 
 
 def _has_uncertain_counts(path: tuple[pa.Field, ...], entry: FileEntry) -> bool:
-    """Return True if the counts of a column are uncertain, because writers count the values in different ways.
+    """Return True if writers count the values of a column in different ways.
 
     That is so inside lists and maps, and inside structs of files that are not Parquet.
     """

@@ -170,9 +170,10 @@ class _FileChanges:
         return FragmentDifference(tuple(added), frozenset(removed - added_paths), frozenset(replaced_paths))
 
     def _touched(self) -> list[FileEntry]:
-        """Return the data files that both snapshots have, and to which an added or removed delete file applies.
+        """Return the shared data files to which an added or removed delete file applies.
 
-        Raises NoDiffError if a file is listed twice, or if the data file of an added delete file is not found.
+        Shared data files are those that both snapshots have. Raises NoDiffError if a file is listed twice, or if the
+        data file of an added delete file is not found.
         """
         changed = [*self._removed_deletes, *self._added_deletes]
         indexes = [self._index(deletes) for deletes in (self._removed_deletes, self._added_deletes)]
@@ -184,7 +185,7 @@ class _FileChanges:
         return [entry for entry in candidates if any(index.deletes_of(entry).files for index in indexes)]
 
     def _check_targets(self, data: Iterable[FileEntry]) -> None:
-        """Raise NoDiffError if an added delete file deletes rows of one data file only, and `data` lacks this file.
+        """Raise NoDiffError if `data` lacks the file that an added delete file for one data file names.
 
         The data file may be in a partition that was not searched.
         """
@@ -196,7 +197,7 @@ class _FileChanges:
             raise NoDiffError("a delete file names a data file that is not in its partition")
 
     def _read(self, content: int, files: Collection[FileEntry]) -> list[FileEntry]:
-        """Return all live entries of those shared manifests that may contain a counterpart of one of the files.
+        """Return all live entries of the shared manifests that may have a counterpart of one of the files.
 
         Shared manifests are those that both snapshots list. The counterparts of a delete file are the data files that
         it applies to. The counterparts of a data file are the delete files that apply to it.

@@ -204,7 +204,7 @@ class _RowSet:
             codes = compress(index, codes * max(1, len(values)) + column_codes, present)
 
     def _number_codes(self, index: int, codes: Codes, present: npt.NDArray[np.bool_]) -> Codes:
-        """Append the distinct codes to `_distinct_codes`, ascending, and return the index of each code among them.
+        """Append the ascending distinct codes to `_distinct_codes`, and return each code's index in them.
 
         For example, it returns [1, 0, 1] for the codes [7, 3, 7]. `index` and `present` are not used: they are only
         here because `_encode_rows` passes them.
@@ -214,7 +214,7 @@ class _RowSet:
         return numbers.astype(np.int64)
 
     def _look_up_codes(self, index: int, codes: Codes, present: npt.NDArray[np.bool_]) -> Codes:
-        """Return the position of each row's code in the array `_distinct_codes[index]`, which `_number_codes` stored.
+        """Return the position of each row's code in `_distinct_codes[index]`, stored by `_number_codes`.
 
         If a row's code is not in that array, `present` is set to False for the row, and its position has no meaning.
 

@@ -157,7 +157,7 @@ class IcebergFragmentPlanner:
                 raise UnstreamableError(f"{self.files.name}: the snapshot lists a data file several times")
 
     def manifests(self, snapshot: IcebergSnapshot | None) -> list[Manifest]:
-        """Return the manifests that may have live delete files, or live data files in the selected partitions.
+        """Return the manifests that may have live delete files, or live data files of selected partitions.
 
         The result is empty if there is no snapshot.
 
@@ -173,7 +173,7 @@ class IcebergFragmentPlanner:
         return [manifest for manifest in manifests if manifest.file_count != 0 and self._may_match(manifest)]
 
     def entries(self, manifests: Sequence[Manifest], *, with_statistics: bool = False) -> Iterator[FileEntry]:
-        """Yield the live files in manifests: the delete files of all partitions, the data files of selected ones only.
+        """Yield the live delete files in manifests, and the live data files of selected partitions.
 
         Raises TableFormatError for an encrypted file, or a file format that is not supported.
         """
@@ -182,7 +182,7 @@ class IcebergFragmentPlanner:
             yield from self._read(reader, batch)
 
     def _read(self, reader: ManifestReader, manifests: Sequence[Manifest]) -> Iterator[FileEntry]:
-        """Read the manifests in parallel, and yield the same files as `entries`, in the order of the manifests."""
+        """Read manifests in parallel, and yield the same files as `entries`, in the order of the manifests."""
         locations = [self.files.locate(manifest.path) for manifest in manifests]
         outcomes = IsolatedRunner(threads=_READ_AT_ONCE).outcomes(
             with_arguments(reader.read),
@@ -196,7 +196,7 @@ class IcebergFragmentPlanner:
                     yield entry
 
     def _selected(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
-        """Yield the data files of selected partitions, and all delete files, with normalized partition values.
+        """Yield the data files of selected partitions and all delete files, with normalized partition values.
 
         Normalized values are equal for all files of a partition: the bytes of a decimal become an integer.
         """
@@ -270,7 +270,7 @@ class IcebergFragmentPlanner:
         )
 
     def _references(self, deletes: Deletes) -> _References:
-        """Convert delete files to the objects `PositionDeletes` and `EqualityDeletes` that fragment sources contain.
+        """Convert delete files to the `PositionDeletes` and `EqualityDeletes` of fragment sources.
 
         Returns (position deletes, equality deletes). All fragments with the same delete files share these two tuples.
         """

@@ -254,9 +254,9 @@ def _entry(
 
 
 def _partition(record: Mapping[str, Any], spec: tuple[PartitionField, ...]) -> tuple[Any, ...]:
-    """Return the stored value of each partition field; None for a missing value of a field with the transform `void`.
+    """Return the stored value of each partition field.
 
-    Raises ValueError if another value is missing.
+    A missing value is None for a field with the transform `void`, and raises ValueError for other fields.
     """
     values = tuple(record.get(partition_name(index), _MISSING) for index in range(len(spec)))
     if _MISSING not in values:
@@ -279,7 +279,7 @@ def _statistics(file: Mapping[str, Any]) -> FileStatistics:
 
 
 def _deleted_paths(file: Mapping[str, Any]) -> FileStatistics | None:
-    """Return the bounds of the column `file_path` of a position delete file, as statistics with no other values.
+    """Return the bounds of the column `file_path` of a position delete file, without other statistics.
 
     The result is None for other files, and for a position delete file without these bounds.
     """

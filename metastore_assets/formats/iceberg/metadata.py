@@ -195,9 +195,10 @@ def _source_ids(field_json: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _transform_kind(name: str, source_count: int) -> str:
-    """Return the kind of a transform, such as `bucket` for `bucket[16]`; `unknown` for unknown transforms.
+    """Return the kind of a transform, such as `bucket` for `bucket[16]`.
 
-    Transforms of several source columns are `unknown`, except `bucket` and `void`.
+    Unknown transforms have the kind `unknown`, and so have transforms of several source columns except `bucket` and
+    `void`.
     """
     match = _TRANSFORM.fullmatch(name.strip())
     kind = "unknown" if match is None else (match[1] or match[2]).lower()

@@ -92,9 +92,10 @@ def _snapshot_id(raw: Mapping[str, Any], key: str, *, required: bool = True) -> 
 
 
 def _check_snapshots(raw: Mapping[str, Any]) -> None:
-    """Raise ValueError for a wrong type in the snapshots, branches, tags or snapshot log, or for repeated snapshot ids.
+    """Raise ValueError for invalid snapshots, branches, tags, or snapshot log entries.
 
-    A manifest that a snapshot lists twice, or too many manifests of a snapshot, are errors, too.
+    They are invalid if a value has a wrong type, if snapshot ids are repeated, or if a snapshot lists a manifest twice
+    or too many manifests.
     """
     snapshots = as_objects(raw.get("snapshots") or [], "snapshots")
     for snapshot in snapshots:

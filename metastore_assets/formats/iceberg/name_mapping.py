@@ -103,10 +103,10 @@ class FallbackIds:
         )
 
     def identity(self, kind: str) -> _Deviations:
-        """Return a value that shows whether two states of a table read the same data from a file without field ids.
+        """Return a value that is equal for two table states if they read a file without field ids equally.
 
-        If the value is equal for two states, they read each column of the table from the same column of the file. This
-        assumes that columns of Parquet files without field ids have the order of the oldest schema.
+        Then they read each column of the table from the same column of the file. This assumes that columns of Parquet
+        files without field ids have the order of the oldest schema.
 
         Args:
             kind: the format of the files, such as `parquet`.
@@ -238,7 +238,7 @@ def _parse_mapping(fields: Any, what: str) -> _Tree:
 
 
 def _position_nodes(columns: _Tree, count: int) -> _Tree:
-    """Return a node for each column of a file, in the order of the file: the column of the table with its id.
+    """Return a node for each column of a file, by position: the column of the table with its id.
 
     The ids of the file's columns are taken to be 1, 2, 3 and so on; or 0, 1, 2 if the table has a column with the id 0.
     If the table has no column with such an id, the node has neither names nor an id.
@@ -268,7 +268,7 @@ def _type_nodes(type_: Any) -> _Tree:
 
 
 def _reused_names(schema: Mapping[str, Any], metadata: TableMetadata) -> _Deviations:
-    """Return each field of a schema whose name is ambiguous in the table's history, as (field id, (name,)).
+    """Return (field id, (name,)) of each schema field whose name is ambiguous in the table's history.
 
     A name is ambiguous if the field has another name in some schema of the table. It is also ambiguous if some schema
     gives this name to another field of the same parent. Fields at all depths are examined.
@@ -312,7 +312,10 @@ def _deviations(mapping: _Tree, metadata: TableMetadata) -> _Deviations:
 
 
 def _levels(nodes: _Tree) -> Iterator[_Tree]:
-    """Yield each group of sibling fields: first the top-level fields, then the children of each field at any depth."""
+    """Yield each group of sibling fields: first the top-level fields, then the children of each field.
+
+    Fields at all depths are included.
+    """
     if nodes:
         yield nodes
     for node in nodes:
@@ -336,7 +339,7 @@ def _is_among(mapped: tuple[int | None, ...], field_paths: set[tuple[int | None,
 
 
 def _field_paths(nodes: _Tree) -> Iterator[tuple[int | None, ...]]:
-    """Yield the path of each field with an id: the ids from its top-level column down to the field itself.
+    """Yield the path of each field with an id: the ids from its top-level column down to the field.
 
     In a path, None stands for a field above that has no id.
     """

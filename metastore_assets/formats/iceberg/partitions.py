@@ -69,7 +69,7 @@ class Partition:
 
 
 class Partitions:
-    """The partition fields of all partition specs of a table, and the conversion of stored values to a `Partition`.
+    """The partition fields of all partition specs of a table, with conversions of their stored values.
 
     Fields with the transform `void` have no values. Methods that return fields omit them.
     """
@@ -158,10 +158,7 @@ class Partitions:
         )
 
     def constant_columns(self) -> tuple[int, ...]:
-        """Return the ids of the top-level columns that have the transform `identity` in at least one partition spec.
-
-        They are ascending.
-        """
+        """Return the ascending ids of the top-level columns with the transform `identity` in some spec."""
         fields = (field for spec in self.specs.values() for field in spec if field.transform == "identity")
         return tuple(sorted(self._top_level & {field.source_id for field in fields}))
 
@@ -221,7 +218,7 @@ class Partitions:
         return field.name, self.text(field, value[0].as_py()) if is_number else value_text(value)
 
     def stored_type(self, field: PartitionField) -> pa.DataType | None:
-        """Return the type of the values that manifests store for a partition field; None if the type is unknown."""
+        """Return the type of the values that manifests store for a partition field; None if unknown."""
         return pa.int32() if field.transform in _UNITS or field.transform == "bucket" else self._type(field)
 
     def _create_partition(self, spec: Sequence[PartitionField], raw: tuple[Any, ...]) -> Partition:
@@ -238,7 +235,7 @@ class Partitions:
         return Partition(encode_partition_key(items), items, constants)
 
     def _type(self, field: PartitionField) -> pa.DataType | None:
-        """Return the type of a field's values if it is that of the source column: for `identity` and `truncate`.
+        """Return the type of a field's values for `identity` and `truncate`: that of the source column.
 
         The result is None for any other transform, and if the source column is unknown.
         """
@@ -261,7 +258,10 @@ def _needs_normalization(type_: pa.DataType | None) -> bool:
 
 
 def _normalize(raw: Any, type_: pa.DataType | None) -> Any:
-    """Return a hashable form of a partition value: NaN equals NaN, -0.0 differs from 0.0, decimals are integers."""
+    """Return a hashable form of a partition value.
+
+    NaN equals NaN, -0.0 differs from 0.0, and decimals are integers.
+    """
     if isinstance(raw, bytes) and type_ is not None and pa.types.is_decimal(type_):
         return int.from_bytes(raw, "big", signed=True)
     if isinstance(raw, float) and math.isnan(raw):

@@ -95,7 +95,7 @@ class PlannedState:
         ).encode()
 
     def check_only_files_differ(self, current: PlannedState) -> None:
-        """Raise NoDiffError if the files alone do not show which fragments differ between this state and a later one.
+        """Raise NoDiffError if the files alone do not show which fragments differ in a later state.
 
         For example, the table was recreated, its schema changed, or this state has the flag `repeats_files`.
         """

@@ -85,10 +85,11 @@ class _Naming:
 
 
 class _PartitionNaming(_Naming):
-    """A rule that names the fields inside `partition` by their positions in the partition spec: `partition_0`, ….
+    """A rule that names the fields inside `partition` by their positions in the partition spec.
 
-    A field is looked up in the spec by its id or, if it has no id, by its name. If no field inside `partition` has an
-    id, a field whose name is not in the spec gets its position inside `partition`.
+    The names are `partition_0`, `partition_1` and so on. A field is looked up in the spec by its id or, if it has no
+    id, by its name. If no field inside `partition` has an id, a field whose name is not in the spec gets its position
+    inside `partition`.
     """
 
     def _by_id(self, field_id: int) -> str | None:
@@ -171,9 +172,9 @@ def _definitions(type_: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _names_of(type_: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names by which other fields may refer to a record, enum or fixed type; empty for any other type.
+    """Return the names by which other fields may refer to a record, enum or fixed type.
 
-    A type with a namespace has two names, such as `file` and `iceberg.file`.
+    A type with a namespace has two names, such as `file` and `iceberg.file`. The result is empty for any other type.
     """
     if type_.get("type") not in ("record", "fixed", "enum") or "name" not in type_:
         return ()

@@ -71,7 +71,7 @@ def field_paths(fields: Any, path: tuple[Mapping[str, Any], ...] = ()) -> Iterat
 
 
 def is_geospatial(schema: Mapping[str, Any], field_id: str) -> bool:
-    """Return True if a schema has a `geometry` or `geography` with this field id, outside of lists and maps."""
+    """Return True if a field id is that of a `geometry` or `geography` outside of lists and maps."""
     types = {str(path[-1]["id"]): path[-1]["type"] for path in field_paths(schema["fields"])}
     type_ = types.get(field_id)
     return isinstance(type_, str) and _WELL_KNOWN_BINARY.fullmatch(type_) is not None

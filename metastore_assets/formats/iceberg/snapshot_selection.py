@@ -1,4 +1,4 @@
-"""The state of an Iceberg table to read: the newest one, or one that a branch, tag, snapshot id or time names."""
+"""The state of an Iceberg table to read: the newest, or that of a branch, tag, snapshot id or time."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _schema(name: str, metadata: TableMetadata, schema_id: int | None) -> Mappin
 
 
 def _history(metadata: TableMetadata) -> Sequence[tuple[int, int]]:
-    """Return (milliseconds, snapshot id) for each time that a snapshot became the current one, oldest first."""
+    """Return (milliseconds, snapshot id) for each change of the current snapshot, oldest first."""
     if metadata.snapshot_log:
         return metadata.snapshot_log
     # The snapshot log is optional. The ancestors of the current snapshot are the same.
@@ -122,9 +122,9 @@ def _history(metadata: TableMetadata) -> Sequence[tuple[int, int]]:
 
 
 def _ancestors(metadata: TableMetadata, current: int | None) -> Iterator[IcebergSnapshot]:
-    """Yield the snapshot with the id `current` and its recorded ancestors, newest first; nothing if `current` is None.
+    """Yield the snapshot with the id `current` and its recorded ancestors, newest first.
 
-    Raises ValueError if a snapshot is its own ancestor.
+    Yields nothing if `current` is None. Raises ValueError if a snapshot is its own ancestor.
     """
     visited = set()
     while current is not None and current in metadata.snapshots:

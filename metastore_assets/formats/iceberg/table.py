@@ -98,9 +98,10 @@ class IcebergFormat(TableFormat):
         return reference
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return how the table got from one snapshot to another: "recreated", "rolled back" or "metadata changed".
+        """Return how the table changed between snapshots other than by ordinary commits.
 
-        The result is None if there were only ordinary commits, or if the kind of change is not known.
+        The result is "recreated", "rolled back" or "metadata changed". It is None if there were only ordinary commits,
+        or if the kind of change is not known.
         """
         with self._iceberg_errors():
             loaded = self._load()
@@ -180,7 +181,10 @@ class IcebergFormat(TableFormat):
         return SnapshotDiff(since, metadata, changes.added, changes.removed, replaced=changes.replaced)
 
     def partition_columns(self) -> tuple[str, ...]:
-        """Return the names of the fields of all partition specs except void ones, those of the default spec first."""
+        """Return the names of the fields of all partition specs, those of the default spec first.
+
+        Fields with the transform `void` are left out.
+        """
         with self._iceberg_errors():
             return self._planner(self._load()).partitions.columns()
 

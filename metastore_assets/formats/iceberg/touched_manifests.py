@@ -94,7 +94,7 @@ def _widen(range_: _Range | None, file: FileEntry) -> _Range:
 
 
 def _may_apply(manifest: Manifest, range_: _Range | None) -> bool:
-    """Return whether a file in a manifest and a given file may belong together, judged by their sequence numbers.
+    """Return whether a file in a manifest and a given file may belong together by sequence numbers.
 
     They belong together if one is a delete file that applies to the other, a data file. For example, the result is
     False if the manifest's data files have numbers from 6 on, and the given delete files have the numbers 3 to 5.
@@ -117,7 +117,7 @@ FieldBounds = tuple[Any, Any, bool] | None
 
 
 def partition_bounds(partitions: Partitions, manifest: Manifest) -> list[FieldBounds]:
-    """Return the decoded bounds of each partition field of a manifest, in the order of its partition spec.
+    """Return the decoded bounds of each partition field of a manifest, in the order of its spec.
 
     Unknown bounds are None. An assertion fails if `manifest.spec_id` is None.
     """
@@ -154,7 +154,7 @@ def may_contain(bounds: FieldBounds, value: Any) -> bool:
 def _field_bounds(
     field: PartitionField, type_: pa.DataType | None, lower: bytes | None, upper: bytes | None, is_mixed: bool
 ) -> FieldBounds:
-    """Return (lower bound, upper bound, whether there may be a null or NaN) of a partition field in a manifest.
+    """Return (lower bound, upper bound, whether there may be a null or NaN) of a field in a manifest.
 
     Return None if a bound is missing or corrupt, or if values cannot be compared with it.
 

@@ -85,7 +85,7 @@ class LanceFormat(TableFormat):
         return SnapshotReference(version.id, committed_at)
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return "recreated" or "rolled back"; None after only ordinary commits, or if the kind of change is unknown.
+        """Return "recreated" or "rolled back"; None for only ordinary commits or an unknown change.
 
         On one branch, version numbers and commit times decide. Between branches, only the commit times decide, and the
         result is never "recreated".

@@ -1,4 +1,4 @@
-"""Versions of a Lance table: their manifests, branches and tags, and the version that the option `at` selects.
+"""Versions of a Lance table: manifests, branches, tags, and the version that `at` selects.
 
 Each version has one manifest file in the folder `_versions`. A branch is a folder `tree/<branch>` with versions. A tag
 is a JSON file that names a version of a branch.
@@ -79,7 +79,9 @@ def newest_version(location: Location) -> LanceVersion:
 
 
 def list_versions(location: Location, branch: str | None = None) -> dict[int, LanceVersion]:
-    """Return the stored versions of a branch by number, in ascending order; empty if there is no such branch.
+    """Return the stored versions of a branch by number, in ascending order.
+
+    The result is empty if there is no such branch.
 
     Args:
         location: the folder of the table.

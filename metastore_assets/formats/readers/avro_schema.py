@@ -290,7 +290,10 @@ def _prepare_named(prepare: Prepare | None) -> Prepare:
 
 
 def _prepare_record(types: tuple[AvroType, ...]) -> Prepare | None:
-    """Return a function that converts the fields of a decoded record in place; None if no field has a `prepare`."""
+    """Return a function that converts the fields of a decoded record in place.
+
+    The result is None if no field has a `prepare`.
+    """
     steps = {f"f{number}": type_.prepare for number, type_ in enumerate(types) if type_.prepare}
     if not steps:
         return None

@@ -1,7 +1,8 @@
-"""Conversion of days and timestamps from Spark's legacy hybrid calendar to the proleptic Gregorian calendar.
+"""Conversion of days and timestamps from Spark's legacy hybrid calendar to the Gregorian calendar.
 
 Old Spark versions count days before 15 October 1582 in the Julian calendar. The metadata of Parquet and Avro files
-record this. Such a day becomes the Gregorian day with the same year, month and day of the month.
+record this. Such a day becomes the day with the same year, month and day of the month in the proleptic Gregorian
+calendar.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ _DAY_SECONDS = 24 * 60 * 60
 
 @dataclass(frozen=True)
 class FileCalendar:
-    """The calendar of a file's days and timestamps: Gregorian, or Spark's legacy hybrid of Julian and Gregorian."""
+    """The calendar of a file's days and timestamps: Gregorian, or Spark's legacy hybrid calendar.
+
+    The hybrid calendar is Julian before 15 October 1582.
+    """
 
     has_julian_dates: bool = False
     """Whether dates, and timestamps with a time zone except INT96, are in the hybrid calendar."""
@@ -106,10 +110,10 @@ class FileCalendar:
         return minimum is not None and minimum < self.first_unambiguous(leaf.type)
 
     def first_unambiguous(self, type_: pa.DataType) -> int:
-        """Return the first date or timestamp since which no value needs a conversion, in the unit of the type.
+        """Return the first date or timestamp since which no value needs a conversion.
 
-        For timestamps in a time zone other than UTC, it is in 1900. Before, java.util and java.time have different
-        offsets.
+        It is in the unit of the type. For timestamps in a time zone other than UTC, it is in 1900. Before, java.util
+        and java.time have different offsets.
         """
         # Spark assumes constant offsets too if a file names no time zone.
         is_non_utc = pa.types.is_timestamp(type_) and self._is_non_utc

@@ -1,4 +1,4 @@
-"""Cutting of arrays into chunks of bounded size, and handling of dictionary arrays of strings and bytes."""
+"""Cutting of arrays into chunks of bounded size, and dictionary arrays of strings and bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The top-level columns of data files: their interface, functions to open them, and checks of their types."""
+"""The top-level columns of data files: their interface, their opening, and checks of their types."""
 
 from __future__ import annotations
 

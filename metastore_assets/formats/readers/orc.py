@@ -100,7 +100,7 @@ class OrcColumns:
 
     @cached_property
     def _local_time_file(self) -> tuple[pyarrow_orc.ORCFile, list[Clock] | None]:
-        """The file from which local timestamps are read, and a clock for each stripe that converts its timestamps.
+        """The file from which local timestamps are read, and a clock that converts them for each stripe.
 
         If all stripes are in UTC, the result is (the original file, None). Otherwise, the file is a copy with the zone
         GMT in every stripe.

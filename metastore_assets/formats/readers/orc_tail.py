@@ -1,6 +1,7 @@
-"""The parts of an ORC file's footer that pyarrow does not return: calendar, writer, stripes and column statistics.
+"""The parts of an ORC file's footer that pyarrow does not return, such as column statistics.
 
-The footer is a protobuf message. https://orc.apache.org/specification/ORCv1/ documents its fields.
+They are the calendar, the writer, the stripes and the column statistics. The footer is a protobuf message.
+https://orc.apache.org/specification/ORCv1/ documents its fields.
 """
 
 from __future__ import annotations

@@ -87,7 +87,10 @@ def read_lenient_metadata(source: pa.NativeFile, *, has_arrow_schema: bool = Tru
 
 @dataclass
 class _Element:
-    """One `SchemaElement` of a footer: encoded values of some of its Thrift fields, and their offsets in the footer."""
+    """One `SchemaElement` of a footer: values of some Thrift fields, and their offsets in the footer.
+
+    The values are encoded as in the footer.
+    """
 
     repetition: int = 0
     children: int = 0
@@ -134,7 +137,7 @@ def _corrected(footer: bytes) -> bytes:
 
 
 def _without_arrow_schema(footer: bytes) -> bytes:
-    """Return a footer in which Arrow does not find its schema, because the key of that entry is in lower case.
+    """Return a footer in which Arrow does not find its schema, because that key is in lower case.
 
     Raises IndexError if the footer is cut off.
     """

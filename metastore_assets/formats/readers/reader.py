@@ -191,7 +191,7 @@ def _decode_long_dictionaries(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
 
 
 def _concatenate_small(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
-    """Yield the arrays, with adjacent small ones concatenated up to the limits of a chunk, and without empty ones.
+    """Yield the non-empty arrays, with adjacent small ones concatenated up to the limits of a chunk.
 
     Dictionary arrays are concatenated only if they have equal dictionaries.
     """

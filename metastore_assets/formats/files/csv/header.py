@@ -312,7 +312,7 @@ def detect_headers(table: str, files: Sequence[tuple[str, bool | None, FirstRow 
 
 
 def _check_shared_names(table: str, files: Sequence[tuple[str, bool | None, FirstRow | None]]) -> None:
-    """Raise TableFormatError if a file has only text columns, and a header that shares no name with any other header.
+    """Raise TableFormatError if the header of an all-text file shares no name with any other header.
 
     Such a header may be a row of values. Only headers that were detected with certainty (`has_header` is True) are
     compared. If there are fewer than two of them, nothing is raised.

@@ -173,7 +173,10 @@ def _is_unambiguous(block: Bytes, offsets: Offsets, options: CsvOptions) -> bool
 
 
 class _QuoteScanner:
-    """A scanner of quotes and escapes one by one, for texts where the meaning of a quote depends on earlier quotes."""
+    """A scanner that interprets quotes and escapes one by one.
+
+    It is for texts in which the meaning of a quote depends on earlier quotes.
+    """
 
     def __init__(self, data: bytes, options: CsvOptions, is_last: bool) -> None:
         self._data = data
@@ -207,7 +210,7 @@ class _QuoteScanner:
         return self._data[offset] if offset < len(self._data) else -1
 
     def _scan_inside(self, offset: int) -> int:
-        """Interpret the quote or escape at an offset inside of quotes, and return the offset of its last byte.
+        """Interpret a quote or escape inside of quotes, and return the offset of its last byte.
 
         Raises MalformedError if the value continues after its closing quote.
         """
@@ -228,10 +231,11 @@ class _QuoteScanner:
         return offset
 
     def _byte_after_blanks(self, offset: int) -> int:
-        """Return the first byte after a closing quote and any blanks that are skipped; -1 at the end of the text.
+        """Return the first byte after a closing quote and after blanks that are skipped.
 
-        Blanks are skipped if `skip_initial_space` is true, and a delimiter, a line break or the end of the text follows
-        them. The offset of the first skipped blank is then added to `self._quoting.skipped_blanks`.
+        The result is -1 at the end of the text. Blanks are skipped if `skip_initial_space` is true, and a delimiter, a
+        line break or the end of the text follows them. The offset of the first skipped blank is then added to
+        `self._quoting.skipped_blanks`.
 
         Args:
             offset: the offset of the closing quote.
@@ -246,7 +250,7 @@ class _QuoteScanner:
         return following
 
     def _scan_outside(self, offset: int) -> int:
-        """Interpret the quote or escape at an offset outside of quotes, and return the offset of its last byte.
+        """Interpret a quote or escape outside of quotes, and return the offset of its last byte.
 
         A quote inside of a value is part of the value, and is not recorded. Raises MalformedError for an ambiguous
         quote or escape.

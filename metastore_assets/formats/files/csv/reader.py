@@ -233,9 +233,10 @@ class CsvReader:
 
 
 def _merge_columns(summaries: Sequence[tuple[str, CsvSummary]]) -> tuple[dict[str, Types], list[TypeReason]]:
-    """Return the types that all values of each column fit, by column name, and a reason for each type ruled out.
+    """Return the types that all values of each column fit, and a reason for each type ruled out.
 
-    `summaries` has the path and the summary of each file. Columns are in the order of first occurrence.
+    The types are by column name, in the order of first occurrence. `summaries` has the path and the summary of each
+    file.
     """
     types: dict[str, Types] = {}
     reasons: dict[tuple[str, pa.DataType], TypeReason] = {}

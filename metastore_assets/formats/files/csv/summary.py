@@ -81,7 +81,7 @@ class ColumnSummary:
 
 @dataclass(frozen=True)
 class CsvSummary:
-    """Row count and columns of one CSV file, with the evidence on its header, backslashes and blank lines."""
+    """Row count and columns of one CSV file, with evidence about its header, backslashes and blank lines."""
 
     row_count: int
     columns: tuple[ColumnSummary, ...]

@@ -76,7 +76,7 @@ def read_text_batches(
 
 
 def blank_lines_are_rows(columns: int, options: CsvOptions) -> bool:
-    """Return True if blank lines are rows, which needs one column and the option `skip_blank_lines: false`."""
+    """Return True if blank lines are rows: there is one column, and `skip_blank_lines` is false."""
     return columns == 1 and options.skip_blank_lines is False
 
 

@@ -1,4 +1,4 @@
-"""Parsing of JSON that retains the text of each number, so that columns with declared types lose no digits.
+"""JSON parsing that retains the text of each number, so that declared types lose no digits.
 
 For example, `1.50` as a decimal has two digits after the point, which a float would lose.
 """

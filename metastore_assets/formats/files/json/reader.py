@@ -170,9 +170,10 @@ def _to_arrow(rows: list[dict[str, Any]], type_: pa.StructType) -> pa.StructArra
 
 
 def _conversion(type_: pa.DataType) -> Callable[[Any], Any] | None:
-    """Return a function that converts parsed values to fit an Arrow type; None if no value needs a conversion.
+    """Return a function that converts parsed values to fit an Arrow type.
 
-    An object without keys becomes the text `{}`, because Parquet stores no structs without fields.
+    The result is None if no value needs a conversion. An object without keys becomes the text `{}`, because Parquet
+    stores no structs without fields.
     """
     if pa.types.is_string(type_):
         return lambda value: "{}" if value == {} else value
@@ -273,7 +274,7 @@ def _check_characters(row: dict[str, Any], number: int) -> None:
 
 
 def _hint(text: str, error: ValueError | None = None) -> str:
-    """Return the end of an error message about an invalid line: the hint that one object per line is read.
+    """Return a hint for the message about an invalid line: only one object per line is read.
 
     The result is empty unless the line looks like one of these:
 

@@ -1,4 +1,4 @@
-"""The shapes of JSON values: the kinds of values at each path, and the Arrow type that holds all of them."""
+"""The shapes of JSON values: the kinds of values at each path, and the Arrow type that holds them."""
 
 from __future__ import annotations
 
@@ -126,16 +126,16 @@ def without_extremes(shape: Shape) -> Shape:
 
 
 def _range_end(size: int, ends: Sequence[int]) -> int:
-    """Return the end of the range that contains `size`: the first of the ascending `ends` that is at least `size`.
+    """Return the end of the range that contains `size`: the first of `ends` that is at least `size`.
 
-    For example, the result for 5 and the ends (0, 10, 99) is 10. If `size` exceeds all ends, the result is the greatest
-    integer with as many digits as `size`.
+    `ends` are ascending. For example, the result for 5 and the ends (0, 10, 99) is 10. If `size` exceeds all ends, the
+    result is the greatest integer with as many digits as `size`.
     """
     return next((end for end in ends if size <= end), 10 ** len(str(size)) - 1)
 
 
 def arrow_type(table: str, column: str, shape: Shape, declared: Mapping[str, pa.DataType]) -> pa.DataType:
-    """Return the declared type of a path or, if none is declared, a type that holds all values at the path.
+    """Return the declared type of a path, or else a type that holds all values at the path.
 
     A path without values has the null type. Objects without keys are text.
 
@@ -170,7 +170,7 @@ def arrow_type(table: str, column: str, shape: Shape, declared: Mapping[str, pa.
 
 
 def type_reasons(column: str, shape: Shape) -> Iterator[TypeReason]:
-    """Yield one reason for each type that a column cannot have, because one of its values is of another kind.
+    """Yield a reason for each type that a column cannot have because of a value of another kind.
 
     For example, a text in a column rules out integers. The reason names the kind and the location of such a value.
     """
