@@ -120,9 +120,10 @@ def sorted_block(frequencies: Frequencies) -> ValueBlock:
 
 
 def unsorted_block(run: ValueRun, cls: TypeClass) -> ValueBlock:
-    """Return a block with `is_sorted` false: other blocks of the column may have the same or smaller values.
+    """Return a block whose values may also occur in other blocks of the column (`is_sorted` is false).
 
-    Within the block, numbers, dates and times are nevertheless in ascending order.
+    Other blocks may have smaller values, too. Within the block, numbers, dates and times are nevertheless in ascending
+    order.
 
     Args:
         run: Distinct values with their counts, or one value per row in any order.

@@ -1,4 +1,4 @@
-"""The statistics of one column: a row of the file `statistics`, with its mergeable states and its JSON.
+"""The statistics of one column: a row of the file `statistics`, with mergeable states, and its JSON.
 
 A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type,
 the *canonical type*.

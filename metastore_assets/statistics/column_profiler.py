@@ -100,7 +100,10 @@ class ColumnProfiler:
         return build_filter(np.concatenate(self._filter_hashes)) if self._filter_hashes else None
 
     def histogram(self) -> Histogram | None:
-        """Return the histogram; None if the policy stores none, or if there are no finite numbers, dates or times."""
+        """Return the histogram.
+
+        The result is None if the policy stores none, or if there are no finite numbers, dates or times.
+        """
         state = self._states.get(HISTOGRAM)
         return None if state is None else state.histograms.total()
 
@@ -139,7 +142,7 @@ class ColumnProfiler:
 
 
 class HiddenColumnProfiler:
-    """A profiler of a column whose values the policy hides: it computes only distinct count and multiset hash.
+    """A profiler of a column with hidden values, which computes only distinct count and multiset hash.
 
     Both are computed from hashes under a secret key, so nobody without the key can test whether a value occurs.
     """

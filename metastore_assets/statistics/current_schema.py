@@ -1,4 +1,4 @@
-"""Conversion of older statistics to the current schema: columns get their current positions, paths and types."""
+"""Conversion of older statistics to the positions, paths and types of columns in the current schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declarations of statistics: how each column of the file `statistics` is stored, merged, reported and labelled.
+"""Declarations of statistics: how columns of the file `statistics` are stored, merged and reported.
 
 A *table of states* has the statistics of a set of rows in mergeable form. A *type class* is a group of column types,
 such as all signed integers. Containers, and types that are not profiled, have none.
@@ -86,6 +86,6 @@ def declare_statistic(kind: StatisticKind, label: str, merge: MergeRule, *, repo
 
 
 def list_declared(row_type: type) -> dict[str, StatisticColumn]:
-    """Return the declarations in the field metadata of a dataclass, by field name, in the order of the fields."""
+    """Return the declarations in a dataclass's field metadata by field name, in the order of the fields."""
     declared = (field for field in fields(row_type) if _KEY in field.metadata)
     return {field.name: StatisticColumn(field.name, *field.metadata[_KEY]) for field in declared}

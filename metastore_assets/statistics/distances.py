@@ -83,7 +83,7 @@ def align_bins(left: Histogram, right: Histogram, max_bins: int | None = None) -
 
 
 def group_bins(baseline: Counts, other: Counts, groups: int) -> tuple[npt.NDArray[np.float64], ...]:
-    """Merge neighbouring bins of two distributions into groups, each with about the same share of the baseline.
+    """Merge neighbouring bins of two distributions into groups with similar shares of the baseline.
 
     Values of the other distribution below or above the range of the baseline form up to two additional groups, in
     which the baseline has no values. The population stability index is usually computed with `groups` = 10.
@@ -130,10 +130,10 @@ def population_stability_index(a: Counts, b: Counts) -> float:
 
 
 def kolmogorov_smirnov(a: Counts, b: Counts) -> float:
-    """Return the Kolmogorov–Smirnov distance: the greatest difference of cumulated shares at a bin's upper edge.
+    """Return the Kolmogorov–Smirnov distance: the greatest difference of cumulated shares.
 
-    The distance is from 0 to 1, and symmetric. The distance of the values themselves, without bins, is at least as
-    large, and equal if each bin has only one distinct value.
+    The shares are compared at the upper edges of bins. The distance is from 0 to 1, and symmetric. The distance of the
+    values themselves, without bins, is at least as large, and equal if each bin has only one distinct value.
 
     Raises:
         ValueError: Counts have different lengths, no bins, or are negative, not finite or all zero.
@@ -187,7 +187,7 @@ def _relative_entropy(p: npt.NDArray[np.float64], q: npt.NDArray[np.float64]) ->
 
 
 def _span(histogram: Histogram, exponent: int) -> tuple[int, int]:
-    """Return the numbers of the first and last bin of a histogram after its bins are widened to 2**exponent.
+    """Return the numbers of a histogram's first and last bin after bins are widened to 2**exponent.
 
     Bin n starts at n * 2**exponent.
 

@@ -1,4 +1,4 @@
-"""The number of distinct values: counted exactly from sorted values, otherwise estimated from a sketch.
+"""The number of distinct values: counted exactly in sorted values, or estimated from a sketch.
 
 The sketch is a HyperLogLog of 4096 registers (Flajolet, Fusy, Gandouet, Meunier, AofA 2007). The first 12 bits of a
 value's hash select a register, and the position of the first 1 in the other 52 bits is a candidate for it. A register
@@ -40,7 +40,10 @@ Registers = npt.NDArray[np.uint8]
 
 
 def distinct_sketch(hashes: Words) -> bytes:
-    """Return the sketch of a set of values from their 64-bit hashes, in any order, with or without repeats."""
+    """Return the sketch of a set of values from their 64-bit hashes.
+
+    The hashes may be in any order, and may repeat.
+    """
     registers = np.zeros(_REGISTERS, np.uint8)
     tails = hashes & np.uint64((1 << _TAIL) - 1)
     # frexp's exponent is the bit length: a 52-bit integer is exact as a double.

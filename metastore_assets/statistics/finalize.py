@@ -1,4 +1,4 @@
-"""Completion of a column's statistics from states or value counts, and removal of what a policy does not store."""
+"""Completion of statistics from states or value counts, and removal of what a policy does not store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def finalize_statistics(row: ColumnStatistics) -> ColumnStatistics:
-    """Return the row with sum, mean, percentiles and other statistics, computed from its mergeable states."""
+    """Return the row with sum, mean, percentiles and other results computed from its mergeable states."""
     fields: dict[str, Any] = {}
     for statistic in BUILTIN_STATISTICS:
         fields |= statistic.finalize(row)
@@ -66,7 +66,7 @@ def restrict_to_policy(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnS
 
 
 def unenumerated_state(policy: ResolvedPolicy) -> FrequencyState:
-    """Return the value of `ColumnStatistics.frequencies` for a column of which the policy stores no value counts.
+    """Return the value of `ColumnStatistics.frequencies` for a column without stored value counts.
 
     It is `repeated` if the policy stores fingerprints (hashes) of the values instead, `off` if the policy says so, and
     otherwise `estimated`.
@@ -77,9 +77,9 @@ def unenumerated_state(policy: ResolvedPolicy) -> FrequencyState:
 
 
 def apply_summary(row: ColumnStatistics, summary: FrequencySummary) -> ColumnStatistics:
-    """Return the row with exact distinct counts and percentiles from its value counts instead of estimates.
+    """Return the row with exact distinct counts and percentiles from its value counts.
 
-    The user-defined results of the summary are added.
+    They replace estimates. The user-defined results of the summary are added.
 
     Args:
         row: Statistics of a column.

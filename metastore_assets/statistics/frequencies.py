@@ -90,7 +90,7 @@ class FrequencySummary:
 
     @property
     def percentiles(self) -> Percentiles | None:
-        """(fraction, value) pairs: for 0.9, the least value such that at least 90 % of all values are not greater.
+        """(fraction, value) pairs, such as (0.9, the least value that is >= at least 90 % of all values).
 
         NaN is ignored. The result is empty if all values are NaN, and None if percentiles are unknown.
         """
@@ -201,7 +201,7 @@ def nearest_ranks(n: int) -> npt.NDArray[np.int64]:
 def derive_counts(
     cls: TypeClass, value_count: int, nan_count: int | None, true_count: int | None, *, is_constant: bool
 ) -> tuple[int, int] | None:
-    """Return the frequencies of both values of a column that has only two: booleans, or one value and NaN.
+    """Return the frequencies of a column's two possible values: both booleans, or one value and NaN.
 
     Args:
         cls: Type class of the column.
@@ -222,9 +222,10 @@ def derive_counts(
 
 
 def derive_frequencies(row: ColumnStatistics) -> Frequencies | None:
-    """Return the frequencies of booleans, or of a column with only one value besides NaN, from the counts in its row.
+    """Return the frequencies that the counts in a column's row determine, or None.
 
-    The result is None if the row does not determine them, or if there are no values.
+    They are determined for booleans, and for a column with only one value besides NaN. The result is also None if there
+    are no values.
     """
     if row.type_class is None or row.value_count == 0:
         return None

@@ -110,7 +110,7 @@ def _hash_bytes(values: pa.LargeBinaryArray) -> tuple[Words, Words]:
 
 
 def _hash_short(values: pa.LargeBinaryArray) -> Words:
-    """Return the hash state of each byte string: 64 bits from which `_hash_pair` computes the string's two hashes.
+    """Return a 64-bit hash state of each byte string, from which `_hash_pair` computes its two hashes.
 
     No string may be longer than 128 bytes; `_hash_bytes` hashes longer ones by BLAKE2b.
     """

@@ -65,7 +65,7 @@ class Histogram:
         )
 
     def edges(self) -> pa.Array:
-        """Return the bin edges, ascending, as values of the column's type class: one more than there are bins.
+        """Return the ascending bin edges as values of the column's type class, one more than bins.
 
         Bin i is from edge i (inclusive) to edge i + 1 (exclusive). Edges are limited to the range of the type class,
         such as that of 64-bit integers. If the last edge is limited, the last bin includes it.
@@ -352,7 +352,7 @@ class HistogramStatistic(BuiltinStatistic[HistogramState]):
     def encode_states(
         self, rows: Sequence[ColumnStatistics], histograms: Sequence[Histogram | None]
     ) -> Sequence[pa.Array]:
-        """Return the histograms as four arrays: exponents, values of `Histogram.first`, capacities and counts.
+        """Return four arrays: the exponents, first bins, capacities and counts of the histograms.
 
         Each array has an item per histogram, which is null for None.
         """

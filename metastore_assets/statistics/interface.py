@@ -88,7 +88,9 @@ class BuiltinStatistic(ABC, Generic[State]):
         """
 
     def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
-        """Return the merged result columns and state columns, by name, with one element per column of the data table.
+        """Return the merged result columns and state columns by name.
+
+        Each has one element per column of the data table.
 
         Args:
             parts: The tables of states to merge.

@@ -21,7 +21,7 @@ _BLOCK = 1 << 14
 
 
 def column_key(key: bytes, table: str, column: str) -> bytes:
-    """Derive the key of one column, so that sketches of two columns do not reveal whether they share values.
+    """Derive the key of a column, so that sketches do not reveal whether two columns share values.
 
     Args:
         key: The secret key.

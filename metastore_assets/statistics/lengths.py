@@ -89,7 +89,7 @@ class LengthStatistics(BuiltinStatistic[LengthState]):
 
 
 def is_byte_string(cls: TypeClass) -> bool:
-    """Return whether a type class is that of strings, or that of binary values (also those of fixed size)."""
+    """Return whether a type class has strings or binary values (also those of fixed size)."""
     return cls.name in ("string", "binary")
 
 

@@ -192,9 +192,9 @@ def _to_codes(tables: Sequence[pa.Table], name: str, values: Sequence[str]) -> I
 
 
 def _merge_reasons(parts: MergeParts, has_reason: Flags) -> pa.Array:
-    """Return why each merged column has no type class, from the field `reason`; null for columns with a type class.
+    """Return why each merged column has no type class; null for columns with a type class.
 
-    If the parts have different reasons, the alphabetically first is returned.
+    The reasons come from the field `reason` of the parts. If these differ, the alphabetically first is returned.
     """
     if not parts.untyped.any():
         return pa.nulls(len(parts), pa.string())

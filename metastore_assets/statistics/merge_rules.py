@@ -1,4 +1,4 @@
-"""Rules that merge one statistic of several tables of states, for all columns of the data table at once.
+"""Rules that merge a statistic of several tables of states, for all columns of a table at once.
 
 A table of states has the statistics of a set of rows in mergeable form, with one row per column of the data table.
 A *type class* is a group of column types, such as all signed integers. Containers, and types that are not profiled,
@@ -48,7 +48,7 @@ class MergeParts:
 
     @property
     def typed(self) -> Flags:
-        """Matrix of parts by columns: whether the part has values of the column, and the column is not `untyped`."""
+        """Matrix of parts by columns: whether the part has values of a column that is not `untyped`."""
         return self.non_empty & ~self.untyped
 
     @property
@@ -60,7 +60,7 @@ class MergeParts:
         return self.non_empty & self.has_lengths
 
     def states_by_column(self, name: str, counted: Flags) -> list[list[Any]]:
-        """Return one list for each column of the data table: the values of a statistic in the parts, in their order.
+        """Return one list for each column of the data table, with the values of a statistic in the parts.
 
         Args:
             name: The name of the statistic, a column of `tables`.
@@ -89,9 +89,10 @@ def chain_column(tables: Sequence[pa.Table], name: str) -> pa.ChunkedArray:
 
 
 def to_matrix(tables: Sequence[pa.Table], values: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Reshape a result of `chain_column` to a matrix with a row per table, and a column per row of each table.
+    """Reshape a result of `chain_column` to a matrix with one row per table.
 
-    `values` must have no nulls, because numpy has no integers or booleans that are null.
+    The matrix has a column per row of each table. `values` must have no nulls, because numpy has no integers or
+    booleans that are null.
     """
     return values.to_numpy().reshape(len(tables), -1)
 

@@ -200,7 +200,10 @@ def rounded_ratio(numerator: int, denominator: int, shift: int) -> float:
 
 
 def root(numerator: int, denominator: int) -> float:
-    """Return the square root of numerator / denominator >= 0, with an error of at most one unit in the last place."""
+    """Return the square root of numerator / denominator >= 0.
+
+    The error is at most one unit in the last place.
+    """
     if numerator == 0:
         return 0.0
     shift = 128 - _bits(numerator, denominator)
@@ -220,9 +223,9 @@ def _bits(numerator: int, denominator: int) -> int:
 def _central_moments(
     values: Numbers, counts: npt.NDArray[np.int64], n: int, s1: int, base: int
 ) -> tuple[int, float, float]:
-    """Return the third and fourth central moments of finite numbers: the fields `exponent`, `m3` and `m4` of `Moments`.
+    """Return the third and fourth central moments of finite numbers, as fields of `Moments`.
 
-    The arguments `n`, `s1` and `base` are the other fields of `Moments`.
+    The fields are `exponent`, `m3` and `m4`. The arguments `n`, `s1` and `base` are the other fields.
     """
     if len(values) < 2:
         return _NO_SPREAD, 0.0, 0.0

@@ -1,4 +1,4 @@
-"""A hash of a column's values and nulls that does not depend on the order of rows (a hash of a multiset)."""
+"""A hash of the multiset of a column's values and nulls, which does not depend on the order of rows."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ class MultisetHash(BuiltinStatistic[Fold[bytes]]):
         return state
 
     def to_fields(self, state: Fold[bytes], row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return the field `multiset_hash`: the hash of the values in the state and of `row.null_count` nulls."""
+        """Return the field `multiset_hash`: the hash of the state's values and of `row.null_count` nulls."""
         state.add(multiset_hash_of_nulls(row.null_count))
         return {"multiset_hash": state.total()}
 
 
 def sum_multiset_hashes(tables: Sequence[pa.Table], undefined: npt.NDArray[np.bool_]) -> pa.Array:
-    """Return for each column the sum of its multiset hashes in all tables; null if the hash is null in any table.
+    """Return the sum of each column's multiset hashes in all tables; null if any hash is null.
 
     Args:
         tables: Tables of states. Row i of each belongs to the same column of the data table.

@@ -1,4 +1,4 @@
-"""Profiling of one top-level column: statistics, frequencies, histograms, fingerprints and value filters."""
+"""Profiling of a top-level column: statistics, frequencies, histograms, fingerprints, value filters."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HIDDEN_REASON = "its values are hidden by its policy `values: hidden`; with `sho
 
 @dataclass(frozen=True)
 class ColumnProfile:
-    """The statistics of one leaf column over some rows, with its frequencies, histogram, fingerprints and filter."""
+    """The statistics of a leaf column over some rows, with frequencies, histogram and value filter."""
 
     statistics: ColumnStatistics
     frequencies: Frequencies | None
@@ -94,7 +94,7 @@ def profile_field(
 
 
 def profile_all_null(leaf: LeafColumn, row_count: int, policy: ResolvedPolicy) -> ColumnStatistics:
-    """Return the statistics of a column over rows whose files do not have the column, so that all values are null.
+    """Return the statistics of a column over rows whose files lack the column: all values are null.
 
     A column inside a list or a map has no values and no nulls, because the list or map is null.
 
@@ -247,7 +247,7 @@ class _LeafProfiler:
         return True
 
     def _add_unsorted(self, run: ValueRun) -> bool:
-        """Pass a batch to the profiler of unsorted values, or leave it to the caller, which counts its values.
+        """Pass a batch to the profiler of unsorted values, or leave it to the caller, which counts values.
 
         The policy may prescribe one of these for all batches. Otherwise, batches are left to the caller until one batch
         decides. If it is passed on, all later batches are passed on, too; if not, none is. The deciding batch is the
@@ -287,7 +287,7 @@ class _LeafProfiler:
         return True
 
     def _with_lengths(self, row: ColumnStatistics) -> ColumnStatistics:
-        """Return the row with the statistics of lengths, if the column has lists, maps, or hidden strings or bytes.
+        """Return the row with the statistics of lengths of lists, maps, or hidden strings or bytes.
 
         Any other row is returned unchanged: `LengthStatistics` computes the lengths of values that are not hidden.
         """

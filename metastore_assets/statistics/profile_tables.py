@@ -1,4 +1,4 @@
-"""The Arrow tables of the files `statistics`, `frequencies` and `histograms`: construction and parsing.
+"""The Arrow tables of the files `statistics`, `frequencies` and `histograms`: building and parsing.
 
 One Arrow column holds the values of columns of different types. Its type is the *typed union*: a struct with one field
 per type class. A *type class* is a group of column types, such as all signed integers, whose values are converted to
@@ -220,7 +220,9 @@ def unpack_columns(table: pa.Table, names: Sequence[str]) -> dict[str, list[Any]
 
 
 def build_frequencies_table(path: str, frequencies: Frequencies, union: pa.StructType) -> pa.Table:
-    """Return the rows of one column for the table `frequencies`, by decreasing frequency, then increasing value.
+    """Return the rows of one column for the table `frequencies`.
+
+    They are ordered by decreasing frequency, then by increasing value.
 
     Args:
         path: The column's path.
@@ -332,7 +334,10 @@ def parse_histograms(table: pa.Table) -> dict[str, Histogram]:
 
 
 def _pack_percentiles(rows: Sequence[Percentiles | None], union: pa.StructType) -> pa.ListArray:
-    """Return the percentiles of each row as a list of struct(fraction, value), with values of the typed union."""
+    """Return the percentiles of each row as a list of struct(fraction, value).
+
+    The values are in the typed union.
+    """
     flat = [pair for percentiles in rows for pair in percentiles or ()]
     entries = pa.StructArray.from_arrays(
         [pa.array([fraction for fraction, _ in flat], pa.float64()), pack_scalars([v for _, v in flat], union)],

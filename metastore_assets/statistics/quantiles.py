@@ -1,4 +1,4 @@
-"""Percentiles and the quantile sketch: a t-digest of finite values in the format of Apache DataSketches.
+"""Percentiles, and the quantile sketch: a t-digest of finite values in Apache DataSketches' format.
 
 Sorted and counted values are divided into clusters of neighbours. A cluster has the values whose middle rank lies in
 one step of the scale function k1 (Dunning, "Computing extremely accurate quantiles using t-digests", 2019), or a single
@@ -261,7 +261,7 @@ def _round_means(means: npt.NDArray[np.float64], widths: npt.NDArray[np.float64]
 
 
 def _shrink_factor(least: float, greatest: float) -> float:
-    """Return a factor for values that avoids overflow of their weighted sums: 2**-64 for huge values, else 1."""
+    """Return a factor for values that avoids overflow of weighted sums: 2**-64 if they are huge, else 1."""
     return 2.0**-64 if max(abs(least), abs(greatest)) > _HUGE else 1.0
 
 
@@ -413,7 +413,7 @@ def _digest_arrays(digests: Sequence[Digest | None]) -> list[pa.Array]:
 
 
 def _pick_percentiles(state: QuantileState, block: ValueBlock) -> None:
-    """Append the percentiles that lie in the next block of values, which is sorted and without NaN, to the state."""
+    """Append the percentiles that lie in the next block of sorted values without NaN to the state."""
     ends = np.cumsum(block.counts) + state.ranked_count
     ranks = nearest_ranks(state.context.rank_count)
     ranks = ranks[(ranks > state.ranked_count) & (ranks <= ends[-1])]

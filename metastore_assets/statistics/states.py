@@ -1,4 +1,4 @@
-"""Tables of states: the statistics of a set of rows in mergeable form, with one row per column of the data table."""
+"""Tables of states: mergeable statistics of a set of rows, with one row per column of the data table."""
 
 from __future__ import annotations
 

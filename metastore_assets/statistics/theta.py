@@ -76,7 +76,7 @@ def decode_sketch(sketch: bytes) -> tuple[Hashes, int]:
 
 
 def _encode(hashes: Hashes, theta: int) -> bytes:
-    """Return the encoded sketch of the `NOMINAL_ENTRIES` least distinct hashes, or of all if there are fewer.
+    """Return the encoded sketch of the `NOMINAL_ENTRIES` least distinct hashes, or of all if fewer.
 
     If there are more distinct hashes, the least one that is left out is the theta of the sketch. Otherwise, the theta
     is the argument.

@@ -34,7 +34,7 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ValueRun:
-    """Values of a column without nulls: ascending distinct values with their counts, or one value per row.
+    """Non-null values of a column: ascending distinct values with their counts, or one value per row.
 
     `values` has integers or doubles for numbers, and bytes or booleans for all other values. Profilers take values
     without counts in any order, but `merge_in_blocks` requires that they are ascending.
@@ -77,7 +77,10 @@ def count_values(values: pl.Series) -> CountedRun:
 
 
 def count_dense(values: pl.Series) -> CountedRun | None:
-    """Count 64-bit integers of a narrow range without sorting; None for other values, or if the range is wide."""
+    """Count 64-bit integers of a narrow range without sorting.
+
+    Returns None for values of other types, for no values, and for a wide range.
+    """
     if values.dtype not in (pl.Int64, pl.UInt64) or len(values) == 0:
         return None
     words = values.to_numpy()
@@ -126,7 +129,7 @@ def sum_counts(values: pl.Series, counts: Counts) -> CountedRun:
 
 
 def _sort_order(values: pl.Series) -> npt.NDArray[np.intp]:
-    """Return the positions of the values in ascending order, NaN last: `[1, 2, 0]` for the values 9, 3, 5."""
+    """Return the positions of values in ascending order, NaN last: `[1, 2, 0]` for the values 9, 3, 5."""
     if len(values) <= _SHORT:
         if _is_words(values):
             return values.to_numpy().argsort(kind="stable")
@@ -197,9 +200,9 @@ def concatenate_series(parts: Sequence[pl.Series]) -> pl.Series:
 
 
 def copy_compact(values: pl.Series) -> pl.Series:
-    """Return a copy of binary values that shares no buffer with larger chunks, so that these can be freed.
+    """Return a copy of binary values that shares no buffer with larger chunks.
 
-    Values of other types are returned as they are.
+    The chunks can then be freed. Values of other types are returned as they are.
     """
     return pl.Series(values.to_arrow(compat_level=pl.CompatLevel.oldest())) if values.dtype == pl.Binary else values
 

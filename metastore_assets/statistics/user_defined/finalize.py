@@ -1,4 +1,4 @@
-"""Results of user-defined statistics, computed from merged states or from the frequencies of all values."""
+"""Results of user-defined statistics, computed from merged states or from all frequencies."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def compute_frequency_results(
 def add_frequency_results(
     summary: FrequencySummary, policy: ResolvedPolicy, cls: TypeClass, frequencies: Frequencies
 ) -> FrequencySummary:
-    """Return a summary with the results of the user-defined statistics that are computed from frequencies.
+    """Return a summary with the results of user-defined statistics that use frequencies.
 
     Args:
         summary: The summary of the frequencies.
@@ -94,7 +94,10 @@ def needs_frequencies(policy: ResolvedPolicy, cls: TypeClass) -> bool:
 
 
 def _finalize_state(statistic: MergeableStatistic, state: StoredUserState) -> UserResult:
-    """Return the result of a merged state; absent with a reason if there is no state or the user's code fails."""
+    """Return the result of a merged state.
+
+    It is absent with a reason if there is no state, or if the user's code fails.
+    """
     if state.reason is not None:
         return _absent_result(statistic, state.reason)
     try:

@@ -50,7 +50,10 @@ class UserStatistic(ABC):
     @property
     @abstractmethod
     def route(self) -> Route:
-        """How the statistic is computed after a commit: `merge`, `subtract` (merge and retract) or `frequencies`."""
+        """How the statistic is computed after a commit: `merge`, `subtract` or `frequencies`.
+
+        `subtract` merges states of added rows, and retracts those of removed rows.
+        """
 
     def is_for(self, cls: TypeClass) -> bool:
         """Return whether the statistic applies to a type class."""
@@ -65,7 +68,9 @@ class SupportsRetract(Protocol):
     """A mergeable statistic whose `merge` has an inverse."""
 
     def retract(self, total: Any, part: Any) -> Any:
-        """Return the state of the rows that remain after some are removed: `retract(merge(a, b), b)` equals `a`.
+        """Return the state of the rows that remain after some rows are removed.
+
+        `retract(merge(a, b), b)` equals `a`.
 
         Args:
             total: The state of all rows.
@@ -117,7 +122,7 @@ class MergeableStatistic(UserStatistic):
 
     @property
     def route(self) -> Route:
-        """How the statistic is computed after a commit: `subtract` if it has a method `retract`, otherwise `merge`."""
+        """How the statistic is computed: `subtract` if it has a method `retract`, otherwise `merge`."""
         return "subtract" if isinstance(self, SupportsRetract) else "merge"
 
 
@@ -129,7 +134,7 @@ class FrequencyStatistic(UserStatistic):
 
     @abstractmethod
     def compute(self, values: pa.Array, counts: pa.Int64Array) -> Any:
-        """Return the statistic, as a value of the Arrow type `result`; None if it is not defined for these values.
+        """Return the statistic as a value of the Arrow type `result`; None if it is not defined.
 
         Args:
             values: Distinct values in ascending order, of the canonical Arrow type of their class. No value is null;

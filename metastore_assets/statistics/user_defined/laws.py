@@ -1,4 +1,4 @@
-"""Laws that user-defined statistics must obey, such as that `merge` is associative, tested on random data.
+"""Laws of user-defined statistics, such as that `merge` is associative, tested on random data.
 
 If a statistic obeys the laws, its incremental results equal those of a full computation: states of the same rows are
 equal, however the rows were split. Floats are compared up to rounding.
@@ -123,9 +123,9 @@ def _laws(statistic: UserStatistic, cls: TypeClass, draw: random.Random, sets: S
 
 
 def _merge_laws(statistic: MergeableStatistic, draw: random.Random, sets: Sequence[pa.Array]) -> Iterator[_Law]:
-    """Yield (law, expected value, actual value, tested sets) for each law of `update`, `merge` and `retract`.
+    """Yield (law, expected value, actual value, tested sets) for each law of `update` and `merge`.
 
-    Laws that hold are yielded, too. The data are three sets of rows.
+    Laws of `retract` follow if the statistic has it. Laws that hold are yielded, too. The data are three sets of rows.
     """
     rows, others, third = sets
 

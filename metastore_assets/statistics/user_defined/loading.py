@@ -42,15 +42,15 @@ class LoadedStatistic:
 
     @property
     def key(self) -> str:
-        """The reference and the revision, which identify the stored states of the statistic: `module:Class@1`."""
+        """The reference and the revision, such as `module:Class@1`, which identify stored states."""
         return f"{self.reference}@{self.statistic.revision}"
 
     @cached_property
     def source(self) -> str:
-        """A digest of the source code of the statistic's class and base classes, without comments and whitespace.
+        """A digest of the source code of the statistic's class and base classes.
 
-        Base classes in this package are ignored, because a release may change them. Raises ConfigError if a source
-        cannot be read.
+        Comments and whitespace do not count. Base classes in this package are ignored, because a release may change
+        them. Raises ConfigError if a source cannot be read.
         """
         digest = hashlib.sha256()
         for cls in type(self.statistic).__mro__:
@@ -66,7 +66,7 @@ class LoadedStatistic:
 
 
 def load_for_class(references: tuple[str, ...], cls: TypeClass) -> tuple[LoadedStatistic, ...]:
-    """Load the referenced statistics, and return those that apply to a type class, in the order of the references.
+    """Load the referenced statistics, and return those that apply to a type class in the same order.
 
     Raises:
         ConfigError: A statistic cannot be imported or is invalid, or two have the same name.

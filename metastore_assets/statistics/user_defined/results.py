@@ -1,4 +1,4 @@
-"""Results of user-defined statistics: a value with its guarantee, or the reason why there is no value."""
+"""Results of user-defined statistics: a value with its guarantee, or why there is no value."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def read_results(table: pa.Table, builtin: Sequence[str]) -> list[dict[str, User
 
 
 def normalize_results(table: pa.Table, builtin: Sequence[str]) -> dict[str, pa.Array]:
-    """Return those columns of a table that contain results of user-defined statistics, except columns of only nulls.
+    """Return the columns of a table with results of user-defined statistics, except all-null ones.
 
     Args:
         table: A table with the columns of the files `statistics`.

@@ -52,7 +52,7 @@ class _CaseCounts(MergeableStatistic):
 
 
 class Benford(_CaseCounts):
-    """How far the first digits of numbers are from Benford's law: the mean absolute deviation of nine shares.
+    """The distance of first digits from Benford's law: the mean absolute deviation of nine shares.
 
     0 means perfect agreement, more than 0.015 no conformity (Nigrini, Benford's Law, 2012). Zero, NaN and infinities
     have no first digit. The result is null if no value has one.
@@ -116,7 +116,7 @@ class StringPatterns(_CaseCounts):
         return [0] * (len(self.patterns) + 1)
 
     def update(self, state: list[int], values: pa.Array, counts: pa.Int64Array) -> list[int]:
-        """Add values to `state`, which has the number of strings per item of `patterns`, and last of all others."""
+        """Add values to `state`: the number of strings per item of `patterns`, and last of all others."""
         fits = [pc.match_substring_regex(values, pattern) for pattern in self.patterns.values()]
         numbers = [pa.scalar(number) for number in range(len(fits) + 1)]
         return self._add_cases(state, pc.case_when(pc.make_struct(*fits), *numbers), counts)
@@ -161,10 +161,10 @@ class LongestCommonPrefix(MergeableStatistic):
 
 
 class OutsideFences(FrequencyStatistic):
-    """The share of numbers outside Tukey's fences: more than 1.5 interquartile ranges below or above the quartiles.
+    """The share of numbers outside Tukey's fences.
 
-    Quartiles are by nearest rank, as in `percentiles`. NaN is ignored. The share is null if there are no numbers or a
-    quartile is infinite.
+    The fences are 1.5 interquartile ranges below the lower quartile and above the upper one. Quartiles are by nearest
+    rank, as in `percentiles`. NaN is ignored. The share is null if there are no numbers or a quartile is infinite.
     """
 
     name = "share_outside_fences"
@@ -173,7 +173,7 @@ class OutsideFences(FrequencyStatistic):
     result = pa.float64()
 
     def compute(self, values: pa.Array, counts: pa.Int64Array) -> float | None:
-        """Return the share of numbers outside the fences; None if there are no numbers or a quartile is infinite."""
+        """Return the share of numbers outside the fences; None without numbers or with an infinite quartile."""
         if count_nan(Frequencies(values, counts)):
             values, counts = values[:-1], counts[:-1]  # Values are ascending, NaN last.
         # The values up to index i make up the ranks up to ends[i].

@@ -51,7 +51,7 @@ class StoredUserState:
 
 
 class UserCodeError(Exception):
-    """A failure of a user's code: it raised an error, or returned a value that is not of the declared type."""
+    """A failure of a user's code: an error, or a returned value that is not of the declared type."""
 
 
 def call_user_code(what: str, type_: pa.DataType, call: Callable[[], Any]) -> pa.Array:
@@ -90,7 +90,7 @@ class UserStateAccumulator:
     """The states of the mergeable user-defined statistics of one column, updated block by block."""
 
     def __init__(self, references: tuple[str, ...], cls: TypeClass) -> None:
-        """Start with the initial states of the referenced statistics that are mergeable and apply to a type class.
+        """Start with the initial states of the mergeable statistics that apply to a type class.
 
         Args:
             references: Classes of user-defined statistics, as `module:Class`. Statistics that are not mergeable are
@@ -155,7 +155,10 @@ def encode_user_states(states: Mapping[str, StoredUserState]) -> bytes | None:
 
 
 def decode_user_states(data: bytes | None) -> dict[str, StoredUserState]:
-    """Return the states that `encode_user_states` encoded, by `LoadedStatistic.key`; an empty mapping for None."""
+    """Return the states that `encode_user_states` encoded, by `LoadedStatistic.key`.
+
+    The mapping is empty for None.
+    """
     if data is None:
         return {}
     (row,) = pa.ipc.open_stream(data).read_all().to_pylist()
@@ -197,7 +200,10 @@ def list_state_keys(data: bytes | None) -> frozenset[str]:
 
 
 def list_required_keys(policy: ResolvedPolicy, type_class: str | None) -> frozenset[str]:
-    """Return the keys of the states that a column's policy requests; empty if the column has no type class."""
+    """Return the keys of the states that a column's policy requests.
+
+    The result is empty if the column has no type class.
+    """
     if not policy.statistics:
         return frozenset()
     return frozenset(
