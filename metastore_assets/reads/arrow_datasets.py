@@ -122,7 +122,7 @@ def _validated_path(rows: SnapshotRows, file: ArrowFile) -> str:
 
 
 def _check_columns(rows: SnapshotRows, schema: pa.Schema, files: Sequence[ArrowFile], paths: Sequence[str]) -> None:
-    """Raise MetastoreError if Arrow and the table's format would read different columns or values of a file.
+    """Raise MetastoreError if Arrow and the table's format would read a file differently.
 
     Two kinds of files are checked by their schemas, which child processes read:
 
@@ -155,7 +155,7 @@ def _check_columns(rows: SnapshotRows, schema: pa.Schema, files: Sequence[ArrowF
 def _check_calendars(
     rows: SnapshotRows, fragments: Sequence[Fragment], files: Sequence[ArrowFile], guarantees: _Guarantees
 ) -> None:
-    """Raise MetastoreError if a file may have old days in the calendar of Spark 2, which Arrow would misread.
+    """Raise MetastoreError if a file may have old days in Spark 2's calendar, which Arrow would misread.
 
     Old days are those before 15 October 1582. A file is opened only if `_Guarantees.allow_old_days` is true for its
     fragment. Files of Iceberg tables are not checked: they never use this calendar.
@@ -179,7 +179,7 @@ def _is_gregorian(file: ArrowFile) -> bool:
 
 
 def _find_difference(schema: pa.Schema, file: ArrowFile) -> str | None:
-    """Return a message if Arrow would read a file differently from the table's format; None if it reads the same rows.
+    """Return a message if Arrow would read a file differently from the table's format, or None.
 
     For example, Arrow finds a column by its name, but an Iceberg table finds it by its field id.
     """
@@ -196,9 +196,10 @@ def _find_difference(schema: pa.Schema, file: ArrowFile) -> str | None:
 
 
 def _find_id_difference(schema: pa.Schema, fields: Sequence[pa.Field], constant_ids: Set[str]) -> str | None:
-    """Return a message if a file's columns do not fit the table's columns with the same field ids; otherwise None.
+    """Return a message if a file's columns differ from the table's columns with the same field ids.
 
-    For example, a column has its former name or another type, or the file lacks a column of `constant_ids`.
+    Otherwise, the result is None. For example, a column has its former name or another type, or the file lacks a column
+    of `constant_ids`.
 
     Args:
         schema: The schema of the table, with field ids.
@@ -236,7 +237,7 @@ def _is_widened(stored: pa.DataType, expected: pa.DataType) -> bool:
 
 
 def _are_same(stored: pa.Field, expected: pa.Field) -> bool:
-    """Return whether a field of a file has the type and the field ids of the expected field, at all levels of nesting.
+    """Return whether a file's field has the type and field ids of the expected field, at all levels.
 
     A field is compared by id only if the expected field has one. Fields of structs must also have the same names.
     The result is false if the expected type contains an extension type.
@@ -276,10 +277,10 @@ def _find_case_difference(schema: pa.Schema, fields: Sequence[pa.Field], constan
 
 
 def _find_float_difference(schema: pa.Schema, fields: Sequence[pa.Field]) -> str | None:
-    """Return a message if Arrow would convert floats of a file otherwise than the table's format; None otherwise.
+    """Return a message if Arrow would convert floats of a file otherwise than the table's format.
 
-    This is so if a column has floats of 16 or 32 bits in the file and doubles in the table, or floats of any width in
-    the file and texts in the table.
+    Otherwise, the result is None. The conversion differs if a column has floats of 16 or 32 bits in the file and
+    doubles in the table, or floats of any width in the file and texts in the table.
 
     Args:
         schema: The schema of the table.
@@ -355,9 +356,10 @@ class _Guarantees:
         return False
 
     def _constants(self, constants: Sequence[tuple[str, pa.Array]]) -> Iterator[pc.Expression]:
-        """Yield `column = value` (for null, `column is null`) for each column that is constant in the partition.
+        """Yield `column = value` for each column that is constant in the partition.
 
-        If the file does not store such a column, Arrow takes its value from the expression.
+        For null, it is `column is null`. If the file does not store such a column, Arrow takes its value from the
+        expression.
         """
         for name, value in constants:
             field = self._schema.field(name)
@@ -370,7 +372,9 @@ def _top_level(schema: pa.Schema) -> list[LeafColumn]:
 
 
 def _guarantee(field: pa.Field, bounds: ColumnBounds, position: int) -> pc.Expression | None:
-    """Return an expression on a column that is true of all rows of a fragment; None if statistics give none.
+    """Return an expression on a column that is true of all rows of a fragment.
+
+    The result is None if the statistics give no such expression.
 
     Args:
         field: The column.

@@ -1,4 +1,4 @@
-"""Functions that read or count the matching rows of fragments: the rows for which a predicate is true.
+"""Functions that read or count the rows of fragments for which a predicate is true.
 
 A fragment is a data file of the table, together with the deletes that apply to it.
 """
@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 
 
 def create_scan_engine(spark: StartSpark | None) -> Engine:
-    """Return an engine that reads fragments in child processes if they are few and small, otherwise in Spark.
+    """Return an engine that reads few small fragments in child processes, and others in Spark.
 
     If `spark` is None, child processes read all fragments.
     """
@@ -43,7 +43,7 @@ def create_scan_engine(spark: StartSpark | None) -> Engine:
 def map_fragments(
     engine: Engine, function: Callable[[Fragment], Result], fragments: Sequence[Fragment]
 ) -> list[Result]:
-    """Call a function for each fragment, in other processes, and return the results in the order of the fragments.
+    """Call a function for each fragment in other processes, and return the results in order.
 
     Args:
         engine: Runs the calls.
@@ -151,7 +151,7 @@ def open_fragment(fragment: Fragment) -> Iterator[FragmentReader]:
 def _read_chunks(
     schema: pa.Schema, positions: Sequence[int], reader: FragmentReader
 ) -> Iterator[tuple[list[pa.Array], int]]:
-    """Read columns of a fragment, and yield (one array per column, row count) for consecutive sets of rows.
+    """Read columns of a fragment, and yield (one array per column, row count) for consecutive rows.
 
     The reader cuts each column into chunks at different rows. This function cuts all columns at the same rows. Without
     columns, it yields one pair for all rows.

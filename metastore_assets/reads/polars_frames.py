@@ -31,7 +31,10 @@ def lazy_frame(rows: SnapshotRows) -> pl.LazyFrame:
 
 
 class _FrameSource:
-    """The rows of a snapshot as a data source of Polars: its method `read` is passed to `register_io_source`."""
+    """The rows of a snapshot as a data source of Polars.
+
+    Its method `read` is passed to `register_io_source`.
+    """
 
     def __init__(self, rows: SnapshotRows, schema: pa.Schema) -> None:
         """Create a source.
@@ -69,7 +72,9 @@ class _FrameSource:
             frame = _to_frame(batch if batch.schema == schema else batch.cast(schema))
 
     def _open(self, columns: Sequence[str], predicate: pl.Expr | None, limit: int | None) -> Iterator[pa.RecordBatch]:
-        """Return all rows for which the predicate is true, and possibly other rows, which the caller must remove.
+        """Return all rows for which the predicate is true, and possibly others.
+
+        The caller must remove the other rows.
 
         Args:
             columns: The columns to read.

@@ -168,7 +168,10 @@ def _parse_literal(node: Any, type_: pa.DataType) -> pa.Scalar:
 
 
 def _scalar_name(type_: pa.DataType) -> str | None:
-    """Return Polars' name of an integer, float64, boolean or date type, such as `Int32`; None for other types."""
+    """Return Polars' name of an Arrow type, such as `Int32`.
+
+    The result is None for types other than integers, float64, boolean and 32-bit dates.
+    """
     if pa.types.is_integer(type_):
         return str(type_).replace("uint", "UInt").replace("int", "Int")
     if pa.types.is_float64(type_):

@@ -1,4 +1,4 @@
-"""Scan plans: the fragments of a table that must be read for a predicate, and what is known of the others.
+"""Scan plans: which fragments must be read for a predicate, and what is known of the others.
 
 A fragment is a data file of the table, together with the deletes that apply to it.
 """
@@ -209,7 +209,7 @@ def find_column_positions(table: TableConfig, schema: pa.Schema, columns: Sequen
 
 
 def _changed_columns(lookup: Table, leaves: Sequence[LeafColumn]) -> set[str]:
-    """Return the field ids of those `leaves` that the version of `lookup` lacks, or has with another type."""
+    """Return the field ids of `leaves` that the version of `lookup` lacks or has with another type."""
     version_types = {
         leaf.field_id: type_fingerprint(leaf.type)
         for version_leaves in schema_leaves(lookup.version.schema)
@@ -280,7 +280,7 @@ def bound_by_format(
 
 
 def _narrow_by_metadata(bounds: ColumnBounds, metadata: pa.Table, cls: TypeClass) -> ColumnBounds:
-    """Return the bounds of a column with minimum, maximum and null counts from the metadata of a table format.
+    """Return the bounds of a column with minimum, maximum and null counts from a format's metadata.
 
     If the metadata's values do not fit the type class, `bounds` is returned unchanged.
 

@@ -1,4 +1,4 @@
-"""The data files of a table as a file system of pyarrow, which applies the table's options and location policy.
+"""The data files of a table as a pyarrow file system with the table's options and location policy.
 
 The location policy of a table decides which locations in its metadata may be read.
 """

@@ -1,4 +1,4 @@
-"""Exact numbers of matching rows, from the statistics of a version or, if they are not sufficient, from data files."""
+"""Exact numbers of matching rows, from a version's statistics or, if necessary, from data files."""
 
 from __future__ import annotations
 

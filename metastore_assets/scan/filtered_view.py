@@ -1,4 +1,4 @@
-"""Filtered views of tables: the profiles of matching rows, merged from stored profiles and from data files.
+"""Filtered views of tables: profiles of matching rows, merged from stored profiles and data files.
 
 A profile has the statistics of a set of rows. A fragment is a data file with the deletes that apply to it. Stored
 profiles answer for fragments that match entirely. Fragments that match partly are read.
@@ -94,7 +94,10 @@ class FilteredProfileReader:
         return self._merged(match, partition)
 
     def _merged(self, match: FilterMatch, partition: str | None) -> MergedProfile:
-        """Return the profile of all matching rows, merged from full partitions, full fragments and single rows."""
+        """Return the profile of all matching rows, merged from full partitions and fragments and single rows.
+
+        A full partition or fragment matches entirely.
+        """
         files = [entry.files for entry in match.full_partitions] + [entry.files for entry in match.full_fragments]
         partial = self._partial_fragments(match, partition) if match.partial_fragments else None
         objects, leaves = self._lookup.objects, self._lookup.columns.leaves
@@ -123,7 +126,7 @@ class FilteredProfileReader:
         return len(ids), sum(fragments.bytes_read for fragments in partial)
 
     def _full_fragments(self, match: FilterMatch) -> list[FragmentEntry]:
-        """Return all fragments that match entirely, including the fragments of partitions that match entirely."""
+        """Return all fragments that match entirely, including those of partitions that match entirely."""
         keys = [entry.key for entry in match.full_partitions]
         return [*match.full_fragments, *find_fragments(self._lookup.version, keys)]
 

@@ -39,7 +39,7 @@ estimates."""
 
 
 class FingerprintedValues:
-    """An object that finds the values of fingerprinted columns that occur at least twice in matching rows.
+    """A finder of values of fingerprinted columns that occur at least twice in matching rows.
 
     Threads can share it.
     """
@@ -63,7 +63,7 @@ class FingerprintedValues:
         self._fragments = fragments
 
     def repeated(self, row: ColumnStatistics, filtered: Sequence[FingerprintCounts]) -> Frequencies | None:
-        """Return the values of a column that occur at least twice, with their frequencies, in ascending order.
+        """Return a column's values that occur at least twice, with their frequencies, in ascending order.
 
         Args:
             row: The statistics of the column over all matching rows.
@@ -97,7 +97,7 @@ class FingerprintedValues:
     def _sum_fingerprints(
         self, row: ColumnStatistics, filtered: Sequence[FingerprintCounts], bits: int
     ) -> FingerprintCounts:
-        """Return the fingerprints that occur at least twice in the matching rows, with the number of rows of each.
+        """Return the fingerprints that occur at least twice in the matching rows, with their row counts.
 
         Args:
             row: The statistics of the column over all matching rows.
@@ -117,7 +117,7 @@ class FingerprintedValues:
     def _resolve_values(
         self, row: ColumnStatistics, repeated: FingerprintCounts, candidates: Frequencies, bits: int
     ) -> Frequencies | None:
-        """Return the values that have one of the given fingerprints, and occur at least twice in the matching rows.
+        """Return the values with one of the fingerprints that occur at least twice in the matching rows.
 
         Args:
             row: The statistics of the column over the matching rows.
@@ -178,7 +178,7 @@ class FullPartitionProfile:
         return self._stored.frequencies(field_id)
 
     def repeated(self, field_id: str) -> Frequencies | None:
-        """Return the values of a fingerprinted column that occur at least twice in the partition, with frequencies.
+        """Return a fingerprinted column's values that occur at least twice, with their frequencies.
 
         The result is None if these values are unknown.
         """

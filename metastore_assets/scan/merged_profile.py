@@ -1,4 +1,4 @@
-"""Profiles of matching rows, merged from stored profiles and from profiles of fragments that match partly.
+"""Profiles of matching rows, merged from stored profiles and profiles of partly matching fragments.
 
 A profile has the statistics of a set of rows. A fragment is a data file with the deletes that apply to it. Stored
 profiles have short hashes of a fingerprinted column instead of its values. A state is the mergeable form of a
@@ -58,7 +58,7 @@ class _MergedColumn:
 
 @dataclass(frozen=True)
 class MergedProfileContext:
-    """The stored profiles, columns and policies of one version, which all merged profiles of the version share."""
+    """The stored profiles, columns and policies of a version, shared by all its merged profiles."""
 
     store: ObjectStore
     """The table's folder, with the stored profiles."""
@@ -118,9 +118,10 @@ class MergedProfile:
         ]
 
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
-        """Return the n most frequent values with their frequencies, the most frequent first; None if none are known.
+        """Return the n most frequent values with their frequencies, the most frequent first.
 
-        Of a fingerprinted column, only values that occur at least twice are known, so only these are returned.
+        The result is None if no values are known. Of a fingerprinted column, only values that occur at least twice are
+        known and returned.
         """
         column = self._column(field_id)
         frequencies = column.repeated if column.frequencies is None else column.frequencies
@@ -135,7 +136,7 @@ class MergedProfile:
         return self._column(field_id).frequencies
 
     def repeated(self, field_id: str) -> Frequencies | None:
-        """Return the values of a fingerprinted column that occur in at least two matching rows, with their frequencies.
+        """Return a fingerprinted column's values that occur in at least two matching rows, with frequencies.
 
         The result is None if these values are unknown.
         """

@@ -1,4 +1,4 @@
-"""The scanner that reads data files for a `lookup.Table`, and checks of the location that a version records.
+"""The scanner that reads data files for a `lookup.Table`, and checks of locations in versions.
 
 A recorded location is used only if the caller confirms it. Versions are stored below a folder, the root. A user who can
 write there can forge a version, which could make the caller read any accessible file or bucket.
@@ -74,7 +74,7 @@ class TableScanner:
     def recorded_table(
         self, version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
     ) -> TableConfig:
-        """Return the table configuration that `version` records, but with the location `uri` and `storage_options`.
+        """Return the table configuration that `version` records, but with `uri` and `storage_options`.
 
         Each of its locations, including `uri`, must be one that the caller trusts (`confirmed`), or lie below one.
 
@@ -88,7 +88,7 @@ class TableScanner:
 def parse_recorded_location(
     version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
 ) -> TableConfig:
-    """Return a table configuration with the location that a version records and the storage options of the caller.
+    """Return a table configuration with a version's recorded location and the caller's storage options.
 
     Args:
         version: The version.

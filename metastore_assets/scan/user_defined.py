@@ -129,7 +129,7 @@ class UserDefined:
 
     @lock_free_cached_property
     def _source_digests(self) -> dict[str, dict[str, str]]:
-        """{field id of a leaf column: {key of a statistic: digest of the source code of the statistic's class}}."""
+        """Digests of statistics' source code: {field id of a leaf column: {key of a statistic: digest}}."""
         digests: dict[str, dict[str, str]] = {}
         for text in self._version.specs.get(self._version.spec_id, {}).values():
             spec = parse_column_spec(text)

@@ -1,4 +1,4 @@
-"""Spark Connect: opening sessions on a server, counting the tasks that it runs in parallel, and interrupting jobs."""
+"""Spark Connect: opening of sessions on a server, counting of parallel tasks, interruption of jobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ _SESSION_PREFIXES = ("spark.sql.", "spark.connect.session.")
 
 
 def remote_url(settings: Mapping[str, str]) -> str | None:
-    """Return the URL of the server, from `spark.remote` or $SPARK_REMOTE; None for a session in this process."""
+    """Return the URL of the server, from `spark.remote` or $SPARK_REMOTE.
+
+    The result is None for a session in this process.
+    """
     return settings.get(REMOTE) or os.environ.get("SPARK_REMOTE") or None
 
 
@@ -144,7 +147,7 @@ def count_remote_slots(spark: SparkSession) -> int:
 
 @contextmanager
 def interrupting_jobs(spark: SparkSession) -> Iterator[None]:
-    """Interrupt the block's jobs on a Spark Connect server if the block raises an error or is interrupted.
+    """Interrupt the block's jobs on a Spark Connect server if the block fails or is interrupted.
 
     Does nothing for a classic session, whose jobs end with this process.
 
@@ -178,7 +181,7 @@ def interrupting_jobs(spark: SparkSession) -> Iterator[None]:
 
 
 def _is_lost(error: BaseException) -> bool:
-    """Return whether an error means that the server has ended, or was restarted and no longer has the session."""
+    """Return whether an error means that the server ended, or was restarted and lacks the session."""
     from pyspark.errors.exceptions.connect import SparkConnectException
 
     if not isinstance(error, SparkConnectException):

@@ -1,4 +1,4 @@
-"""The Java installation that Spark uses, and a class-data archive with which local sessions start faster.
+"""The Java installation that Spark uses, and a class-data archive that speeds up local sessions.
 
 A class-data archive (CDS) contains parsed classes. It halves the time that a local session takes to start.
 """
@@ -90,7 +90,10 @@ def _release(java: Path) -> str:
 
 
 def _archive(java: Path) -> Path | None:
-    """Return the path of the class-data archive, which is built if it is missing; None if building it failed."""
+    """Return the path of the class-data archive, which is built if it is missing.
+
+    The result is None if the archive cannot be built.
+    """
     import pyspark
 
     spark = version("pyspark")
@@ -131,9 +134,9 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _build(archive: Path) -> None:
-    """Build the class-data archive at a path: a child process runs a small session, and records the loaded classes.
+    """Build the class-data archive at a path from the classes that a small session loads.
 
-    If this fails, the path becomes an empty file.
+    The session runs in a child process. If this fails, the path becomes an empty file.
     """
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         recorded = Path(folder) / archive.name
@@ -163,9 +166,10 @@ def _option(name: str, path: Path) -> str:
 
 
 def _exercise(options: str) -> None:
-    """Run a session that loads the classes of a typical job: a frame from Arrow, Python workers, a shuffle, results.
+    """Run a session that loads the classes of a typical job.
 
-    `options` are the JVM options of the session.
+    The job has a frame from Arrow, Python workers, a shuffle, and results. `options` are the JVM options of the
+    session.
     """
     import pyarrow as pa
     from pyspark.sql import SparkSession

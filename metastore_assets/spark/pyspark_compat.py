@@ -43,7 +43,7 @@ def repartition_by_id(frame: DataFrame, partitions: int, column: str) -> DataFra
 
 
 def count_range_splits(spark: SparkSession) -> int | None:
-    """Return the session's default parallelism: the number of partitions that `spark.range` has by default.
+    """Return the number of partitions that `spark.range` has by default (the default parallelism).
 
     The result is None if the number is unknown. No job is run.
     """

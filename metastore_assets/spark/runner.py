@@ -127,7 +127,7 @@ class SparkRunner(TaskRunner):
 
 
 class SizedRunner(TaskRunner):
-    """A runner of tasks that read files: on Spark if the files have at least 32 MiB together, else in a child process.
+    """A runner of tasks that read files: on Spark for at least 32 MiB together, else in a child process.
 
     A task's cost is the number of bytes that it reads. A batch without costs runs in a child process.
     """

@@ -1,4 +1,4 @@
-"""The Spark session of this process: a classic session on any master, or a session of a Spark Connect server."""
+"""The Spark session of this process: a classic session, or a session of a Spark Connect server."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def has_active_session() -> bool:
 
 
 def _running_session() -> SparkSession | None:
-    """Return the active session, or a session on the running Spark context of this process; None without either."""
+    """Return the active session, or a session on this process's running Spark context, or None."""
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
@@ -225,7 +225,10 @@ def _defaults_file() -> list[str]:
 
 
 def _split_properties_file(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Split the arguments of spark-submit: the path after `--properties-file` (one or none), and all others."""
+    """Split the arguments of spark-submit into the path after `--properties-file`, and all others.
+
+    The first list has one path or none.
+    """
     for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if name == _PROPERTIES_FILE and (equals or arguments[index + 1 :]):

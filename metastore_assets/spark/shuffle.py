@@ -1,4 +1,4 @@
-"""A shuffle of encoded data on Spark: tasks yield rows, Spark moves them to partitions, and each group is reduced.
+"""A shuffle of encoded data on Spark: tasks yield rows, and each group of rows is reduced.
 
 A row is a blob with three integers: its partition, its group in the partition, and its position in the group. The
 caller's function reduces the rows of a group to one result. For Spark, blobs are opaque, so values of tables need no
