@@ -1,4 +1,4 @@
-"""Predicates: parsed from SQL text or Arrow expressions, bound to the columns of a table, and evaluated.
+"""Predicates: parsed from SQL text or Arrow expressions, bound to a table's columns, and evaluated.
 
     sql_parser, arrow_parser  parsers of SQL text and of Arrow expressions
     unbound                   the result of a parser: columns have no types yet, literals are as written

@@ -118,7 +118,10 @@ class Binder:
         return t.is_float32(plain_type(self._leaves[column.path].type))
 
     def _leaf(self, name: ColumnName) -> LeafColumn:
-        """Return the column with this name or, if there is none, the only one whose name differs only in case."""
+        """Return the column with this name or, failing that, the only one that differs from it only in case.
+
+        Raises ColumnNotFoundError if there is no such column.
+        """
         # With a field `a.b` beside a struct `a` with a field `b`, a name in one pair of quotes means the field.
         quoted = ".".join(map(quoted_name, name.parts))
         leaf = self._leaves.get(quoted) or self._leaves.get(name.path)

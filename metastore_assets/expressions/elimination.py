@@ -1,7 +1,8 @@
-"""Explanations of pruning: the statistics that prove that no row of a set, such as a fragment, matches a predicate.
+"""Explanations of pruning: statistics that prove that no row of a set matches a predicate.
 
-A predicate consists of *leaves*, which are conditions on one column, joined by `and` and `or`. A value filter has short
-hashes of a column's values in one fragment, to exclude fragments that lack a value.
+A set of rows is, for example, a fragment. A predicate consists of *leaves*, which are conditions on one column, joined
+by `and` and `or`. A value filter has short hashes of a column's values in one fragment, to exclude fragments that lack
+a value.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def _without_repeats(joined: StatisticNames) -> StatisticNames:
 def eliminating_value(
     predicate: Predicate, columns: Mapping[str, ColumnBounds], statistic: str, position: int
 ) -> str | None:
-    """Return the value of a statistic in one set of rows as SQL text, such as the minimum that excludes a match.
+    """Return a statistic's value in one set of rows as SQL text, such as a minimum that excludes a match.
 
     Args:
         predicate: The predicate that no row matches.
@@ -87,10 +88,11 @@ def eliminating_value(
 def _leaf_statistics(
     leaf: Leaf, column: ColumnBounds, limits: UpperLimits, filters: Mapping[Leaf, Mask]
 ) -> StatisticNames:
-    """Return for each set of rows the name of the statistic that proves that none of its rows matches a leaf.
+    """Return for each set of rows the statistic that proves that none of its rows matches a leaf.
 
-    The name has no meaning for a set that may have matching rows. If several statistics prove it, the first
-    of these is named: a bound or a count of the column; value counts by partition; the value filter.
+    The result is the name of the statistic. It has no meaning for a set that may have matching rows. If several
+    statistics prove it, the first of these is named: a bound or a count of the column; value counts by partition; the
+    value filter.
     """
     names = leaf.eliminating_statistic(column)
     if leaf not in limits and leaf not in filters:

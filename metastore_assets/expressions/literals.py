@@ -1,8 +1,8 @@
-"""Literals: conversion of Python values and texts to scalars of a type class, and of scalars and names to SQL text.
+"""Literals: conversion of Python values and texts to scalars of a type class, and to SQL text.
 
 A type class is a group of column types whose values are stored as one Arrow type. Texts have the form of values in JSON
-(`values.json`), so that printed values can be used in queries. `sql_parser` accepts the SQL text that this module
-writes. sqlglot is not imported, because that takes 90 ms.
+(`values.json`), so that printed values can be used in queries. Names of columns are written as SQL, too. `sql_parser`
+accepts the SQL text that this module writes. sqlglot is not imported, because that takes 90 ms.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _scalar(physical: Any, cls: TypeClass) -> pa.Scalar:
 
 
 def _to_physical(value: object, cls: TypeClass) -> Any:
-    """Convert a Python, numpy or Arrow value to the integer, float, boolean or bytes that `_scalar` takes.
+    """Convert a Python, numpy or Arrow value to the integer, float, boolean or bytes of `_scalar`.
 
     Raises ValueError for a value of another kind, such as text for integers, and _UnfitError if the class has no such
     value.

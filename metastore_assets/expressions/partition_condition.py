@@ -1,4 +1,4 @@
-"""Conditions on partitions: predicates on partition columns, evaluated on the values in partition keys.
+"""Conditions on partitions: predicates on partition columns, evaluated on partition keys.
 
 The values in keys are texts. They are converted to the types of the columns before they are compared.
 """

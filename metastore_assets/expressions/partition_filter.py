@@ -95,7 +95,7 @@ class PartitionFilter:
 
 @dataclass(frozen=True)
 class BoundPartitionFilter:
-    """A filter for one table: its column names are spelled as in the table, and its condition has typed columns."""
+    """A filter for one table, with the table's column names and a condition on typed columns."""
 
     patterns: tuple[tuple[str, tuple[str, ...]], ...] = ()
     condition: PartitionCondition | None = None
@@ -119,9 +119,9 @@ class BoundPartitionFilter:
 
 
 def matches_value_patterns(value: str | None, patterns: Iterable[str]) -> bool:
-    """Return whether a value matches at least one of the patterns, which may have the wildcards `*`, `?` and `[…]`.
+    """Return whether a value matches at least one of the patterns, which may have wildcards.
 
-    Null matches only the pattern `__HIVE_DEFAULT_PARTITION__`.
+    The wildcards are `*`, `?` and `[…]`. Null matches only the pattern `__HIVE_DEFAULT_PARTITION__`.
     """
     if value is None:
         return NULL_VALUE in patterns

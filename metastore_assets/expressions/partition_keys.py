@@ -1,7 +1,7 @@
-"""Partition keys: one string per partition, such as `day=2024-01-01/country=FR`, percent-encoded and reversible.
+"""Partition keys: one reversible string per partition, such as `day=2024-01-01/country=FR`.
 
-A key is safe as a Dagster partition key and in its range syntax (`a...b`, `a,b`, `[`, `]`, `*`, quotes), on a command
-line, and in a URL. Letters and digits of all scripts are not encoded.
+Special characters are percent-encoded. A key is safe as a Dagster partition key and in its range syntax (`a...b`,
+`a,b`, `[`, `]`, `*`, quotes), on a command line, and in a URL. Letters and digits of all scripts are not encoded.
 """
 
 from __future__ import annotations

@@ -135,9 +135,10 @@ def _readable(items: Items) -> str:
 
 
 def split_column_patterns(text: str, columns: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the (column, text) pairs of a text: (day, 2024-*) and (country, FR) for `day=2024-*/country=FR`.
+    """Return the (column, text) pairs of a text such as `day=2024-*/country=FR`.
 
-    A `/` that is not followed by a column and `=` belongs to the text before it.
+    These are (day, 2024-*) and (country, FR). A `/` that is not followed by a column and `=` belongs to the text before
+    it.
 
     Args:
         text: The text to split.

@@ -261,7 +261,7 @@ class Leaf(Predicate, abstract=True):
 
     @abstractmethod
     def eliminating_statistic(self, column: ColumnBounds) -> StatisticNames:
-        """Return a name for each set of rows in `column`: the statistic that proves that no row of the set matches.
+        """Return for each set of rows the name of the statistic that proves that no row of the set matches.
 
         For example, it is `null_count` if all rows are null. The name has no meaning for a set that may have matching
         rows.
@@ -336,7 +336,7 @@ class IsNaN(Leaf):
 
 
 class _ValueLeaf(Leaf, abstract=True):
-    """A condition on values, such as `<`, `in` or `like`, which minimum and maximum can prove or disprove."""
+    """A condition on values, such as `<`, `in` or `like`, that minimum and maximum can prove or disprove."""
 
     @property
     @abstractmethod
@@ -520,7 +520,7 @@ class In(_ValueLeaf):
 
 @dataclass(frozen=True)
 class Like(_ValueLeaf):
-    """The condition that a text begins with `prefix`, and matches `pattern` if there is one; or its negation."""
+    """The condition that a text begins with `prefix` and matches `pattern`, if not None; or its negation."""
 
     column: BoundColumn
     prefix: bytes
@@ -597,7 +597,7 @@ def complete_evaluator(name: str, handlers: Mapping[type[Predicate], Handler]) -
 
 
 def conjoin(children: Sequence[Predicate]) -> Predicate:
-    """Join predicates with `and`, and simplify: nested conjunctions, duplicates and constants are removed.
+    """Join predicates with `and`, without nested conjunctions, duplicates and constants.
 
     The result may be a predicate other than `And`. Without predicates, it is true.
     """
@@ -646,7 +646,10 @@ def _is_nan(values: pa.Array, cls: TypeClass) -> Mask:
 
 
 def _contains_member(members: pa.Array, low: pa.Array, high: pa.Array) -> pa.Array:
-    """Return whether each range, bounds inclusive, contains a member of a set; null if a bound is unknown."""
+    """Return whether each range contains a member of a set.
+
+    Ranges include their bounds. The result is null if a bound is unknown.
+    """
     has_bounds = pc.and_kleene(low.is_valid(), high.is_valid()).to_numpy(zero_copy_only=False)
     sorted_members = members.to_numpy()
     least, greatest = (bound.fill_null(0).to_numpy() for bound in (low, high))

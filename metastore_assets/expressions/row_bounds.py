@@ -27,7 +27,7 @@ UpperLimits: TypeAlias = "Mapping[Leaf, RowCounts]"
 
 @dataclass(frozen=True)
 class RowBounds:
-    """For each of several sets of rows, inclusive bounds on a number of rows, such as the number of matching rows."""
+    """Inclusive bounds on a number of rows, such as matching ones, for each of several sets of rows."""
 
     least: RowCounts
     most: RowCounts
@@ -40,7 +40,7 @@ class RowBounds:
 
 @dataclass(frozen=True)
 class ColumnBounds:
-    """Bounds on the null count, the NaN count and the values of one column, for each of several sets of rows.
+    """Bounds on a column's null count, NaN count and values, for each of several sets of rows.
 
     Each array has one item per set. A count that is unknown has the bounds 0 and the number of rows.
     """
@@ -64,7 +64,9 @@ class ColumnBounds:
 
 
 def bound_conjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowBounds:
-    """Return bounds on the number of rows for which all parts of a predicate are true (Fréchet inequalities).
+    """Return bounds on the number of rows for which all parts of a predicate are true.
+
+    The bounds are Fréchet inequalities.
 
     Args:
         parts: Bounds on the number of rows for which each part is true.
@@ -75,7 +77,9 @@ def bound_conjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowB
 
 
 def bound_disjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowBounds:
-    """Return bounds on the number of rows for which any part of a predicate is true (Fréchet inequalities).
+    """Return bounds on the number of rows for which any part of a predicate is true.
+
+    The bounds are Fréchet inequalities.
 
     Args:
         parts: Bounds on the number of rows for which each part is true.
@@ -86,7 +90,7 @@ def bound_disjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowB
 
 
 def order_comparable(values: pa.Array | pa.Scalar, cls: TypeClass) -> pa.Array | pa.Scalar:
-    """Cast values of the canonical type so that Arrow's comparison kernels order them as their type class does."""
+    """Cast canonical values so that Arrow's comparison kernels order them as their type class does."""
     if isinstance(values, pa.Scalar):
         return order_comparable(array_of([values]), cls)[0]
     return storage(values) if cls.kind == "bytes" else comparable(values)

@@ -42,7 +42,7 @@ class RowFilter:
 
 
 def matching_rows(predicate: Predicate, table: pa.Table) -> Mask:
-    """Return a mask of the rows of a table that match a predicate, which must be bound to the table's schema."""
+    """Return a mask of the rows of a table that match a predicate bound to the table's schema."""
     row_filter = RowFilter(predicate, table.schema)
     columns = {position: _combine_chunks(table.column(position)) for position in row_filter.positions}
     return row_filter.mask(columns, table.num_rows)

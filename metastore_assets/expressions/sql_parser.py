@@ -116,7 +116,7 @@ def _format_position(text: str, line: int, character: int) -> str:
 
 
 def _find_unclosed_quote(text: str) -> tuple[int, int] | None:
-    """Return (line, character), both from 1, of the quote that is not closed; None if all quotes are closed."""
+    """Return (line, character), both from 1, of the quote that is not closed, or None."""
     opened, at = -1, 0
     while at < len(text):
         if opened < 0:

@@ -477,7 +477,7 @@ class UnboundIn(_UnboundLeaf):
 
 @dataclass(frozen=True)
 class UnboundLike(_UnboundLeaf):
-    """The condition `like`: whether a text matches a pattern, in which `%` is any text and `_` one character."""
+    """The condition `like`: a text matches a pattern, in which `%` is any text and `_` one character."""
 
     name: ColumnName
     pattern: str
@@ -485,7 +485,7 @@ class UnboundLike(_UnboundLeaf):
     """The escape character: `%`, `_` and the escape itself stand for themselves after it. None if there is none."""
 
     def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
-        """Return the simplest equivalent condition, such as equality with a text for a pattern without wildcards.
+        """Return the simplest equivalent condition, such as `=` for a pattern without wildcards.
 
         Raises PredicateError if the column's type is not text, or if the pattern is invalid.
         """
@@ -581,10 +581,10 @@ def _number_value(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
 
 
 def _compare_integer(column: BoundColumn, operator: Operator, value: Fraction) -> Predicate:
-    """Return the comparison of a column that is stored as integers with a number: `x < 1.5` becomes `x < 2`.
+    """Return the comparison of a column that is stored as integers with any number.
 
-    If no value can satisfy the comparison, as `x = 1.5`, the result is false. If every value except null satisfies it,
-    as `x != 1.5`, the result is `x is not null`.
+    For example, `x < 1.5` becomes `x < 2`. If no value can satisfy the comparison, as `x = 1.5`, the result is false.
+    If every value except null satisfies it, as `x != 1.5`, the result is `x is not null`.
 
     Args:
         column: A column of integers, dates, times, timestamps or decimals.

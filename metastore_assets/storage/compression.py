@@ -106,7 +106,9 @@ the last member of a gzip file. Archives pad files with such zeros."""
 
 
 def open_decompressed(source: pa.NativeFile, name: str) -> Stream:
-    """Return a stream of the decompressed content of an opened file; the file itself if it is not compressed.
+    """Return a stream of the decompressed content of an opened file.
+
+    A file that is not compressed is returned itself.
 
     Args:
         source: The file, positioned at its beginning.
@@ -207,7 +209,10 @@ class _Decompressed(io.RawIOBase):
         super().close()
 
     def _next_input(self) -> bytes | None:
-        """Return the next compressed bytes: empty if the decompressor still has input, None at the end of the file."""
+        """Return the next compressed bytes; None at the end of the file.
+
+        The result is empty if the decompressor still has input.
+        """
         if not self._decompressor.eof:
             data: bytes = self._source.read(_READ_BYTES) if self._decompressor.needs_input else b""
             if not data and self._decompressor.needs_input:
@@ -327,7 +332,7 @@ def _snappy(data: bytes) -> bytes:
 
 
 def _lz4(data: bytes) -> bytes:
-    """Decompress a block that fastavro wrote with LZ4: a little-endian size, then an LZ4 block without a frame."""
+    """Decompress a block that fastavro wrote with LZ4: a little-endian size, then LZ4 without a frame."""
     size = int.from_bytes(data[:_SIZE_BYTES], "little")
     _check_declared_size(size, _LZ4_RATIO, data)
     result: bytes = pa.decompress(data[_SIZE_BYTES:], size, codec="lz4_raw", asbytes=True)

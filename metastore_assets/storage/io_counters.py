@@ -123,7 +123,10 @@ class IoCounter:
             return self._steps.setdefault(step, (_FileTally(), _FileTally()))
 
     def counts(self, step: str = "") -> IoCounts:
-        """Return what a step has read and written so far; by default, what was outside of all `io_step` blocks."""
+        """Return what a step has read and written so far.
+
+        By default, return what was outside of all `io_step` blocks.
+        """
         read, written = self.tallies(step)
         return IoCounts(read.count(), written.count())
 

@@ -1,4 +1,4 @@
-"""The location of a table: a folder on local disk or a prefix in an object store, with the same operations for both.
+"""The location of a table, with the same operations for local folders and object store prefixes.
 
 Operations raise OSError; for a missing file its subclass FileNotFoundError.
 """
@@ -136,7 +136,9 @@ class Location:
         return self._list_local(filters) if self.is_local else self._list_remote(filters, by_folder)
 
     def names(self, folder: str, after: str = "", before: str = "") -> Iterator[str]:
-        """Yield the names of the files directly in a folder, between two bounds; none if the folder does not exist.
+        """Yield the names of the files directly in a folder, between two bounds.
+
+        Yields nothing if the folder does not exist.
 
         Args:
             folder: Path of the folder below the location; empty for the location itself.
@@ -279,7 +281,10 @@ class Location:
             raise OverwrittenError(f"{self.full_path(stored.path)} has been overwritten since it was listed")
 
     def _entries(self, folder: str, after: str, before: str) -> Iterator[os.DirEntry[str]]:
-        """Yield the files in a local folder with names between the exclusive bounds; none if there is no folder."""
+        """Yield the files in a local folder with names between the bounds, which are exclusive.
+
+        Yields nothing if there is no folder.
+        """
         try:
             with os.scandir(self._on_disk(folder)) as entries:
                 for entry in entries:

@@ -298,7 +298,10 @@ _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?(?=/)")
 
 
 def path_without_origin(uri: str) -> str:
-    """Return the path of a URI: `/a/b` for `hdfs://host:20500/a/b`, `file:/a/b`, `file:///a/b` and `/a/b`."""
+    """Return the path of a URI, such as `/a/b` for `hdfs://host:20500/a/b` and `file:/a/b`.
+
+    `file:///a/b` and `/a/b` have the same path.
+    """
     return _ORIGIN.sub("", uri, count=1)
 
 

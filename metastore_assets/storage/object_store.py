@@ -1,4 +1,4 @@
-"""Connections to object stores through obstore, listings of single folders, and objects as file objects."""
+"""Connections to object stores through obstore, listings of folders, and objects as file objects."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ def open_object_store(root: str, options: Iterable[tuple[str, str]]) -> Any:
 
 @contextmanager
 def object_errors(uri: str) -> Iterator[None]:
-    """Convert exceptions of obstore in the block to OSErrors that name the URI, such as FileNotFoundError."""
+    """Convert exceptions of obstore in the block to OSErrors that name the URI.
+
+    For example, a missing object becomes FileNotFoundError.
+    """
     try:
         yield
     except (FileNotFoundError, exceptions.NotFoundError) as error:
@@ -170,7 +173,7 @@ def obstore_arguments(scheme: str, options: Iterable[tuple[str, str]], *, reads_
 
 
 def _needs_host_credentials(config: Mapping[str, Any]) -> bool:
-    """Return True if credentials come from an endpoint of the container's host, and obstore cannot use this endpoint.
+    """Return True if credentials come from a container host's endpoint that obstore cannot use.
 
     obstore can use only endpoints whose token is in a file.
     """

@@ -1,6 +1,7 @@
-"""The memory limit of processes that read tables' files, because a small file may decompress to any size.
+"""The memory limit of processes that read tables' files.
 
-The limit is RLIMIT_DATA. It counts private writable memory, but neither mapped files nor shared memory.
+A small file may decompress to any size. The limit is RLIMIT_DATA. It counts private writable memory, but neither mapped
+files nor shared memory.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def limit_memory() -> None:
 
 @contextmanager
 def limited_memory() -> Iterator[None]:
-    """Limit the memory of this process, which is a Spark worker, during the block; afterwards restore the old limit.
+    """Limit the memory of this Spark worker during the block, and restore the old limit afterwards.
 
     Raises ConfigError if the environment variable `VARIABLE`, which sets the limit, is invalid.
     """
@@ -94,7 +95,7 @@ def configured_limit(upper_bound: int | None = _MAX_DEFAULT) -> int | None:
 
 
 def machine_memory() -> int:
-    """Return the memory in bytes that this process can use: of the machine, or of its cgroup if that has less."""
+    """Return the memory in bytes of the machine, or of this process's cgroup if that has less."""
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for path in _cgroup_files():
         try:
@@ -107,7 +108,10 @@ def machine_memory() -> int:
 
 
 def _cgroup_files() -> list[Path]:
-    """Return the possible files with the memory limits of this process's cgroup and its parents (cgroups v1 and v2)."""
+    """Return the files that may have the memory limits of this process's cgroup and its parents.
+
+    Both cgroups v1 and v2 are covered.
+    """
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Temporary folders for data that may contain rows of tables, and therefore must not stay after a crash.
+"""Temporary folders for data that may contain rows of tables, and must not remain after a crash.
 
 A process locks each folder that it uses. If the process is killed, the operating system releases the locks. The next
 process that creates a folder removes the unlocked folders. Data that needs no file name goes to
@@ -33,7 +33,10 @@ class TemporaryFolder:
     """
 
     def __init__(self, purpose: str) -> None:
-        """Create and lock a folder whose name contains `purpose`, after removing the folders of ended processes."""
+        """Create and lock a folder whose name contains `purpose`.
+
+        The folders of ended processes are removed before.
+        """
         remove_abandoned_folders()
         self._process = os.getpid()
         name = os.path.join(tempfile.gettempdir(), f"{_PREFIX}{purpose}-{secrets.token_hex(8)}")

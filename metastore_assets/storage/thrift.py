@@ -1,4 +1,4 @@
-"""A cursor over bytes in Thrift's compact protocol, in which the footers of Parquet files are written."""
+"""A cursor over bytes in Thrift's compact protocol, the encoding of Parquet footers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program of a child process that runs isolated tasks, and the messages that it exchanges with its parent.
+"""The program of a child process that runs isolated tasks, and its messages to and from the parent.
 
 Messages go through two pipes as length-prefixed pickles. The *in-flight record* is memory that child and parent share.
 There, the child notes which file each of its threads is reading. The parent looks it up after a crash.
@@ -88,7 +88,7 @@ class StreamItem:
 
 @dataclass(frozen=True)
 class TaskOutcomes:
-    """The outcomes of a chunk of tasks: a result for each task, or RaisedError if the task raised an exception."""
+    """The outcomes of a chunk of tasks: the result of each task, or RaisedError if it raised."""
 
     first: int
     values: Sequence[Any]
@@ -231,7 +231,10 @@ class _Worker:
 
 
 def portable_error(error: BaseException) -> Exception:
-    """Return a copy of an error if it survives pickling; otherwise a ValueError with its class name and message."""
+    """Return a copy of an error that survives pickling.
+
+    Any other error becomes a ValueError with the error's class name and message.
+    """
     try:
         copy = pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001 (each class has its own way to fail at pickling)

@@ -22,7 +22,7 @@ _current = threading.local()
 
 
 class InFlightRecord:
-    """Memory shared by parent and child: for each thread of the child, its task and the file that the task reads.
+    """Memory shared by parent and child, with the running task of each thread and the file that it reads.
 
     The argument `descriptor` is the file descriptor of a file of `SIZE` bytes, which is open in both processes.
     """

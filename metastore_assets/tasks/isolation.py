@@ -1,4 +1,4 @@
-"""The runner that isolates crashes: tasks run in a child process, and a crash becomes an error about one file.
+"""The runner of tasks in a child process, in which a crash becomes an error about one file.
 
 Native code that reads files of tables runs only in child processes, never in the process that plans a refresh.
 Functions and tasks, which may contain credentials, are sent to the child through a pipe.
@@ -123,9 +123,9 @@ def metadata_result(outcome: Any) -> Any:
 
 
 def _chunks(numbers: Sequence[int], max_size: int) -> Iterator[tuple[int, int]]:
-    """Split ascending numbers into ranges (first inclusive, last exclusive) of at most `max_size` consecutive numbers.
+    """Split ascending numbers into ranges of at most `max_size` consecutive numbers.
 
-    `numbers` must not be empty.
+    A range is (first inclusive, last exclusive). `numbers` must not be empty.
     """
     first = last = numbers[0]
     for number in numbers:
@@ -173,7 +173,7 @@ def _unread_error(path: str) -> FatalFileError:
 
 
 def check_idle_crashes(times: int, ended: ChildProcessEnded) -> None:
-    """Raise MetastoreError if child processes have ended at least `MAX_IDLE_CRASHES` times while they ran no task.
+    """Raise MetastoreError if child processes ended `MAX_IDLE_CRASHES` times while they ran no task.
 
     Args:
         times: How often this has happened. A caller that cannot try again passes `MAX_IDLE_CRASHES`.

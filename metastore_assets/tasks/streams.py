@@ -1,4 +1,4 @@
-"""Streams of the items that tasks yield in child processes: from one task, or from many tasks in parallel.
+"""Streams of the items that one task, or many tasks in parallel, yield in child processes.
 
 Memory is bounded: a child waits while its pipe is full, and only a few items are buffered for the caller.
 """
@@ -58,7 +58,7 @@ def stream_isolated(function: Callable[..., Iterator[Any]], path: str, *argument
 def stream_parallel(
     function: Callable[[T], Iterator[Any]], tasks: Iterable[PathTask[T]], processes: int, threads: int = 1
 ) -> Iterator[Any]:
-    """Yield the items of `function(task)` for all tasks, from several child processes, in no particular order.
+    """Yield the items of `function(task)` for all tasks from child processes, in no particular order.
 
     If the caller closes the iterator, the children are killed, and no other task starts.
 
@@ -119,7 +119,7 @@ def stream_parallel(
 
 @dataclass(frozen=True)
 class _Message:
-    """A message from a thread to the caller: an item, or the end of the thread, with an error if it failed."""
+    """A message from a thread to the caller: an item, or the end of the thread with an error or none."""
 
     item: Any = None
     is_last: bool = True

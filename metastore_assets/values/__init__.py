@@ -1,1 +1,1 @@
-"""Values of columns as Arrow data: columns and nested fields, type classes, conversions, truncation, JSON."""
+"""Values of columns as Arrow data: nested fields, type classes, conversions, truncation, and JSON."""

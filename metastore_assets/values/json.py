@@ -58,7 +58,10 @@ def scalar_json(value: pa.Scalar | None) -> Any:
 
 
 def scalar_text(value: pa.Scalar) -> str:
-    """Return a value as text for messages, also if Python cannot represent it: years beyond 9999, and invalid UTF-8."""
+    """Return a value as text for messages, also if Python cannot represent it.
+
+    Python cannot represent years beyond 9999 and invalid UTF-8.
+    """
     is_timed = t.is_temporal(value.type) and not t.is_duration(value.type) and not t.is_interval(value.type)
     return str(scalar_json(value)) if value.is_valid and (is_timed or is_text(value.type)) else str(value)
 
@@ -91,10 +94,10 @@ class ScalarFieldsRepr:
 
 
 def value_json(value: pa.Scalar) -> Any:
-    """Return a value of any type as JSON: a list as an array, a map as an array of pairs, a struct as an object.
+    """Return a value of any type as JSON.
 
-    A value of a dictionary, union, run-end-encoded or extension type becomes the JSON of the value that it encodes.
-    Null becomes None.
+    A list becomes an array, a map an array of pairs, and a struct an object. A value of a dictionary, union,
+    run-end-encoded or extension type becomes the JSON of the value that it encodes. Null becomes None.
     """
     if not value.is_valid:
         return None

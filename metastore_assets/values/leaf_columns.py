@@ -64,7 +64,10 @@ def plain_type(type: pa.DataType) -> pa.DataType:
 
 
 def plain_array(array: pa.Array) -> pa.Array:
-    """Return an array without dictionary, run-end and extension encodings, of the type `plain_type(array.type)`."""
+    """Return an array without dictionary, run-end and extension encodings.
+
+    Its type is `plain_type(array.type)`.
+    """
     while True:
         if t.is_dictionary(array.type):
             array = _gather(array.dictionary, array.indices)
@@ -108,7 +111,7 @@ def leaf_columns(field: pa.Field) -> list[LeafColumn]:
 
 
 def schema_leaves(fields: Iterable[pa.Field]) -> list[list[LeafColumn]]:
-    """Return one list of leaf columns for each field of a table, with paths that are distinct in the table.
+    """Return one list of leaf columns for each field of a table, with distinct paths.
 
     The path of the field `b` in a struct `a` is `a.b`. If the table also has a column with the name `a.b`, the path of
     this column is its name in backticks. Of two columns named `x`, the second has the path `x[2]`, with `x` in

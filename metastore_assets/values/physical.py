@@ -1,4 +1,4 @@
-"""Conversions of a column's values between Arrow arrays of any type, the canonical type, and physical values.
+"""Conversions of values between Arrow arrays of any type, the canonical type, and physical values.
 
 A type class (`values.types`) is a group of column types that share one *canonical* Arrow type. Integers, decimals,
 dates and times have an integer as *physical value*: 12.34 as decimal of scale 2 has 1234, a date the days since 1970,
@@ -98,9 +98,10 @@ def canonical(array: pa.Array, cls: TypeClass) -> pa.Array:
 
 
 def canonical_array(series: pl.Series, cls: TypeClass) -> pa.Array:
-    """Return a polars series of physical values as an array of the canonical type: the inverse of `physical_series`.
+    """Return a polars series of physical values as an array of the canonical type.
 
-    Floats must be in ascending order; this is not checked. Each -0.0 becomes 0.0. In another order, some may remain.
+    This is the inverse of `physical_series`. Floats must be in ascending order; this is not checked. Each -0.0 becomes
+    0.0. In another order, some may remain.
     """
     if cls.kind == "null":
         return pa.nulls(len(series))
@@ -143,7 +144,10 @@ def positive_zeros(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def decimal_words(values: pa.Array) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-    """Return (low 64 bits, high 64 bits) of the two's complement of each value in a decimal128 array without nulls."""
+    """Return (low 64 bits, high 64 bits) of the two's complement of each value in a decimal128 array.
+
+    The array must have no nulls.
+    """
     words = np.frombuffer(values.buffers()[1], _LITTLE_WORD, 2 * len(values), 16 * values.offset).reshape(-1, 2)
     return np.ascontiguousarray(words[:, 0]), np.ascontiguousarray(words[:, 1]).view(np.int64)
 
@@ -257,9 +261,10 @@ def _bytes_series(array: pa.Array) -> pl.Series:
 
 
 def _decimal_series(array: pa.Array, cls: TypeClass) -> pl.Series:
-    """Return the non-null unscaled values of decimals: as 64-bit integers if all fit, else as 128-bit integers.
+    """Return the non-null unscaled values of decimals as 64-bit integers, or as 128-bit ones.
 
-    Raises UnsupportedTypeError for a value of more than 38 digits.
+    They are 128-bit integers if some value does not fit into 64 bits. Raises UnsupportedTypeError for a value of more
+    than 38 digits.
     """
     if not t.is_decimal128(array.type):
         array = array.cast(cls.arrow)
@@ -292,7 +297,7 @@ def _combine_chunks(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def comparable(values: pa.Array) -> pa.Array:
-    """Cast canonical values to a type that has the same order, and whose minimum and maximum Arrow can compute."""
+    """Cast canonical values to a type with the same order, whose extremes Arrow can compute."""
     if isinstance(values.type, pa.BaseExtensionType):
         return values.storage
     if t.is_boolean(values.type):

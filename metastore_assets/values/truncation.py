@@ -1,4 +1,4 @@
-"""Truncation of long strings and binary values to bounds: the nearest smaller or greater value of limited length."""
+"""Truncation of long strings and binary values to the nearest smaller or greater value."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _truncate_characters(value: bytes, max_bytes: int) -> bytes:
 
 
 def prefix_successor(prefix: bytes) -> bytes | None:
-    """Return the least byte string that is greater than all that start with a prefix: `b"ac"` for `b"ab"`.
+    """Return the least byte string greater than all that start with a prefix: `b"ac"` for `b"ab"`.
 
     The result is None if all bytes of the prefix are 255.
     """
@@ -71,7 +71,7 @@ def prefix_successor(prefix: bytes) -> bytes | None:
 
 
 def _next_text(value: bytes, max_bytes: int) -> bytes | None:
-    """Return the least text of at most `max_bytes` bytes that is greater than `value`; None if there is none.
+    """Return the least text of at most `max_bytes` bytes that is greater than `value`, or None.
 
     `value` must be longer than `max_bytes` bytes, which is not checked. For a shorter value, the result may be wrong,
     because the function never appends a character.

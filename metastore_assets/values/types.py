@@ -1,4 +1,4 @@
-"""Type classes: groups of column types, such as all signed integers, whose values are stored as one Arrow type."""
+"""Type classes: groups of column types, such as signed integers, stored as one Arrow type."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TypeClass:
 
     @property
     def is_numeric(self) -> bool:
-        """Whether values have sums and means: true for integers, floats and decimals, false for dates and times."""
+        """Whether values have sums and means, as integers, floats and decimals do, but not dates and times."""
         return self.kind == "float" or t.is_integer(self.arrow) or t.is_decimal(self.arrow)
 
     @property
@@ -155,7 +155,7 @@ def class_named(name: str) -> TypeClass:
 
 
 def type_fingerprint(type: pa.DataType) -> str:
-    """Return a text that is equal for two types exactly if profiles of columns of these types can be merged.
+    """Return a text that is equal for two types exactly if their profiles can be merged.
 
     It is the name of the type class, such as `int64`. For a type without a class, it is `<struct>`, `<map>`, `<list>`,
     or the Arrow type, such as `<duration[ns]>`.
