@@ -1,8 +1,9 @@
-"""`python -m benchmarks.against COMMIT [PAIRS]`: compare the speed of this checkout with an earlier commit.
+"""Compare the speed of this checkout with an earlier commit.
 
-Both run the same commands on the same table in turns, each command in a separate process. PAIRS is how often each
-command runs in each checkout, by default 20. The output shows, for each command, the medians of the ratios new / old of
-CPU time and of wall time, with 95 % intervals. A ratio of 1.05 is 5 % slower.
+`python -m benchmarks.against COMMIT [PAIRS]` runs the same commands on the same table in both checkouts in turns, each
+command in a separate process. PAIRS is how often each command runs in each checkout, by default 20. The output shows,
+for each command, the medians of the ratios new / old of CPU time and of wall time, with 95 % intervals. A ratio of 1.05
+is 5 % slower.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""CPU time of driver and cluster in the first profile of a table of small files on a Spark cluster of two workers.
+"""CPU time of driver and cluster in the first profile of many small files on a Spark cluster.
 
-The driver is this process, its JVM and its other children. The cluster is the master, the workers, their executors
-and the executors' Python workers. The goal is that the driver uses at most a tenth of the total CPU time.
+The cluster has two workers. The driver is this process, its JVM and its other children. The cluster is the master, the
+workers, their executors and the executors' Python workers. The goal is that the driver uses at most a tenth of the
+total CPU time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Time of `metastore refresh` after a commit of one file, against a minimal Spark script, each in a new process."""
+"""Time of `metastore refresh` in a new process after a commit of one file, against a Spark script.
+
+The minimal Spark script runs in a new process, too.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Time and storage to report a version with very many changed partitions to Dagster, on SQLite or on PostgreSQL.
+"""Time and storage to report a version with very many changed partitions to Dagster.
 
-A small table is refreshed, and its version is published again with synthetic partitions. Then the table's job runs,
-finds that the version is current, and reports it. Environment variables:
+Dagster's instance is on SQLite or on PostgreSQL. A small table is refreshed, and its version is published again with
+synthetic partitions. Then the table's job runs, finds that the version is current, and reports it. Environment
+variables:
 
 - `METASTORE_BENCH_EVENTS`: the number of partitions, by default 2000. The least is 201: a report of fewer partitions
   draws pictures of their profiles, and the synthetic partitions have no files.
@@ -39,7 +40,7 @@ _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 def run() -> list[Row]:
-    """Measure the first report of all partitions, and compare it with its goals and another way to report.
+    """Measure the first report of all partitions, against its goals and another way to report.
 
     The goals are 5 minutes and 150 MB for 20,000 partitions, and in proportion for other numbers. The other way is
     Dagster's public event logging.

@@ -1,6 +1,6 @@
-"""Search for the repeated values of a nearly unique column of long texts: fingerprints against Spark's `GROUP BY`.
+"""Search for repeated values of a column of long texts: fingerprints against Spark's `GROUP BY`.
 
-A fingerprint is a part of a value's hash.
+The column is nearly unique. A fingerprint is a part of a value's hash.
 
 Bytes moved and times are compared. Both ways read the table's files, and return all values that occur at least twice.
 `METASTORE_BENCH_FINGERPRINTS` is the number of rows, by default 1000000.

@@ -1,4 +1,4 @@
-"""A read-only S3 server on the loopback interface that serves a folder as a bucket and counts the requests.
+"""A read-only S3 server on loopback that serves a folder as a bucket and counts the requests.
 
 It supports listings in pages of 1,000, with prefix, delimiter and start, and GET and HEAD of objects, with `Range` and
 `If-Match`.

@@ -1,4 +1,7 @@
-"""Time of a full profile with the default policy, against Spark's `ANALYZE TABLE` and DuckDB's `SUMMARIZE`."""
+"""Time of a full profile, against Spark's `ANALYZE TABLE` and DuckDB's `SUMMARIZE`.
+
+The profile has the default policy.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ RUNS = 3
 
 
 def run() -> list[Row]:
-    """Compare the times for TPC-H's lineitem at scale 1 in 16 files, with a warm Spark session on two cores."""
+    """Compare the times for TPC-H's lineitem at scale 1 in 16 files, with a warm Spark session.
+
+    The Spark session uses two cores.
+    """
     import duckdb
 
     files = lineitem(1, 16)

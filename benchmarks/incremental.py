@@ -1,8 +1,8 @@
-"""Refresh after a commit to one of 200 equal partitions, against a full refresh, in one warm Spark session.
+"""Refresh after a commit to one of 200 equal partitions, against a full refresh, in one session.
 
-The process starts as `metastore refresh` does. Spark's task time is compared, and the CPU time of all processes: this
-one, the JVM, Python workers and other children. Two fixed costs are printed too: the CPU time of an empty Spark job,
-and of a refresh of a table that has not changed.
+The process starts as `metastore refresh` does, and the session is warm. Spark's task time is compared, and the CPU time
+of all processes: this one, the JVM, Python workers and other children. Two fixed costs are printed too: the CPU time of
+an empty Spark job, and of a refresh of a table that has not changed.
 """
 
 from __future__ import annotations
@@ -163,7 +163,10 @@ def _wider(rows: pa.Table) -> pa.Table:
 
 
 def _commit(lake: Path, number: int) -> None:
-    """Replace the file of a partition, which `number` selects, by one without the first thirtieth of its rows."""
+    """Replace the file of a partition by one without the first thirtieth of its rows.
+
+    `number` selects the partition.
+    """
     folder = lake / f"part={number * 17 % PARTITIONS:03d}"
     (old,) = folder.iterdir()
     rows = pq.ParquetFile(old).read()

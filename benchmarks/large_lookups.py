@@ -85,7 +85,10 @@ def measure(fragments: int) -> list[Row]:
 
 
 def _lookups(fragments: int) -> Iterator[tuple[str, Callable[[Table], object], tuple[float, float]]]:
-    """Yield each lookup as its name, its function, and its goals in seconds with warm and with cold caches."""
+    """Yield (name, function, (goal with warm caches, goal with cold ones)) of each lookup.
+
+    The goals are in seconds.
+    """
     count = fragments // PER_PARTITION
     draw = random.Random(5)
 
@@ -204,7 +207,7 @@ def write_index(store: ObjectStore, fragments: int) -> SegmentFiles:
 
 
 def index_rows(start: int, end: int) -> IndexRows:
-    """Return the index rows of the fragments from number `start` to `end` (exclusive), in the order of their keys.
+    """Return the index rows of the fragments from number `start` to `end` (exclusive), by key.
 
     The bounds of the column `part` are the number of the partition. Those of `at` ascend, and those of `id` and `name`
     are random.

@@ -1,4 +1,7 @@
-"""Times of warm lookups against DuckDB's queries of the data, and of `metastore show` against importing pyarrow."""
+"""Times of warm lookups against DuckDB's queries of the data, and of `metastore show`.
+
+`metastore show` is compared with importing pyarrow.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared tools of the benchmarks: wall time, Spark's task time, CPU time of all processes, and temporary roots."""
+"""Tools of the benchmarks: wall time, Spark's task time, CPU time of all processes, temporary roots."""
 
 from __future__ import annotations
 
@@ -165,7 +165,10 @@ class CpuTime:
         return total
 
     def of(self, action: Callable[[], object]) -> dict[str, float]:
-        """Return the CPU seconds of an action by part, including the work of other processes in the second after it."""
+        """Return the CPU seconds of an action by part.
+
+        The work of other processes in the second after the action is included.
+        """
         others, driver_before = (
             self._of_others(),
             self._of_this(),

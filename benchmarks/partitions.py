@@ -1,7 +1,8 @@
-"""Times of lookups in tables of 100 columns, with 1,000 and with 20,000 partitions, warm and cold, against goals.
+"""Times of warm and cold lookups in tables of 100 columns with 1,000 and 20,000 partitions.
 
-A cold lookup opens a new `Table` in a process that has imported all modules. Five profiles are written. In the table
-`bench` of 1,000 partitions, each partition has a copy of one. In the table `many`, the partitions share their files.
+The times are compared with goals. A cold lookup opens a new `Table` in a process that has imported all modules. Five
+profiles are written. In the table `bench` of 1,000 partitions, each partition has a copy of one. In the table `many`,
+the partitions share their files.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def run() -> list[Row]:
 
 
 def _questions() -> list[tuple[str, str, Callable[[Table], object]]]:
-    """Return lookups of random columns and partitions, each as (its name, the name of its table, the function)."""
+    """Return (name, name of its table, function) of each lookup of random columns and partitions."""
     draw = random.Random(5)
 
     def column() -> str:
@@ -118,7 +119,7 @@ def _questions() -> list[tuple[str, str, Callable[[Table], object]]]:
 
 
 def _times(folder: str, name: str, ask: Callable[[Table], object]) -> tuple[list[float], list[float], str]:
-    """Return (times of a lookup with warm caches, times with cold ones, a text on what a cold lookup reads)."""
+    """Return (times of a lookup with warm caches, times with cold ones, text on what a cold one reads)."""
     table = Metastore(folder).table(name)
     ask(table)
     with count_io() as meter:

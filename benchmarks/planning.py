@@ -1,4 +1,7 @@
-"""Time and peak memory to plan tables of 50,000 files, each in a new process, against another reader of the format."""
+"""Time and peak memory to plan tables of 50,000 files, against other readers of the formats.
+
+Each measurement runs in a new process.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,10 @@ TABLES = [
 
 
 def run() -> list[Row]:
-    """Compare, for each kind of table, the time with the peer's and with a limit, and the peak memory with a limit."""
+    """Compare times with those of the peers and with a limit, and peak memory with a limit.
+
+    There is one comparison for each kind of table.
+    """
     rows = []
     for table in TABLES:
         FOLDER.mkdir(parents=True, exist_ok=True)

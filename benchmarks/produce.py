@@ -1,4 +1,4 @@
-"""The produce layer (incremental dataflows): rows written and time of commits to single stages and to a graph.
+"""The produce layer (incremental dataflows): time and written rows of commits to stages and a graph.
 
 A dataflow reads inputs (roots), and computes datasets (stages) from them. A commit changes rows of a root. A commit to
 a single stage changes 1,000 random keys. A sum stage stores totals by key. A replace stage stores rows that a function
@@ -32,7 +32,7 @@ RUNS = 24
 
 
 def run() -> list[Row]:
-    """Measure a sum stage of 10 million keys, a replace stage of 5 million rows, and a graph of three stages."""
+    """Measure a sum stage of 10 million keys, a replace stage of 5 million rows, and a three-stage graph."""
     return [*_sums(), *_replaced(), *_graph()]
 
 
@@ -119,7 +119,7 @@ def _commits(flow: Dataflow, stage: str, name: str, update: Callable[[int], dict
 
 
 def _graph() -> list[Row]:
-    """Compare updates of a graph of three stages, in which 0.1 % of the rows change, with its first version.
+    """Compare updates of 0.1 % of the rows of a graph of three stages with its first version.
 
     The changed keys are consecutive in one measurement, as if data files had changed, and random in the other.
     """

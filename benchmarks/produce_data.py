@@ -59,7 +59,7 @@ def table(batch: pa.RecordBatch) -> pa.Table:
 
 @contextmanager
 def flow_of(nodes: list[Root | Stage | SumStage], settings: Settings | None = None) -> Iterator[Dataflow]:
-    """Yield a dataflow of some roots (inputs) and stages in a temporary folder, which is removed after the block."""
+    """Yield a dataflow of roots (inputs) and stages in a temporary folder, which is removed afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-produce-"))
     try:
         yield Dataflow(ObjectStore(str(folder)), nodes, runner=InProcessRunner(2), settings=settings)

@@ -1,8 +1,8 @@
-"""The share of changed rows from which rewriting a dataset is faster than adding runs (sorted files) to it.
+"""The share of changed rows from which rewriting a dataset is faster than adding sorted files to it.
 
-The same change is applied in both ways to two kinds of stage: one that stores rows by their group, and one that stores
-the sum of each group. A change gives rows other groups. Then all rows of the stage are read. The default of
-`Settings.bulk_share` follows from the result.
+The sorted files are called runs. The same change is applied in both ways to two kinds of stage: one that stores rows by
+their group, and one that stores the sum of each group. A change gives rows other groups. Then all rows of the stage are
+read. The default of `Settings.bulk_share` follows from the result.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def run() -> list[Row]:
 
 
 def _taken(stage: Stage | SumStage, share: float, bulk_share: float, seed: int) -> tuple[float, float]:
-    """Return the seconds of a commit that changes a share of the rows, and those of a read of all rows of the stage.
+    """Return the seconds of a commit that changes a share of the rows, and of a read of all rows.
 
     Args:
         stage: The stage. It reads the input `pairs`.

@@ -1,6 +1,6 @@
-"""Time to prune 39,000 fragments (data files) of 21 columns by the index, against Parquet footers and pyiceberg.
+"""Time to prune 39,000 fragments of 21 columns by the index, against Parquet footers and pyiceberg.
 
-The size of the index is measured, too.
+A fragment is a data file. The size of the index is measured, too.
 
 The numbers of fragments and columns are those of a published benchmark of a metadata index. The footers of 1,000 files
 are read, and pyiceberg plans a table of 1,000 files. Both times are multiplied by 39.
@@ -113,7 +113,7 @@ def run() -> list[Row]:
 
 
 def _commit(store: ObjectStore, index: SegmentFiles, keys: list[str]) -> Row:
-    """Measure the processor time to update the index when one fragment is added and one of `keys` is removed."""
+    """Measure the CPU time to update the index when a fragment is added and one of `keys` is removed."""
     one = index_rows(1)
     spent = []
     for number in range(RUNS):

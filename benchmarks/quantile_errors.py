@@ -36,7 +36,10 @@ DISTRIBUTIONS: Mapping[str, Callable[[np.random.Generator, int], Floats]] = {
 
 
 def run() -> list[Row]:
-    """Compare the greatest rank error of the percentiles 1 to 99 with the guaranteed one, in percent of all values."""
+    """Compare the greatest rank error of the percentiles 1 to 99 with the guaranteed one.
+
+    Errors are in percent of all values.
+    """
     rows = []
     print(f"Rank error in % of {VALUES:,} values, by percentile; `mean` and `most` are of p1 … p99")
     print(f"{'':44}{'':>6}" + "".join(f"{f'p{percent}':>8}" for percent in _SHOWN) + f"{'mean':>8}{'most':>8}")

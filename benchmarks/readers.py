@@ -1,4 +1,4 @@
-"""Time of the same number of lookups by 2, 8 and 64 threads, and by two processes, against one thread.
+"""Time of the same number of lookups by 2, 8 and 64 threads and by two processes, against one thread.
 
 All read the same version. Because of Python's global lock, threads are not expected to be faster, but they must not be
 slower, as they would be if they waited for locks of the package. Processes should be faster, by the number of cores.

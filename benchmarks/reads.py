@@ -1,4 +1,4 @@
-"""Time to read one id, and a hundredth of all ids, from a table of 10,000 files, where each request takes 5 ms.
+"""Time to read one id, and a hundredth of all ids, from 10,000 files, where a request takes 5 ms.
 
 `Table.read` is compared with DuckDB's `read_parquet`, which reads slow local files through fsspec. `Table.lazy` is
 compared with Polars' `scan_parquet`. Polars and the package read from the same local S3 server.

@@ -1,4 +1,4 @@
-"""Copies of stored rows for more partitions, so that the version of a very large table is made within minutes.
+"""Copies of stored rows for more partitions, so that a very large version is made within minutes.
 
 A refresh publishes a version of the touched partitions: those that the benchmark's commits change. Then the rows of one
 partition are copied for each untouched partition, column by column in Arrow. In a copy, the partition's name, all
@@ -87,7 +87,7 @@ def inflate(versions: VersionStore, table: SyntheticTable, profiles: SyntheticPr
 
 
 class _Inflation:
-    """Rewrites the files of a version with the touched partitions as files of a version with all partitions."""
+    """Writer of a version with all partitions from the files of a version with the touched partitions."""
 
     def __init__(
         self, versions: VersionStore, version: Version, table: SyntheticTable, profiles: SyntheticProfiles

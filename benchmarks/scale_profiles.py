@@ -1,4 +1,4 @@
-"""Stand-ins for the parts of a refresh that read profiles, so that a table without data files can be refreshed.
+"""Stand-ins for the parts of a refresh that read profiles, for tables without data files.
 
 A refresh plans, writes its metadata and publishes as usual. Its profiles are names of files that do not exist. The
 profiles that a refresh would read are counted.

@@ -1,4 +1,4 @@
-"""Counts of requests and bytes: of the root as an object store would get them, and of a table on local disk.
+"""Counts of requests and bytes: of the root as in an object store, and of a table on local disk.
 
 The root has the URI of a bucket, and its objects are below a local folder, so that the code for object stores runs.
 Requests to other folders are not counted, because a thread that another test left behind may make them. Each counted

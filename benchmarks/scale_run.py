@@ -1,4 +1,4 @@
-"""One process of the benchmark `scale`: builds a table and its first version, or measures commits to it.
+"""One process of the benchmark `scale`: builds a table and its first version, or measures commits.
 
     python -m benchmarks.scale_run FOLDER build FORMAT COUNT
     python -m benchmarks.scale_run FOLDER commit KIND
@@ -146,7 +146,10 @@ def measure_many(folder: Path, number: int, seed: int = 0) -> list[dict[str, flo
 
 
 def total_costs(numbers: Mapping[str, float]) -> dict[str, float]:
-    """Return the CPU seconds, requests and bytes of a measured refresh, planning and publication together."""
+    """Return the CPU seconds, requests and bytes of a measured refresh.
+
+    Planning and publication are added up.
+    """
     totals = {
         "cpu": ("cpu",),
         "requests": ("root requests", "table requests"),
@@ -210,7 +213,10 @@ class _Steps:
 
     @contextmanager
     def measured_refresh(self) -> Iterator[None]:
-        """Measure a refresh in two steps: `plan` ends when the execution of the plan starts; `publish` is the rest."""
+        """Measure a refresh in two steps, `plan` and `publish`.
+
+        `plan` ends when the execution of the plan starts; `publish` is the rest.
+        """
         execute = execution.execute
         plan = self.measured("plan")
         publish = self.measured("publish")

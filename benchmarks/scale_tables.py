@@ -388,7 +388,7 @@ class IcebergTable(SyntheticTable):
         self._write_snapshot("append")
 
     def _write_files(self) -> None:
-        """Write manifests of the first state, each with the files of a hundred partitions, and the manifest list."""
+        """Write manifests of the first state, each with the files of a hundred partitions, and their list."""
         self._manifests: list[_Manifest] = []
         for start in range(0, self.count, _MANIFEST_FILES):
             end = min(self.count, start + _MANIFEST_FILES)
@@ -703,10 +703,10 @@ _LIST_SCHEMA = fastavro.parse_schema(
 
 
 class HudiTable(SyntheticTable):
-    """A Hudi table of version 6: a timeline, and sparse files without content, because the reader lists partitions.
+    """A Hudi table of version 6: a timeline, and sparse files without content.
 
-    If the table has more than MAX_WRITTEN files, only those of touched partitions are written. While `installed` is
-    active, listings of the table include the others.
+    The files exist because the reader lists partitions. If the table has more than MAX_WRITTEN files, only those of
+    touched partitions are written. While `installed` is active, listings of the table include the others.
     """
 
     format = "hudi"

@@ -1,4 +1,4 @@
-"""Files opened, bytes read and time of a selective query of 500 files: a pruned scan against `spark.read`.
+"""Opened files, read bytes and time of a selective query of 500 files: pruned against `spark.read`.
 
 A value of `customer` occurs in one file, but lies between the minimum and maximum of all files. Only the column's value
 counts by partition rule out the other files.

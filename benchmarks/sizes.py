@@ -48,7 +48,10 @@ def run() -> list[Row]:
 
 
 def _bytes(folder: Path) -> dict[str, int]:
-    """Return the total bytes of files by their folder's name and the kind in their name, as `partitions statistics`."""
+    """Return the total bytes of files by the name of their folder and the kind in their name.
+
+    A key is a text such as `partitions statistics`.
+    """
     sizes: dict[str, int] = {}
     for path in folder.rglob("*"):
         if path.is_file():
@@ -74,7 +77,7 @@ def _small_partitions() -> Path:
 
 
 def _wide(draw: np.random.Generator, count: int, most: int) -> pa.Table:
-    """Return `count` rows with five columns of nearly unique values, and the column `group` with 20 values.
+    """Return `count` rows with five columns of nearly unique values, and `group` with 20 values.
 
     The values of `id`, and the numbers in the texts of `comment`, are random integers below `most`.
     """

@@ -1,4 +1,4 @@
-"""A file system for fsspec that reads local files with 5 ms of delay for each request, as in an object store."""
+"""An fsspec file system that reads local files with 5 ms of delay per request, as in object stores."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Time and memory of a tick of a commit sensor after a commit to very many partitions, of plain files and Delta.
+"""Time and memory of a commit sensor's tick after a commit to very many partitions.
 
-A small version is published, then one commit writes many partitions, and a tick requests a run. Then a version with all
-partitions is published, and ticks find no new commit. The ticks run in separate processes, as in Dagster's code server.
-Environment variables:
+The tables are plain files and Delta. A small version is published, then one commit writes many partitions, and a tick
+requests a run. Then a version with all partitions is published, and ticks find no new commit. The ticks run in separate
+processes, as in Dagster's code server. Environment variables:
 
 - `METASTORE_BENCH_TICKS`: the number of partitions, by default 2000.
 - `METASTORE_BENCH_FOLDER`: a folder on the disk to measure, by default the system's temporary folder.

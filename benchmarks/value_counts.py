@@ -1,6 +1,7 @@
-"""The value counts of a column with two million values: rows and bytes written by commits of 1,000 rows, and quantiles.
+"""Value counts of a column with two million values: rows and bytes written by commits, and quantiles.
 
-The value counts are all values with their frequencies. The quantiles are read after 200 commits.
+The value counts are all values with their frequencies. Each of 200 commits changes 1,000 rows. Then the quantiles are
+read.
 """
 
 from __future__ import annotations

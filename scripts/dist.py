@@ -1,4 +1,7 @@
-"""`make dist`: build sdist and wheel, check them, and run the tutorial with the wheel in empty environments."""
+"""`make dist`: build sdist and wheel, check them, and run the tutorial with the wheel.
+
+The tutorial runs in empty environments.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +94,10 @@ def supported_pythons(project: dict[str, Any]) -> list[str]:
 
 
 def content_problems(wheel: Path) -> list[str]:
-    """Return how the files of a wheel differ from the package's files in git, with symbolic links resolved."""
+    """Return how the files of a wheel differ from the package's files in git.
+
+    Symbolic links in git are resolved.
+    """
     tracked = _run("git", "-C", str(REPOSITORY), "ls-files", _PACKAGE, "resources", "sensors").split()
     expected = {
         path if path.startswith(f"{_PACKAGE}/") else f"{_PACKAGE}/{path}"
@@ -151,7 +157,7 @@ def changelog_problems(changelog: str, version: str) -> list[str]:
 
 
 def try_tutorial(wheel: Path, python: str) -> tuple[str, bool]:
-    """Install a wheel with all extras into an empty environment, and run the tutorial in a folder outside of git.
+    """Install a wheel with all extras into an empty environment, and run the tutorial outside of git.
 
     Returns:
         A text about the result, and whether it is a success. A Python version that this machine lacks is a success.

@@ -1,4 +1,4 @@
-"""Expansion of a configuration: the tables in its databases become entries of `tables`, with unique names."""
+"""Expansion of a configuration: tables of its databases become entries of `tables` with unique names."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _split_by_unique_name(
 def _split_by_free_folder(
     config: MetastoreConfig, tables: list[TableConfig]
 ) -> tuple[list[TableConfig], list[SkippedTable]]:
-    """Return (tables whose folder for statistics contains no configured table, all other tables as skipped tables)."""
+    """Return (tables whose statistics folder contains no configured table, all others as skipped tables)."""
     folders = config.root_folders(table.name for table in tables)
     occupied = {folders.folder_of(table_location(table)): table for table in config.tables if table.catalog is None}
     skipped = [

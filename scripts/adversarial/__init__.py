@@ -1,1 +1,1 @@
-"""Tables, written by other libraries, that readers easily get wrong, with the expected result of profiling each."""
+"""Tables by other libraries that readers easily get wrong, with the expected profiling results."""

@@ -1,6 +1,6 @@
-"""Write and profile adversarial tables, and print unexpected results: `python -m scripts.adversarial [TEXT]`.
+"""Write and profile adversarial tables, and print unexpected results.
 
-With TEXT, only the cases with this text in their name are tried.
+The command is `python -m scripts.adversarial [TEXT]`. With TEXT, only the cases with this text in their name are tried.
 """
 
 from __future__ import annotations

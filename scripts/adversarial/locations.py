@@ -1,4 +1,4 @@
-"""Cases: locations that are only a part of a table, contain several tables, or contain files that are not data."""
+"""Cases: locations that are part of a table, or contain several tables, or files that are not data."""
 
 from __future__ import annotations
 

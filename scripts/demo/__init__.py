@@ -1,1 +1,1 @@
-"""The demo: a small lakehouse of TPC-H tables, commits to them, and a refresh of their statistics after each commit."""
+"""The demo: a small lakehouse of TPC-H tables, with a refresh of its statistics after each commit."""

@@ -1,4 +1,4 @@
-"""The demo's lakehouse in S3: a server on the loopback interface, with a bucket that mirrors the local tables."""
+"""The demo's lakehouse in S3: a server on loopback, with a bucket that mirrors the local tables."""
 
 from __future__ import annotations
 

@@ -72,7 +72,10 @@ def _replace(add: dict[str, object], numbers: BitMap64) -> list[dict[str, object
 
 
 def _base85(data: bytes) -> str:
-    """Return the data in base 85 as ZeroMQ defines it, which the protocol requires: 5 characters for 4 bytes."""
+    """Return the data in base 85 as ZeroMQ defines it: 5 characters for 4 bytes.
+
+    Delta's protocol requires this encoding.
+    """
     text = ""
     for number in struct.unpack(f">{(len(data) + 3) // 4}I", data.ljust((len(data) + 3) // 4 * 4, b"\0")):
         text += "".join(_BASE85[number // 85**power % 85] for power in (4, 3, 2, 1, 0))

@@ -1,4 +1,4 @@
-"""The Dagster instance of the demo, which evaluates sensors and executes the requested runs in this process."""
+"""The Dagster instance of the demo, which evaluates sensors and executes requested runs in-process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two TPC-H tables as a lakehouse: `lineitem` in Delta, `orders` as Parquet files in Hive-style folders."""
+"""Two TPC-H tables as a lakehouse: `lineitem` in Delta, `orders` as Parquet files in Hive folders."""
 
 from __future__ import annotations
 

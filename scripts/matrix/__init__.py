@@ -1,1 +1,1 @@
-"""Checks of the package in environments with the lowest, newest and other supported versions of dependencies."""
+"""Checks of the package with the lowest, newest and other supported versions of dependencies."""

@@ -1,4 +1,7 @@
-"""`make test-matrix`: check every environment, and write the outcomes into docs/reference/supported-versions.md."""
+"""`make test-matrix`: check every environment, and write the outcomes into the documentation.
+
+The page is docs/reference/supported-versions.md.
+"""
 
 from __future__ import annotations
 

@@ -41,9 +41,9 @@ class Refused(Exception):
 
 
 def check_imports(folder: Path) -> None:
-    """Check that every module can be imported, except programs, `definitions` and modules in `_ONLY_WITH`.
+    """Check that every module can be imported, except programs and `definitions`.
 
-    The modules in `_ONLY_WITH` are imported, too, if PySpark has what they need.
+    A module in `_ONLY_WITH` is imported only if PySpark has what the module needs.
     """
     import metastore_assets
 
@@ -55,7 +55,7 @@ def check_imports(folder: Path) -> None:
 
 
 def check_dagster(folder: Path) -> None:
-    """Check that a sensor requests a run, that the run reports all partitions, and that no second run is requested."""
+    """Check that a sensor requests one run, and no second one, and that the run reports all partitions."""
     from dagster import DagsterInstance, build_sensor_context
 
     _write_sales(folder, "auto")

@@ -49,7 +49,7 @@ ENVIRONMENTS = (
 
 @contextmanager
 def temporary_environment(environment: Environment, folder: Path) -> Iterator[Path]:
-    """Install an environment with `uv`, yield its Python interpreter, and remove the environment after the block.
+    """Install an environment with `uv`, yield its Python interpreter, and remove the environment.
 
     An environment takes more than a gigabyte, and resolving one with an older PySpark takes several more. Downloads are
     cached in `folder`. Before the next environment, they are deleted, except packages that were built from source.
@@ -85,7 +85,7 @@ def temporary_environment(environment: Environment, folder: Path) -> Iterator[Pa
 
 
 def find_python(version: str) -> Path:
-    """Return an interpreter of a Python version such as `3.12`, from PATH or from the versions that pyenv installed.
+    """Return an interpreter of a Python version such as `3.12`, from PATH or from pyenv's versions.
 
     Interpreters that do not run are ignored, such as shims of pyenv without a selected version.
 
@@ -105,7 +105,7 @@ def find_python(version: str) -> Path:
 
 
 def versions(python: Path) -> dict[str, str]:
-    """Return the versions of the packages in `NAMED`, by package, from an environment's Python interpreter."""
+    """Return the versions of the packages in `NAMED`, by package, in an interpreter's environment."""
     program = "import importlib.metadata as m, sys; print('\\n'.join(m.version(name) for name in sys.argv[1:]))"
     installed = subprocess.run(
         [str(python), "-P", "-c", program, *NAMED], capture_output=True, text=True, check=True

@@ -1,1 +1,1 @@
-"""Mutation tests of the produce layer: known mistakes are put into its code, and its property test must find each."""
+"""Mutation tests of the produce layer: its property test must find each mistake put into its code."""

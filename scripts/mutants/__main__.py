@@ -1,4 +1,7 @@
-"""`make mutants`: put each mistake into a copy of the code, and check that the property test in tests/produce fails."""
+"""`make mutants`: put each mistake into a copy of the code, and check that the property test fails.
+
+The property test is in tests/produce.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Profile tables that real engines wrote, and compare the results with the truth: statistics from other readers."""
+"""Profiles of tables that real engines wrote, compared with the truth: other readers' statistics."""

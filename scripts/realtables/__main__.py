@@ -1,4 +1,7 @@
-"""`make formats`: profile every real and adversarial table, compare with the truth, write the page of real tables."""
+"""`make formats`: profile every real and adversarial table, compare with the truth, write a page.
+
+The truth is the statistics from other readers. The page is that of real tables.
+"""
 
 from __future__ import annotations
 

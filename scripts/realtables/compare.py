@@ -1,4 +1,4 @@
-"""Compare the output of `metastore profile --json` with the truth: statistics of the table from other readers."""
+"""Comparison of `metastore profile --json` with the truth: statistics from other readers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ def _rows(column: dict[str, Any]) -> int:
 
 
 def _as_truth(column: dict[str, Any]) -> dict[str, Any]:
-    """Return the statistics of a profiled column with the keys of the truth, whose `value_count` includes nulls."""
+    """Return the statistics of a profiled column with the keys of the truth.
+
+    The `value_count` of the truth includes nulls.
+    """
     counts = {"value_count": _rows(column), "null_count": column["null_count"]}
     if column["frequencies"] == "absent" and column["distinct_count"] is None:
         return counts  # This is a column of lists, maps or structs. Their fields are separate columns.
@@ -88,7 +91,7 @@ def _same(profiled: Any, true_value: Any, type_: str) -> bool:
 
 
 def is_about(column: dict[str, Any], distinct: int) -> bool:
-    """Return whether a profiled column's distinct count is an estimate within four standard errors of the true one."""
+    """Return whether a distinct count is an estimate within four standard errors of the true one."""
     estimate = column["distinct_count"]
     return column["distinct_count_guarantee"] == "estimate" and abs(estimate - distinct) <= _ESTIMATE_ERROR * distinct
 

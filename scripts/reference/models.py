@@ -87,7 +87,10 @@ def _summary(model: type[BaseModel]) -> str:
 
 
 def _inherited_last(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """Return the fields of a model, those of its base classes last, so that `name` and `uri` precede `allow`."""
+    """Return the fields of a model, those of its base classes last.
+
+    So `name` and `uri` precede `allow`.
+    """
     inherited = {name for base in model.__bases__ if issubclass(base, BaseModel) for name in base.model_fields}
     return dict(sorted(model.model_fields.items(), key=lambda item: item[0] in inherited))
 

@@ -1,4 +1,4 @@
-"""The public names of `metastore_assets` as Markdown: a section for each kind, with the docstrings of its names."""
+"""The public names of `metastore_assets` as Markdown: a section for each kind, with docstrings."""
 
 from __future__ import annotations
 

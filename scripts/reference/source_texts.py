@@ -8,7 +8,10 @@ from itertools import pairwise
 
 
 def read_texts(body: Sequence[ast.stmt]) -> dict[str, str]:
-    """Return the text below each assignment in the body of a class or module, on one line, by the assigned name."""
+    """Return the text below each assignment in the body of a class or module, by the assigned name.
+
+    Each text is on one line.
+    """
     texts: dict[str, str] = {}
     for statement, after in pairwise(body):
         match statement, after:

@@ -1,4 +1,4 @@
-"""Generated tables within pages that are otherwise written by hand: packages, columns of `statistics`, limits."""
+"""Generated tables in pages written by hand: packages, columns of `statistics`, and limits."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _BEGIN, _END = "<!-- written by make reference -->", "<!-- end -->"
 
 
 def render_page(page: Path, table: list[str]) -> str:
-    """Return the text of a page, in which a table replaces the lines between the comments `_BEGIN` and `_END`."""
+    """Return the text of a page, with a table between the comments `_BEGIN` and `_END`."""
     before, begin, rest = page.read_text(encoding="utf-8").partition(_BEGIN)
     _, end, after = rest.partition(_END)
     return "\n".join([before + begin, "", *table, "", end + after])
 
 
 def render_packages() -> list[str]:
-    """Return the table of all packages and single modules, the layers of import-linter from top to bottom."""
+    """Return the table of packages and single modules, in import-linter's layers from top to bottom."""
     rows = [f"| `{name}` | {_package_text(name)} |" for layer in _layers() for name in layer]
     return ["| package | content |", "|---|---|", *rows]
 
