@@ -1,1 +1,1 @@
-"""Task runners: one interface to run a function on many tasks here, in child processes, or on Spark."""
+"""Task runners: one interface to run tasks in this process, in child processes, or on Spark."""
