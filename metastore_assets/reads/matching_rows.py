@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 
 
 def create_scan_engine(spark: StartSpark | None) -> Engine:
-    """Return an engine that reads few small fragments in child processes, and others in Spark.
+    """Return an engine that reads in child processes if fragments are few and small, otherwise in Spark.
 
     If `spark` is None, child processes read all fragments.
     """
@@ -43,7 +43,7 @@ def create_scan_engine(spark: StartSpark | None) -> Engine:
 def map_fragments(
     engine: Engine, function: Callable[[Fragment], Result], fragments: Sequence[Fragment]
 ) -> list[Result]:
-    """Call a function for each fragment in other processes, and return the results in order.
+    """Call a function for each fragment in other processes, and return the results in their order.
 
     Args:
         engine: Runs the calls.

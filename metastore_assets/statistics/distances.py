@@ -83,7 +83,7 @@ def align_bins(left: Histogram, right: Histogram, max_bins: int | None = None) -
 
 
 def group_bins(baseline: Counts, other: Counts, groups: int) -> tuple[npt.NDArray[np.float64], ...]:
-    """Merge neighbouring bins of two distributions into groups with similar shares of the baseline.
+    """Merge neighbouring bins of two distributions into groups with about equal shares of the baseline.
 
     Values of the other distribution below or above the range of the baseline form up to two additional groups, in
     which the baseline has no values. The population stability index is usually computed with `groups` = 10.

@@ -65,7 +65,7 @@ class Histogram:
         )
 
     def edges(self) -> pa.Array:
-        """Return the ascending bin edges as values of the column's type class, one more than bins.
+        """Return the ascending bin edges, one more than there are bins, as values of the type class.
 
         Bin i is from edge i (inclusive) to edge i + 1 (exclusive). Edges are limited to the range of the type class,
         such as that of 64-bit integers. If the last edge is limited, the last bin includes it.

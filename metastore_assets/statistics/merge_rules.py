@@ -1,4 +1,4 @@
-"""Rules that merge a statistic of several tables of states, for all columns of a table at once.
+"""Rules that merge one statistic of several tables of states for all columns of the data table.
 
 A table of states has the statistics of a set of rows in mergeable form, with one row per column of the data table.
 A *type class* is a group of column types, such as all signed integers. Containers, and types that are not profiled,

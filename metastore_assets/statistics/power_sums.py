@@ -88,7 +88,7 @@ def float_power_sums(values: npt.NDArray[np.float64], counts: Counts) -> tuple[i
 
 
 def magnitude(ascending: npt.NDArray[np.float64]) -> int:
-    """Return the least exponent e so that all values are less than 2**e in magnitude.
+    """Return the least exponent e such that all values are less than 2**e in magnitude.
 
     The result is 0 if all values are 0.
 

@@ -37,7 +37,7 @@ HIDDEN_REASON = "its values are hidden by its policy `values: hidden`; with `sho
 
 @dataclass(frozen=True)
 class ColumnProfile:
-    """The statistics of a leaf column over some rows, with frequencies, histogram and value filter."""
+    """Statistics, frequencies, histogram, fingerprints and value filter of a leaf column over some rows."""
 
     statistics: ColumnStatistics
     frequencies: Frequencies | None

@@ -90,7 +90,7 @@ def _canonical(child: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def unpack_values(values: pa.StructArray) -> pa.Array:
-    """Return the values of a union array as their canonical type; as `null` if all are null.
+    """Return the values of a union array in their canonical type; in the type `null` if all are null.
 
     Callers pass values of only one type class. Values of a second one would become null.
     """

@@ -1,4 +1,4 @@
-"""Results of user-defined statistics, computed from merged states or from all frequencies."""
+"""Results of user-defined statistics, from merged states or from the frequencies of all values."""
 
 from __future__ import annotations
 
