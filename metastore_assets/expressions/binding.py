@@ -118,7 +118,7 @@ class Binder:
         return t.is_float32(plain_type(self._leaves[column.path].type))
 
     def _leaf(self, name: ColumnName) -> LeafColumn:
-        """Return the column with this name or, failing that, the only one that differs from it only in case.
+        """Return the column with this name or, if there is none, the only one that differs only in case.
 
         Raises ColumnNotFoundError if there is no such column.
         """

@@ -597,7 +597,7 @@ def complete_evaluator(name: str, handlers: Mapping[type[Predicate], Handler]) -
 
 
 def conjoin(children: Sequence[Predicate]) -> Predicate:
-    """Join predicates with `and`, without nested conjunctions, duplicates and constants.
+    """Join predicates with `and`, and remove nested conjunctions, duplicates and constants.
 
     The result may be a predicate other than `And`. Without predicates, it is true.
     """

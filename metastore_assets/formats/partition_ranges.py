@@ -119,7 +119,7 @@ class PartitionRanges:
         return [(1, 0) if text is None else (0, self._orders[name].parse(text)) for name, text in values]
 
     def _is_within(self, key: str, bound: Mapping[str, Any], sign: int) -> bool:
-        """Return True if a partition is not below a lower bound (`sign` 1) or above an upper one (-1).
+        """Return True if a partition is >= a lower bound (`sign` 1), or <= an upper bound (`sign` -1).
 
         A partition with a null in a compared column is outside of both.
         """

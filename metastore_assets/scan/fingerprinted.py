@@ -117,7 +117,7 @@ class FingerprintedValues:
     def _resolve_values(
         self, row: ColumnStatistics, repeated: FingerprintCounts, candidates: Frequencies, bits: int
     ) -> Frequencies | None:
-        """Return the values with one of the fingerprints that occur at least twice in the matching rows.
+        """Return the values that have a given fingerprint and occur at least twice in the matching rows.
 
         Args:
             row: The statistics of the column over the matching rows.

@@ -62,7 +62,7 @@ def is_unsupported(error: BaseException) -> bool:
 
 
 class LimitError(ValueError):
-    """An error about a file that exceeds a limit, such as that of fields or of decompressed bytes."""
+    """An error about a file that exceeds a limit, such as the greatest number of fields."""
 
 
 class InvalidContentError(pa.ArrowInvalid):  # type: ignore[misc]

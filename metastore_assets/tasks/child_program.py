@@ -88,7 +88,7 @@ class StreamItem:
 
 @dataclass(frozen=True)
 class TaskOutcomes:
-    """The outcomes of a chunk of tasks: the result of each task, or RaisedError if it raised."""
+    """The outcomes of a chunk of tasks: each task's result, or RaisedError if it raised an exception."""
 
     first: int
     values: Sequence[Any]

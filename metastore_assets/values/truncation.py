@@ -1,4 +1,4 @@
-"""Truncation of long strings and binary values to the nearest smaller or greater value."""
+"""Bounds of limited length for long strings and binary values: the nearest value below or above."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Log:
         return tuple(sorted(complete))
 
     def identity(self, version: int) -> Sequence[str] | None:
-        """Return texts that identify the content of a version's commit file, such as its size.
+        """Return texts that identify the content of a version's commit file, such as its size and time.
 
         The result is None if the log has no such file, or was created from names alone.
         """

@@ -180,7 +180,8 @@ def _decode_bound(value: Any, column: StatisticsColumn, is_maximum: bool) -> tup
 def _float(value: Any, column: StatisticsColumn) -> float | None:
     """Return a recorded bound of a floating-point column.
 
-    The result is None for NaN, for a value that is no number, and if the column's type was widened.
+    The result is None for NaN, for a JSON value that is neither a number nor a text, and if the column's type was
+    widened.
     """
     # The shortest decimal text of a single-precision number is another number in double precision.
     if column.is_widened or isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):

@@ -308,7 +308,7 @@ class DeltaFormat(TableFormat):
         return version, log.identity(version) or log_since(self._location, version).identity(version)
 
     def _version(self) -> tuple[Log, int]:
-        """Return a listing of the log, and the selected version.
+        """Return a listing of the log, and the version that the configuration selects.
 
         By default, this is the newest version. The listing contains all files that a replay of the version needs.
 

@@ -103,10 +103,10 @@ class FallbackIds:
         )
 
     def identity(self, kind: str) -> _Deviations:
-        """Return a value that is equal for two table states if they read a file without field ids equally.
+        """Return a value that shows whether two table states read files without field ids in the same way.
 
-        Then they read each column of the table from the same column of the file. This assumes that columns of Parquet
-        files without field ids have the order of the oldest schema.
+        If the value is equal for two states, they read each column of the table from the same column of the file. This
+        assumes that columns of Parquet files without field ids have the order of the oldest schema.
 
         Args:
             kind: the format of the files, such as `parquet`.
