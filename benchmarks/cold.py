@@ -1,6 +1,6 @@
-"""Time of `metastore refresh` in a new process after a commit of one file, against a Spark script.
+"""Time of `metastore refresh` after a commit of one file, against a minimal Spark script.
 
-The minimal Spark script runs in a new process, too.
+Each of them runs in a new process.
 """
 
 from __future__ import annotations

@@ -19,10 +19,7 @@ RUNS = 3
 
 
 def run() -> list[Row]:
-    """Compare the times for TPC-H's lineitem at scale 1 in 16 files, with a warm Spark session.
-
-    The Spark session uses two cores.
-    """
+    """Compare the times for TPC-H's lineitem at scale 1 in 16 files, with warm Spark on two cores."""
     import duckdb
 
     files = lineitem(1, 16)

@@ -1,6 +1,6 @@
 """Times of warm lookups against DuckDB's queries of the data, and of `metastore show`.
 
-`metastore show` is compared with importing pyarrow.
+`metastore show` is compared with a process that imports pyarrow.
 """
 
 from __future__ import annotations

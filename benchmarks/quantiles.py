@@ -1,6 +1,6 @@
-"""Time of exact quantiles of ten million values after a commit of 1,000 rows, against DuckDB.
+"""Time of exact quantiles of ten million values, against DuckDB's query of the data.
 
-DuckDB queries the data.
+The quantiles are computed after a commit of 1,000 rows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`make formats`: profile every real and adversarial table, compare with the truth, write a page.
+"""`make formats`: profile every real and adversarial table, and compare with the truth.
 
-The truth is the statistics from other readers. The page is that of real tables.
+The truth is statistics from other readers. Without --only, the page of real tables is written.
 """
 
 from __future__ import annotations
