@@ -353,7 +353,7 @@ def test_versions_are_appended_when_due(local_store: ObjectStore, monkeypatch: p
 
 
 def test_hidden_columns_show_no_values(local_store: ObjectStore) -> None:
-    """A hidden column shows no values of any version, not even of versions in which it was not hidden yet."""
+    """A hidden column shows no values of any version, even of versions in which it was not hidden."""
     table = published(local_store, 1)
     append_versions(VersionStore(local_store, "orders"))
     assert "secret-" in str(table.history().to_arrow().to_pydict())
@@ -513,7 +513,10 @@ def test_a_version_with_missing_files_is_an_error(local_store: ObjectStore) -> N
 
 
 def test_points_of_a_table_are_in_the_order_of_versions() -> None:
-    """Points are ordered by version, although Arrow returns grouped rows in another order if there are many."""
+    """Points of a table are in the order of versions.
+
+    Arrow returns grouped rows in another order if there are many.
+    """
     start = datetime(2024, 1, 1, tzinfo=UTC)
     records = [
         {"version": number, "snapshot": f"{number * 7919:x}", "published_at": start + timedelta(seconds=number**2)}
