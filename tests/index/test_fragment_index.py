@@ -163,7 +163,10 @@ def joined(keyword: str, parts: Sequence[Condition]) -> Condition:
 
 
 def drawn_condition(draw: random.Random, depth: int = 2) -> Condition:
-    """Draw a condition: a comparison of a column or, at most `depth` levels deep, two conditions with `and` or `or`."""
+    """Draw a comparison of a column, or a condition of two parts joined with `and` or `or`.
+
+    Conditions are at most `depth` levels deep.
+    """
     if depth and draw.random() < 0.6:
         parts = [drawn_condition(draw, depth - 1) for _ in range(2)]
         return joined("and" if draw.random() < 0.6 else "or", parts)
@@ -204,7 +207,7 @@ def drawn_condition(draw: random.Random, depth: int = 2) -> Condition:
 
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reduce the sizes of files, row groups and other parts of an index, so that small tables have many of each."""
+    """Reduce the sizes of an index's files, row groups and other parts, so that small tables have many."""
     sizes = {
         "_SMALL_ROWS": 10,
         "_FILE_ROWS": 30,

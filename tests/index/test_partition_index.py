@@ -1,6 +1,6 @@
-"""After any commits, the partition index returns the statistics of each partition's rows, column by column.
+"""After any commits, the partition index returns the statistics of each partition's rows.
 
-The index is stored in segments, which later commits merge.
+It returns them column by column. The index is stored in segments, which later commits merge.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ ALL = [*PROFILED, UUIDS]
 
 
 def without_states(row: ColumnStatistics) -> ColumnStatistics:
-    """Return the row without its mergeable states (such as sketches), as it is read from a statistics table."""
+    """Return the row as it is read from a statistics table: without its mergeable states.
+
+    Sketches are such states.
+    """
     (result,) = parse_statistics_rows(build_statistics_table([row]))
     return result
 
@@ -107,7 +110,10 @@ def read_index(store: ObjectStore, files: PartitionIndex) -> dict[str, dict[str,
 def test_the_last_written_statistics_are_read(
     commits: Sequence[tuple[dict[int, int], set[int]]], file_rows: int, lot: int, is_eager: bool
 ) -> None:
-    """Partitions are added, changed, removed and added again, in batches of any size and files of any size."""
+    """The last written statistics of partitions that are added, changed and removed are read.
+
+    Partitions may be added again. Batches and files have any size.
+    """
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         write_small_files(patch, file_rows)
         if is_eager:  # More segments are merged, in more steps.
