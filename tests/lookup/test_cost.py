@@ -40,9 +40,9 @@ def wide(rows: int) -> pa.Table:
 
 @pytest.mark.s3
 def test_a_cold_lookup_reads_little(s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]) -> None:
-    """A lookup without caches reads few of the stored megabytes: footers, and the row groups of the answer.
+    """A lookup without caches reads few of the stored megabytes.
 
-    The same lookup again does not read the footers.
+    It reads footers, and the row groups of the answer. The same lookup again does not read the footers.
     """
     publish(s3_store, wide(4200))
     total = sum(info.size for info in s3_store.list())

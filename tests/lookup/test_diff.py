@@ -350,7 +350,10 @@ def test_tables_without_values_and_unknown_versions_in_a_diff(local_store: Objec
 
 
 def test_a_root_with_two_paths_is_one_table(tmp_path: Path) -> None:
-    """If one version is opened by a link to the root, or by the link's URI, the difference includes partitions."""
+    """If one version is opened through a link to the root, the difference includes partitions.
+
+    The location is the link's path or its URI.
+    """
     root, link = tmp_path / "root", tmp_path / "link"
     link.symlink_to(root, target_is_directory=True)
     before = publish(ObjectStore(str(root)), pa.table({"a": [1, 2]}))

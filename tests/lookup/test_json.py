@@ -1,4 +1,7 @@
-"""The JSON output is stable, valid for any value, and exact: every text can be converted back to its value."""
+"""The JSON output is stable, valid for any value, and exact.
+
+Every text can be converted back to its value.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +129,10 @@ def test_values(scalar: pa.Scalar | None, expected: Any) -> None:
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
 )
 def test_values_of_queries(values: pa.Array, expected: list[Any]) -> None:
-    """Values of types that only queries return, such as DuckDB's enumerations and unions, are converted to JSON."""
+    """Values of types that only queries return are converted to JSON.
+
+    Examples are DuckDB's enumerations and unions.
+    """
     assert [value_json(value) for value in values] == expected
 
 

@@ -1,4 +1,7 @@
-"""Pruning with a limit returns the fewest fragments that certainly have enough matching rows, or all candidates."""
+"""Pruning with a limit returns the fewest fragments that certainly have enough matching rows.
+
+If no fragments are certain to have enough, it returns all candidates.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Statistics of many partitions, as rows and as a table, equal those of each partition after any commits."""
+"""Rows and tables of many partitions' statistics equal those of each partition.
+
+This holds after any commits.
+"""
 
 from __future__ import annotations
 
@@ -116,9 +119,10 @@ def rows_of(generation: int, seed: int) -> pa.Table:
 
 
 class StoredParts:
-    """A store with profiles of random rows: one for each state of the schema (a generation) and each random seed.
+    """A store with a profile of random rows for each generation and each random seed.
 
-    `profiles` maps (generation, seed) to (files of the profile, row count). `versions` has one version per generation.
+    A generation is a state of the schema. `profiles` maps (generation, seed) to (files of the profile, row count).
+    `versions` has one version per generation.
     """
 
     def __init__(

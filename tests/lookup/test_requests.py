@@ -1,4 +1,4 @@
-"""An answer takes a few requests to an object store, however many partitions or fragments the table has."""
+"""An answer takes a few requests to an object store for any number of partitions and fragments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Answers with rows are sequences of dataclass instances, Arrow tables of plain types, and readable text."""
+"""Answers with rows are sequences of dataclass instances, Arrow tables, and readable text.
+
+The tables have plain types.
+"""
 
 from __future__ import annotations
 

@@ -418,7 +418,10 @@ def test_a_root_lists_its_tables(store: ObjectStore, request: pytest.FixtureRequ
 
 
 def test_threads_share_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers are correct although the cache is so small that each thread evicts the row groups that others read."""
+    """Threads that share a cache of ranks get correct answers.
+
+    The cache is so small that each thread evicts the row groups that others read.
+    """
     monkeypatch.setattr(rank_index, "_BLOCK_BYTES", 1)
     lookup = publish(ObjectStore(str(tmp_path)), pa.table({"n": range(30_000)}), columns={"n": {"frequencies": "all"}})
     interval = sys.getswitchinterval()

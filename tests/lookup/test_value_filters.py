@@ -93,7 +93,7 @@ class Folder:
 
 
 def drawn(draw: random.Random) -> pa.Table:
-    """Return 18 random rows of all types, a row of least values, one of greatest values, and one of nulls."""
+    """Return 18 random rows of all types, and a row each of least values, greatest values and nulls."""
 
     def day() -> date:
         return date(1000, 1, 1) + timedelta(days=draw.randrange(10**6))
