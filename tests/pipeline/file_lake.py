@@ -1,4 +1,4 @@
-"""A small table of plain files to which random commits are made, and functions that compare published versions."""
+"""A small table of plain files with random commits, and comparisons of published versions."""
 
 from __future__ import annotations
 
@@ -147,7 +147,10 @@ def latest(config: MetastoreConfig) -> Version:
 
 
 def profile(table: Table, partition: str | None = None) -> dict[str, Any]:
-    """Return the row count of the table or a partition, and by column all statistics, value counts and bins."""
+    """Return the row count of the table or a partition, and everything stored of each column.
+
+    That is all statistics, value counts and bins.
+    """
     columns: dict[str, Any] = {}
     for row in table.statistics(partition=partition):
         listed = None
@@ -188,7 +191,7 @@ def close(left: Any, right: Any) -> bool:
 
 
 def numbers(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return a result of `profile` without user-defined statistics and the states that are stored only for merging."""
+    """Return a result of `profile` without user-defined statistics and states for merging only."""
     states = {"moments", "quantile_sketch", "distinct_sketch", "user_states", "user_defined"}
     columns = {name: {k: v for k, v in row.items() if k not in states} for name, row in answer["columns"].items()}
     return {"row_count": answer["row_count"], "columns": columns}

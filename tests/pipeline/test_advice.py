@@ -34,7 +34,10 @@ def test_advice_for_damaged_and_unsupported_files(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_damaged_is_not_called_damaged(tmp_path: Path) -> None:
-    """If a declared type does not fit, the advice is another type, and repair or removal only if a file is damaged."""
+    """If a declared type does not fit, the advice is another type.
+
+    Repair or removal is advised only for the case that a file is damaged.
+    """
     (tmp_path / "a.csv").write_text("id,price\n1,0.5\n")
     with pytest.raises(ProfileError) as caught:
         profile(tmp_path, schema={"price": "bigint"})

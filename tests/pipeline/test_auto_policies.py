@@ -1,6 +1,7 @@
-"""How refreshes decide whether a column with the policy `auto` has value counts (is enumerated) or not (is estimated).
+"""How refreshes decide whether a column with the policy `auto` is enumerated or estimated.
 
-The decision is recorded with its reason, small changes do not revert it, and a commit costs as much as its changes.
+An enumerated column has value counts. The decision is recorded with its reason, small changes do not revert it, and a
+commit costs as much as its changes.
 """
 
 from __future__ import annotations
@@ -62,9 +63,10 @@ def test_small_changes_do_not_revert_a_decision(walk: list[tuple[int, int]], est
 def test_a_decision_stays_while_the_number_of_distinct_values_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frequencies: str
 ) -> None:
-    """While one file has a text that is not UTF-8, the decision stays, and a commit reads only the new file.
+    """A decision stays while the number of distinct values is unknown.
 
-    After this file is removed, the decision has the number of distinct values.
+    It is unknown while one file has a text that is not UTF-8. A commit then reads only the new file. After the removal
+    of this file, the decision has the number of distinct values.
     """
     monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 30)
     lake = tmp_path / "lake"
@@ -123,7 +125,7 @@ class Walk:
         return refresh(self.config, self.config.tables[0], lambda: self.spark, **how)
 
     def state(self) -> str:
-        """Return how the frequencies of `x` are stored, asserting that all partitions and the table are the same."""
+        """Return how the frequencies of `x` are stored, which must be equal in partitions and table."""
         table = Metastore(self.config.root).table("t")
         locations = [None, *(entry.key for entry in table.partitions())]
         (state,) = {table.statistics(["x"], partition=location)[0].frequencies for location in locations}
@@ -144,9 +146,9 @@ def walk(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def assert_full_says_the_same(walk: Walk) -> None:
-    """Assert that a refresh with `--full`, which reads all files again, gives equal statistics and decisions.
+    """Assert that a refresh with `--full` gives equal statistics and decisions.
 
-    Estimated percentiles are not compared.
+    It reads all files again. Estimated percentiles are not compared.
     """
     reported, decisions = everything(walk.config), latest(walk.config).decisions
     root = Path(walk.config.root)
@@ -228,7 +230,7 @@ def test_decisions_while_distinct_values_grow_and_shrink(walk: Walk) -> None:
 
 @pytest.mark.spark
 def test_a_near_unique_column_is_never_enumerated(walk: Walk) -> None:
-    """Columns with 80,000 distinct values in each file have no stored value counts, and an estimated distinct count."""
+    """Columns of 80,000 distinct values per file have no value counts, and an estimated distinct count."""
     folder = walk.folder / "lake" / "part=0"
     folder.mkdir(parents=True)
     for number in range(3):
@@ -250,9 +252,9 @@ def test_a_near_unique_column_is_never_enumerated(walk: Walk) -> None:
 @pytest.mark.long
 @pytest.mark.spark
 def test_switching_policies_reads_no_table_file(walk: Walk) -> None:
-    """Switching value counts and the histogram of a column off and on again reads no file, and neither do fewer bins.
+    """Switching value counts and the histogram of a column off and on again reads no table file.
 
-    More bins need all files to be read.
+    Neither do fewer bins. More bins need all files to be read.
     """
     walk.put(0, 1)
     walk.refresh()

@@ -1,6 +1,7 @@
-"""A backfill reads and publishes what its plan says, for any selection of partitions and any interruption.
+"""A backfill reads and publishes what its plan says.
 
-A chunk is a group of partitions that are read, and usually published, together.
+This holds for any selection of partitions and any interruption. A chunk is a group of partitions that are read, and
+usually published, together.
 """
 
 from __future__ import annotations
@@ -208,7 +209,7 @@ def test_missing_and_stale_partitions_are_selected(lake: Lake) -> None:
 
 
 def test_removing_partitions_publishes_a_version(lake: Lake) -> None:
-    """After a partition was removed, a backfill without a selection publishes a version and reads no file.
+    """A backfill without a selection publishes the removal of a partition, and reads no file.
 
     A backfill with a selection has nothing to do.
     """
@@ -326,7 +327,10 @@ def test_another_selection_does_not_continue_the_backfill(lake: Lake) -> None:
 
 
 def test_partitions_dropped_after_planning_are_omitted(lake: Lake) -> None:
-    """If the table changes during the backfill, new partitions are read, as by a refresh, and dropped ones omitted."""
+    """If the table changes during a backfill, new partitions are read, and dropped ones omitted.
+
+    A refresh does the same.
+    """
     fill(lake, BackfillSelection())
 
     def commit(event: Progress) -> None:

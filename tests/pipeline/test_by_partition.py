@@ -1,4 +1,4 @@
-"""Value counts by partition, updated with each commit, equal DuckDB's counts and those computed from scratch."""
+"""Value counts by partition equal DuckDB's counts and those from scratch after each commit."""
 
 from __future__ import annotations
 
@@ -143,9 +143,10 @@ def test_counts_by_partition_equal_duckdbs_after_any_commits(
 
 
 def test_turning_by_partition_on_reads_stored_profiles_only(plain: Plain) -> None:
-    """Turning `by_partition` on reads no data file, also if the table gets its second partition by a commit.
+    """Turning `by_partition` on reads no data file.
 
-    Counts by partition are removed if only one partition remains, or if `by_partition` is turned off.
+    Neither does a commit that adds the table's second partition. Counts by partition are removed if only one partition
+    remains, or if `by_partition` is turned off.
     """
     plain.put("p=1/one", pa.table({"a": ["x", "x", None, "y"], "b": [1, 2, 3, 3]}))
     plain.put("p=2/one", pa.table({"a": ["y", "z", "z", "z"], "b": [3, 3, None, 4]}))
@@ -176,7 +177,10 @@ def test_turning_by_partition_on_reads_stored_profiles_only(plain: Plain) -> Non
 
 
 def stages(plain: Plain) -> set[str]:
-    """Return the names of the newest version's datasets with counts by partition: one for each class of values."""
+    """Return the names of the newest version's datasets of counts by partition.
+
+    There is one for each class of values.
+    """
     lists = read_value_counts(ObjectStore(plain.config.root).child("t"), latest(plain.config).value_counts)
     result = {name for name in lists.flow.stages if name.startswith(graph.BY_PARTITION)}
     assert {name.partition(".")[2] for name in result} == set(lists.by_partition.values())

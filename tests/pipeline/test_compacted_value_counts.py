@@ -117,7 +117,7 @@ def shown(rows: list[Any]) -> str:
 
 
 def assert_plain(lake: Lake, ranked: set[str]) -> None:
-    """Assert that the compacted files have, for each column and in order, the rows of DuckDB's GROUP BY over the table.
+    """Assert that compacted files have, by column and in order, the rows of DuckDB's GROUP BY.
 
     `ranked` are the columns that the file of ranks must have.
     """
@@ -204,7 +204,7 @@ def test_plain_files_are_retained_until_value_counts_change(lake: Lake) -> None:
 
 
 def test_plain_files_of_fingerprinted_columns_have_repeated_values(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file has exactly the values that occur at least twice, even if other values have the same fingerprints."""
+    """The file has exactly the values that occur at least twice, even if fingerprints collide."""
     monkeypatch.setattr(fingerprints, "TABLE_BITS", 5)
     lake.columns = {"a": {"frequencies": "repeated", "algorithm": "fingerprints"}}
     lake.put("one", pa.table({"a": [*range(300), 7, 7, 290]}))

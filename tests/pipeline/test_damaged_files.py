@@ -1,4 +1,4 @@
-"""`verify` reports missing files of every kind that a version can have, and changed values in most kinds."""
+"""`verify` reports missing files of every kind in a version, and changed values in most kinds."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_each_file_of_profiles_is_opened_once(tmp_path: Path, monkeypatch: pytes
 def test_many_small_profiles_are_read_on_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_merge: int
 ) -> None:
-    """The value counts of 20 removed small profiles are read in this process or, with a low limit, on Spark.
+    """The value counts of 20 removed small profiles are read on Spark only with a low limit.
 
     Reading a profile takes a millisecond even if it has few values, so many profiles are read on Spark.
     """

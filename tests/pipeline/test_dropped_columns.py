@@ -107,9 +107,9 @@ def test_a_policy_for_a_column_that_was_dropped_before(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("names", [("id",), ("id", "note")])
 def test_a_misspelt_name_is_an_error(tmp_path: Path, names: tuple[str, ...]) -> None:
-    """A policy for a column that never existed is an error that names the policy, with and without a version.
+    """A policy for a column that never existed is an error that names the policy.
 
-    This is so even beside a policy for a column that was dropped.
+    This is so with and without a version, and even beside a policy for a column that was dropped.
     """
     misspelt = {"nmae": {"frequencies": "off"}}
     write(tmp_path, *names)
@@ -183,7 +183,10 @@ def test_a_hidden_column_of_a_database_is_not_shown_under_another_name(tmp_path:
 
 
 def test_a_hidden_column_that_takes_the_name_of_a_dropped_one_is_not_shown() -> None:
-    """The format's field ids show that a hidden column was renamed, even to the name of a column that was dropped."""
+    """The format's field ids show that a hidden column was renamed.
+
+    The new name may be that of a column that was dropped.
+    """
 
     def schema(**ids: str) -> pa.Schema:
         return pa.schema([pa.field(name, pa.int64(), metadata={FIELD_ID: field_id}) for name, field_id in ids.items()])

@@ -45,7 +45,7 @@ def _auto(lake: Lake, root: str) -> MetastoreConfig:
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", _KINDS)
 def test_results_are_equal_with_and_without_spark(spark: SparkSession, tmp_path: Path, kind: type[Table]) -> None:
-    """For every format, a version that was updated without Spark equals one from scratch that runs on Spark."""
+    """For every format, a version updated without Spark equals one from scratch on Spark."""
     table = kind(tmp_path / "t")
     table.append([(number, f"text {number % 4}", DAYS[number % 3]) for number in range(12)])
     config = MetastoreConfig(
@@ -63,7 +63,7 @@ def test_results_are_equal_with_and_without_spark(spark: SparkSession, tmp_path:
 
 @pytest.mark.parametrize("limit", ["_SMALL_BYTES", "_SMALL_FILES", "_SMALL_MERGE", "_SMALL_SUM"])
 def test_much_work_runs_on_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    """Reads are large by bytes or files, merges by columns, and sums by values: each limit alone starts Spark."""
+    """Each limit alone starts Spark: bytes or files of reads, columns of merges, values of sums."""
     lake = Lake(tmp_path)
     lake.append(1)
     lake.append(2)
@@ -74,7 +74,10 @@ def test_much_work_runs_on_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_many_short_value_counts_are_summed_on_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many columns are summed on Spark even if they have few values: reading a column costs more than summing it."""
+    """Many columns are summed on Spark even if they have few values.
+
+    Reading a column costs more than summing it.
+    """
     monkeypatch.setattr(engines, "_SMALL_MERGE", 100)
     engine = engines.Engine(no_spark)
     assert engine.sums_here(columns=100, values=5_000)

@@ -1,6 +1,6 @@
-"""After small commits, a text column whose values hardly repeat stays estimated, without stored value counts.
+"""After small commits, a text column whose values hardly repeat stays estimated.
 
-The recorded decision has the current numbers of values and distinct values.
+It has no stored value counts. The recorded decision has the current numbers of values and distinct values.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""An update of a fingerprinted column's value counts gives those from scratch, even if values share fingerprints.
+"""Updated value counts of a fingerprinted column equal those from scratch.
 
-A profile of a fingerprinted column has fingerprints, which are parts of the values' hashes, instead of values.
+This holds even if values share fingerprints. A profile of a fingerprinted column has fingerprints, which are parts of
+the values' hashes, instead of values.
 """
 
 from __future__ import annotations

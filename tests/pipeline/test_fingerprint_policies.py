@@ -1,4 +1,4 @@
-"""Columns with `frequencies: repeated`: which algorithm stores them, the cost of a changed policy, and the errors.
+"""Columns with `frequencies: repeated`: their algorithm, costs of changed policies, and errors.
 
 A column is enumerated if all its values are stored, and fingerprinted if profiles have fingerprints (parts of the
 values' hashes) instead of values.
@@ -76,9 +76,9 @@ def test_small_changes_do_not_revert_a_decision(distinct: int, repeats: int) -> 
 
 
 def test_columns_that_hardly_repeat_are_fingerprinted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A column is fingerprinted once few of its values can repeat, and the decision is recorded with its reason.
+    """A column is fingerprinted once few of its values can repeat.
 
-    The column is enumerated again only after most of its values repeat.
+    The decision is recorded with its reason. The column is enumerated again only after most of its values repeat.
     """
     for module in (auto_policies, profile):
         monkeypatch.setattr(module, "NEAR_UNIQUE_FROM", 100)
@@ -144,7 +144,7 @@ def test_a_first_refresh_does_not_enumerate_near_unique_columns(tmp_path: Path) 
 
 @pytest.mark.parametrize("frequencies", ["top(3)", "repeated"])
 def test_many_distinct_values_of_one_file_are_enumerated(frequencies: str) -> None:
-    """With `top(3)`, and with `repeated` by enumeration, a file's profile has the counts of all 150,000 values."""
+    """With `top(3)`, or `repeated` by enumeration, a file's profile has all 150,000 value counts."""
     policy = ColumnPolicy(frequencies=frequencies, algorithm="enumeration" if frequencies == "repeated" else "auto")
     (column_profile,) = profile_field(
         pa.field("x", pa.int64()), [pa.array(range(0, 3_000_000, 20))], lambda path: policy
@@ -366,7 +366,7 @@ def test_compaction_and_purge_change_no_answer(tmp_path: Path, monkeypatch: pyte
 
 
 def test_an_overwritten_file_is_an_error(tmp_path: Path) -> None:
-    """A refresh that reads a file again for its repeated values fails if another file has taken its place.
+    """A refresh that reads a file again for its repeated values fails if the file was overwritten.
 
     It stores no value counts. When the file is back, the next refresh succeeds.
     """
@@ -448,7 +448,10 @@ def test_hidden_values_have_no_fingerprints(tmp_path: Path) -> None:
 
 
 def test_fingerprints_take_about_four_bytes_per_value(tmp_path: Path) -> None:
-    """The profiles of fragments, and the sums of the table, take less than 5.2 bytes for each of 60,000 values."""
+    """Profiles and sums each take less than 5.2 bytes per value, for 60,000 values.
+
+    Profiles are those of fragments, and sums those of the table.
+    """
     lake = Words(tmp_path)
     count = 60_000
     data = np.random.default_rng(1).bytes(16 * count)

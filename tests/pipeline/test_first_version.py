@@ -122,10 +122,11 @@ def lake_of(folder: Path, seed: int, columns: Sequence[str] = ("id", "group")) -
 @given(st.integers(0, 10**6), st.integers(1, 5), st.sampled_from([10, 10**6]))
 @settings(max_examples=max(2, settings().max_examples // 100))
 def test_lots_and_one_plan_give_equal_versions(seed: int, lot: int, near_unique_from: int) -> None:
-    """A version computed in lots and one computed at once have equal rows and fragments, also after a commit.
+    """A version computed in lots has the rows and fragments of one computed at once.
 
-    Their statistics are equal if every column is enumerated. `verify` finds no difference even if an `auto` column
-    stops being enumerated between lots. After an expiry, only files of the newest version are left.
+    This holds also after a commit. Their statistics are equal if every column is enumerated. `verify` finds no
+    difference even if an `auto` column stops being enumerated between lots. After an expiry, only files of the newest
+    version are left.
     """
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(auto_policies, "NEAR_UNIQUE_FROM", near_unique_from)
@@ -351,9 +352,9 @@ def test_a_refresh_ends_if_another_one_publishes_first(tmp_path: Path) -> None:
 
 
 def test_another_refresh_publishes_right_after_the_last_lot(tmp_path: Path) -> None:
-    """Another refresh publishes, and removes the staged versions, just before this one reads the last of them.
+    """A refresh publishes nothing and raises no error if another one publishes after its last lot.
 
-    This one publishes nothing and raises no error.
+    The other one also removes the staged versions, just before this one reads the last of them.
     """
     lake = lake_of(tmp_path, 4)
     root, rival = Root(lake, "root", 3), Root(lake, "root", 3)
@@ -394,7 +395,7 @@ def test_a_lot_is_staged_even_if_nothing_can_be_deleted(tmp_path: Path) -> None:
 
 
 def test_a_lot_has_few_fragments_in_a_table_of_any_size(tmp_path: Path) -> None:
-    """With lots of four fragments, a lot has at most five in memory, for a table of 12 fragments as for one of 24."""
+    """With lots of four fragments, at most five are in memory, in tables of 12 and of 24 fragments."""
     most = []
     for count in (12, 24):
         lake = Lake(tmp_path / str(count), random.Random(1), columns=["id"])

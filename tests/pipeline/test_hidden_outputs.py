@@ -1,6 +1,6 @@
-"""No output reveals a hidden value: stored files, value counts, index, filters, history, page, command output, logs.
+"""No output reveals a hidden value, and a purge removes values that were stored before.
 
-A purge removes values that were stored before from all of them.
+Outputs are stored files, value counts, index, filters, history, page, command output and logs.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def put(folder: Path, number: int) -> Path:
 
 
 def published(folder: Path, loaded_config: MetastoreConfig) -> VersionStore:
-    """Publish four commits, of which the last replaces a file, compact value counts and record the history.
+    """Publish four commits, compact value counts, record the history, and return the versions.
 
-    Return the versions.
+    The last commit replaces a file.
     """
     versions = VersionStore(ObjectStore(loaded_config.root), "t")
     for number in range(3):

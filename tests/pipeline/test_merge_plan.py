@@ -1,4 +1,4 @@
-"""The profiles of a group are merged along a tree that only they determine, whatever was stored before.
+"""The profiles of a group are merged along a tree that only they determine.
 
 The children of a group are the profiles to merge, such as those of all partitions. A node is the stored merge of some
 of them. A spec says which statistics of which columns a profile has. No profile is read: the model of a merge records
@@ -227,9 +227,9 @@ def fan_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("damaged", ["no line break", ""])
 def test_damaged_files_in_a_node_are_replaced_by_those_of_the_children(damaged: str) -> None:
-    """The list of children's files in each node is damaged: an entry cannot be parsed, or there is one entry too many.
+    """A merge with damaged lists of children's files in its nodes equals one from scratch.
 
-    The merges are still those from scratch.
+    An entry cannot be parsed, or there is one entry too many.
     """
     table = Table(next(iter(SPECS.values())))
     plan, *_ = table.plan({str(at): True for at in range(40)})
@@ -244,9 +244,9 @@ def test_damaged_files_in_a_node_are_replaced_by_those_of_the_children(damaged: 
 
 @given(st.data())
 def test_after_any_history_the_plan_is_that_from_scratch(data: st.DataObject) -> None:
-    """After random changes of children and specs, the tree equals one from scratch in shape, nodes and inputs.
+    """After random changes of children and specs, the tree equals one from scratch.
 
-    A small change reads only the nodes above it and their children.
+    Its shape, nodes and inputs are equal. A small change reads only the nodes above it and their children.
     """
     specs = st.sampled_from(list(SPECS.values()))
     table = Table(data.draw(specs))
@@ -339,7 +339,7 @@ def test_groups_share_requests() -> None:
 
 @given(st.integers(0, 200), st.integers(1, 50))
 def test_tasks_cover_the_tree(count: int, most: int) -> None:
-    """A tree that is merged in rounds of bounded tasks has the same inputs at its root as one merged at once."""
+    """A tree merged in rounds of bounded tasks has the root's inputs of one merged at once."""
     table = Table(SPECS["a all"])
     plan, _, _ = table.plan(dict.fromkeys(map(str, range(count)), True))
     expected_root = oracle(expected(table.children, tree_shape()), table.children)

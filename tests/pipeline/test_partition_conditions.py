@@ -1,6 +1,6 @@
-"""`partitions:`, `backfill --where` and `prune --where` select the same partitions, for all types and formats.
+"""`partitions:`, `backfill --where` and `prune --where` select the same partitions.
 
-The oracle is plain Python.
+This holds for all types and formats. The oracle is plain Python.
 """
 
 from __future__ import annotations
@@ -471,9 +471,9 @@ def test_a_literal_of_another_type_is_refused_everywhere(
 
 
 def test_templates_give_folder_names_number_types(lakes: Callable[[str], Lake]) -> None:
-    """Values in folder names are texts: comparing them with a number is an error that suggests a template.
+    """Comparing folder names with a number is an error that suggests a template.
 
-    A template that declares the type `int` makes them numbers.
+    Values in folder names are texts. A template that declares the type `int` makes them numbers.
     """
     with pytest.raises(LiteralError, match=r"options\.template"):
         lakes("files").configured("part < 10")

@@ -346,7 +346,10 @@ def test_an_added_column_with_a_default_is_read_from_all() -> None:
 
 
 def test_a_plan_reports_changed_types_and_reasons() -> None:
-    """The plan lists the columns whose type changed, with the reason if values in a file caused the change."""
+    """The plan lists the columns whose type changed.
+
+    It has the reason if values in a file caused the change.
+    """
     base = published(plan(None, snapshot(fragment("a"))))
     wider = pa.schema([("id", pa.string()), ("name", pa.binary()), ("new", pa.int64())])
     reasons = (TypeReason("id", pa.float64(), "no"), TypeReason("id", pa.int64(), "'01' in b.csv, line 2"))

@@ -1,4 +1,7 @@
-"""Policies such as `top(2)` limit the listed values, not the stored ones, so changing one reads no file."""
+"""Policies such as `top(2)` limit the listed values, not the stored ones.
+
+So changing one reads no file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree of merges depends only on the merged profiles, and an added or removed one changes only a few branches.
+"""The tree of merges depends only on the merged profiles, and a change affects few branches.
 
 A child is a profile to merge. Its position is a 64-bit number, by default a hash of its key. A branch merges children
 and other branches. Its name is the digits with which the positions of all children below it begin. The oracle is the
@@ -149,7 +149,7 @@ def updated(shape: TreeShape, before: Mapping[str, Branch], changes: Mapping[str
 def test_after_any_history_the_tree_is_that_from_scratch(
     data: st.DataObject, fan_in: int, position: Callable[[str], int]
 ) -> None:
-    """After any added, removed and replaced children, the branches equal those of a tree that is built at once.
+    """After any changes of children, the branches equal those of a tree built at once.
 
     A stored branch changes only if it is above a changed child.
     """
@@ -184,7 +184,10 @@ def test_after_any_history_the_tree_is_that_from_scratch(
 @given(KEYS, st.sets(st.integers(0, 10**6).map(str), min_size=1, max_size=5), FAN_INS)
 @example({str(number) for number in range(200)}, {"200"}, 6)
 def test_branches_above_a_replaced_child_are_merged_again(keys: set[str], replaced: set[str], fan_in: int) -> None:
-    """Exactly the branches above a replaced child are merged again, because the shape of the tree stays the same."""
+    """Exactly the branches above a replaced child are merged again.
+
+    The shape of the tree stays the same.
+    """
     shape = TreeShape(fan_in)
     keys = keys | replaced | {str(number) for number in range(fan_in + 1)}
     before = shape.build(keys).put
@@ -197,9 +200,9 @@ def test_branches_above_a_replaced_child_are_merged_again(keys: set[str], replac
 
 @given(st.integers(0, 2000), st.integers(0, 10**9), FAN_INS)
 def test_an_added_child_changes_only_the_branches_above_it(count: int, seed: int, fan_in: int) -> None:
-    """In a tree of several branches, an added child changes at most those above it and as many more as the fan-in.
+    """In a tree of several branches, an added child changes few branches besides those above it.
 
-    Its removal changes at most the branches above it.
+    They are at most as many as the fan-in. Its removal changes at most the branches above it.
     """
     shape = TreeShape(fan_in)
     keys = {str(number) for number in range(seed, seed + count)}
@@ -231,7 +234,7 @@ def test_the_cost_of_a_change_is_logarithmic_in_the_children(fan_in: int) -> Non
 
 
 def test_children_with_equal_positions_share_one_branch() -> None:
-    """All children have the same position, so they are in one branch, although it is wider than the fan-in."""
+    """Children with equal positions share one branch, even if it is wider than the fan-in."""
     shape = TreeShape(4, lambda key: 7)
     change = shape.build(map(str, range(100)))
     assert sorted(assembled(shape, change.put).children) == sorted(map(str, range(100)))

@@ -200,9 +200,10 @@ def test_rewritten_value_counts_without_columns_have_no_files(tmp_path: Path) ->
 
 
 def test_a_purge_removes_unpublished_files(spark: SparkSession, lake: Lake) -> None:
-    """Files that no version references are removed at any age: saved profiles, records of backfills, and others.
+    """A purge removes files that no version references, at any age.
 
-    A file of another program in the same folder stays. For concurrent refreshes, see test_purge_unpublished.py.
+    They are saved profiles, records of backfills, and others. A file of another program in the same folder stays. For
+    concurrent refreshes, see test_purge_unpublished.py.
     """
     refresh(lake.config(), lake.table, lambda: spark)
     store = versions(lake)
@@ -324,7 +325,10 @@ def test_a_purge_removes_a_file_that_a_refresh_is_writing(
 
 
 def test_a_lot_merges_segments_of_one_set(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A purge in lots may merge segments of at most one set per lot, as a commit does: of an index, or of entries."""
+    """A purge in lots merges segments of at most one set per lot, as a commit does.
+
+    A set is that of an index or of entries.
+    """
     refresh(lake.config(), lake.table, lambda: spark)
     lots: list[set[str]] = [set()]
     update_levels, publish = segment_levels.update_levels, Documents.publish

@@ -38,7 +38,7 @@ def _in_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def assert_answers(table: Table, lake: Lake, draw: random.Random) -> None:
-    """Assert that answers for the table and a random partition equal DuckDB's, and so do the files of value counts."""
+    """Assert that answers for the table and a random partition, and value files, equal DuckDB's."""
     key = draw.choice([entry.key for entry in table.partitions()])
     for partition in (None, key):
         folder = "*" if partition is None else partition
@@ -59,7 +59,7 @@ def assert_answers(table: Table, lake: Lake, draw: random.Random) -> None:
 
 
 def assert_files(table: Table, connection: duckdb.DuckDBPyConnection, column: str, lake: Lake) -> None:
-    """Assert that the frequencies in a column's files of value counts, summed by value, equal DuckDB's counts."""
+    """Assert that the frequencies in a column's files, summed by value, equal DuckDB's counts."""
     files = [f"{lake.config().root}/t/{path}" for path in table.value_files(column)]
     (row,) = table.statistics([column])
     summed = connection.execute(
@@ -74,7 +74,10 @@ def assert_files(table: Table, connection: duckdb.DuckDBPyConnection, column: st
 def assert_column(
     table: Table, connection: duckdb.DuckDBPyConnection, column: str, partition: str | None, draw: random.Random
 ) -> None:
-    """Assert that quantiles, ranks, frequencies, distinct counts and the entropy of a column equal DuckDB's."""
+    """Assert that a column's quantiles, ranks, frequencies and other answers equal DuckDB's.
+
+    The others are distinct counts and the entropy.
+    """
 
     def ask(what: str, *parameters: Any) -> Any:
         result = connection.execute(f"SELECT {what} FROM t", parameters).fetchone()

@@ -26,7 +26,10 @@ def no_spark() -> SparkSession:
 
 
 def assert_matches_duckdb(answer: dict[str, Any], lake: Lake) -> None:
-    """Compare counts, bounds, sums, distinct values and all frequencies with DuckDB's, computed from the files."""
+    """Assert that counts, bounds, sums, distinct values and frequencies equal DuckDB's.
+
+    DuckDB computes them from the files.
+    """
     with duckdb.connect() as connection:
         connection.execute(
             f"CREATE VIEW t AS SELECT * FROM read_parquet('{lake.uri}/*/*.parquet', hive_partitioning = false)"

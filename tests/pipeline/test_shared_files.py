@@ -178,9 +178,9 @@ def test_shared_files_are_consistent_in_random_histories(
 
 
 def test_used_profiles_of_a_sparse_file_are_copied(tmp_path: Path) -> None:
-    """If less than half of a shared file is used and no restore needs the rest, its used profiles are copied.
+    """The used profiles of a sparse shared file are copied, without reading data files.
 
-    No data file is read for it.
+    They are copied if less than half of the file is used and no restore needs the rest.
     """
     lake = SmallFiles(tmp_path)
     files = [lake.append(0, 20) for _ in range(5)]
@@ -310,7 +310,7 @@ def test_groups_with_many_unused_profiles_are_compacted(
 
 @pytest.mark.parametrize("count", [1, 2_000, 2_001, 10_000, 100_000, 10**9])
 def test_each_node_of_the_table_is_in_one_window(count: int) -> None:
-    """When a version is published, sparse files are compacted for the nodes in at most one window of a large tree.
+    """Publishing compacts sparse files for the nodes in at most one window of a large tree.
 
     A window is the nodes whose names have its prefix. Successive windows cover all nodes. On average, a window has at
     most 2,000 children, or a thousandth of all children if that is more.
@@ -498,7 +498,10 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def test_a_file_is_opened_once_per_step(tmp_path: Path, opened: Counter[str]) -> None:
-    """A shared file is opened for each step (decisions, merges, sums, index), not once per fragment in it."""
+    """A shared file is opened once for each step, not once per fragment in it.
+
+    Steps are decisions, merges, sums and the index.
+    """
     lake = SmallFiles(tmp_path)
     for _ in range(30):
         lake.append(0, 10)

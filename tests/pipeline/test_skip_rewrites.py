@@ -97,7 +97,10 @@ def test_one_changed_value_is_detected(spark: SparkSession, lake: Lake) -> None:
 
 
 def test_changed_list_lengths_are_detected(spark: SparkSession, lake: Lake) -> None:
-    """A partition has changed if its lists have other lengths: [x, x], [] has the same elements as [x], [x]."""
+    """A partition has changed if its lists have other lengths, even with the same elements.
+
+    Examples are [x, x], [] and [x], [x].
+    """
     table = read_partition(lake, 1).slice(0, 2)
     rewritten(lake, 1, table.set_column(5, "tags", pa.array([["x"], ["x"]], pa.list_(pa.string()))))
     refresh(lake.config(), lake.table, lambda: spark)

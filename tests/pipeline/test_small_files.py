@@ -1,4 +1,7 @@
-"""After commits of one file each, few small files remain: later commits to a partition copy its profiles together."""
+"""After commits of one file each, few small files remain.
+
+Later commits to a partition copy its profiles together.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _MAX_BYTES = MIN_FILES * FULL_BYTES
 
 
 class Partitions:
-    """A model of two partitions' fragments, whose profile files are combined after each commit as in a refresh."""
+    """A model of two partitions' fragments, whose files are combined after commits as in a refresh."""
 
     def __init__(self) -> None:
         self.entries: dict[str, dict[str, FragmentEntry]] = {"a": {}, "b": {}}
@@ -35,13 +38,16 @@ class Partitions:
         self._files = 0
 
     def write(self, sizes: list[int]) -> list[ProfileFiles]:
-        """Return the location of each of several profiles of the given sizes in bytes, which share one new file."""
+        """Return the locations of profiles of the given sizes in bytes, which share one new file."""
         self._files += 1
         path, size = f"{self._files:09}", sum(sizes)
         return [ProfileFiles("", "", (), path, f"{path}-{at}", len(sizes), size) for at in range(len(sizes))]
 
     def commit(self, added: dict[str, list[int]], removed: set[str]) -> None:
-        """Add a file with profiles of the given sizes to each partition, remove fragments, and combine small files."""
+        """Add a file of profiles to each partition, remove fragments, and combine small files.
+
+        `added` has the sizes of the profiles in bytes.
+        """
         changed: list[FragmentEntry] = []
         for key, sizes in added.items():
             for name in removed & self.entries[key].keys():
@@ -63,7 +69,7 @@ class Partitions:
                 self.copies[files.name] += 1
 
     def small_files(self, key: str) -> list[int]:
-        """Return the number of used profiles in each file of the partition that may still be combined with others."""
+        """Return the number of used profiles in each of the partition's files that can be combined."""
         entries = self.entries[key].values()
         used = Counter(entry.files.states for entry in entries if entry.files.states_bytes < FULL_BYTES)
         return [count for count in used.values() if count < MIN_FILES**2]
@@ -92,7 +98,10 @@ def test_a_partition_has_few_small_files_after_any_history(seed: int, size: int,
 
 
 def assert_few_files(lake: SmallFiles) -> None:
-    """Assert that each partition's profiles are in few files: some small ones, and one per `MIN_FILES`² profiles."""
+    """Assert that each partition's profiles are in few files.
+
+    These are some small ones, and one per `MIN_FILES`² profiles.
+    """
     files = defaultdict[str, set[str]](set)
     counts = Counter[str]()
     for entry in latest(lake.config()).fragments:

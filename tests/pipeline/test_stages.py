@@ -1,4 +1,7 @@
-"""The stages of a dry run are those that a refresh executes, even if values decide what the stages do."""
+"""The stages of a dry run are those that a refresh executes.
+
+This holds even if values decide what the stages do.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +127,7 @@ def test_a_retry_executes_the_stages_of_a_dry_run_after_the_conflict(
 def test_auto_policies_are_marked_and_resolved_by_the_marked_stage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The dry run lists the columns whose `auto` policies depend on values that the refresh has yet to read.
+    """The dry run lists the columns whose `auto` policies depend on values yet to be read.
 
     It says that resolving them may change which partitions are merged.
     """
@@ -169,9 +172,9 @@ def test_a_rewrite_is_marked_and_skipped(lake: Lake) -> None:
 
 
 def test_a_refresh_succeeds_once_the_version_is_published(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a version is published, the removal of the profiles that were saved for another attempt fails.
+    """A refresh succeeds even if removing saved profiles after publication fails.
 
-    The refresh succeeds, and the next one removes them.
+    The profiles were saved for another attempt. The next refresh removes them.
     """
     write, config = ObjectStore.write, config_of(lake)
 

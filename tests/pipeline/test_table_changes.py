@@ -1,4 +1,4 @@
-"""A plan applies the changes that a format reports since the published version to the fragments of this version."""
+"""A plan applies the changes that a format reports to the published version's fragments."""
 
 from __future__ import annotations
 

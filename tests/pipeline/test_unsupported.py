@@ -102,7 +102,10 @@ def test_value_counts_of_a_column_return_when_its_unsupported_file_is_removed(
 
 
 def test_limits_apply_to_partitions_of_a_column_that_the_table_does_not_enumerate(tmp_path: Path) -> None:
-    """`top(1)` applies to a partition's value counts, even if the table has none because one text is not UTF-8."""
+    """`top(1)` applies to a partition's value counts even if the table has none.
+
+    The table has none because one text is not UTF-8.
+    """
     table = TableConfig.model_validate(
         {
             "name": "t",

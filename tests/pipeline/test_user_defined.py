@@ -1,4 +1,4 @@
-"""Incremental user-defined statistics equal those from scratch, and those computed in plain Python from the rows."""
+"""Incremental user-defined statistics equal those from scratch and those of plain Python."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def assert_true(lake: Lake, without: Iterable[str] = ()) -> None:
 
 @pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, *range(3, 60)))])
 def test_incremental_equals_from_scratch_and_the_rows(tmp_path: Path, seed: int) -> None:
-    """After random commits and changes of the policy, statistics equal those from scratch and from the rows.
+    """After random commits and policies, statistics equal those from scratch and from the rows.
 
     `verify` accepts them.
     """
@@ -205,7 +205,7 @@ def test_incremental_equals_from_scratch_and_the_rows(tmp_path: Path, seed: int)
 
 @pytest.mark.spark
 def test_user_defined_results_are_equal_on_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """The four statistics that the package ships are equal with merges and sums on Spark and without Spark."""
+    """The four shipped statistics are equal with and without merges and sums on Spark."""
     lake = Lake(tmp_path)
     lake.options = {"statistics": ALL[:4]}
     for partition in (1, 1, 2):

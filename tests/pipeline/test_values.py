@@ -1,4 +1,7 @@
-"""No step changes a value: this includes nanoseconds, far years and 38 digits, with pandas or without."""
+"""No step changes a value, with pandas or without.
+
+Such values are nanoseconds, far years and 38 digits.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +98,10 @@ def test_statistics_are_equal_bit_for_bit_in_other_processes(pandas: str) -> Non
 @share(20)
 @given(data=st.data())
 def test_percentiles_are_values_of_the_column(name: str, data: st.DataObject) -> None:
-    """Percentiles of columns of any type are values of the column, equal the oracle's, and survive serialization."""
+    """Percentiles of columns of any type are values of the column and equal the oracle's.
+
+    They also survive serialization.
+    """
     values = data.draw(rows_of(KINDS[name], 30))
     profile = profile_one(KINDS[name].array(values))
     assert profile.frequencies is not None
@@ -182,7 +188,7 @@ def watch_what_travels(patch: pytest.MonkeyPatch) -> set[str]:
 def test_every_type_is_reported_unchanged(
     results: Table, rows: dict[str, dict[str, list[Any]]], name: str, partition: str | None
 ) -> None:
-    """Counts, bounds, percentiles and all frequencies equal those computed by definition, with Python's integers."""
+    """Counts, bounds, percentiles and frequencies equal those by definition, in Python's integers."""
     values = [
         value
         for file, columns in rows.items()
@@ -205,7 +211,7 @@ def test_every_type_is_reported_unchanged(
 
 @pytest.mark.spark
 def test_every_answer_is_json_without_loss(results: Table) -> None:
-    """The JSON of commands and the events for Dagster are exact for columns whose values Python cannot represent."""
+    """The JSON of commands and Dagster events is exact for values that Python cannot represent."""
     table = results.statistics()
     shown = {row["column"]: row for row in columns_json(results.version, table)}
     json.dumps(shown, allow_nan=False)
@@ -233,7 +239,7 @@ def test_every_answer_is_json_without_loss(results: Table) -> None:
 
 
 def check_histogram(results: Table, row: ColumnStatistics) -> None:
-    """Assert that a column's histogram can be written as JSON, and that its bins count every finite value."""
+    """Assert that a column's histogram can be JSON, and that its bins count every finite value."""
     if row.percentiles is None or row.type_class in ("string", "binary", "uuid", "boolean", None):
         return
     bins = results.histogram(row.column)
@@ -245,7 +251,10 @@ def check_histogram(results: Table, row: ColumnStatistics) -> None:
 
 @pytest.mark.spark
 def test_tasks_of_users_return_scalars(spark: SparkSession) -> None:
-    """Unlike in a refresh, a function on Spark may return and refer to Arrow scalars, whose values are unchanged."""
+    """A user's function on Spark may return and refer to Arrow scalars, whose values do not change.
+
+    In a refresh, functions may not.
+    """
     types = (pa.timestamp("ns"), pa.time64("ns"), pa.timestamp("us", "UTC"), pa.duration("ns"))
     numbers = (1, 999, 2**63 - 1, 7)
     scalars = [pa.array([number], pa.int64()).view(type_)[0] for number, type_ in zip(numbers, types, strict=True)]

@@ -1,4 +1,4 @@
-"""User-defined statistics, and `verify`, handle values that Python's dates and comparisons cannot represent."""
+"""User-defined statistics and `verify` handle values beyond Python's dates and comparisons."""
 
 from __future__ import annotations
 
