@@ -26,7 +26,9 @@ def skipping(key: int, rows: Iterator[Any]) -> Iterator[Any]:
 
 
 def base_graph(function: Function = split, **options: Any) -> Graph:
-    """Return a graph of a root `source` with key k and values (t, x), and a stage `stage` with key t and value x.
+    """Return a graph of a root `source` and a stage `stage`.
+
+    The root has the key k and values (t, x). The stage has the key t and the value x.
 
     Args:
         function: The Produce function of the stage. The default makes each value (t, x) of the root a row.
@@ -41,7 +43,10 @@ def base_graph(function: Function = split, **options: Any) -> Graph:
 
 
 class Base(Pair):
-    """A dataflow of one stage with the base content in version 1, or without a version if `load` is false."""
+    """A dataflow of one stage with the base content in version 1.
+
+    If `load` is false, it has no version.
+    """
 
     def __init__(
         self,
@@ -58,7 +63,7 @@ class Base(Pair):
             self.expect(content=BASE_CONTENT, mappings=BASE_MAPPINGS)
 
     def edit(self, *edits: Edit, **options: Any) -> None:
-        """Publish the next version, which has these edits of the root `source`, and compare it with the oracle."""
+        """Publish the next version with these edits of the root `source`, and compare it to the oracle."""
         self.advance({"source": edits}, **options)
 
     def expect(self, update: list[Any] | None = None, content: list[Any] | None = None, mappings: Any = None) -> None:

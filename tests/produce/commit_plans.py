@@ -1,4 +1,7 @@
-"""A random graph with all its updates drawn in advance, so that several processes can publish the same ones."""
+"""A random graph with all its updates drawn in advance.
+
+Several processes can publish the same ones.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A description of a graph of stages, from which the declaration for the package and the nodes of the oracle are built.
+"""A description of a graph of stages, from which package and oracle build their graphs.
 
 Other functions convert rows between tuples and Arrow tables.
 """
@@ -65,9 +65,9 @@ class SumNode:
 
 @dataclass(frozen=True)
 class Founder:
-    """A hook that sets `column`, in all rows of a target key, to the value of `origin` in the key's first row.
+    """A hook that sets a column of a target key's rows to a value of the key's first row.
 
-    A key that had rows in the last version retains its value.
+    It sets `column` to the value of `origin`. A key that had rows in the last version retains its value.
     """
 
     column: str

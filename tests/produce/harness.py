@@ -180,7 +180,7 @@ class Pair:
         exact_work: bool = True,
         **options: Any,
     ) -> Step:
-        """Publish a version whose updates are tables, and compare it with the oracle's step, which is returned.
+        """Publish a version whose updates are tables, compare it with the oracle's step, and return the step.
 
         Args:
             tables: By root, the update for the package.
@@ -213,9 +213,9 @@ class Pair:
         self.number += 1
 
     def check_calls(self, step: Step) -> None:
-        """Assert that functions were called once for each changed key that still has values, and for no other key.
+        """Assert that functions were called exactly once for each changed key that still has values.
 
-        With `check`, they may be called more often for a key.
+        Other keys have no calls. With `check`, they may be called more often for a key.
         """
         for name, keys in step.calls.items():
             called = [oracle.one(call.key) for call in self.graph.calls if call.stage == name]

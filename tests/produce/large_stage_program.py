@@ -1,4 +1,6 @@
-"""A program that builds, updates and compacts a stage of many rows on Spark with limited memory per worker.
+"""A program that builds, updates and compacts a stage of many rows on Spark.
+
+The memory of each worker is limited.
 
 python -m tests.produce.large_stage_program FOLDER ROWS LIMIT
 

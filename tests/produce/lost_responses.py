@@ -1,4 +1,7 @@
-"""A proxy before an S3 server that drops the response to the first put of each manifest (`versions/…`)."""
+"""A proxy before an S3 server that drops the response to the first put of each manifest.
+
+Manifests are the objects `versions/…`.
+"""
 
 from __future__ import annotations
 

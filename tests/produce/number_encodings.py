@@ -1,4 +1,7 @@
-"""Encodings of small numbers as keys and values of any type, so that functions over numbers run on all types."""
+"""Encodings of small numbers as keys and values of any type.
+
+So functions over numbers run on all types.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +90,7 @@ SIGNED_ENCODING = NumberEncoding("signed", columns(x="int64"), lambda n: n % 50 
 
 @dataclass(frozen=True)
 class Function:
-    """A Produce function that decodes its key and values to numbers, calls `numbers`, and encodes the results.
+    """A Produce function that applies `numbers` to decoded keys and values, and encodes the results.
 
     It emits at most `MOST` rows.
     """

@@ -1,8 +1,8 @@
-"""An oracle for graphs of stages: it evaluates them over dictionaries and shares no code with the package.
+"""An oracle that evaluates graphs of stages over dictionaries.
 
-A state is computed from the sources alone, except surrogate keys and founders (values of a key's first row): a target
-key keeps these from the previous state. Updates are computed from two successive states. Keys and values are plain
-Python values, or tuples for several columns.
+It shares no code with the package. A state is computed from the sources alone, except surrogate keys and founders
+(values of a key's first row): a target key keeps these from the previous state. Updates are computed from two
+successive states. Keys and values are plain Python values, or tuples for several columns.
 """
 
 from __future__ import annotations
@@ -125,9 +125,9 @@ def _compare_parts(left: Any, right: Any) -> int:
 
 
 def compare(left: Key, right: Key, descending: Sequence[bool] = ()) -> int:
-    """Return a negative number, zero or a positive number if `left` is less than, equal to or greater than `right`.
+    """Return the sign of the comparison of two keys: negative, zero or positive.
 
-    Parts of a key ascend, except those with True in `descending`.
+    It is negative if `left` is less than `right`. Parts of a key ascend, except those with True in `descending`.
     """
     for number, (one_part, other) in enumerate(zip(parts(left), parts(right), strict=True)):
         order = _compare_parts(one_part, other)
@@ -266,9 +266,10 @@ def plain(values: tuple[Any, ...]) -> Any:
 def advance(
     nodes: Sequence[Node], old: State, new: State, changes: Mapping[str, Mapping[Key, list[Value] | None]]
 ) -> Step:
-    """Return the step between two states: the update of each node, and the keys for which functions must be called.
+    """Return the step between two states.
 
-    `changes` has, by source, the new rows of each changed key, or None to delete it.
+    The step has the update of each node, and the keys for which functions must be called. `changes` has, by source, the
+    new rows of each changed key, or None to delete it.
     """
     step = Step(new)
     for node in nodes:

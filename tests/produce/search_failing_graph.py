@@ -1,4 +1,4 @@
-"""A program that searches for a random graph for which the property of test_property.py does not hold.
+"""A program that searches for a random graph that violates the property of test_property.py.
 
 python -m tests.produce.search_failing_graph PACKAGE GRAPHS
 

@@ -108,7 +108,7 @@ def flow_of(store: ObjectStore, node: Node) -> Dataflow:
 
 
 def content(flow: Dataflow) -> pa.Table:
-    """Return the content of the stage `s` without the columns `id` and `also`, which may hold surrogate keys."""
+    """Return the content of the stage `s` without `id` and `also`, which may hold surrogate keys."""
     table = flow.version().content("s")
     return table.drop_columns([name for name in ("id", "also") if name in table.column_names])
 

@@ -45,7 +45,10 @@ def _rows(type_: pa.DataType) -> Rows:
 
 @pytest.mark.parametrize("full", [False, True])
 def test_a_changed_declaration_is_not_compacted_with(store: ObjectStore, full: bool) -> None:
-    """`compact` refuses a stage whose sort order changed: it would merge runs in an order that they do not have."""
+    """`compact` refuses a stage whose sort order changed.
+
+    It would merge runs in an order that they do not have.
+    """
 
     def declared(descending: tuple[str, ...]) -> Dataflow:
         rows = Rows(columns(t="int64"), columns(x="string"), descending)

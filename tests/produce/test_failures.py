@@ -341,7 +341,7 @@ def test_nested_values_that_would_change_are_refused(store: ObjectStore, type_: 
 
 @pytest.mark.parametrize("form", ["dict", "tuple", "pairs", "scalar"])
 def test_nested_values_that_stay_the_same_are_stored(store: ObjectStore, form: str) -> None:
-    """A struct is stored whether it is returned as a dictionary, a tuple, a list of pairs, or an Arrow scalar."""
+    """A struct is stored from a dictionary, a tuple, a list of pairs, or an Arrow scalar."""
     type_ = pa.struct([("a", pa.list_(pa.int64())), ("b", _SECONDS), ("c", pa.map_(pa.string(), pa.float32()))])
     whole = {"a": [1, None], "b": datetime(2026, 1, 1), "c": [("x", 0.5)]}
     forms = {

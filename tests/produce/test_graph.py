@@ -147,8 +147,10 @@ def test_every_stage_has_ports_and_every_port_a_feeder(ports: Any) -> None:
     ],
 )
 def test_invalid_sums_are_refused(store: ObjectStore, options: dict[str, Any], match: str) -> None:
-    """A sum is refused for missing, reserved or repeated columns, for amounts of floats or text, and without a key or
-    a total. `descending` must be a column of the key, and `least` an integer column.
+    """Invalid keys, amounts, and options of a sum are refused.
+
+    Columns must not be missing, reserved or repeated, and amounts must not be floats or text. A sum needs a key or a
+    total. `descending` must be a column of the key, and `least` an integer column.
     """
     root = Root("root", Rows(KEY, columns(x="int64", f="float64", s="string")))
     with pytest.raises(GraphError, match=match):

@@ -1,4 +1,7 @@
-"""Hooks of a stage: surrogate keys, which are never reused, and values that last as long as their target key."""
+"""Hooks of a stage give surrogate keys, and values that last as long as their target key.
+
+Surrogate keys are never reused.
+"""
 
 from __future__ import annotations
 

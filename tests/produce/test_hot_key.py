@@ -1,4 +1,7 @@
-"""If one target key has all rows, memory is bounded: streams of rows are cut within a key that is too large."""
+"""Memory is bounded even if one target key has all rows.
+
+Streams of rows are cut within a key that is too large.
+"""
 
 from __future__ import annotations
 

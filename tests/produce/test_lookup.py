@@ -134,7 +134,10 @@ def test_an_index_of_keys_that_does_not_fit_the_row_groups_is_named(tmp_path: Pa
 
 
 def test_a_damaged_row_group_is_named(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lookup raises an error with the file's path, although another thread reads the row group in advance."""
+    """A lookup in a damaged row group raises an error with the file's path.
+
+    Another thread reads the row group in advance.
+    """
     pair = grouped_pair(store, RUNS)
     run = next(run for run in pair.flow.version().runs("grouped") if run.dataset == "content")
     path = store.uri(run.path)

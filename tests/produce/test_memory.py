@@ -1,4 +1,4 @@
-"""A stage of fifty million rows is built, updated and compacted by workers with two gigabytes of memory."""
+"""Workers with two gigabytes of memory build, update and compact a stage of fifty million rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _large(folder: Path, limit: str) -> subprocess.CompletedProcess[str]:
 
 
 def _expected(updated: bool) -> list[int]:
-    """Return the number of rows, the sum of groups and the sum of amounts of all rows, computed without the stage."""
+    """Return row count, sum of groups and sum of amounts, computed without the stage."""
     groups = ((key * 7_919 + 13 * (updated and key % 150 == 0)) % (ROWS // 5) for key in range(ROWS))
     amounts = sum(key % 1_000 for key in range(ROWS))
     return [ROWS, sum(groups), amounts + (-(-ROWS // 150) if updated else 0)]

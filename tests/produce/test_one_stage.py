@@ -1,4 +1,7 @@
-"""Updates of a single stage are correct when source keys are added, moved, shared between target keys, and deleted."""
+"""Updates of a single stage are correct for source keys that are added, moved, shared or deleted.
+
+A source key is shared if several target keys have rows from it.
+"""
 
 from __future__ import annotations
 

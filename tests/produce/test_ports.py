@@ -93,7 +93,7 @@ def test_every_join_of_the_page_is_tested() -> None:
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
 def test_joins_of_the_page_equal_duckdbs(store: ObjectStore, settings: Settings) -> None:
-    """After every version, each kind of join has the same rows as in DuckDB, in the order of left and right rows."""
+    """After every version, each kind of join has DuckDB's rows, in the order of left and right rows."""
     key, both = columns(k="int64"), columns(a="string", b="string")
     roots = [Root("a", Rows(key, columns(a="string"))), Root("b", Rows(key, columns(b="string")))]
     stages = [Stage(name, (("a",), ("b",)), Rows(key, both), produce=NAMES["joins"][name]) for name in SIDES]
@@ -116,9 +116,9 @@ def test_joins_of_the_page_equal_duckdbs(store: ObjectStore, settings: Settings)
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
 def test_the_sum_after_a_join_of_the_page_equals_duckdbs(store: ObjectStore, settings: Settings) -> None:
-    """After every version, the balance of each account, over its trades at changing prices, equals DuckDB's.
+    """After every version, the balance of each account equals DuckDB's.
 
-    There are positive and negative balances, and balances of zero.
+    Accounts have trades at changing prices. There are positive and negative balances, and balances of zero.
     """
     share, worth = columns(share="string"), Rows(columns(account="string"), columns(amount="int64"))
     trade = columns(account="string", share="string", pieces="int64")

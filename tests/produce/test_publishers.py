@@ -1,4 +1,7 @@
-"""Several publishers use one storage: each version has one winner, nothing is lost, and nothing is applied twice."""
+"""Several publishers use one storage, each version has one winner, and no update is lost.
+
+No update is applied twice either.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,10 @@ def check_all(drawn: Plan, store: ObjectStore) -> None:
 
 
 class BarrierStore(ObjectStore):
-    """A store in which publishers wait for each other before they first publish, so that one of them is too late."""
+    """A store in which publishers wait for each other before they first publish.
+
+    So one of them is too late.
+    """
 
     def __init__(self, uri: str, options: Mapping[str, str], barrier: Barrier) -> None:
         super().__init__(uri, options)
@@ -97,7 +103,7 @@ def test_one_of_two_simultaneous_publishers_does_nothing(seed: int, tmp_path: Pa
 
 @pytest.mark.parametrize("seed", range(4))
 def test_two_publishers_that_do_not_count_are_both_applied(seed: int, tmp_path: Path) -> None:
-    """Without versions of the sources, the late publisher applies the same edits again, as the next version."""
+    """Without versions of sources, the late publisher applies the same edits again as the next version."""
     drawn = plan(seed, 1)
     assert race(drawn, str(tmp_path), counted=False) == ([1, 2], 3)
     pair = drawn.pair(ObjectStore(str(tmp_path)), 1)

@@ -1,4 +1,7 @@
-"""Ranks and lookups by key prefix, among many keys in many small runs and shards, equal those of sorted rows."""
+"""Ranks and lookups by key prefix equal those of sorted rows.
+
+There are many keys in many small runs and shards.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Versions in an S3 bucket equal those on disk, and conditional puts decide races of publishers and compactions.
+"""Versions in an S3 bucket equal those on disk, and conditional puts decide races.
 
-Every request goes over HTTP to a server in another process.
+Publishers and compactions race. Every request goes over HTTP to a server in another process.
 """
 
 from __future__ import annotations
@@ -87,7 +87,10 @@ def pair(s3_store: ObjectStore) -> Pair:
 def test_every_version_equals_the_one_on_local_disk(
     store: ObjectStore, s3_store: ObjectStore, settings: Settings
 ) -> None:
-    """Content, groups, updates and key mappings of each version are compared, when it is new and when it is old."""
+    """Each version equals the one on local disk, when it is new and when it is old.
+
+    Content, groups, updates and key mappings are compared.
+    """
     pairs = [Pair(edits_of_roots, shop_graph(), settings=settings) for edits_of_roots in (store, s3_store)]
     random = Random(1)
     for number in range(1, 7):
@@ -107,7 +110,7 @@ def test_every_version_equals_the_one_on_local_disk(
 
 
 def test_a_replayed_version_changes_nothing(pair: Pair) -> None:
-    """If an update was already applied, by this process or another, neither a version nor a file is written."""
+    """An update that was already applied, by any process, writes neither a version nor a file."""
     edits = drawn(Random(2))
     pair.advance(edits, versions=dict.fromkeys(ROOTS, 7))
     before = pair.store.list()
@@ -130,7 +133,7 @@ def test_only_one_of_two_publishers_succeeds(s3_store: ObjectStore, s3_options: 
 
 
 def test_the_publisher_that_loses_plans_again(s3_store: ObjectStore, s3_options: dict[str, str]) -> None:
-    """If the versions of sources are not given, the late publisher publishes the next version, based on the first."""
+    """Without versions of sources, the late publisher publishes the next version, based on the first."""
     commits = plan(0, 1)
     assert race(commits, s3_store.uri(), s3_options, counted=False) == ([1, 2], 3)
     replayed = commits.pair(s3_store, 1)
@@ -254,7 +257,10 @@ def test_a_version_is_readable_until_it_is_expired(pair: Pair, s3_options: dict[
 
 
 class Repeated(ObjectStore):
-    """A store whose client does not get the response to a put and repeats it, so the server refuses the second put."""
+    """A store whose client repeats each put, so that the server refuses the second one.
+
+    The client did not get the response to the first one.
+    """
 
     def write(self, path: str, data: bytes, *, create: bool = False) -> None:
         super().write(path, data, create=create)
@@ -271,7 +277,7 @@ def test_a_repeated_put_of_the_same_object_succeeds(pair: Pair, s3_options: dict
 
 
 def test_another_publishers_object_is_not_a_success(pair: Pair, s3_options: dict[str, str]) -> None:
-    """A manifest of another publisher is not taken for this one's, even if it differs only in the publisher.
+    """The manifest of another publisher is not taken for one's own, even if only that differs.
 
     Otherwise, an update might be applied twice.
     """

@@ -1,4 +1,7 @@
-"""Signed sums are balances that may cross zero, disappear at zero, and use the full range of their type."""
+"""Signed sums are balances that may cross zero, and disappear at zero.
+
+They use the full range of their type.
+"""
 
 from __future__ import annotations
 

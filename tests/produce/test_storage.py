@@ -1,4 +1,7 @@
-"""Storage is correct after interrupted commits, with small buffers, in any key order, and with merged runs."""
+"""Storage is correct after interrupted commits, and in any key order.
+
+This holds with small buffers and merged runs, too.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +98,10 @@ def _bytes(table: pa.Table) -> bytes:
 
 
 def _keyed(key: pa.Schema, descending: tuple[str, ...] = ()) -> Graph:
-    """Return a graph of a root, a stage with the root's rows in the same key order, and one in the opposite order."""
+    """Return a graph of a root, a stage with its rows in the same order, and one in the opposite order.
+
+    Orders are those of keys.
+    """
     value = columns(x="string")
     other = tuple(name for name in key.names if name not in descending)
     return Graph(

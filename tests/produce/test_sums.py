@@ -20,7 +20,7 @@ FILE, ROW = columns(file="int64"), columns(v="string", n="int64")
 
 
 def counts(amounts: tuple[str, ...] = ("n",), count: str | None = None, **options: Any) -> Graph:
-    """Return a graph of files with counts of values, and a stage that sums these counts by value over all files."""
+    """Return a graph of files with counts of values, and a stage that sums the counts by value."""
     return Graph((RootNode("files", FILE, ROW), SumNode("totals", ("files",), ("v",), amounts, count, **options)))
 
 
@@ -57,7 +57,10 @@ RUNS = Settings(single_run_rows=0, bulk_share=1e9)
 
 @pytest.mark.parametrize("settings", [RUNS, replace(RUNS, batch_rows=1, small_rows=1000), SMALL])
 def test_a_sum_of_a_stage_that_omits_unchanged_groups(store: ObjectStore, settings: Settings) -> None:
-    """A sum subtracts the old amounts only of the keys that changed, because the stage omits others from its update."""
+    """A sum subtracts the old amounts of changed keys only.
+
+    The stage below omits unchanged keys from its update.
+    """
     key, value = columns(k="int64"), columns(v="string", n="int64")
     stage = StageNode("kept", (("files",),), key, value, lambda k, rows: ((k, row) for row in rows), suppress=True)
     graph = Graph((RootNode("files", key, value), stage, SumNode("totals", ("kept",), ("v",), ("n",), "rows")))
@@ -173,9 +176,10 @@ def test_sums_of_sums_and_stages_behind_sums(store: ObjectStore, settings: Setti
 
 
 def test_small_sums_without_updates_are_recomputed(store: ObjectStore, settings: Settings) -> None:
-    """Sums that have no updates for other nodes (`is_followed=False`) equal the oracle's after every version.
+    """Sums without updates for other nodes equal the oracle's after every version.
 
-    They have one or two feeders, and the key of their feeders or another one.
+    They are declared with `is_followed=False`. They have one or two feeders, and the key of their feeders or another
+    one.
     """
     two = ("v",), ("n", "m")
     row = columns(v="string", n="int64", m="int64")

@@ -40,7 +40,10 @@ CHOICES = {"default": Settings(), "small": SMALL, "runs": RUNS}
 
 @pytest.mark.parametrize("kind", ORDERED)
 def test_value_counts_of_every_type_class_are_exact(store: ObjectStore, kind: str) -> None:
-    """After two random steps, counts, updates and ranks equal those of the model, for values of each type class."""
+    """Counts, updates and ranks of values of each type class equal the model's.
+
+    They are compared after two random steps.
+    """
     random, lists = Random(kind), TableValueCounts(store, kind, RUNS)
     for _ in range(2):
         lists.step(*random_change(kind, lists.counts, random), random)
@@ -87,9 +90,9 @@ def _history(folder: Path, kind: str, choice: str, seed: int, steps: int) -> Non
 
 
 def _load(lists: TableValueCounts, random: Random) -> None:
-    """Load the content of the stage `values`, and perhaps of `frequencies`, into the state again, in several pieces.
+    """Load the content of `values`, and perhaps of `frequencies`, into the state in several pieces.
 
-    Asserts that all stages are reset. The update of `values` must have all its rows, that of `facts` only additions.
+    Assert that all stages are reset. The update of `values` must have all its rows, that of `facts` only additions.
     """
     rows = sorted((column, value, count) for (column, value), count in lists.counts.items())
     cut = random.randint(0, len(rows))

@@ -111,7 +111,10 @@ def test_unreferenced_files_are_deleted_after_the_grace(store: ObjectStore) -> N
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
 def test_a_version_writes_only_files_that_it_references(store: ObjectStore, settings: Settings) -> None:
-    """After the first version, an expiry finds no file to delete: temporary files of tasks are removed at once."""
+    """A version writes only files that it references.
+
+    An expiry after the first version finds no file to delete, because temporary files of tasks are removed at once.
+    """
     base = Base(store, settings=settings, load=False)
     base.edit(*(U(key, *((key * n % 7, f"{n}") for n in range(4))) for key in range(20)))
     files = {info.path for info in store.list("data")}
@@ -142,7 +145,10 @@ def test_a_lost_file_is_not_reported_as_an_expired_version(store: ObjectStore) -
 
 
 class Raced(ObjectStore):
-    """A store in which another process expires all versions except the newest one just before version 1 is read."""
+    """A store in which all versions except the newest expire just before version 1 is read.
+
+    Another process expires them.
+    """
 
     def read(self, path: str) -> bytes:
         if path == "versions/1.json":

@@ -1,4 +1,4 @@
-"""A dataflow of value counts like that of a table's columns, and a model of the same counts, a `Counter`.
+"""A dataflow of value counts like that of a table's columns, and a `Counter` as its model.
 
 A type class is a group of Arrow types that are stored as one type. Its name is the `kind`, a key of `ORDERED`. Tests
 describe values by numbers: the number of a value is its position in `ORDERED[kind]`, the sorted values of its type
