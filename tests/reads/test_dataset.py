@@ -1,6 +1,7 @@
-"""A dataset with guarantees returns the same rows as one without, for every Arrow filter, and opens fewer files.
+"""A dataset with guarantees returns the rows of one without, and opens fewer files.
 
-A guarantee is an Arrow expression that is true for every row of a file: its partition expression.
+This holds for every Arrow filter. A guarantee is an Arrow expression that is true for every row of a file: its
+partition expression.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ def test_a_confined_table_is_checked_when_a_file_is_opened(tmp_path: Path) -> No
 
 @pytest.mark.s3
 def test_a_table_in_an_object_store_is_read_with_its_options(tmp_path: Path, s3_options: dict[str, str]) -> None:
-    """A dataset of a table on S3 has all rows, and a filter opens only files that their bounds do not exclude.
+    """A dataset of a table on S3 has all rows, and a filter opens no file that bounds exclude.
 
     The dataset's file system refuses to create a folder.
     """

@@ -106,7 +106,10 @@ def test_a_weakened_predicate_selects_no_fewer_rows(predicate: pl.Expr) -> None:
 
 
 def _optimized(predicate: pl.Expr, plain: pl.DataFrame) -> pl.Expr:
-    """Return the predicate as Polars passes it to a source of the rows `plain`: with typed literals and casts."""
+    """Return the predicate as Polars passes it to a source, with typed literals and casts.
+
+    `plain` has the rows of the source.
+    """
     given: list[pl.Expr] = []
 
     def read(_columns: Any, pushed: pl.Expr | None, _rows: Any, _size: Any) -> Iterator[pl.DataFrame]:

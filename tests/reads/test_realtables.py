@@ -1,4 +1,7 @@
-"""Reads of real tables return the rows of the filtered full scan, with the counts that other libraries established."""
+"""Reads of real tables return the rows and counts of the filtered full scan.
+
+Other libraries established the counts.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,10 @@ def _check(real_table: RealTable, root: Path, most: int) -> int:
 
 
 def _check_dataset(name: str, lookup: Table, table: TableConfig) -> None:
-    """Check that a dataset has the rows of a read, unless the table is refused because Arrow would read other rows."""
+    """Check that a dataset has the rows of a read, or that the table is refused.
+
+    A table is refused if Arrow would read other rows.
+    """
     refusal = ""
     try:
         dataset = lookup.dataset(table=table)
@@ -64,7 +70,10 @@ def _check_dataset(name: str, lookup: Table, table: TableConfig) -> None:
 
 
 def _check_lazy(name: str, lookup: Table, table: TableConfig) -> None:
-    """Check that columns of a lazy frame have as many nulls as in a read, unless Polars lacks a type of the table."""
+    """Check that columns of a lazy frame have the nulls of a read.
+
+    Tables with a type that Polars lacks are skipped.
+    """
     try:
         frame = lookup.lazy(table=table)
     except UnsupportedTypeError:
