@@ -1,4 +1,4 @@
-"""Text of tables is escaped in Markdown, as implementations of CommonMark and of GitHub's tables render it."""
+"""Text is escaped so that CommonMark and GitHub's tables show it literally in Markdown."""
 
 import random
 import re
@@ -95,7 +95,10 @@ def block_types(tokens: list[Token]) -> list[Any]:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_is_shown_literally(text: str) -> None:
-    """Text alone, after words, and in a cell renders as one paragraph or cell, without images, links or HTML."""
+    """Text alone, after words, and in a cell renders as plain text in one paragraph or cell.
+
+    It becomes no image, link or HTML.
+    """
     literal = literal_markdown(text, 200)
     alone = parse(literal)
     assert block_types(alone) == ["paragraph_open", "inline", "paragraph_close"]

@@ -1,4 +1,4 @@
-"""The report of a table is one small file that escapes all text of the table and that a browser renders correctly."""
+"""The report of a table is one small file that escapes all text and works in a browser."""
 
 from __future__ import annotations
 
@@ -154,7 +154,10 @@ def test_200_columns_are_less_than_a_megabyte(local_store: ObjectStore) -> None:
 
 
 def test_the_history_of_many_versions_is_short() -> None:
-    """A chart over 50 versions has less than 600 characters, so 200 columns with three charts fit into a megabyte."""
+    """A chart over 50 versions has less than 600 characters.
+
+    So 200 columns with three charts fit into a megabyte.
+    """
     course = charts.line([50 + 40 * math.sin(at) for at in range(50)], "nulls over versions").html
     assert len(course) < 600
     assert charts.line([None, 1.0, math.inf, 2.0, 3.0], "x").html.count("M") == 2
