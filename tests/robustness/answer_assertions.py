@@ -1,4 +1,4 @@
-"""Assertions that compare answers about a table and some of its partitions with DuckDB's results over the live rows."""
+"""Assertions that compare answers about a table and partitions with DuckDB's over the live rows."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def leaves_of(live: pa.Table) -> Iterator[list[Leaf]]:
 
 
 def assert_answers(lookup: Table, live: pa.Table, config: MetastoreConfig, draw: random.Random) -> None:
-    """Compare the answers for the table and some partitions, and the files of compacted value counts if there are any.
+    """Compare answers for the table and some partitions, and compacted value counts, with live rows.
 
     Args:
         lookup: The newest version.
@@ -135,7 +135,7 @@ def _of_partition(key: str) -> str:
 
 
 def assert_changes(before: Table, was: pa.Table, after: Table, live: pa.Table) -> None:
-    """Compare the values that changed between two versions, in columns for which they are known, with the rows.
+    """Compare the known changes of values between two versions with the rows.
 
     `was` has the rows of the version `before`, and `live` those of the version `after`.
     """
@@ -228,9 +228,10 @@ def assert_bounds(row: ColumnStatistics, leaf: Leaf, location: Any) -> None:
 def assert_value_counts(
     lookup: Table, row: ColumnStatistics, leaf: Leaf, least: int, most: int | None, partition: str | None
 ) -> None:
-    """Compare stored values with frequencies, the numbers of distinct, duplicate and single values, and the entropy.
+    """Compare stored value counts, and the statistics from them, with the counts of the rows.
 
-    Values with a frequency below `least` are not stored, and at most `most` values are (None: no limit).
+    The statistics are the numbers of distinct, duplicate and single values, and the entropy. Values with a frequency
+    below `least` are not stored, and at most `most` values are (None: no limit).
     """
     location = (partition, leaf.path)
     expected = {value: count for value, count in leaf.counts.items() if count >= least}
@@ -248,7 +249,7 @@ def assert_value_counts(
 
 
 def assert_bins(lookup: Table, row: ColumnStatistics, leaf: Leaf, policy: str | int, partition: str | None) -> None:
-    """Assert that every bin has the count of its values, and that there are no more bins than the histogram's capacity.
+    """Assert that bins have the counts of their values, and do not exceed the histogram's capacity.
 
     If `policy`, the column's policy for histograms, is `off`, nothing is checked.
     """
@@ -315,7 +316,7 @@ def _benford(counts: Counter[Any]) -> float | None:
 
 
 def _outside(leaf: Leaf) -> float | None:
-    """Return the share of values that lie more than 1.5 times the interquartile range outside of the quartiles."""
+    """Return the share of values beyond 1.5 interquartile ranges from the quartiles."""
     values = [Fraction(value) for value in leaf.finite for _ in range(leaf.counts[value])]
     if not values:
         return None
@@ -325,7 +326,7 @@ def _outside(leaf: Leaf) -> float | None:
 
 
 def assert_ordered(lookup: Table, row: ColumnStatistics, leaf: Leaf, draw: random.Random) -> None:
-    """Compare quantiles, and the rank, the frequency and the partitions of a value, with DuckDB's over the rows."""
+    """Compare quantiles, and a value's rank, frequency and partitions, with DuckDB's over the rows."""
     number = "CASE WHEN isnan(x) THEN NULL ELSE x END" if row.type == "double" else "x"
     fractions = [0.0, draw.choice([0.25, 0.5, 0.9]), 1.0]
     rows = f"FROM (SELECT {number} AS x FROM ({leaf.query}))"

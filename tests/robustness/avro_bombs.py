@@ -1,4 +1,7 @@
-"""Avro files that claim or decompress to far more than they contain, or whose schema is too deep or too wide."""
+"""Avro files that claim or decompress to far more than they contain, or have extreme schemas.
+
+Such schemas are too deep or too wide.
+"""
 
 from __future__ import annotations
 

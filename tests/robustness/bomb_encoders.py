@@ -1,4 +1,7 @@
-"""Encoders for bombs: small data that decompress to 870 MB or claim 4 GB, and Avro files with any schema and sizes."""
+"""Encoders for decompression bombs, and for Avro files with any schema and sizes.
+
+A bomb has little data that decompresses to 870 MB or claims 4 GB.
+"""
 
 from __future__ import annotations
 

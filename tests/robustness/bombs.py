@@ -1,6 +1,7 @@
-"""All decompression bombs and forged sizes of the tests, with a pattern of the error that names file and limit.
+"""All decompression bombs and forged sizes of the tests, with patterns of their errors.
 
-Most have some hundred kilobytes and would take gigabytes of memory, or endless time.
+The errors name file and limit. Most bombs have some hundred kilobytes and would take gigabytes of memory, or endless
+time.
 """
 
 from __future__ import annotations

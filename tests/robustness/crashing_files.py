@@ -1,7 +1,7 @@
-"""Small files that crash the process that reads them: Arrow aborts or faults instead of raising an error.
+"""Small files that crash the process that reads them.
 
-Each function returns the bytes of one file, always the same. Do not read it in the tests' own process. Each file has
-the column `id`, and another one that causes the crash.
+Arrow aborts or faults instead of raising an error. Each function returns the bytes of one file, always the same. Do not
+read it in the tests' own process. Each file has the column `id`, and another one that causes the crash.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ def flipped_repetition() -> bytes:
 
 
 def negative_lengths() -> bytes:
-    """Return an ORC file with one flipped bit: the maps in `m` have the lengths 1, 0, -1, -2, …, not all 1.
+    """Return an ORC file with one flipped bit, which gives the maps in `m` negative lengths.
 
-    Reading `m` causes a segmentation fault. The footer and the column `id` can be read.
+    The lengths are 1, 0, -1, -2, … instead of 1. Reading `m` causes a segmentation fault. The footer and the column
+    `id` can be read.
     """
     sink = io.BytesIO()
     maps = pa.array([[(7, number)] for number in range(ROWS)], pa.map_(pa.int32(), pa.int32()))

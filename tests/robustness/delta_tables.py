@@ -1,4 +1,7 @@
-"""Random histories of Delta tables: by deltalake, and by hand with deletion vectors and mapped columns."""
+"""Random histories of Delta tables by deltalake, and by hand.
+
+Tables by hand have deletion vectors and mapped columns.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +95,7 @@ def _is(value: str | None) -> str:
 
 
 class DeltaMapped(ModelledSchemaHistory):
-    """A Delta table written without a library, with deletion vectors and with renamed and widened columns."""
+    """A Delta table written by hand, with deletion vectors and with renamed and widened columns."""
 
     steps: ClassVar = (
         *("append", "delete", "delete", "upsert", "drop_partition"),

@@ -1,4 +1,7 @@
-"""Plain files, Hudi tables and folders that claim or decompress to far more than they contain, or never end."""
+"""Files and tables that claim or decompress to far more than they contain, or never end.
+
+They are plain files, Hudi tables and folders.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +83,7 @@ def _replaced(old: bytes, new: bytes, count: int) -> Callable[[bytes], bytes]:
 
 
 def _hudi(pattern: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
-    """Return a writer of a Hudi table that then changes the content of the first file that matches a pattern."""
+    """Return a writer of a Hudi table that changes the content of the first file that matches."""
 
     def write(folder: Path) -> None:
         table = (HudiMergeOnRead if ".log." in pattern else HudiCopyOnWrite)(folder)

@@ -109,7 +109,7 @@ def _json_locations(value: Any) -> Iterator[tuple[Any, Any]]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of reading a table: a digest of its rows, a refusal, an unexpected error, or the end of the reader."""
+    """The result of reading a table: a digest, a refusal, an error, or the end of the reader."""
 
     rows: str | None = None
     refused: str | None = None

@@ -1,6 +1,6 @@
-"""A program that reads tables for the fuzz tests, because a mutated table may crash the process that reads it:
+"""A program that reads tables for the fuzz tests.
 
-    python -m tests.robustness.fuzz_reader
+A mutated table may crash the process that reads it. Run it with `python -m tests.robustness.fuzz_reader`.
 
 Each line on stdin is a JSON document with a table's configuration and whether its fragments are profiled. Each line on
 stdout is the outcome as JSON: a digest of the table's rows, or the message with which the table was refused, or an

@@ -40,7 +40,7 @@ class Model:
     """Name and type of each column, by a key that a rename does not change."""
 
     def arrow(self, rows: Rows, only: Collection[str] = ()) -> pa.Table:
-        """Return some rows under the columns' current names, with all columns or only those with the given keys."""
+        """Return rows under the columns' current names, with the columns of the given keys or all."""
         columns = {key: name_and_type for key, name_and_type in self.columns.items() if not only or key in only}
         return pa.table(
             {name: pa.array([row.get(key) for row in rows.values()], type_) for key, (name, type_) in columns.items()}
@@ -189,7 +189,10 @@ class History(ABC):
 
     @abstractmethod
     def fragments(self) -> set[Hashable]:
-        """Return a key for each expected fragment, computed without the reader: its file, and which rows are live."""
+        """Return a key for each expected fragment: its file, and which rows are live.
+
+        It is computed without the reader.
+        """
 
     @abstractmethod
     def _create(self) -> None: ...
@@ -276,7 +279,10 @@ def shuffled(history: History, length: int) -> list[str]:
 
 
 class ModelledSchemaHistory(History):
-    """A history whose table gets its schema from the model, after each step: changes of the schema do nothing else."""
+    """A history whose table gets its schema from the model after each step.
+
+    So its methods that change the schema do nothing.
+    """
 
     def _drop_column(self, name: str) -> None:
         pass

@@ -1,4 +1,7 @@
-"""Random histories of Iceberg tables: by pyiceberg, and without a library with delete files and deletion vectors."""
+"""Random histories of Iceberg tables by pyiceberg, and by hand.
+
+Tables by hand have delete files and deletion vectors.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Functions that run an action, or simulate a kill, before the n-th change of files by a refresh in this process."""
+"""Functions that run an action, or simulate a kill, before a refresh's n-th change of files.
+
+The refresh runs in this process.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ def at_change(root: Path, number: int, action: Callable[[], object]) -> Iterator
 
 @contextmanager
 def killed_at(root: Path, number: int) -> Iterator[list[bool]]:
-    """Raise `KilledError` at change number `number` (from 0) of the files below a folder, as if the process was killed.
+    """Raise `KilledError` at change `number` (from 0) of the files below a folder, as a kill would.
 
     Every later change of any file fails too, so that exception handlers cannot change files. The yielded list is empty
     until the change is reached. A block with fewer changes ends normally.

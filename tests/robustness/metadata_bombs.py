@@ -1,4 +1,7 @@
-"""Iceberg and Delta metadata that are contradictory, or that claim or decompress to far more than they contain."""
+"""Iceberg and Delta metadata that are contradictory, or declare far more than they contain.
+
+The latter claim it or decompress to it.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +145,7 @@ def _iceberg_vector(data: bytes, cardinality: int) -> Callable[[Path], None]:
 
 
 def _delta_commit(line: Callable[[dict[str, Any]], str]) -> Callable[[Path], None]:
-    """Return a writer of a Delta table whose log has one more line, derived from the action that adds the file."""
+    """Return a writer of a Delta table whose log has one more line, derived from its add action."""
 
     def write(folder: Path) -> None:
         add = add_file(folder, pa.table({"a": [1]}), "data.parquet")

@@ -1,4 +1,4 @@
-"""Random histories of tables whose policies change as well, with refreshes that are killed or lose a race."""
+"""Random histories of tables and their policies, with refreshes that are killed or lose a race."""
 
 from __future__ import annotations
 

@@ -58,9 +58,10 @@ def refreshed(config: MetastoreConfig, spark: SparkSession, **how: Any) -> Refre
 
 @contextmanager
 def differences_missing_at_random(seed: int | str) -> Iterator[None]:
-    """During the block, about every third plan gets no difference of two snapshots, and compares all fragments.
+    """During the block, about every third plan gets no difference, and compares all fragments.
 
-    The random numbers are separate from those of a history, so that its steps stay the same.
+    A difference is that of two snapshots. The random numbers are separate from those of a history, so that its steps
+    stay the same.
     """
     draw = random.Random(f"differences {seed}")
     formats: list[type[TableFormat]] = [DeltaFormat, HudiFormat, IcebergFormat, LanceFormat]

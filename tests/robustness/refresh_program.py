@@ -59,9 +59,9 @@ def joined() -> SparkSession:
 
 
 def wait_for_drivers(count: int) -> Callable[[Progress], None]:
-    """Return a progress listener that waits, before the first publish, until `count` drivers are about to publish.
+    """Return a progress listener that waits until `count` drivers are about to publish.
 
-    It never waits if `count` is less than two.
+    It waits before the first publish, and never if `count` is less than two.
     """
     log = Path(os.environ[STEPS], "log")
     waiting = []

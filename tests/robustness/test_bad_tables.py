@@ -139,9 +139,9 @@ def test_a_folder_without_data_files_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_files_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
-    """A refresh of a table whose files are gone is an error that names the last version, which stays readable.
+    """A refresh of a table without files is an error that names the last version.
 
-    When the files are back, the last version is up to date again.
+    That version stays readable. When the files are back, it is up to date again.
     """
     lake = Lake(tmp_path)
     file = lake.append(0)
@@ -276,7 +276,10 @@ STRANGE = ["a/b", "50%", "x,y", "k=v", "two\nlines", "🦊", " ", "..", "...", "
 
 @pytest.mark.long
 def test_strange_partition_values_of_a_delta_table_are_unchanged(spark: SparkSession, tmp_path: Path) -> None:
-    """Every value, including null, is unchanged after refresh and lookup, and in the report of a deleted partition."""
+    """Every partition value, including null, is unchanged after a refresh, a lookup and a delete.
+
+    The report of a deleted partition has its value.
+    """
     lake = Lake(tmp_path)
     values = [*STRANGE, None]
     for number in range(2):
@@ -306,7 +309,10 @@ def test_an_empty_partition_value_of_a_delta_table_is_null(spark: SparkSession, 
 
 
 def test_strange_partition_values_in_folders_are_unchanged(spark: SparkSession, tmp_path: Path) -> None:
-    """Folder names are as Hive and Spark write them: percent-encoded, a name for null, and empty text after `=`."""
+    """Partition values in folder names of Hive and Spark are read unchanged.
+
+    Names are percent-encoded, have a text for null, and nothing after `=` for empty text.
+    """
     lake = Lake(tmp_path)
     folders = {
         "p=a%2Fb": "a/b",
@@ -360,7 +366,7 @@ def test_a_damaged_delta_log_is_an_error(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_a_recreated_delta_table_has_its_own_statistics(spark: SparkSession, tmp_path: Path) -> None:
-    """The new table has the same Delta version 0, but a refresh publishes a version with the statistics of its rows."""
+    """A recreated table with the same Delta version gets a version with its own statistics."""
     lake = Lake(tmp_path)
     write_deltalake(str(lake.uri), pa.table({"a": [1, 2, 3]}))
     refreshed(lake.config(), spark)

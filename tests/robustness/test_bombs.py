@@ -1,4 +1,7 @@
-"""Sizes that files declare or decompress to are limited: memory stays small, and the error names file and limit."""
+"""Sizes that files declare or decompress to are limited.
+
+Memory stays small, and the error names file and limit.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ def reader() -> Iterator[Reader]:
     "name", [pytest.param(name, marks=[pytest.mark.long] if name in SLOW else []) for name in BOMBS]
 )
 def test_declared_sizes_are_limited(reader: Reader, tmp_path: Path, name: str) -> None:
-    """Each bomb is refused within a minute, with less than 900 MiB of memory and an error that matches its pattern."""
+    """Each bomb is refused with an error that matches its pattern.
+
+    It takes less than a minute and less than 900 MiB of memory.
+    """
     write, pattern = BOMBS[name]
     write(tmp_path / "t")
     outcome = reader.read(TableConfig(name="t", uri=str(tmp_path / "t")))

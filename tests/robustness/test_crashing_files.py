@@ -1,4 +1,7 @@
-"""Files that crash the process that reads them are named, nothing else is lost, and planning does not crash."""
+"""Errors name files that crash the process that reads them.
+
+Nothing else is lost, and planning does not crash.
+"""
 
 from __future__ import annotations
 
@@ -108,9 +111,9 @@ def test_crashing_files_among_others_are_named(spark: SparkSession, tmp_path: Pa
 
 @contextmanager
 def kill_readers_of(*paths: Path) -> Iterator[None]:
-    """During the block, kill children that read one of these files, as the kernel does if memory is short.
+    """During the block, kill children that read one of these files.
 
-    Without paths, kill every child that is reading anything.
+    The kernel does that if memory is short. Without paths, kill every child that is reading anything.
     """
     stop = threading.Event()
 

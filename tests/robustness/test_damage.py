@@ -1,4 +1,7 @@
-"""If files of the Metastore are damaged, the error names the file, other answers are right, and `--full` rebuilds."""
+"""Errors name damaged files of the Metastore, and a refresh with `--full` rebuilds them.
+
+Answers that do not need the files are right.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits to Delta tables cost little: compactions, restores, renames and drops read no profiled file again."""
+"""Compactions, restores, renames and drops of Delta tables read no profiled file again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans from the difference of two snapshots, and their versions, equal those from a comparison of all fragments."""
+"""Plans and versions from snapshot differences equal those from comparing all fragments."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Random histories of Delta and Iceberg tables and of plain files, whose values are counted by fingerprints.
+"""Random histories of tables whose values are counted by fingerprints.
 
-A fingerprint is a hash of a value. Here they are so short that they collide.
+A fingerprint is a hash of a value. Here they are so short that they collide. The tables are Delta and Iceberg tables
+and plain files.
 
 The oracle counts repeated values in a Python model of the rows. Steps include deletes, renames, new columns, wider
 types and restores.
@@ -58,7 +59,7 @@ def test_repeated_values_equal_the_counted_ones(
 
 
 def _compare(published_table: Table, live: pa.Table, step: str) -> None:
-    """Assert that the table has all repeated values with their frequencies, and the right distinct counts."""
+    """Assert that the table has all repeated values and frequencies, and right distinct counts."""
     assert sorted(row.column for row in published_table.statistics()) == sorted(live.column_names), step
     for name in live.column_names:
         counted = Counter(_key(value) for value in live[name].to_pylist() if value is not None)

@@ -71,7 +71,7 @@ NAMES = [
 
 
 def test_strange_column_names_are_distinguished(spark: SparkSession, tmp_path: Path) -> None:
-    """Each column has its own statistics, even if another name differs only in case or looks like a nested field."""
+    """Columns have separate statistics, even if names differ only in case or look like nested fields."""
     columns = {name: pa.array([number, None]) for number, name in enumerate(NAMES)}
     columns["a"] = pa.array([{"b": 1, "B": 2, "b.c": 3}, None])
     lake = lake_of_files(tmp_path, one=pa.table(columns), two=pa.table(columns))
@@ -94,7 +94,7 @@ def test_strange_column_names_are_distinguished(spark: SparkSession, tmp_path: P
 
 
 def test_files_without_row_groups_are_counted(spark: SparkSession, tmp_path: Path) -> None:
-    """Statistics are right if files with a schema and no rows are alone, beside others, or the only ones left."""
+    """Files with a schema and no rows are counted: alone, beside others, or as the only ones left."""
     schema = pa.schema([("a", pa.int64()), ("s", pa.string())])
     lake = lake_of_files(tmp_path)
     lake.uri.mkdir()
@@ -134,7 +134,7 @@ def test_many_columns(spark: SparkSession, tmp_path: Path, columns: int) -> None
 
 @pytest.mark.parametrize("count", [20, *(pytest.param(count, marks=pytest.mark.long) for count in (70, 2000))])
 def test_many_partitions(spark: SparkSession, tmp_path: Path, count: int) -> None:
-    """A commit to two of many partitions changes only these two, and the statistics of the table are right."""
+    """A commit to two of many partitions changes only these, and the table's statistics are right."""
     lake = Lake(tmp_path)
     for partition in range(count):
         folder = lake.uri / f"part={partition}"

@@ -1,8 +1,7 @@
-"""After random histories, statistics are those of the live rows, and profiled fragments were not read again.
+"""After random histories, statistics are right, and profiled fragments are not read again.
 
-The tables are Delta, Iceberg, Hudi and Lance tables and plain files.
-
-The oracle is DuckDB over a model of the rows, without the package's readers.
+The tables are Delta, Iceberg, Hudi and Lance tables and plain files. The oracle is DuckDB over a model of the live
+rows, without the package's readers.
 """
 
 from __future__ import annotations

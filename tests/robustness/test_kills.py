@@ -57,7 +57,7 @@ QUICK = {
 
 @dataclass(frozen=True)
 class Prepared:
-    """A table with one published version and a later commit, and the expected contents of versions 1 and 2."""
+    """A table with one published version and a later commit, and both versions' expected contents."""
 
     lake: Lake
     before: dict[str, Any]

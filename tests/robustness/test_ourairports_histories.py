@@ -105,7 +105,7 @@ class DeltaMerged:
 
 
 class IcebergMerged:
-    """An Iceberg table in which a commit is a delete by key and an append, in one transaction of pyiceberg.
+    """An Iceberg table whose commits delete by key and append in one pyiceberg transaction.
 
     Every tenth commit overwrites the table instead, and so does a commit that changes more than half of the rows.
     """
@@ -217,7 +217,10 @@ def _start(kind: type[Any], folder: Path, realtables: Path) -> tuple[Revisions, 
 
 
 def _assert_statistics(published: Table, revision: dict[str, Any], schema: pa.Schema) -> None:
-    """Compare row count, nulls, distinct values, minimum and maximum of each column with the published numbers."""
+    """Compare each column's statistics, and the row count, with the published numbers.
+
+    Statistics are nulls, distinct values, minimum and maximum.
+    """
     revision_number = revision["seq"]
     assert published.count().value == revision["rows"], revision_number
     rows = {row.column: row for row in published.statistics()}

@@ -1,8 +1,8 @@
-"""A thousand short histories of tables and policies check value counts, ranks, bins and user-defined statistics.
+"""Statistics are right in a thousand short histories of tables and policies.
 
-Columns are of many kinds. Some refreshes are killed at a random write, or lose a race to another publisher. Versions
-equal DuckDB's results over the live rows. In long histories, they also equal statistics from scratch. Refreshes need no
-Spark, so a history takes a fraction of a second.
+These are value counts, ranks, bins and user-defined statistics. Columns are of many kinds. Some refreshes are killed at
+a random write, or lose a race to another publisher. Versions equal DuckDB's results over the live rows. In long
+histories, they also equal statistics from scratch. Refreshes need no Spark, so a history takes a fraction of a second.
 """
 
 from __future__ import annotations
@@ -165,9 +165,10 @@ def assert_is_from_scratch(config: MetastoreConfig, folder: Path) -> None:
 
 
 def _remove_decisions(actual: dict[str, Any], other: dict[str, Any]) -> None:
-    """Remove numbers of the columns for which `auto` chose different `frequencies` in the two results, from both.
+    """Remove from both results the numbers that depend on `auto`'s choice of `frequencies`.
 
-    These are the numbers that depend on this choice. Bins do, too: there are at most as many as distinct values.
+    This applies to columns for which the choices differ. Bins depend on it, too: there are at most as many as distinct
+    values.
     """
     decided = {
         column

@@ -96,7 +96,7 @@ def parquet(**columns: Any) -> bytes:
 
 
 def test_files_and_root_in_a_bucket_equal_local_ones(spark: SparkSession, tmp_path: Path, bucket: Bucket) -> None:
-    """After each commit, the version in the bucket equals one that is computed on local disk from the same files."""
+    """Each version in a bucket equals one computed on local disk from the same files."""
     lake = Lake(tmp_path)
     for partition in (0, 0, 1, 2):
         lake.append(partition)
@@ -223,7 +223,7 @@ def test_a_missing_bucket_is_named(bucket: Bucket, tmp_path: Path) -> None:
 
 
 def test_small_fragments_are_few_requests(bucket: Bucket) -> None:
-    """The profiles of twenty fragments of a partition are stored in one file, and its merge nodes in another.
+    """Profiles of twenty fragments of a partition share a file, and its merge nodes another.
 
     A later commit of three fragments adds one file of each kind. Besides value counts, each refresh writes at most
     twenty files. A merge node is the stored merge of the profiles of some fragments.

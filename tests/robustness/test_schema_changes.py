@@ -1,6 +1,7 @@
-"""If columns are added, dropped, renamed, reordered or widened, no partition is recomputed and no data file is read.
+"""If columns are added, dropped, renamed, reordered or widened, no data file is read.
 
-All answers equal those from scratch. Merge nodes are stored merges of the profiles of some fragments or partitions.
+No partition is recomputed either. All answers equal those from scratch. Merge nodes are stored merges of the profiles
+of some fragments or partitions.
 """
 
 from __future__ import annotations
@@ -135,9 +136,10 @@ def _written(root: Path) -> set[str]:
 
 @pytest.mark.parametrize("count", [16, pytest.param(200, marks=pytest.mark.long)])
 def test_schema_changes_write_no_files_of_partitions(spark: SparkSession, tmp_path: Path, count: int) -> None:
-    """After a rename, an addition and a reordering, a refresh writes no file of partitions, fragments or merge nodes.
+    """A refresh after schema changes writes no file of partitions, fragments or merge nodes.
 
-    The data files are moved away during this refresh. Answers equal those from scratch, also after the next commit.
+    The changes are a rename, an addition and a reordering. The data files are moved away during this refresh. Answers
+    equal those from scratch, also after the next commit.
     """
     catalog = SqlCatalog("c", uri="sqlite://", warehouse=tmp_path.as_uri())
     catalog.create_namespace("n")

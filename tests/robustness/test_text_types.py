@@ -1,4 +1,4 @@
-"""If later text files change a column's type, the plan reports it, and statistics equal those from scratch."""
+"""A plan reports a column type that later text files change, and statistics are those from scratch."""
 
 from __future__ import annotations
 

@@ -41,7 +41,10 @@ def _assert_refresh(config: MetastoreConfig, row_count: int, reason: str | None)
 
 
 def _remove_old_files(history: History, removed: Collection[int]) -> None:
-    """Remove the outdated base files of partition `y` at the positions `removed`, as an interrupted clean does."""
+    """Remove some outdated base files of partition `y`, as an interrupted clean does.
+
+    `removed` has their positions.
+    """
     (one,) = (one for one in history.slices() if one.partition == "part=y")
     writer = history.writer
     old = sorted(path for path in writer.folder.glob(f"part=y/{one.file_id}*.parquet") if path.name != one.base_name)
