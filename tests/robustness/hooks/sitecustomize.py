@@ -1,4 +1,4 @@
-"""Hooks on PYTHONPATH of refresh processes: they log each step that changes stored files, and stop at a given one.
+"""Hooks on PYTHONPATH of refresh processes, which log changes of files and stop at a given one.
 
 Python imports this module at its start, in the driver and in the Spark workers. It wraps the functions of `os` that
 make files appear and disappear below a root. A step has a moment and a kind of file, such as
@@ -25,7 +25,10 @@ _WAIT_SECONDS = 60
 
 
 def _kind(path, root):
-    """Return the kind of a file, such as `fragments/*.statistics.parquet`; None if it is hidden or not below `root`."""
+    """Return the kind of a file below `root`, such as `fragments/*.statistics.parquet`.
+
+    Return None for hidden files and files elsewhere.
+    """
     below = os.path.relpath(path, root)
     if below.startswith("..") or os.path.basename(below).startswith("."):
         return None
