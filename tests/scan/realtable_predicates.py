@@ -37,7 +37,7 @@ REFUSED = {
 
 @dataclass(frozen=True)
 class Question:
-    """A predicate on one top-level column, and a function that tells for a plain value whether it matches."""
+    """A predicate on one top-level column, and its test of a plain value."""
 
     where: str
     column: int
@@ -112,7 +112,10 @@ def order(key: Any) -> Any:
 
 
 def questions(snapshot: Snapshot, most: int = 3) -> Iterator[Question]:
-    """Yield comparisons and `in` conditions with up to `most` evenly spread values of each column, and null tests."""
+    """Yield comparisons, `in` conditions and null tests for each column.
+
+    The former two have up to `most` evenly spread values.
+    """
     for at, field in enumerate(snapshot.schema):
         name = '"' + field.name.replace('"', '""') + '"'
         if snapshot.schema.names.count(field.name) > 1 or "`" in field.name:

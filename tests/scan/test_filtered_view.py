@@ -1,4 +1,7 @@
-"""Answers about the rows that match a predicate equal those computed from these rows, for random tables."""
+"""Answers about rows that match a predicate equal those computed from these rows.
+
+Tables are random.
+"""
 
 from __future__ import annotations
 
@@ -224,7 +227,7 @@ def test_answers_about_a_filtered_view_equal_those_of_its_rows_at_length(tmp_pat
 def test_repeated_values_of_some_rows_come_from_fingerprints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: int
 ) -> None:
-    """Statistics of values that are spread over several files and partitions are correct, or are not called exact.
+    """Statistics of values in several files and partitions are correct, or not called exact.
 
     Fingerprints are hashes of values. With 48 bits, all statistics are exact. With 4 bits, values share fingerprints,
     and not all are exact.

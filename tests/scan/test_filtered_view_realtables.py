@@ -1,4 +1,7 @@
-"""Row counts, null counts and values of a filtered view of a real table equal those of the matching rows."""
+"""Counts and values of a filtered view of a real table equal those of the matching rows.
+
+The counts are those of rows and nulls.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A pruned scan returns the rows of the full scan with the filter, for random tables of all types and predicates."""
+"""A pruned scan returns the rows of the filtered full scan.
+
+Tables are random, of all types, and so are predicates.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pruned scan of a real table returns the rows of the filtered full scan, and bounds never contradict them."""
+"""A pruned scan of a real table returns the filtered rows, and bounds never contradict them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ FALSE_BOUNDS = {("delta/kernel_parsed-stats", "ts_col")}
 
 
 def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]], question: Question) -> None:
-    """Compare the rows of a scan, and the bounds of their number that need no scan, with the rows that match."""
+    """Compare the rows of a scan, and the bounds of their number, with the matching rows.
+
+    The bounds need no scan.
+    """
     wanted = Counter(repr([order(key) for key in row]) for row in rows if question.holds(row[question.column]))
     answer = (name, question.where)
     plan = plan_scan(lookup, table, question.where, "now")

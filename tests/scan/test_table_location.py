@@ -81,7 +81,10 @@ def test_a_location_that_is_not_recorded_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_expired_version_is_reported(tmp_path: Path) -> None:
-    """Calls that read fragments also raise the error about the expired version, and not one about the table."""
+    """Calls that read fragments of an expired version raise the error about the version.
+
+    They do not raise one about the table.
+    """
     lookup = published(tmp_path)
     scope = lookup.filter("day = '2024-01-01' or x > 4", read=True)
     lookup = open_table(str(tmp_path / "root"), "t", table_locations=[str(tmp_path)])
