@@ -1,4 +1,7 @@
-"""Pressing Tab in a folder executes nothing from it: no connection is made, and no environment variable is read."""
+"""Pressing Tab in a folder executes nothing from it.
+
+Completion makes no connection and reads no environment variable.
+"""
 
 from __future__ import annotations
 

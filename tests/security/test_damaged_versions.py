@@ -1,4 +1,4 @@
-"""If documents of a root are damaged or forged, the error names the document and does not look like a bug."""
+"""Errors name damaged or forged documents of a root, and do not look like bugs."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ BAD = [None, True, -1, 1e30, 2**70, float("nan"), "", "../../x", "/etc/passwd", 
 
 @pytest.mark.parametrize("stride", [14, pytest.param(7, marks=pytest.mark.long)])
 def test_changed_value_raises_metastore_error(folder: Path, stride: int) -> None:
-    """Lookups of a changed document return a result, or raise an error of the package that is not reported as a bug.
+    """Lookups of a changed document return a result, or an error that is not reported as a bug.
 
     Each value is replaced by one of `BAD` (by two of them with the mark `long`), and values at the top level by four or
     five of them.

@@ -29,7 +29,10 @@ def no_spark() -> Any:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A root with one version of a table `t` in the folder `lake`, and a file of someone else beside them."""
+    """A root with a version of a table in the folder `lake`, and a file of someone else beside them.
+
+    The table is `t`.
+    """
     (tmp_path / "lake").mkdir()
     pq.write_table(pa.table({"x": list(range(10))}), tmp_path / "lake" / "0.parquet")
     (tmp_path / "secret.csv").write_text(f"x\n{SECRET}\n")

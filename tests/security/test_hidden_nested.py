@@ -1,4 +1,7 @@
-"""Everything inside a hidden column is hidden, whatever the names of the columns around it are or were."""
+"""Everything inside a hidden column is hidden, for any names of the columns around it.
+
+This includes previous names.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ def enclosing_leaf_indexes(field: pa.Field, parents: tuple[int, ...] = (), start
 
 
 def leaf_paths_of_schema(schema: pa.Schema) -> list[list[str]]:
-    """Return, for each field, the dotted paths of the field and of all columns nested in it, including duplicates."""
+    """Return, for each field, its dotted path and those of all nested columns, with duplicates."""
 
     def walk(field: pa.Field, prefix: str) -> Iterator[str]:
         yield prefix + field.name
@@ -162,7 +165,7 @@ def test_a_policy_applies_to_both_columns_of_a_path(tmp_path: Path, policies: di
 
 
 def test_a_hidden_column_is_hidden_after_another_takes_its_path(tmp_path: Path) -> None:
-    """A hidden map `a.b` stays hidden after a struct `a` with a field `b` is added, which takes the path `a.b`."""
+    """A hidden map `a.b` stays hidden after a struct `a` with a field `b` takes the path `a.b`."""
     write_deltalake(str(tmp_path / "lake"), ROWS.select(["a.b"]))
     config = config_with_policies(tmp_path, **{"a.b": "hidden"})
     refresh(config, config.tables[0], no_spark)

@@ -1,4 +1,4 @@
-"""Hiding a column by which the table is partitioned is refused under any name of it, and no value is stored."""
+"""Hiding a partition column is refused under any of its names, and no value is stored."""
 
 from __future__ import annotations
 

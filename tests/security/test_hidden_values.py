@@ -1,7 +1,8 @@
-"""`values: hidden`: for every format, nothing that reveals a hidden value is stored below the root, logged or printed.
+"""Nothing that reveals a value of a column with `values: hidden` is stored, logged or printed.
 
-Hidden columns of each table have tokens that occur nowhere else: as texts, integers and decimals, inside structs, lists
-and maps, and in delete files. All output is searched for them, decompressed.
+This holds for every format. Nothing is stored below the root. Hidden columns of each table have tokens that occur
+nowhere else: as texts, integers and decimals, inside structs, lists and maps, and in delete files. All output is
+searched for them, decompressed.
 """
 
 from __future__ import annotations
@@ -335,7 +336,7 @@ def test_nothing_of_a_hidden_value_is_stored(
 
 @pytest.mark.parametrize("lake", [Csv, CsvWithoutHeader, Json, Iceberg], ids=lambda lake: lake.__name__)
 def test_cached_metadata_from_before_a_column_was_hidden_are_dropped(tmp_path: Path, lake: type[Lake]) -> None:
-    """Neither the cached metadata of the previous version nor those in memory are used for the next version."""
+    """Metadata cached before a column was hidden, stored or in memory, are not used afterwards."""
     table, shown, config = lake(tmp_path), hidden_config(tmp_path, lake, []), hidden_config(tmp_path, lake)
     table.write(0)
     table.write(1)

@@ -1,5 +1,6 @@
-"""An attacker with write access to the root cannot redirect deletions, by links or by forged lists of files to
-delete.
+"""An attacker with write access to the root cannot redirect deletions.
+
+Neither links nor forged lists of files to delete redirect them.
 """
 
 from __future__ import annotations
