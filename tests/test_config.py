@@ -324,7 +324,7 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_mappings_may_be_merged(tmp_path: Path) -> None:
-    """With YAML's merge key `<<`, a table's keys override those of the merged table, and are no duplicates."""
+    """With YAML's merge key `<<`, a table's keys override the merged table's without being duplicates."""
     text = """
         root: r
         tables:
@@ -362,7 +362,10 @@ _POLICIES = "columns: {default: {histogram: 2000}, b: {frequencies: off}, a: {fr
     ],
 )
 def test_policies_have_an_id(keys: str, *, is_equal: bool) -> None:
-    """It changes with each policy and with the selected partitions, and not with the location of the table."""
+    """The id of policies changes with each policy and with the selected partitions.
+
+    It does not change with the location of the table.
+    """
 
     def policies_id(uri: str, keys: str) -> str | None:
         return TableConfig.model_validate({"name": "t", "uri": uri, **yaml.safe_load(f"{{{keys}}}")}).policies_id

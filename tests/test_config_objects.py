@@ -45,7 +45,10 @@ def test_errors_are_ours(number: int) -> None:
 
 
 def test_no_secret_is_quoted() -> None:
-    """No error quotes the value of an unknown key: if an option's name is misspelled, the value may be a secret."""
+    """No error quotes the value of an unknown key.
+
+    If an option's name is misspelled, the value may be a secret.
+    """
     for make in (
         lambda: profile(ROWS, aws_secret_access_key="hush hush"),
         lambda: MetastoreConfig(root="r", storage_option={"aws_secret_access_key": "hush hush"}),  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""References to environment variables: where they are allowed, how they are resolved, and that values are not shown."""
+"""References to environment variables are resolved where they are allowed, and values not shown."""
 
 from __future__ import annotations
 

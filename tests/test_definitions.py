@@ -46,7 +46,7 @@ def load(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str = CONFIG) -> D
 
 
 def test_every_table_has_the_same_assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table has an external source, partitions that depend on it, and three assets that depend on the partitions.
+    """A table has an external source, partitions below it, and three assets below the partitions.
 
     Keys, groups, kinds and partitions are compared.
     """
@@ -158,7 +158,7 @@ def test_a_table_may_have_one_asset(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_loading_does_not_wait_for_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the root does not answer, loading continues after a timeout without information about the tables.
+    """If the root does not answer, loading continues after a timeout without table information.
 
     Every run loads the code location, so it must not wait.
     """

@@ -1,6 +1,6 @@
-"""The documentation's pages: their examples run, and their links, configurations and `make` targets are valid.
+"""Pages of the documentation have working examples and valid links and configurations.
 
-The examples that run are those after a line `<!-- run -->`.
+Their `make` targets are valid, too. The examples that run are those after a line `<!-- run -->`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def refreshed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_first_pages_are_short() -> None:
-    """README.md and the architecture page have limited lengths, so that a reader can read each in one sitting."""
+    """README.md and the architecture page are short enough to be read in one sitting."""
     readme, architecture = (
         (REPOSITORY / page).read_text(encoding="utf-8") for page in ("README.md", "docs/explanation/architecture.md")
     )
@@ -119,7 +119,7 @@ def test_configurations_are_valid(page: Path, tmp_path: Path) -> None:
 
 
 def test_the_demos_configuration_is_valid() -> None:
-    """The `metastore.yaml` of the repository has what `make demo` needs: the two tables, and a root below ./demo."""
+    """The repository's `metastore.yaml` has the two tables of `make demo`, and a root below ./demo."""
     config = load_config(REPOSITORY / "metastore.yaml")
     assert [table.name for table in config.tables] == ["lineitem", "orders"]
     assert Path(config.root) == REPOSITORY / "demo" / "metastore"

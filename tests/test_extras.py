@@ -1,4 +1,4 @@
-"""Without the packages of extras, lookups and dataflows work, and other features name the missing extra."""
+"""Without the packages of extras, lookups and dataflows work, and other features name the extra."""
 
 from __future__ import annotations
 

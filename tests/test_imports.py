@@ -1,4 +1,4 @@
-"""Which packages import which, the cost of imports, and that every imported package is a declared dependency."""
+"""Packages import only allowed packages and declared dependencies, and imports are cheap."""
 
 from __future__ import annotations
 
@@ -86,7 +86,10 @@ FORBIDDEN = [
 
 @pytest.fixture(scope="module")
 def linter_output(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The linter's output for a copy of the packages with one additional module for each forbidden import."""
+    """The linter's output for a copy of the packages with forbidden imports.
+
+    Each is in an additional module, or appended to a module that a contract names.
+    """
     folder = tmp_path_factory.mktemp("linter_output")
     for package in PACKAGES:
         ignored = shutil.ignore_patterns("__pycache__")
@@ -145,7 +148,7 @@ def test_an_import_is_light(module: str, may: set[str]) -> None:
 
 
 def test_reading_statistics_imports_no_predicate_parser() -> None:
-    """Importing `lookup` does not import modules that only some lookups need, such as the predicate parser."""
+    """Importing `lookup` does not import what only some lookups need, such as the predicate parser."""
     program = "import sys, metastore_assets.lookup; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     typed = ("expressions.arrow_parser", "expressions.binding", "expressions.predicates", "expressions.sql_parser")

@@ -1,4 +1,7 @@
-"""Dates and times are formatted and parsed correctly; the oracles are Python, or numpy and Arrow for other years."""
+"""Dates and times are formatted and parsed correctly.
+
+The oracles are Python, or numpy and Arrow for years that Python does not have.
+"""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def is_private(name: str) -> bool:
 
 
 def private_imports(tree: ast.Module) -> Iterator[str]:
-    """Yield imported modules of other packages that are private, and modules from which a private name is imported."""
+    """Yield imported private modules of other packages, and modules with imported private names."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             interfaces = [(alias.name, alias.name) for alias in node.names]
@@ -142,6 +142,9 @@ def test_a_private_import_is_detected(source: str, names: list[str]) -> None:
 
 
 def test_a_foreign_attribute_is_detected() -> None:
-    """An attribute is foreign if the package does not define it, or if its object is imported from another package."""
+    """An attribute is foreign if the package does not define it, or if its object is imported.
+
+    The object is imported from another package.
+    """
     tree = ast.parse("from pyspark import SparkContext\nSparkContext._own\nself._own\nx._other\nt._replace(a=1)")
     assert sorted(foreign_attributes(tree, {"_own"})) == ["_other", "_own"]

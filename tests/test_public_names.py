@@ -1,4 +1,4 @@
-"""Users can import, annotate and type-check with the public names, and the reference lists all of them."""
+"""Users can import, annotate and type-check with the public names, and the reference lists all."""
 
 from __future__ import annotations
 
@@ -74,7 +74,10 @@ def test_type_checkers_see_the_same_names() -> None:
     "name", ["open_table", "profile", "profile_query", "Metastore", "Table", "FilteredView", "ResultSet"]
 )
 def test_annotations_of_users_resolve(name: str) -> None:
-    """Return types of public functions and methods are public or `INTERNAL` names, or are not from this package."""
+    """Return types of public functions are public or `INTERNAL` names, or not of this package.
+
+    Methods are included.
+    """
     value = getattr(metastore_assets, name)
     members = [value] if inspect.isfunction(value) else [m for _, m in inspect.getmembers(value, inspect.isfunction)]
     sources = " ".join(

@@ -1,4 +1,7 @@
-"""The wheel: its content and metadata, and its use in a project that has packages named `resources` and `sensors`."""
+"""The wheel: its content, metadata, and use in a project with packages named like its own.
+
+The names are `resources` and `sensors`.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_contains_exactly_the_package(wheel: Path) -> None:
-    """The wheel has all files of the package in git, `resources` and `sensors` as subpackages, and no tests."""
+    """The wheel has all files of the package in git, with two subpackages, and no tests.
+
+    The subpackages are `resources` and `sensors`.
+    """
     assert content_problems(wheel) == []
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
@@ -60,7 +66,10 @@ def test_the_wheel_contains_exactly_the_package(wheel: Path) -> None:
 
 
 def test_the_metadata_is_complete(wheel: Path) -> None:
-    """Licence, classifiers, extras and description equal those in pyproject.toml, and each tested Python is named."""
+    """The wheel's metadata equal those in pyproject.toml, and name each tested Python.
+
+    They are licence, classifiers, extras and description.
+    """
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     metadata = read_metadata(wheel)
     assert metadata_problems(metadata, project) == []
