@@ -143,9 +143,9 @@ def published_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_deletion_does_not_follow_links(
     published_root: Path, tmp_path: Path, outside_folder: Path, way: Callable[[VersionStore], None], linked: str
 ) -> None:
-    """A folder of a table, or the table's folder itself, was moved elsewhere and replaced by a link to it.
+    """No deletion follows a link that replaces a folder of a table, or the table's folder itself.
 
-    No file behind the link is deleted.
+    The folder was moved elsewhere, and the link leads to it.
     """
     shutil.copytree(published_root, tmp_path / "root")
     versions = VersionStore(ObjectStore(str(tmp_path / "root")), "orders")

@@ -1,4 +1,4 @@
-"""A small file that decompresses to gigabytes uses no more memory than the limit of reading processes."""
+"""A small file that decompresses to gigabytes stays within the memory limit of reading processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Passwords and signatures in URIs are in no message, no output, and nothing that the root or Dagster stores."""
+"""Passwords and signatures in URIs are in no message or output, and not stored.
+
+Neither the root nor Dagster stores them.
+"""
 
 from __future__ import annotations
 

@@ -38,7 +38,10 @@ AFTER_RUNPY = ("click", "json", "numpy", "pickle", "pyarrow", "pydantic", "rich"
 
 
 class HostileFolder:
-    """A folder with a table, and with modules that, when imported, append a line to a file and end the process."""
+    """A folder with a table, and with modules that record their import and end the process.
+
+    The record is a line in a file.
+    """
 
     def __init__(self, folder: Path, modules: Sequence[str] = ALL) -> None:
         self.path = folder / "sales"
@@ -129,7 +132,10 @@ def configured(folder: HostileFolder, engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.spark)])
 def test_statistics_are_imported_only_from_pythonpath(tmp_path: Path, engine: str) -> None:
-    """A module of statistics in the working folder is not imported, not even by child processes or Spark's workers."""
+    """A module of statistics in the working folder is not imported by any process.
+
+    Child processes and Spark's workers do not import it either.
+    """
     folder = HostileFolder(tmp_path, (*ALL, "my_stats"))
     configured(folder, engine)
     refused = folder.run([*METASTORE, "refresh", "sales"])
@@ -170,9 +176,10 @@ def test_the_archive_of_classes_is_built_without_the_working_folder(tmp_path: Pa
 
 
 def test_settings_of_catalogs_in_the_working_folder_are_refused(tmp_path: Path) -> None:
-    """`.pyiceberg.yaml` in the working folder is an error, because it could send credentials to another host.
+    """`.pyiceberg.yaml` in the working folder is an error, unless the home folder has one, too.
 
-    It is no error if the home folder has such a file too, because pyiceberg then reads only that one.
+    The file could send credentials to another host. If both folders have one, pyiceberg reads only that of the home
+    folder.
     """
     folder = HostileFolder(tmp_path, ())
     with SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=f"{tmp_path}/lake") as catalog:
