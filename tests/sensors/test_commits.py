@@ -64,7 +64,10 @@ def run_of(instance: DagsterInstance, status: DagsterRunStatus, request: RunRequ
 
 
 def test_a_run_request_names_its_reason(lab: Lab) -> None:
-    """The run key has table, snapshot, newest version, `PROFILE_VERSION`, a digest, and the number of the attempt."""
+    """The run key identifies what a run is requested for.
+
+    It has table, snapshot, newest version, `PROFILE_VERSION`, a digest, and the number of the attempt.
+    """
     request = requested(lab.tick("sales"))
     assert re.fullmatch(rf"sales:0:0:{PROFILE_VERSION}:[0-9a-f]{{16}}:1", request.run_key or "")
     assert request.tags == {"dagster/sensor_name": "sales_commits", "metastore/table": "sales"}
@@ -238,7 +241,10 @@ def test_a_silent_run_is_alive_if_its_launcher_says_so(
 
 
 def test_a_working_run_logs_regularly(lab: Lab) -> None:
-    """`log_regularly` logs lines from another thread into the log of the run, until its `with` block ends."""
+    """`log_regularly` logs lines into the log of the run until its `with` block ends.
+
+    It logs from another thread.
+    """
     arrived = threading.Event()
 
     @asset
@@ -258,7 +264,10 @@ def test_a_working_run_logs_regularly(lab: Lab) -> None:
 
 
 def test_failures_are_counted_without_the_cursor(lab: Lab) -> None:
-    """Without a cursor, a tick counts ended runs: after one it requests the second, and after two it waits."""
+    """Without a cursor, a tick counts ended runs as attempts.
+
+    After one run it requests the second, and after two it waits.
+    """
     first = requested(lab.tick("sales"))
     run_of(lab.instance, DagsterRunStatus.FAILURE, first)
     second = requested(lab.tick("sales"))

@@ -104,7 +104,7 @@ def test_another_target_does_not_wait() -> None:
 
 @given(st.integers(0, 50), st.integers(0, 50))
 def test_an_attempt_never_repeats(remembered: int, completed: int) -> None:
-    """The number of the next attempt is greater than the number in the cursor, and than the number of finished runs."""
+    """The number of the next attempt exceeds that in the cursor and that of finished runs."""
     decision = decide_run(Cursor("t2", remembered), replace(COMMIT, attempts=completed), 30, 0)
     assert decision.attempt == max(remembered, completed) + 1
 

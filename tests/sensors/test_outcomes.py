@@ -46,7 +46,7 @@ def table_in(folder: Path, kind: type[Table], rows: int = 1) -> Any:
 def test_a_missing_table_is_probed_rarely(
     kind: type[Table], tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the table is missing, each tick requests no run, logs nothing, and returns a message of one line.
+    """While the table is missing, ticks request no run, log nothing, and return one-line messages.
 
     The waits between probes become longer. A change of the configuration ends the wait, and the run of the table's
     first snapshot is requested.
@@ -171,9 +171,9 @@ def test_rollback_and_cleanup_of_an_iceberg_table_are_reported(tmp_path: Path, i
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS[:2], ids=lambda kind: kind.kind)
 def test_an_expired_snapshot_is_reported(kind: type[Table], tmp_path: Path, instance: DagsterInstance) -> None:
-    """If the snapshot configured by `at` has expired, ticks and the asset check report this, and the version stays.
+    """If the snapshot selected by `at` has expired, ticks and the check report this.
 
-    Without `at`, the next tick requests a run.
+    The version stays. Without `at`, the next tick requests a run.
     """
     table = table_in(tmp_path / "t", kind)
     pinned = table.snapshot().id

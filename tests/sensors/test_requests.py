@@ -94,9 +94,10 @@ def caught_up(remote: Remote) -> None:
 
 @pytest.mark.parametrize("remote", KINDS, indirect=True, ids=lambda kind: kind.kind)
 def test_a_tick_without_a_change_has_three_requests(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The requests ask for the newest version and for the one after it, and list the table's log or files.
+    """A tick without a change has three requests: two for versions, and a listing of the log or files.
 
-    A Hudi table has a fourth request, for its properties. No data is read. Commits and a removed version are detected.
+    The versions are the newest one and the one after it. A Hudi table has a fourth request, for its properties. No data
+    is read. Commits and a removed version are detected.
     """
     caught_up(remote)
     root, prefix = f"/metastore/{remote.prefix}-root/t/versions", remote.prefix
