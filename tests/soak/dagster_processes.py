@@ -112,7 +112,7 @@ class DagsterProcesses:
         return result.pid if result else None
 
     def megabytes(self) -> dict[str, float]:
-        """Return the memory in megabytes of the daemon, the code server, Spark, and all Python workers of Spark.
+        """Return the memory in megabytes of the daemon, the code server, Spark, and its Python workers.
 
         If Spark does not run, it and its workers are left out.
         """

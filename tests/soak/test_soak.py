@@ -157,9 +157,9 @@ def versions_of(folder: Path, name: str) -> VersionStore:
 def settle(
     site: DagsterProcesses, instance: DagsterInstance, tables: dict[str, Changing], seconds: float, runs: bool = True
 ) -> None:
-    """Wait until each table's newest version describes its newest snapshot and, with `runs`, no run is active.
+    """Wait until each table's newest version describes its newest snapshot.
 
-    Fails if this takes longer than `seconds`.
+    With `runs`, also wait until no run is active. Fail if this takes longer than `seconds`.
     """
     ends = time.monotonic() + seconds
     while True:
@@ -215,7 +215,10 @@ def assert_events_are_reported_once(instance: DagsterInstance, tables: dict[str,
 
 
 def assert_flat(memory: list[dict[str, float]]) -> None:
-    """Assert that no process uses much more memory in the second half of the samples than in the first half."""
+    """Assert that no process uses much more memory in the second half of the samples.
+
+    It is compared with the first half.
+    """
     half = len(memory) // 2
     for name in memory[-1]:
         first = median(sample[name] for sample in memory[:half] if name in sample)
