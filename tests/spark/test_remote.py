@@ -1,4 +1,7 @@
-"""A Spark Connect server gives the same results, errors, interrupts and published versions as this process."""
+"""A Spark Connect server gives the same results and errors as this process.
+
+This includes interrupts and published versions.
+"""
 
 from __future__ import annotations
 

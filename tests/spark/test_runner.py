@@ -78,10 +78,10 @@ def leave_garbage(number: int) -> tuple[int, int, int]:
 
 @pytest.mark.spark
 def test_garbage_collection_between_tasks_skips_modules(spark: SparkSession) -> None:
-    """The cost of PySpark's collection after each task depends on what tasks leave, not on what they imported.
+    """The cost of PySpark's collection after a task does not depend on imported modules.
 
-    Cycles of earlier tasks are freed. From the third task of a worker on, the collector walks fewer than 50,000
-    objects.
+    It depends on what tasks leave. Cycles of earlier tasks are freed. From the third task of a worker on, the collector
+    walks fewer than 50,000 objects.
     """
     answer = [SparkRunner(lambda: spark).map(leave_garbage, [number])[0] for number in range(8)]
     assert all(remaining == 0 for _, _, remaining in answer)

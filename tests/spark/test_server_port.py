@@ -1,4 +1,4 @@
-"""A Spark server starts even if another process takes its port between the choice of the port and the start."""
+"""A Spark server starts even if another process takes its port just before the start."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def discovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 class Taken:
-    """A model of another process that takes the ports of the first `times` servers, just before they start.
+    """A model of another process that takes the ports of the first `times` servers before they start.
 
     With `listens`, the other process accepts connections. `ports` are the taken ports.
     """
