@@ -1,4 +1,7 @@
-"""An SQL query of a table has the rows that DuckDB selects from plain rows, and opens only the files that it needs."""
+"""An SQL query of a table has the rows that DuckDB selects, and opens only files that it needs.
+
+DuckDB selects from plain rows.
+"""
 
 from __future__ import annotations
 
