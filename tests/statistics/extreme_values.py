@@ -1,4 +1,7 @@
-"""Minimum, maximum and unusual values of every column type, as the integers, bytes and floats that store them."""
+"""Minimum, maximum and unusual values of every column type, as stored.
+
+They are the integers, bytes and floats that store the values.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,10 @@ FRACTIONS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 
 
 def plain(scalar: pa.Scalar | None) -> Any:
-    """Convert a scalar to the Python value that the strategies draw: an integer for temporal types, bytes for uuid."""
+    """Convert a scalar to the Python value that the strategies draw.
+
+    Temporal types have integers, and uuid has bytes.
+    """
     if scalar is None:
         return None
     if isinstance(scalar, pa.ExtensionScalar):

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for values of every column type, and functions that build Arrow arrays of them.
+"""Hypothesis strategies for values of every column type, and builders of Arrow arrays.
 
 A type class is a group of Arrow types whose values are converted to one type, such as int8 and int64.
 """
@@ -28,7 +28,7 @@ from metastore_assets.values.types import class_named
 
 @dataclass(frozen=True)
 class Kind:
-    """A column type to test: its Arrow type, its type class, and functions that draw values and build arrays."""
+    """A column type to test: its Arrow type and type class, and functions for values and arrays."""
 
     type: pa.DataType
     type_class: str
@@ -152,7 +152,10 @@ TICKS = {"time32_s": 10**9, "time32_ms": 10**6, "time64_us": 1000, "timestamp_s"
 
 
 def share(percent: int) -> settings:
-    """Return settings that run this percentage of the usual number of examples, for tests that run for every type."""
+    """Return settings that run this percentage of the usual number of examples.
+
+    Tests that run for every type use them.
+    """
     return settings(max_examples=max(1, settings.default.max_examples * percent // 100))
 
 
@@ -180,7 +183,7 @@ def profile_one(array: pa.Array | list[pa.Array], policy: ColumnPolicy | None = 
 
 
 def merge_statistics(children: Sequence[ColumnStatistics]) -> ColumnStatistics:
-    """Merge the states of one column's statistics, and return the statistics derived from the merged state."""
+    """Merge the states of one column's statistics, and return the statistics of the merged state."""
     if len(children) == 1:
         return children[0]
     names = {child.type_class for child in children if child.type_class is not None}

@@ -1,4 +1,7 @@
-"""Distances between distributions equal those of DuckDB and of exact fractions, and obey mathematical laws."""
+"""Distances between distributions equal those of DuckDB and of exact fractions.
+
+They also obey mathematical laws.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +40,9 @@ def pairs(draw: st.DrawFn, groups: int = 2) -> list[list[int]]:
 
 
 def in_duckdb(a: list[int], b: list[int]) -> tuple[float, float, float]:
-    """Return the distances of two histograms in the order of `DISTANCES`, computed in SQL from counts per bin.
+    """Return the distances of two histograms, in the order of `DISTANCES`, computed in SQL.
 
-    The population stability index replaces shares below 0.0001 by 0.0001.
+    The SQL computes them from counts per bin. The population stability index replaces shares below 0.0001 by 0.0001.
     """
     rows = ", ".join(f"({at}, {p}::double, {q}::double)" for at, (p, q) in enumerate(zip(a, b, strict=True)))
     [result] = duckdb.sql(f"""

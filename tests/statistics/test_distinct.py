@@ -111,7 +111,10 @@ def test_bytes_hash_by_definition_in_any_number() -> None:
     ],
 )
 def test_hashes_never_change(name: str, values: list[Any], expected: str) -> None:
-    """Hashes of these values equal fixed numbers, because stored sketches and multiset hashes must stay comparable."""
+    """Hashes of values equal fixed numbers.
+
+    Stored sketches and multiset hashes must stay comparable.
+    """
     result = profile_one(KINDS[name].array(values)).frequencies
     assert result is not None
     first, second = hash_values(result.values, result.type_class)
@@ -119,7 +122,10 @@ def test_hashes_never_change(name: str, values: list[Any], expected: str) -> Non
 
 
 def test_zeros_and_nans_are_one_value_each() -> None:
-    """All bit patterns of zero are one value, and all bit patterns of NaN, quiet or signaling, are another."""
+    """All bit patterns of zero are one value, and all those of NaN are another.
+
+    NaN is quiet or signaling.
+    """
     words = np.array([0x7FF8000000000000, 0x7FF8000000000001, 0xFFF8000000000000, 0x7FF0000000000001], np.uint64)
     result = []
     for zero, word in zip([0, 2**63, 0, 2**63], words.tolist(), strict=True):
@@ -134,7 +140,10 @@ def test_zeros_and_nans_are_one_value_each() -> None:
 
 @pytest.mark.parametrize("n", [0, 1, 10, 100, 1000, 1300, 1400, 5_000, 20_000, 100_000, 1_000_000])
 def test_estimates_are_within_the_standard_error(n: int) -> None:
-    """Errors are at most 6.5 % (four standard errors), or at most 4 for small sets, and 1 for up to ten values."""
+    """Errors are at most four standard errors (6.5 %), 4 in small sets, or 1 for up to ten values.
+
+    The greatest of these limits applies.
+    """
     for seed in range(3):
         hashes = np.random.default_rng([n, seed]).integers(0, 2**64, n, np.uint64, endpoint=False)
         assert abs(estimate_distinct(distinct_sketch(hashes)) - n) <= max(n * 0.065, 1 if n <= 10 else 4)

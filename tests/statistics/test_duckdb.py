@@ -122,7 +122,7 @@ def test_frequencies(column: str) -> None:
 
 @pytest.mark.parametrize("column", NUMERIC)
 def test_moments(column: str) -> None:
-    """Sum, mean, standard deviation, skewness and kurtosis equal DuckDB's, up to rounding errors of floats.
+    """Sum, mean, standard deviation, skewness and kurtosis equal DuckDB's, up to rounding errors.
 
     DuckDB's skewness is corrected for samples, so the test undoes this.
     """

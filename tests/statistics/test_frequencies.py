@@ -128,7 +128,10 @@ def test_statistics_over_the_frequency_limit_are_estimates(monkeypatch: pytest.M
 
 
 def test_statistics_over_many_blocks_are_correct(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lengths, bounds, percentiles, duplicates, booleans and NaN are correct if values are in different blocks."""
+    """Statistics are correct if values are in different blocks.
+
+    They are lengths, bounds, percentiles, duplicates, booleans and NaN.
+    """
     monkeypatch.setattr(value_runs, "BLOCK", 4)
     monkeypatch.setattr(counting, "_PENDING_ROWS", 30)
     words = [chr(97 + at % 26) * (1 + (at * 7) % 23) for at in range(26)] + ["mid"] * 5 + ["zz" * 20, ""]

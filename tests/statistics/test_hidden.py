@@ -90,10 +90,10 @@ def test_hashes_are_siphash(key: bytes, messages: list[bytes]) -> None:
 @share(6)
 @given(data=st.data())
 def test_merged_equals_from_scratch(name: str, data: st.DataObject) -> None:
-    """The merged row of parts equals the row of all values, and so do its sketch and its multiset hash, bit for bit.
+    """The merged row of parts equals the row of all values, as do its sketch and multiset hash.
 
-    Distinct counts are estimates: that of all values is near the true count, and the merged one is limited by those of
-    the parts.
+    Sketches and hashes are equal bit for bit. Distinct counts are estimates: that of all values is near the true count,
+    and the merged one is limited by those of the parts.
     """
     values = data.draw(rows(KINDS[name]), label="values")
     complete = hidden(name, values)
@@ -128,7 +128,10 @@ def test_estimates_of_many_values_are_within_the_guaranteed_error() -> None:
 
 
 def test_hashes_reveal_no_values_without_the_key() -> None:
-    """Without the key, with another key, or in another column or table, equal values have other sketches and hashes."""
+    """Equal values have other sketches and hashes without the key, and with another key.
+
+    They also have others in another column or table.
+    """
     values = ["alice@example.org", "bob@example.org"]
     row = hidden("string", values)
     others = [

@@ -165,14 +165,20 @@ def test_few_distinct_integers_have_a_bin_each() -> None:
 
 
 def test_tiny_negative_values_stay_below_zero() -> None:
-    """A tiny negative value beside a huge one is counted below zero, although it underflows when it is scaled."""
+    """A tiny negative value beside a huge one is counted below zero.
+
+    It underflows when it is scaled.
+    """
     histogram = built([-5e-324, 1e300], KINDS["float64"], 16)
     assert histogram is not None
     assert (histogram.first, histogram.counts[0], histogram.counts.sum()) == (-1, 1, 2)
 
 
 def test_capacity_leaves_the_requested_bins() -> None:
-    """At least the requested number of bins is stored if there are enough different values, and at most 10,000."""
+    """At least the requested number of bins, and at most 10,000, are stored.
+
+    The minimum needs enough different values.
+    """
     assert [histogram_capacity(n) for n in (1000, 1024, 5000, 10_000)] == [2000, 2048, 10_000, 10_000]
     for top in range(1000, 9000, 997):
         histogram = built(list(range(top)), KINDS["int64"], histogram_capacity(1000))

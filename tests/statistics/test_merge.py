@@ -1,4 +1,7 @@
-"""Merged profiles of parts equal the profile of all rows, for any split of the rows and any grouping of the merges."""
+"""Merged profiles of parts equal the profile of all rows.
+
+This holds for any split of the rows and any grouping of the merges.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +119,7 @@ def check_moments(merged: ColumnStatistics, scratch: ColumnStatistics) -> None:
 
 
 def check_with_facts(merged: ColumnStatistics, scratch: ColumnProfile, children: list[ColumnProfile]) -> None:
-    """Assert that merged statistics equal those from scratch, once the frequencies of all parts are summed.
+    """Assert that merged statistics with the summed frequencies of parts equal those from scratch.
 
     The summary of these frequencies replaces estimates. Skewness, kurtosis and states may differ.
     """
@@ -226,7 +229,10 @@ def test_distinct_estimate_is_within_its_bounds() -> None:
 @share(30)
 @given(data=st.data())
 def test_no_column_has_more_distinct_values_than_its_bound(name: str, data: st.DataObject) -> None:
-    """The bound holds for the counted values, also of types with NaN and two zeros, and is at most the value count."""
+    """The bound of distinct values holds, and is at most the value count.
+
+    It holds also for types with NaN and two zeros.
+    """
     kind = KINDS[name]
     statistics = profile_one(kind.array(data.draw(rows(kind)))).statistics
     assert statistics.distinct_count_guarantee == "exact"
@@ -252,7 +258,7 @@ def test_the_bound_of_distinct_values_uses_minimum_maximum_and_nan(values: pa.Ar
 
 @given(data=st.data())
 def test_distinct_estimates_lie_between_the_greatest_part_and_the_sum(data: st.DataObject) -> None:
-    """At every level of merging, the estimate is not less than that of any part and not greater than their sum."""
+    """At every level of merging, the estimate is between the greatest part's and the sum of all."""
     spans = data.draw(
         st.lists(st.tuples(st.integers(0, 600), st.integers(0, 400), st.integers(1, 3)), min_size=2, max_size=6)
     )
@@ -299,9 +305,9 @@ def test_an_estimate_is_not_less_than_the_count_of_a_part(grouped: bool) -> None
 
 
 def test_a_part_with_unknown_values_is_not_treated_as_empty() -> None:
-    """If the distinct count of a part is unknown, the merged count is estimated from the sketches of all parts.
+    """If the distinct count of a part is unknown, the merged one is estimated from sketches.
 
-    If the part has no sketch either, the merged count is unknown.
+    They are the sketches of all parts. If the part has no sketch either, the merged count is unknown.
     """
     sketched, unknown = (profile_one(pa.array(values)).statistics for values in ([1, 2, 2], [3, 4, 5, 5]))
     unknown = replace(unknown, distinct_count=None, distinct_count_guarantee="absent", duplicate_count=None)
@@ -360,7 +366,10 @@ def test_a_part_without_a_quantile_sketch_removes_the_merged_sketch() -> None:
 
 
 def test_infinities_are_counted_in_percentiles() -> None:
-    """Merged percentiles are infinite where infinities have their ranks, although the sketch does not store them."""
+    """Merged percentiles are infinite where infinities have their ranks.
+
+    The sketch does not store infinities.
+    """
     children = [
         profile_one(pa.array(v)).statistics for v in ([-math.inf] * 30 + [1.0] * 30, [2.0] * 10 + [math.inf] * 30)
     ]
@@ -405,7 +414,7 @@ def comparable(row: ColumnStatistics, without: Collection[str] = ()) -> dict[str
 @settings(max_examples=max(6, settings().max_examples // 50))
 @given(data=st.data())
 def test_a_restricted_row_equals_one_profiled_under_the_policy(kind: str, data: st.DataObject) -> None:
-    """A row that is restricted to a policy with less output equals one that was profiled under this policy.
+    """A row restricted to a policy with less output equals one profiled under this policy.
 
     States and percentiles may differ.
     """

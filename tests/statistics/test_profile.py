@@ -26,7 +26,10 @@ from tests.statistics.random_columns import FINITE, KINDS, TICKS, Kind, profile,
 @share(40)
 @given(data=st.data())
 def test_profile_of_every_type(name: str, data: st.DataObject) -> None:
-    """For each type and encoding, in two chunks, statistics equal those computed from their definitions in Python."""
+    """Statistics of each type and encoding equal those computed from definitions in Python.
+
+    The values are in two chunks.
+    """
     kind = KINDS[name]
     values = data.draw(rows(kind))
     cut = data.draw(st.integers(0, len(values)))
@@ -112,7 +115,7 @@ def check_moments(row: ColumnStatistics, kind: Kind, expected: Facts) -> None:
 
 
 def check_histogram(histogram: Any, kind: Kind, expected: Facts) -> None:
-    """Assert that numbers, dates and times have a histogram, which counts each finite value within its capacity."""
+    """Assert that numbers, dates and times have a histogram of all finite values within its capacity."""
     line = kind.numeric or kind.type_class.startswith(("date", "time"))
     finite = [v for v in expected.numbers if not (isinstance(v, float) and math.isinf(v))]
     assert (histogram is not None) == bool(line and finite)
@@ -143,7 +146,10 @@ def test_sums_of_floats_are_rounded_once(values: list[float]) -> None:
     ],
 )
 def test_skewness_and_kurtosis_are_correct_for_extreme_magnitudes(values: list[float], skewness: float) -> None:
-    """Skewness and deviation are right if powers of the values overflow or underflow, or the mean is far from zero."""
+    """Skewness and deviation are right for extreme magnitudes.
+
+    Powers of the values overflow or underflow, or the mean is far from zero.
+    """
     row = profile_one(pa.array(values)).statistics
     assert row.skewness == pytest.approx(skewness, abs=1e-12)
     assert row.standard_deviation == pytest.approx(root(Facts(values).central(2) / (len(values) - 1)), rel=1e-15)
@@ -310,7 +316,10 @@ def test_nearly_unique_values_are_enumerated_by_decision_or_if_few() -> None:
 
 
 def test_unsorted_statistics_equal_sorted_ones() -> None:
-    """An estimated column, whose values are not sorted, has the same moments, bounds, histogram and hashes."""
+    """An estimated column has the moments, bounds, histogram and hashes of an enumerated one.
+
+    Its values are not sorted.
+    """
     drawn = np.random.default_rng(1).normal(size=300_000)
     drawn[::1000], drawn[1::1000], drawn[2::1000] = np.nan, np.inf, -0.0
     for array in (pa.array(drawn), pa.array((np.nan_to_num(drawn, posinf=9) * 1e6).astype(np.int64))):

@@ -59,7 +59,10 @@ EVERYTHING: dict[str, list[Any]] = {
 
 
 def all_rows() -> list[ColumnStatistics]:
-    """Return rows of every type class, of containers, of columns without a profile, and merged rows with estimates."""
+    """Return rows of every type class, of containers, of columns without a profile, and merged ones.
+
+    Merged rows have estimates.
+    """
     result = []
     for name, values in EVERYTHING.items():
         one = profile_one(KINDS[name].array(values)).statistics
@@ -72,7 +75,7 @@ def all_rows() -> list[ColumnStatistics]:
 
 
 def read_back(rows: list[ColumnStatistics]) -> list[ColumnStatistics]:
-    """Return the rows as they are after a round trip through `statistics`, which stores all except the states."""
+    """Return the rows after a round trip through `statistics`, which stores all except the states."""
     return [replace(row, moments=None, quantile_sketch=None, distinct_sketch=None) for row in rows]
 
 
@@ -111,7 +114,10 @@ def test_the_file_has_a_column_for_each_field() -> None:
 
 
 def test_statistics_of_containers_only(tmp_path: Path) -> None:
-    """Containers have no bounds, so the union type of bounds would have no children, which Parquet cannot write."""
+    """Statistics of containers only survive a round trip through Parquet.
+
+    Containers have no bounds, so the union type of bounds would have no children, which Parquet cannot write.
+    """
     rows = read_back([each.statistics for each in profile(pa.array([{"a": None}]))])
     assert parse_statistics_rows(through_parquet(build_statistics_table(rows), tmp_path)) == rows
 

@@ -1,4 +1,4 @@
-"""Tables of states survive a round trip, and merging all columns at once equals merging each column alone."""
+"""Tables of states survive a round trip, and columns merge together as they do alone."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ def equal_rows(result: ColumnStatistics, expected: ColumnStatistics) -> bool:
 @share(5)
 @given(data=st.data())
 def test_states_survive_a_round_trip(name: str, data: st.DataObject) -> None:
-    """A round trip, also through Parquet, changes neither the statistics derived from the states nor the histogram."""
+    """A round trip changes neither the statistics derived from the states nor the histogram.
+
+    Round trips through Parquet are included.
+    """
     profile = profile_one(KINDS[name].array(data.draw(rows(KINDS[name], 8))))
     sink = pa.BufferOutputStream()
     pq.write_table(states([profile]), sink)
@@ -69,7 +72,7 @@ def test_states_survive_a_round_trip(name: str, data: st.DataObject) -> None:
 @share(15)
 @given(data=st.data())
 def test_columns_do_not_meet(data: st.DataObject) -> None:
-    """Columns of several types that are merged together have the same results as if each were merged alone."""
+    """Columns of several types have the same results merged together as merged alone."""
     names = data.draw(st.lists(st.sampled_from(list(KINDS)), min_size=2, max_size=4))
     parts = [
         [profile_one(KINDS[name].array(data.draw(rows(KINDS[name], 4)))) for name in names]

@@ -1,4 +1,7 @@
-"""The shipped custom statistics obey the laws of mergeable statistics, and violations of the laws are reported."""
+"""The shipped custom statistics obey the laws of mergeable statistics.
+
+Violations of the laws are reported.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +150,10 @@ def test_text_patterns_are_counted() -> None:
 
 
 def test_outliers_are_counted_outside_the_quartile_fences() -> None:
-    """The quartiles of 1, 2, 3, 4 and 7 are 2 and 4, so values from -1 to 7 are no outliers, and 8 is one."""
+    """Values from -1 to 7 are no outliers beside quartiles of 2 and 4, and 8 is one.
+
+    These are the quartiles of 1, 2, 3, 4 and 7.
+    """
     fences = shipped.OutsideFences()
     ones = pa.array([1] * 5)
     assert fences.compute(pa.array([1, 2, 3, 4, 7]), ones) == 0

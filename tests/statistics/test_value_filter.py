@@ -1,4 +1,4 @@
-"""Value filters contain all their values, have few false positives, and take about ten bits per value."""
+"""Value filters contain all their values, with few false positives and about ten bits per value."""
 
 from __future__ import annotations
 
