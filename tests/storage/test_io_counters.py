@@ -1,4 +1,7 @@
-"""The bytes and requests that a refresh reports equal those that the object server counted, in all processes."""
+"""The bytes and requests that a refresh reports equal those that the object server counted.
+
+They include all processes.
+"""
 
 from __future__ import annotations
 
@@ -113,9 +116,10 @@ def test_the_counts_of_steps_equal_the_requests_of_the_server(
 
 
 def test_remaining_files_on_local_disk_were_counted(tmp_path: Path) -> None:
-    """The counts include all files and bytes that a refresh leaves in the root, and at most twice as many bytes.
+    """The counts include all bytes that a refresh leaves in the root, and at most twice as many.
 
-    Some counted files were removed again. Each data file was read once, and about as many bytes as it has.
+    They include all files, too. Some counted files were removed again. Each data file was read once, and about as many
+    bytes as it has.
     """
     lake = Lake(tmp_path)
     for partition in (0, 0, 1):

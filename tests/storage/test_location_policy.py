@@ -61,7 +61,7 @@ def _uri(result: tuple[Location, str]) -> str:
     ],
 )
 def test_locations_within_the_tables_store_are_read(table: str, recorded: str, opened: str) -> None:
-    """A location in the store of the table may have any spelling, and is opened with the options of the table."""
+    """A location in the table's store may have any spelling, and is opened with the table's options."""
     location, path = _location_policy(table, storage_options={"aws_region": "x"}).resolve(recorded)
     assert location.full_path(path) == opened
     assert location.options == (("aws_region", "x"),)
@@ -143,7 +143,7 @@ def test_prefixes_match_complete_path_segments() -> None:
 
 
 def test_credentials_are_sent_only_to_configured_hosts() -> None:
-    """Locations that are allowed get the table's credentials only if they are in the same service and account.
+    """Allowed locations get the table's credentials only in the same service and account.
 
     For a table on disk, S3 and Azure each get their own options. The text form of a policy has no credentials.
     """
@@ -270,7 +270,10 @@ def test_only_the_location_policy_creates_locations_from_recorded_paths() -> Non
 
 
 def _called(call: ast.Call) -> str:
-    """Return the called function as `name`, `Location.name` or `replace(uri)`, or an empty text for other methods."""
+    """Return the called function as `name`, `Location.name` or `replace(uri)`.
+
+    For other methods, return an empty text.
+    """
     function = call.func
     if isinstance(function, ast.Name):
         return "replace(uri)" if function.id == "replace" and "uri" in {k.arg for k in call.keywords} else function.id

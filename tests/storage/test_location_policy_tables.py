@@ -1,4 +1,7 @@
-"""The store and the configuration decide whether a file outside of its table's folder is read, for all formats."""
+"""The store and the configuration decide whether a file outside of its table's folder is read.
+
+This holds for all formats.
+"""
 
 from __future__ import annotations
 
@@ -148,7 +151,7 @@ def _moved(path: str, place: str) -> str:
 
 
 def _move_manifest_list(folder: Path, place: str) -> None:
-    """Move the manifest list of the newest snapshot to a place, and name that place in the newest metadata file.
+    """Move the newest snapshot's manifest list, and name the new place in the newest metadata file.
 
     A place on S3 is only named.
     """
@@ -253,7 +256,10 @@ def test_the_policy_applies_to_the_location_in_a_metadata_file(tmp_path: Path) -
 
 
 def test_a_catalog_determines_the_location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The metadata file that a catalog names may be outside of the table's location, unless the table is restricted."""
+    """A metadata file named by a catalog may be outside of the table's location.
+
+    It may not if the table is restricted to its location.
+    """
     writer = IcebergWriter(tmp_path / "t", _COLUMNS)
     writer.commit(writer.data(pa.table({"a": [1]})))
     (newest,) = sorted((tmp_path / "t" / "metadata").glob("*.metadata.json"))[-1:]
@@ -286,7 +292,7 @@ def test_a_hudi_table_reads_only_files_below_it(tmp_path: Path) -> None:
 
 
 def test_links_out_of_a_confined_folder_are_refused_where_it_is_listed(tmp_path: Path) -> None:
-    """The listing of plain files or of a Hudi table refuses links out of the folder, if the table is restricted to it.
+    """The listing of a restricted table of plain files or Hudi refuses links out of the folder.
 
     Links with ignored names, such as `_old`, are not examined.
     """

@@ -1,4 +1,4 @@
-"""Storage options become the arguments of obstore: for the store, for its HTTP client, and for retries."""
+"""Storage options become obstore's arguments for the store, its HTTP client, and retries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locations of tables in an object store: logs among subfolders, nested tables, and files in other buckets."""
+"""Tables in an object store have logs among subfolders, nested tables, and files in other buckets."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ def test_folder_markers_are_ignored(bucket: Bucket) -> None:
 
 
 def _clone(folder: Path, path: str, bucket: Bucket, prefix: str, vector: str | None = None) -> None:
-    """Write a Delta table whose log names one data file, and perhaps a deletion vector, and upload the table.
+    """Write and upload a Delta table of one data file and perhaps a deletion vector.
 
     Args:
         folder: The local folder of the table.
@@ -307,7 +307,7 @@ def _clone(folder: Path, path: str, bucket: Bucket, prefix: str, vector: str | N
 
 
 def test_a_clone_from_another_bucket_needs_permission(tmp_path: Path, make_bucket: Callable[[], Bucket]) -> None:
-    """A table of another bucket's files is refused with an error that has the line to add to the configuration.
+    """A table of another bucket's files is refused with the line to add to the configuration.
 
     With this line, data files and deletion vectors are read with the options of the table.
     """
@@ -330,7 +330,10 @@ def test_a_clone_from_another_bucket_needs_permission(tmp_path: Path, make_bucke
 
 
 def test_all_spellings_of_the_tables_bucket_are_allowed(tmp_path: Path, make_bucket: Callable[[], Bucket]) -> None:
-    """Locations in the bucket may have any spelling of the scheme, and `..`, which object stores do not resolve."""
+    """Locations in the table's bucket may have any spelling of the scheme, and `..`.
+
+    Object stores do not resolve `..`.
+    """
     bucket = make_bucket()
     for number, start in enumerate(("s3", "s3a", "s3n", "S3")):
         folder = tmp_path / f"{number}"
