@@ -1,4 +1,4 @@
-"""Fixtures: empty object stores (roots) in a local folder and on an S3 server, and the sizes of read requests."""
+"""Fixtures: empty object stores (roots) on disk and on an S3 server, and sizes of read requests."""
 
 from __future__ import annotations
 

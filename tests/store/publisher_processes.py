@@ -150,9 +150,10 @@ def read_all_versions(versions: VersionStore) -> list[int]:
 
 
 def kill(store: ObjectStore) -> list[dict[str, Any]]:
-    """Kill a process at step n of publishing version 2 and dropping version 1, for n from 0 until no kill happens.
+    """Kill a process at each step of publishing version 2 and dropping version 1.
 
-    After each kill, read the root and publish again. Returns a report of each n.
+    Steps are numbered from 0. The last one is that without a kill. After each kill, read the root and publish again.
+    Return a report of each step.
     """
     report = []
     for step in count():
@@ -227,9 +228,10 @@ def race(store: ObjectStore, publishers: int = 6, rounds: int = 5) -> list[dict[
 
 
 def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
-    """Publish versions that reuse earlier files, while other processes read them and expire with a short grace.
+    """Publish versions that reuse files, while other processes read and expire them.
 
-    Each call uses a new table, because it is repeated if the machine was too slow. Returns what each process reported.
+    The grace is short. Each call uses a new table, because it is repeated if the machine was too slow. Return what each
+    process reported.
     """
     versions = VersionStore(store, f"orders-{time.time_ns()}")
     grace = timedelta(seconds=2.5 if versions.objects.is_remote else 0.5)

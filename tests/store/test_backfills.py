@@ -36,7 +36,7 @@ def version(number: int, partitions: dict[str, int]) -> Version:
 
 
 def test_finished_partitions_that_are_still_current(objects: ObjectStore) -> None:
-    """A recorded partition is finished if the newest version has its profile of the recorded version or a later one.
+    """A recorded partition is finished if the newest version has a profile of it at least as new.
 
     A partition that was dropped, or added again from an older version, is not finished.
     """

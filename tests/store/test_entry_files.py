@@ -1,7 +1,7 @@
-"""Entries stored as a base and changes equal the complete entries, and a commit writes only the changes.
+"""Entries stored as a base and changes equal the complete entries.
 
-A set of rows with unique keys is stored as segments. A commit adds one, with new rows and with tombstones of removed
-keys. The oldest segment is the base.
+A commit writes only the changes. A set of rows with unique keys is stored as segments. A commit adds one, with new rows
+and with tombstones of removed keys. The oldest segment is the base.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def write(
 def check_lookups(
     result: Entries[NodeEntry], expected: dict[str, NodeEntry], keys: set[str], prefixes: set[str]
 ) -> None:
-    """Check that all lookups by `keys` and `prefixes` in `result` equal those in the dictionary `expected`."""
+    """Check that lookups by `keys` and `prefixes` in `result` equal those in `expected`."""
     assert len(result) == len(expected)
     for key in keys:
         assert result.find(key) == expected.get(key)
@@ -252,7 +252,10 @@ def test_unchanged_entries_are_not_read(local_store: ObjectStore) -> None:
 
 @pytest.mark.parametrize("change", [1, 7, 40])
 def test_a_thousand_commits_write_each_row_a_few_times(change: int) -> None:
-    """A thousand commits to a set of 20,000 rows write few rows on average, and leave at most seven files."""
+    """A thousand commits to a set of 20,000 rows write few rows on average.
+
+    They leave at most seven files.
+    """
     rows = 20_000
     result = SegmentFiles(rows, (SegmentFile("base", rows),))
     written = 0
@@ -612,7 +615,10 @@ def forge_constants(store: ObjectStore, path: str, constants: str, crc: int | No
 
 
 def test_a_long_value_of_the_first_row_is_no_constant(local_store: ObjectStore) -> None:
-    """It is not repeated for all rows to compare them, which took gigabytes, and a long value is stored compressed."""
+    """A long value of the first row is not repeated to compare all rows, and is stored compressed.
+
+    The copies took gigabytes.
+    """
     ids = tuple(f"a long id of a column {number}" for number in range(5000))
     entries = [replace(fragment("a"), unprofiled=ids), *(fragment(f"b{number:05}") for number in range(4000))]
     default = pa.default_memory_pool()

@@ -101,7 +101,10 @@ def test_the_requested_number_of_versions_is_retained(table: Table) -> None:
 
 
 def test_a_version_stays_for_the_grace_after_it_was_replaced(table: Table) -> None:
-    """An old version expires only when it was replaced longer than the grace ago, because readers may still use it."""
+    """An old version expires only when its replacement is older than the grace.
+
+    Readers may still use it until then.
+    """
     table.publish(1)
     table.pass_hour()
     table.publish(2)
@@ -179,9 +182,9 @@ def test_a_damaged_pending_file_stops_no_expiry(table: Table, content: bytes) ->
 
 
 def test_profiles_that_are_saved_during_an_expiry_stay(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """During an expiry, a refresh saves the profiles of a staged version as pending and removes this version.
+    """Profiles that a refresh saves as pending during an expiry stay.
 
-    The files of the profiles stay.
+    They are those of a staged version, which the refresh then removes.
     """
     table.save("a")
     staged = StagedVersions(table.versions)

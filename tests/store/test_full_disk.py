@@ -1,4 +1,4 @@
-"""If the folder of temporary files is full, the error names this folder instead of a file of the table."""
+"""The error for a full disk names the folder of temporary files, not a file of the table."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Published(Table):
 
 @pytest.fixture(params=[0, 64])
 def table(request: pytest.FixtureRequest, local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Published:
-    """A table whose versions list up to 0 or 64 unused files in their documents, and longer lists in manifests."""
+    """A table whose versions list up to 0 or 64 unused files in documents, and more in manifests."""
     monkeypatch.setattr(versions, "MAX_LISTED", request.param)
     return Published(local_store)
 
@@ -93,9 +93,9 @@ def test_versions_are_listed_once_while_none_expires(table: Published, monkeypat
 
 
 def test_retired_fragments_are_retained(table: Published) -> None:
-    """The files of a retired (removed) fragment stay while a version lists it, so that a restore can reuse its profile.
+    """The files of a retired (removed) fragment stay while a version lists it.
 
-    They are deleted once no version lists it.
+    So a restore can reuse its profile. They are deleted once no version lists it.
     """
     table.commit("a", "b")
     for number in (2, 3, 4):

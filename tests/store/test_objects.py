@@ -410,6 +410,9 @@ def test_a_wide_file_is_read_column_by_column_in_linear_time(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("seconds", [-(10**10), 0, 253_402_300_799, 253_402_300_800, 4 * 10**11])
 def test_times_beyond_the_year_9999_become_its_end(seconds: int) -> None:
-    """Modification times after the year 9999, which Python cannot represent, are returned as the end of this year."""
+    """Modification times after the year 9999 are returned as the end of this year.
+
+    Python cannot represent later times.
+    """
     modified = local_modified(os.stat_result((0, 0, 0, 0, 0, 0, 0, 0, seconds, 0)))
     assert abs(modified.timestamp() - min(seconds, 253_402_300_799)) <= 1

@@ -1,4 +1,7 @@
-"""Concurrent publishers and expiring processes keep a root valid, even if they are killed at any step."""
+"""Concurrent publishers and expiring processes keep a root valid, even if they are killed.
+
+The kills are at any step.
+"""
 
 from __future__ import annotations
 

@@ -235,7 +235,10 @@ def test_a_key_in_a_cached_large_row_group_is_found_without_a_request(
 
 @pytest.mark.s3
 def test_a_cached_section_is_read_again_without_a_request(s3_store: ObjectStore, travelled: list[int]) -> None:
-    """This also holds after the reader has released the footer, and the end of the file is no longer cached."""
+    """A cached section is read again without a request, even after the reader released the footer.
+
+    The end of the file is no longer cached either.
+    """
     write(s3_store, {"a": 5000})
     backend = s3_store._backend
     assert isinstance(backend, RemoteObjects)
@@ -260,10 +263,10 @@ def test_a_cache_has_at_most_its_number_of_row_groups(limit: int | None) -> None
 
 @pytest.mark.s3
 def test_the_compressed_copy_of_a_footer_is_read_instead_of_it(s3_store: ObjectStore, travelled: list[int]) -> None:
-    """The copy is the footer, compressed with zlib, between the row groups and the footer; less than a third as long.
+    """A reader that knows the position of a footer's compressed copy reads exactly the copy.
 
-    A reader that knows its position reads exactly the copy, and then one row group in one request. A damaged copy
-    raises CorruptionError, which names the file.
+    It then reads one row group in one request. The copy is compressed with zlib, stands between the row groups and the
+    footer, and is less than a third as long. A damaged copy raises CorruptionError, which names the file.
     """
     schema = pa.schema([(f"c{at}", pa.string()) for at in range(20)])
     numbers = random.Random(0)

@@ -1,8 +1,8 @@
-"""Large segment sets are merged in steps: no commit rewrites much, and every state between steps is read correctly.
+"""Large segment sets are merged in steps, so that no commit rewrites much.
 
-A set of rows with unique keys is stored as segments. A commit adds one, with new rows and with tombstones of removed
-keys. The oldest segment is the base. A merge step copies the rows of a range of keys from newer segments to an older
-one: the older one absorbs them.
+Every state between steps is read correctly. A set of rows with unique keys is stored as segments. A commit adds one,
+with new rows and with tombstones of removed keys. The oldest segment is the base. A merge step copies the rows of a
+range of keys from newer segments to an older one: the older one absorbs them.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ _LAST = chr(sys.maxunicode)
     st.randoms(use_true_random=False),
 )
 def test_shortened_bounds_separate_files(keys: set[str], selected: set[str], draw: random.Random) -> None:
-    """Shortened bounds of files do not overlap, and a lookup by these bounds finds every file with a selected key."""
+    """Shortened bounds of files do not overlap, and lookups by them find every selected key's file."""
     ordered = sorted(keys)
     start, end = draw.choice([None, ordered.pop(0)]), draw.choice([None, ordered.pop()])
     contents: list[list[str]] = []

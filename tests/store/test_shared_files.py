@@ -1,4 +1,4 @@
-"""A version's reference counts equal those counted from all entries, and so does the garbage determined from them."""
+"""Reference counts and garbage of a version equal those determined from all entries."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def write_small_sets_like_large_ones(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class History:
-    """A table whose commits add, remove, restore, rewrite and move fragments at random, as refreshes publish them."""
+    """A table whose commits add, remove, restore, rewrite and move fragments at random.
+
+    They do so as refreshes publish them.
+    """
 
     random: Random
     fragments: dict[str, FragmentEntry] = field(default_factory=dict)

@@ -1,4 +1,7 @@
-"""Versions are published atomically by one winner, read as published, and pending profiles are reused."""
+"""Versions are published atomically by one winner and read as published.
+
+Pending profiles are reused.
+"""
 
 from __future__ import annotations
 
@@ -117,10 +120,11 @@ def test_a_commit_without_changes_of_a_kind_merges_another_kind(
 def test_the_number_of_a_removed_version_is_not_published_again(
     versions: VersionStore, monkeypatch: pytest.MonkeyPatch, *, is_writing: bool
 ) -> None:
-    """After a publisher has read version 1, two others publish versions 2 and 3, and remove the versions before 3.
+    """The number of a removed version is not published again.
 
-    The first publisher then publishes no version 2, although there is none. With `is_writing`, the others do this when
-    the first publisher has written all its entries.
+    After a publisher has read version 1, two others publish versions 2 and 3, and remove the versions before 3. The
+    first publisher then publishes no version 2, although there is none. With `is_writing`, the others do this when the
+    first publisher has written all its entries.
     """
     versions.publish(version(1))
     base = versions.latest()
