@@ -1,4 +1,7 @@
-"""Tasks in an isolated child process return the results of a call, and a crash is attributed to the file at fault."""
+"""Isolated tasks return the results of calls, and a crash is attributed to the file at fault.
+
+They run in a child process.
+"""
 
 from __future__ import annotations
 
@@ -192,7 +195,7 @@ def test_a_child_that_cannot_start_has_a_message(no_idle_children: None, monkeyp
 
 
 def test_a_child_has_the_current_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reused child has the caller's current environment variables, which may contain changed credentials."""
+    """A reused child has the caller's current environment variables, such as changed credentials."""
     for value in ("one", "two"):
         monkeypatch.setenv("METASTORE_TEST", value)
         assert run_isolated(tasks.variable, "a", "METASTORE_TEST") == value
@@ -354,7 +357,10 @@ print(isolation.run_isolated(tasks.double, "a", 21))
 
 
 def test_a_parent_may_have_no_standard_streams(tmp_path: Path) -> None:
-    """A process with closed descriptors 0 to 2 runs a task, although the pipes to its child then get these numbers."""
+    """A process with closed descriptors 0 to 2 runs an isolated task.
+
+    The pipes to its child then get these numbers.
+    """
     program = (
         "from metastore_assets.tasks.isolation import run_isolated; from tests.tasks import child_tasks as tasks;"
         f"open({str(tmp_path / 'answer')!r}, 'w').write(str(run_isolated(tasks.double, 'a', 21)))"

@@ -1,4 +1,4 @@
-"""`InProcessRunner` runs tasks in the calling process, and `SizedRunner` runs large batches of tasks on Spark."""
+"""`InProcessRunner` runs tasks in this process, and `SizedRunner` runs large batches on Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Streams of several children have all items, end with the first error, and name the file that crashes a child."""
+"""Streams of several children have all items, and end with the first error.
+
+A crash of a child names the file at fault.
+"""
 
 from __future__ import annotations
 
