@@ -196,7 +196,10 @@ def test_a_column_of_null_lists_has_no_elements(layout: str, elements: str) -> N
 
 
 def test_nulls_of_parents_count_in_children_without_validity() -> None:
-    """A null struct makes its children null, also run-end encoded arrays and unions, which have no validity bitmap."""
+    """A null struct makes its children null, even if they have no validity bitmap.
+
+    Such children are run-end encoded arrays and unions.
+    """
     mask = pa.array([False, True, False])
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array(["a", None], pa.string_view()))
     union = pa.UnionArray.from_dense(

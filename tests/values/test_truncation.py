@@ -1,4 +1,7 @@
-"""A bound of a long value is the nearest value that is short enough to be stored, so that bounds merge exactly."""
+"""A bound of a long value is the nearest value that is short enough to be stored.
+
+So bounds merge exactly.
+"""
 
 from __future__ import annotations
 
@@ -79,9 +82,9 @@ def test_the_greatest_values_have_an_unknown_maximum() -> None:
 
 
 def test_characters_are_never_cut() -> None:
-    """Bounds of at most five bytes end between characters: none has a part of the second character of four bytes.
+    """Bounds of at most five bytes end between characters.
 
-    The lower bound has a character of one byte in its place.
+    None has a part of the second character of four bytes. The lower bound has a character of one byte in its place.
     """
     value = "\U0001f600\U0001f601".encode()
     lower, _ = truncate_lower(value, class_named("string"))

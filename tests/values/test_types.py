@@ -52,7 +52,10 @@ def test_types_without_a_class_have_a_reason_and_a_fingerprint(type: pa.DataType
 
 
 def test_fingerprints_of_containers_ignore_their_children() -> None:
-    """All structs have one fingerprint, all lists another, and maps a third: a new field changes no container's."""
+    """Structs share a fingerprint, lists another, and maps a third.
+
+    So a new field changes no container's fingerprint.
+    """
     assert type_fingerprint(pa.struct([])) == type_fingerprint(pa.struct([("a", pa.int8())]))
     assert type_fingerprint(pa.list_(pa.int8())) == type_fingerprint(pa.large_list(pa.string()))
     assert len({type_fingerprint(t) for t in (pa.struct([]), pa.list_(pa.int8()), pa.map_(pa.int8(), pa.int8()))}) == 3
