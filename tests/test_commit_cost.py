@@ -60,7 +60,7 @@ def count_requests(numbers: Mapping[str, float]) -> float:
 
 @pytest.mark.parametrize("kind", FIRST_REQUESTS)
 def test_the_first_commit_repeats_no_request(tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str) -> None:
-    """The first commit takes the requests in `FIRST_REQUESTS`, and reads no byte range twice.
+    """The first commit has the number of requests in `FIRST_REQUESTS`, and reads no byte range twice.
 
     All ranges of one object count as one request, because their number depends on random content ids. If the test
     fails, the log lists all requests.

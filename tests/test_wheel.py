@@ -68,7 +68,7 @@ def test_the_wheel_contains_exactly_the_package(wheel: Path) -> None:
 def test_the_metadata_is_complete(wheel: Path) -> None:
     """The wheel's metadata equal those in pyproject.toml, and name each tested Python.
 
-    They are licence, classifiers, extras and description.
+    They include licence, classifiers, extras and description.
     """
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     metadata = read_metadata(wheel)

@@ -1,6 +1,6 @@
 """Dagster's UI shows our assets, checks and pictures.
 
-The webserver and the daemon are processes, and the browser is a headless Chromium.
+The webserver and the daemon are real processes, and the browser is a headless Chromium.
 """
 
 import os

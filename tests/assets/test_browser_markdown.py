@@ -1,4 +1,7 @@
-"""Markdown with a table's names and values makes a browser fetch nothing from a foreign server."""
+"""A browser fetches nothing that a table's names and values reference in Markdown.
+
+The references lead to a foreign server.
+"""
 
 from __future__ import annotations
 

@@ -241,7 +241,10 @@ def test_the_job_of_a_table_is_found_by_names_of_any_length(table: str, prefix: 
 
 
 def test_the_job_of_a_table_with_a_longer_name_is_not_found() -> None:
-    """The job of `web_orders` is not used for `orders`, although its shortened name ends alike."""
+    """The job of `web_orders` is not used for `orders`.
+
+    The name of the job has the same end, and its tag is shortened.
+    """
     prefix = ("prod_" * 12 + "a", "b-c", "d")
     longer = TableNames("web_orders", AssetKey("x"), AssetKey("y"), {}, prefix)
     assert is_shortened_tag(longer.tag)

@@ -182,7 +182,7 @@ def test_markdown_shows_names_literally() -> None:
 def test_user_defined_statistics_follow_the_others() -> None:
     """User-defined statistics have a row each, with their guarantee or the reason of their absence.
 
-    Its size is limited. It is empty if there are no such statistics.
+    The size of their Markdown is limited. It is empty if there are no such statistics.
     """
     texts = {
         "share": UserResult(pa.array([0.25]), "estimate"),

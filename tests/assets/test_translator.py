@@ -88,7 +88,7 @@ def pools(definitions: Definitions) -> set[str]:
 
 
 def test_separate_definitions_equal_the_combined_ones(tmp_path: Path) -> None:
-    """Assets and sensors that are built separately equal those of the combined definitions."""
+    """Assets and sensors built separately for a table equal those of the combined definitions."""
     two = config(tmp_path)
     two = two.model_copy(update={"tables": [*two.tables, TableConfig(name="other", uri="o")]})
     parts = Definitions(

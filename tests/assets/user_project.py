@@ -1,4 +1,4 @@
-"""A user's Dagster project: an asset that writes a Delta table, and the table's definitions."""
+"""A user's Dagster project: an asset that writes a Delta table, and definitions of its statistics."""
 
 from collections.abc import Mapping
 from datetime import date

@@ -1,6 +1,6 @@
-"""For a table that cannot be refreshed, the command prints one line, and the last version stays.
+"""If a table cannot be refreshed, the command prints one line, and the last version stays.
 
-The same holds for `metastore profile` of such a table.
+The line is the error. `metastore profile` of such a table prints one line, too.
 """
 
 from __future__ import annotations

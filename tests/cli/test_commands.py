@@ -269,7 +269,7 @@ def test_estimates_are_marked(published: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_the_configuration_file_is_resolved(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The configuration file is an option, a variable, or a file in the working folder.
+    """An option, a variable or the working folder determines the configuration file.
 
     The option `--config` stands before or after the command.
     """

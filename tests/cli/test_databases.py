@@ -60,7 +60,7 @@ def test_commands_follow_the_tables_of_a_database(lake: Lake) -> None:
 
 
 def test_stored_versions_are_readable_without_the_catalog(lake: Lake) -> None:
-    """Without the catalog, stored versions are read by the last listing, and no table is dropped."""
+    """Without the catalog, stored versions are read by its last listing; no table counts as dropped."""
     config = lake.folder / "metastore.yaml"
     run("refresh", "sales_orders", config=config)
     lake.database.write_text("no database")

@@ -59,7 +59,7 @@ class Cluster:
         return name
 
     def worker_of(self, process: int) -> str | None:
-        """Return the worker that started a process, directly or indirectly, or None."""
+        """Return the name of the worker that started a process, directly or indirectly, or None."""
         by_pid = {worker.pid: name for name, worker in self.workers.items()}
         while process > 1:
             if process in by_pid:

@@ -62,7 +62,7 @@ def test_credentials_are_requested(
 def test_explicit_settings_have_priority(
     requests: list[str | None], s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Credentials or a token file in options or the environment make the metadata host unnecessary."""
+    """With credentials or a token file in options or environment, the metadata host is not requested."""
     assert "credential_provider" in obstore_arguments("s3", ())
     assert "credential_provider" not in obstore_arguments("gs", ())
     assert "credential_provider" not in obstore_arguments("s3", s3_options.items())

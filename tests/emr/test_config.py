@@ -108,7 +108,7 @@ def test_settings_from_variables_are_checked_when_resolved(tmp_path: Path, monke
 def test_other_engines_ignore_the_section(tmp_path: Path) -> None:
     """With another engine, the configuration may have the section `emr_serverless`.
 
-    Users can so try the other engine without removing the section.
+    So users can try the other engine without removing the section.
     """
     for engine in ("spark", "auto"):
         assert load_config(config_file(tmp_path, engine=engine, root="./metastore")).engine == engine

@@ -287,7 +287,7 @@ def test_a_purge_removes_a_hidden_column_although_others_analysed_another(lab: G
 
 
 def test_properties_of_a_table_with_many_columns_are_split(lab: GlueLab) -> None:
-    """An export of 200 columns splits properties at 4,000 characters, the limit of metastores."""
+    """An export of 200 columns stores no property over 4,000 characters, the limit of metastores."""
     rows = pa.table({f"a_column_with_a_long_name_{index}": [index] for index in range(200)})
     location = lab.folder / "many"
     location.mkdir()

@@ -325,7 +325,7 @@ def _analyse(table: HiveExportedTable, column: str) -> None:
 
 
 def test_properties_of_a_table_with_many_columns_are_split(hive: str, tmp_path: Path) -> None:
-    """An export of 200 columns splits properties at 4,000 characters, the limit of metastores."""
+    """An export of 200 columns adds no property over 4,000 characters, the limit of metastores."""
     rows = pa.table({f"a_column_with_a_long_name_{index}": [index] for index in range(200)})
     table = _flat(hive, tmp_path, rows)
     before = table.properties()

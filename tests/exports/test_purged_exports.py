@@ -1,4 +1,4 @@
-"""`metastore purge` removes the values of hidden columns from all targets of exports."""
+"""`metastore purge` removes the values of columns hidden now from all targets of exports."""
 
 from __future__ import annotations
 

@@ -147,9 +147,9 @@ def latest(config: MetastoreConfig) -> Version:
 
 
 def profile(table: Table, partition: str | None = None) -> dict[str, Any]:
-    """Return the row count of the table or a partition, and everything stored of each column.
+    """Return the row count, and by column all statistics, value counts and bins.
 
-    That is all statistics, value counts and bins.
+    They are those of the table, or of the partition if one is given.
     """
     columns: dict[str, Any] = {}
     for row in table.statistics(partition=partition):

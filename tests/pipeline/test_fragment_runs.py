@@ -120,7 +120,7 @@ def test_memory_depends_on_the_differences_only(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(sections, "_STREAMED_BYTES", 1)
 
     def peak(count: int) -> int:
-        """Return Python's peak bytes while `count` fragments are compared with equal published ones."""
+        """Return the peak bytes of Python objects while `count` equal fragments are compared."""
 
         def fragments() -> Iterator[Fragment]:
             return (fragment("all", f"{(7919 * number) % count:06}.parquet", "x") for number in range(count))

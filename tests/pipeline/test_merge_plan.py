@@ -229,7 +229,7 @@ def fan_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 def test_damaged_files_in_a_node_are_replaced_by_those_of_the_children(damaged: str) -> None:
     """A merge with damaged lists of children's files in its nodes equals one from scratch.
 
-    An entry cannot be parsed, or there is one entry too many.
+    In each list, an entry cannot be parsed, or there is one entry too many.
     """
     table = Table(next(iter(SPECS.values())))
     plan, *_ = table.plan({str(at): True for at in range(40)})
@@ -339,7 +339,7 @@ def test_groups_share_requests() -> None:
 
 @given(st.integers(0, 200), st.integers(1, 50))
 def test_tasks_cover_the_tree(count: int, most: int) -> None:
-    """A tree merged in rounds of bounded tasks has the root's inputs of one merged at once."""
+    """A tree merged in rounds of bounded tasks has the same root inputs as one merged at once."""
     table = Table(SPECS["a all"])
     plan, _, _ = table.plan(dict.fromkeys(map(str, range(count)), True))
     expected_root = oracle(expected(table.children, tree_shape()), table.children)

@@ -471,9 +471,9 @@ def test_a_literal_of_another_type_is_refused_everywhere(
 
 
 def test_templates_give_folder_names_number_types(lakes: Callable[[str], Lake]) -> None:
-    """Comparing folder names with a number is an error that suggests a template.
+    """Comparing a value in a folder name with a number is an error that suggests a template.
 
-    Values in folder names are texts. A template that declares the type `int` makes them numbers.
+    Such values are texts. A template that declares the type `int` makes them numbers.
     """
     with pytest.raises(LiteralError, match=r"options\.template"):
         lakes("files").configured("part < 10")

@@ -200,9 +200,9 @@ def test_branches_above_a_replaced_child_are_merged_again(keys: set[str], replac
 
 @given(st.integers(0, 2000), st.integers(0, 10**9), FAN_INS)
 def test_an_added_child_changes_only_the_branches_above_it(count: int, seed: int, fan_in: int) -> None:
-    """In a tree of several branches, an added child changes few branches besides those above it.
+    """In a tree of several branches, an added child changes the branches above it and few others.
 
-    They are at most as many as the fan-in. Its removal changes at most the branches above it.
+    The others are at most as many as the fan-in. Its removal changes at most the branches above it.
     """
     shape = TreeShape(fan_in)
     keys = {str(number) for number in range(seed, seed + count)}

@@ -38,7 +38,7 @@ def _in_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def assert_answers(table: Table, lake: Lake, draw: random.Random) -> None:
-    """Assert that answers for the table and a random partition, and value files, equal DuckDB's."""
+    """Assert that files of value counts, and answers for table and a random partition, equal DuckDB's."""
     key = draw.choice([entry.key for entry in table.partitions()])
     for partition in (None, key):
         folder = "*" if partition is None else partition
@@ -59,7 +59,7 @@ def assert_answers(table: Table, lake: Lake, draw: random.Random) -> None:
 
 
 def assert_files(table: Table, connection: duckdb.DuckDBPyConnection, column: str, lake: Lake) -> None:
-    """Assert that the frequencies in a column's files, summed by value, equal DuckDB's counts."""
+    """Assert that frequencies in a column's value-count files, summed by value, equal DuckDB's."""
     files = [f"{lake.config().root}/t/{path}" for path in table.value_files(column)]
     (row,) = table.statistics([column])
     summed = connection.execute(
@@ -74,9 +74,9 @@ def assert_files(table: Table, connection: duckdb.DuckDBPyConnection, column: st
 def assert_column(
     table: Table, connection: duckdb.DuckDBPyConnection, column: str, partition: str | None, draw: random.Random
 ) -> None:
-    """Assert that a column's quantiles, ranks, frequencies and other answers equal DuckDB's.
+    """Assert that a column's quantiles, ranks, counts and entropy equal DuckDB's.
 
-    The others are distinct counts and the entropy.
+    Counts are frequencies and distinct counts.
     """
 
     def ask(what: str, *parameters: Any) -> Any:

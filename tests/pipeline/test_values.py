@@ -1,6 +1,6 @@
 """No step changes a value, with pandas or without.
 
-Such values are nanoseconds, far years and 38 digits.
+This includes nanoseconds, far years and 38 digits.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ def test_every_answer_is_json_without_loss(results: Table) -> None:
 
 
 def check_histogram(results: Table, row: ColumnStatistics) -> None:
-    """Assert that a column's histogram can be JSON, and that its bins count every finite value."""
+    """Assert that a column's histogram can be written as JSON, and its bins count all finite values."""
     if row.percentiles is None or row.type_class in ("string", "binary", "uuid", "boolean", None):
         return
     bins = results.histogram(row.column)

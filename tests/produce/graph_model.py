@@ -1,6 +1,6 @@
-"""A description of a graph of stages, from which package and oracle build their graphs.
+"""A description of a graph of stages, which becomes a declaration and nodes of the oracle.
 
-Other functions convert rows between tuples and Arrow tables.
+The declaration is for the package. Other functions convert rows between tuples and Arrow tables.
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ class Pair:
     def check_calls(self, step: Step) -> None:
         """Assert that functions were called exactly once for each changed key that still has values.
 
-        Other keys have no calls. With `check`, they may be called more often for a key.
+        Functions were called for no other key. With `check`, they may be called more often for a key.
         """
         for name, keys in step.calls.items():
             called = [oracle.one(call.key) for call in self.graph.calls if call.stage == name]

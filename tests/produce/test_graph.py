@@ -147,7 +147,7 @@ def test_every_stage_has_ports_and_every_port_a_feeder(ports: Any) -> None:
     ],
 )
 def test_invalid_sums_are_refused(store: ObjectStore, options: dict[str, Any], match: str) -> None:
-    """Invalid keys, amounts, and options of a sum are refused.
+    """A sum with invalid keys, amounts or options is refused.
 
     Columns must not be missing, reserved or repeated, and amounts must not be floats or text. A sum needs a key or a
     total. `descending` must be a column of the key, and `least` an integer column.

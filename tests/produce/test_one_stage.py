@@ -1,6 +1,6 @@
-"""Updates of a single stage are correct for source keys that are added, moved, shared or deleted.
+"""Updates of a single stage are correct if source keys are added, moved and deleted.
 
-A source key is shared if several target keys have rows from it.
+Several source keys share a target key, and a source key may have several target keys.
 """
 
 from __future__ import annotations

@@ -259,7 +259,7 @@ def test_a_version_is_readable_until_it_is_expired(pair: Pair, s3_options: dict[
 class Repeated(ObjectStore):
     """A store whose client repeats each put, so that the server refuses the second one.
 
-    The client did not get the response to the first one.
+    It behaves as if the response to the first put were lost.
     """
 
     def write(self, path: str, data: bytes, *, create: bool = False) -> None:
@@ -277,7 +277,7 @@ def test_a_repeated_put_of_the_same_object_succeeds(pair: Pair, s3_options: dict
 
 
 def test_another_publishers_object_is_not_a_success(pair: Pair, s3_options: dict[str, str]) -> None:
-    """The manifest of another publisher is not taken for one's own, even if only that differs.
+    """The manifest of another publisher is not taken for one's own, even if nothing else differs.
 
     Otherwise, an update might be applied twice.
     """

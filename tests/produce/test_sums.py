@@ -59,7 +59,7 @@ RUNS = Settings(single_run_rows=0, bulk_share=1e9)
 def test_a_sum_of_a_stage_that_omits_unchanged_groups(store: ObjectStore, settings: Settings) -> None:
     """A sum subtracts the old amounts of changed keys only.
 
-    The stage below omits unchanged keys from its update.
+    The stage that feeds it omits unchanged keys from its update.
     """
     key, value = columns(k="int64"), columns(v="string", n="int64")
     stage = StageNode("kept", (("files",),), key, value, lambda k, rows: ((k, row) for row in rows), suppress=True)

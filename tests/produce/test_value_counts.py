@@ -90,7 +90,7 @@ def _history(folder: Path, kind: str, choice: str, seed: int, steps: int) -> Non
 
 
 def _load(lists: TableValueCounts, random: Random) -> None:
-    """Load the content of `values`, and perhaps of `frequencies`, into the state in several pieces.
+    """Load `values`, and perhaps `frequencies`, into the state again, in several pieces.
 
     Assert that all stages are reset. The update of `values` must have all its rows, that of `facts` only additions.
     """

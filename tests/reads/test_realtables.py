@@ -1,6 +1,6 @@
-"""Reads of real tables return the rows and counts of the filtered full scan.
+"""Reads of real tables return the rows of the filtered full scan.
 
-Other libraries established the counts.
+Their counts are those that other libraries established.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _check_dataset(name: str, lookup: Table, table: TableConfig) -> None:
 
 
 def _check_lazy(name: str, lookup: Table, table: TableConfig) -> None:
-    """Check that columns of a lazy frame have the nulls of a read.
+    """Check that columns of a lazy frame have as many nulls as those of a read.
 
     Tables with a type that Polars lacks are skipped.
     """

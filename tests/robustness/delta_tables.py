@@ -1,6 +1,6 @@
 """Random histories of Delta tables by deltalake, and by hand.
 
-Tables by hand have deletion vectors and mapped columns.
+Tables written by hand have deletion vectors and mapped columns.
 """
 
 from __future__ import annotations

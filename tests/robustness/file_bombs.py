@@ -83,7 +83,7 @@ def _replaced(old: bytes, new: bytes, count: int) -> Callable[[bytes], bytes]:
 
 
 def _hudi(pattern: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
-    """Return a writer of a Hudi table that changes the content of the first file that matches."""
+    """Return a writer of a Hudi table that changes the first file that matches the pattern."""
 
     def write(folder: Path) -> None:
         table = (HudiMergeOnRead if ".log." in pattern else HudiCopyOnWrite)(folder)

@@ -1,6 +1,6 @@
 """Random histories of Iceberg tables by pyiceberg, and by hand.
 
-Tables by hand have delete files and deletion vectors.
+Tables written by hand have delete files and deletion vectors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Iceberg and Delta metadata that are contradictory, or declare far more than they contain.
+"""Iceberg and Delta metadata that are contradictory, or claim far more than they contain.
 
-The latter claim it or decompress to it.
+Some decompress to far more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""After random histories, statistics are right, and profiled fragments are not read again.
+"""After random histories, statistics are those of the live rows, and no fragment is read twice.
 
 The tables are Delta, Iceberg, Hudi and Lance tables and plain files. The oracle is DuckDB over a model of the live
 rows, without the package's readers.

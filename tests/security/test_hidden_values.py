@@ -1,6 +1,6 @@
 """Nothing that reveals a value of a column with `values: hidden` is stored, logged or printed.
 
-This holds for every format. Nothing is stored below the root. Hidden columns of each table have tokens that occur
+This holds for every format, and for all files below the root. Hidden columns of each table have tokens that occur
 nowhere else: as texts, integers and decimals, inside structs, lists and maps, and in delete files. All output is
 searched for them, decompressed.
 """

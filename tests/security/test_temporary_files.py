@@ -130,7 +130,10 @@ def test_a_command_that_must_be_ended_removes_temporary_files(folder: Path) -> N
 
 
 def end_with_folder(path: str) -> None:
-    """Create a temporary folder with a row in it, and kill this child process that reads files."""
+    """Create a temporary folder with a row in it, and kill this process.
+
+    The process is a child that reads files.
+    """
     used = TemporaryFolder("test")
     (Path(used.path) / "rows").write_text(TOKEN)
     signal.raise_signal(signal.SIGKILL)

@@ -132,7 +132,7 @@ def configured(folder: HostileFolder, engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.spark)])
 def test_statistics_are_imported_only_from_pythonpath(tmp_path: Path, engine: str) -> None:
-    """A module of statistics in the working folder is not imported by any process.
+    """A module of statistics in the working folder is not imported.
 
     Child processes and Spark's workers do not import it either.
     """

@@ -28,7 +28,7 @@ from metastore_assets.values.types import class_named
 
 @dataclass(frozen=True)
 class Kind:
-    """A column type to test: its Arrow type and type class, and functions for values and arrays."""
+    """A column type to test: Arrow type, type class, and functions that draw values and build arrays."""
 
     type: pa.DataType
     type_class: str

@@ -1,4 +1,7 @@
-"""Tables in an object store have logs among subfolders, nested tables, and files in other buckets."""
+"""Locations of tables in an object store, with nested tables and files in other buckets.
+
+Logs may lie among subfolders.
+"""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ def race(store: ObjectStore, publishers: int = 6, rounds: int = 5) -> list[dict[
 
 
 def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
-    """Publish versions that reuse files, while other processes read and expire them.
+    """Publish versions that reuse files, while other processes read them and expire versions.
 
     The grace is short. Each call uses a new table, because it is repeated if the machine was too slow. Return what each
     process reported.

@@ -148,10 +148,10 @@ def requests(s3_endpoint: str) -> Iterator[Requests]:
 def test_the_number_of_requests_does_not_depend_on_the_number_of_versions(
     s3_options: dict[str, str], requests: Requests, many_versions: int
 ) -> None:
-    """Reading the newest version and publishing the next takes as few requests for many versions.
+    """The number of requests to read or publish a version is the same for 10 versions as for many.
 
-    They are as many as for 10 versions. The number of the newest version takes three requests, or five if the last hint
-    was not written. Nothing is listed.
+    The newest version is read, and the next one published. The number of the newest version takes three requests, or
+    five if the last hint was not written. Nothing is listed.
     """
     counts = []
     for newest in (10, many_versions):

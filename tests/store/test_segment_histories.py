@@ -1,8 +1,8 @@
-"""Each retained version is read like a dictionary after commits in any order.
+"""Each retained version is read like a dictionary after any history.
 
-There are also conflicts, interruptions and deletions. A set of rows with unique keys is stored as segments. A commit
-adds one, with new rows and with tombstones of removed keys. The oldest segment is the base. A merge step copies the
-rows of a range of keys from newer segments to an older one: the older one absorbs them.
+A history has commits, conflicts, interruptions and deletions in any order. A set of rows with unique keys is stored as
+segments. A commit adds one, with new rows and with tombstones of removed keys. The oldest segment is the base. A merge
+step copies the rows of a range of keys from newer segments to an older one: the older one absorbs them.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class SegmentHistories(RuleBasedStateMachine):
 
     @invariant()
     def every_retained_version_is_read(self) -> None:
-        """Check the newest version, a random one, and the keys in which three differ from the newest."""
+        """Check the newest version, a random one, and keys in which three versions differ from the newest."""
         draw = random.Random(self._value)
         read = [(self._stored(self._versions.read(each.number)), each.rows) for each in self._retained]
         for index in {len(read) - 1, draw.randrange(len(read))}:

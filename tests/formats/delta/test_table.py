@@ -40,10 +40,7 @@ def _numbered(name: str, type_: pa.DataType, number: int) -> pa.Field:
 
 
 def _inner(number: int) -> pa.DataType:
-    """Return a struct type with fields p3 and p4, whose ids are `number` and `number + 1`.
-
-    The names are physical names.
-    """
+    """Return a struct type of the physical fields p3 and p4 with the ids `number` and `number + 1`."""
     return pa.struct([_numbered("p3", pa.int32(), number), _numbered("p4", pa.string(), number + 1)])
 
 

@@ -173,7 +173,7 @@ def test_delimiter_and_quote(tmp_path: Path, name: str) -> None:
 def test_an_escape_takes_the_next_character_as_it_is(tmp_path: Path) -> None:
     """A delimiter, quote or line end after an escape is part of the value.
 
-    The options are `escape` and `escape_unquoted`.
+    The options `escape` and `escape_unquoted` are set.
     """
     (tmp_path / "a.csv").write_text('a,b\n1,x\\,y\n2,"q\\"r"\n3,s\\\nt\n')
     assert _read(tmp_path, escape="\\", escape_unquoted=True) == {"a": [1, 2, 3], "b": ["x,y", 'q"r', "s\nt"]}

@@ -240,7 +240,7 @@ def test_objects_without_keys_are_refused(tmp_path: Path) -> None:
 
 
 def test_partition_columns_are_text(tmp_path: Path) -> None:
-    """Partition columns are text, even if a file above the folders has numbers under the name."""
+    """The partition column is text, even if a file above the folders has numbers under its name."""
     (tmp_path / "d=1").mkdir()
     (tmp_path / "d=1" / "a.json").write_text('{"a": 1}\n')
     (tmp_path / "b.json").write_text('{"a": 2, "d": 7}\n')

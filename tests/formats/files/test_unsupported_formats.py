@@ -77,7 +77,7 @@ def paimon(tmp_path: Path) -> Path:
 
 
 def test_paimon_tables(paimon: Path) -> None:
-    """The error names Paimon for the table's folder, folders above and in it, files and copies."""
+    """The error names Paimon for the table's folder, folders above and in it, files and their copies."""
     advice = "; Paimon tables are not supported: have Paimon write Iceberg metadata"
     assert f"{paimon} is the folder of a Paimon table{advice}" in _refusal(paimon)
     for above in (paimon.parent, paimon.parent.parent):

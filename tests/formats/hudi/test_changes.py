@@ -412,7 +412,10 @@ def test_a_pending_write_is_in_the_difference_once_completed(history: CleanedHis
 
 
 def test_some_changes_have_no_difference(history: CleanedHistory) -> None:
-    """Changed schemas, properties or partitions, and a missing cache, give no difference."""
+    """Changed schemas, properties or partitions give no difference.
+
+    Neither do rewritten metadata and a missing cache.
+    """
     writer = history.writer
     config = _config(writer.folder)
     previous = Planned.of(config)

@@ -134,7 +134,7 @@ def test_ordering_values_that_are_not_compared_are_refused(
 
 
 def test_several_ordering_fields_do_not_matter_by_commit_time(tmp_path: Path) -> None:
-    """By commit time, a table may have several ordering fields, which have no effect."""
+    """If records are merged by commit time, several ordering fields are allowed and ignored."""
     properties = {"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING", "hoodie.table.ordering.fields": "ts,value"}
     _write(tmp_path / "t", 9, 3, [(*_LONG, 2), (*_LONG, 1)], **properties)
     assert _read(tmp_path / "t") == [1.0]

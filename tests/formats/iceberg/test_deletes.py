@@ -1,4 +1,4 @@
-"""Delete files apply as in a model of random commits, and as in an example of each rule."""
+"""Iceberg delete files apply as in a model of random commits, and as in an example of each rule."""
 
 from __future__ import annotations
 

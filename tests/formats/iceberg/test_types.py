@@ -1,7 +1,4 @@
-"""Every Iceberg type is read from Parquet, ORC and Avro, as a column and at every depth.
-
-The depths are a struct, a list and a map.
-"""
+"""Every Iceberg type is read from Parquet, ORC and Avro, alone and in structs, lists and maps."""
 
 from __future__ import annotations
 
