@@ -19,9 +19,10 @@ _NANOSECONDS = {"us": 1, "ns": 1000}
 
 
 def compute_buckets(values: Iterable[pa.Scalar], cls: TypeClass, count: int) -> frozenset[str] | None:
-    """Return the bucket numbers of values as texts, as in partition keys; None if Iceberg does not hash their type.
+    """Return the bucket numbers of values as texts, or None if Iceberg does not hash their type.
 
-    The hash is that of Iceberg's specification, appendix B: 32-bit Murmur3 with seed 0 of the value's bytes.
+    The texts are those of partition keys. The hash is that of Iceberg's specification, appendix B: 32-bit Murmur3 with
+    seed 0 of the value's bytes.
 
     Args:
         values: Values of one type class.

@@ -73,9 +73,10 @@ def parse_fraction(q: object) -> Fraction:
 
 @dataclass(frozen=True)
 class ValueSource:
-    """The source of a column's values: the profile of a set of rows or, for all rows, the table's value counts.
+    """The source of a column's values: the profile of a set of rows, or the table's value counts.
 
-    A profile has the statistics of the rows. Value counts are the distinct values with their frequencies.
+    Only all rows have the table's value counts. A profile has the statistics of the rows. Value counts are the distinct
+    values with their frequencies.
     """
 
     profile: Profile
@@ -116,7 +117,10 @@ class ColumnValues:
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """The canonical Arrow type of the column's values; the type `null` if values of its type are not profiled."""
+        """The canonical Arrow type of the column's values.
+
+        It is the type `null` if values of the column's type are not profiled.
+        """
         return pa.null() if self._row.type_class is None else class_named(self._row.type_class).arrow
 
     @property
@@ -315,9 +319,9 @@ class ColumnValues:
         return self._profile.repeated(self._row.field_id) if has_repeated else None
 
     def _has_fingerprints(self) -> bool:
-        """Return whether fingerprints (short hashes) are stored of the values that occur once, instead of the values.
+        """Return whether fingerprints are stored in place of the values that occur once.
 
-        Only whole tables have fingerprints.
+        A fingerprint is a short hash of a value. Only whole tables have fingerprints.
         """
         return self._row.frequencies == "repeated" and self._is_table
 
@@ -351,7 +355,10 @@ class ColumnValues:
         return derive_frequencies(row)
 
     def _exact_values(self) -> ExactValues | None:
-        """Return the column's sorted values from the profile or the table's value counts; None if neither has them."""
+        """Return the column's sorted values from the profile or the table's value counts.
+
+        Returns None if neither has them.
+        """
         self._type_class()
         frequencies = self._all_frequencies()
         if frequencies is not None:
@@ -392,7 +399,11 @@ class ColumnValues:
         return row.type_class, table_counts
 
     def _frequency_by_statistics(self, value: pa.Scalar) -> int | None:
-        """Return the NaN count if `value` is NaN, and 0 if it is below the minimum or above the maximum; else None."""
+        """Return the frequency of a NaN, or of a value outside the minimum and the maximum.
+
+        It is the NaN count if `value` is NaN, and 0 if it is below the minimum or above the maximum. Otherwise returns
+        None.
+        """
         row = self._row
         key = order_key(value)
         if key != key:

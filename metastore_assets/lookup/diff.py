@@ -1,4 +1,4 @@
-"""The differences of two versions of a table, or of two tables, in schema, rows, partitions and distributions."""
+"""The differences of two versions, or of two tables, in schema, rows, partitions and distributions."""
 
 from __future__ import annotations
 

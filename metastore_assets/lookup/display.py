@@ -1,4 +1,7 @@
-"""Display of a `ResultSet` in a Python prompt and in a notebook: the first rows as a table, with small charts."""
+"""Display of a `ResultSet` in a Python prompt and in a notebook.
+
+The first rows are a table, with small charts.
+"""
 
 from __future__ import annotations
 

@@ -70,10 +70,10 @@ class ComparedColumn:
     """The key of the partition; None for the table."""
 
     def dyadic_histogram(self) -> Histogram | None:
-        """Return the histogram with its stored bins, whose width is a power of two; None without finite values.
+        """Return the histogram with its stored bins, whose width is a power of two.
 
-        Raises NotStoredError if the histogram is missing for another reason, such as the policy `histogram: off` or a
-        type that is neither numeric nor temporal.
+        Returns None without finite values. Raises NotStoredError if the histogram is missing for another reason, such
+        as the policy `histogram: off` or a type that is neither numeric nor temporal.
         """
         return self.table.dyadic_histogram(self.row.column, partition=self.partition)
 

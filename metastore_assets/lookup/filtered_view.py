@@ -36,9 +36,10 @@ _OPEN_PROFILES = 32
 
 @dataclass(frozen=True)
 class FilterMatch:
-    """The partitions and fragments of a version that match a predicate, entirely (`full_…`) or partly (`partial_…`).
+    """The partitions and fragments of a version that match a predicate.
 
-    Partitions and fragments that certainly have no matching row are missing.
+    They match entirely (`full_…`) or partly (`partial_…`). Partitions and fragments that certainly have no matching row
+    are missing.
     """
 
     full_partitions: tuple[PartitionEntry, ...]
@@ -292,7 +293,9 @@ class FilteredView(Relation):
     def statistics(
         self, columns: Iterable[str] | None = None, *, partition: str | Iterable[str] | None = None
     ) -> ResultSet[ColumnStatistics]:
-        """Return statistics over the matching rows: one row per leaf column, or per partition and leaf column.
+        """Return statistics over the matching rows, with one row per leaf column.
+
+        With `partition`, the result has one row per partition and leaf column.
 
         Args:
             columns: Dotted paths of leaf columns, in the order of the result; None for all, in table order.

@@ -1,4 +1,4 @@
-"""Histograms of columns: reading them, selecting and merging bins, and explaining why a column has none."""
+"""Histograms of columns: reads, selection and merging of bins, and reasons why a column has none."""
 
 from __future__ import annotations
 

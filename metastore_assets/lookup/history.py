@@ -52,7 +52,10 @@ class History:
         return self._open_version(version if isinstance(version, Version) else resolve_version(self._versions, version))
 
     def rows(self, column: str | None = None) -> ResultSet[HistoryRow]:
-        """Return the statistics of a column in every version, the oldest first; for None, those of all columns."""
+        """Return the statistics of a column in every version, the oldest first.
+
+        For None, the statistics of all columns are returned.
+        """
         from metastore_assets.history.rows import parse_history
 
         table = self._read(column)

@@ -86,7 +86,10 @@ def columns_json(
 
 
 def _decision_json(decision: Decision | None) -> Json | None:
-    """Return how the policy `auto` or `repeated` decided to store values, as JSON; None without a decision."""
+    """Return, as JSON, how the policy `auto` or `repeated` decided to store values.
+
+    Returns None without a decision.
+    """
     if decision is None:
         return None
     return {"frequencies": decision.frequencies, "reason": decision.reason, "since": decision.since}
@@ -115,7 +118,10 @@ def top_json(top: Iterable[ValueFrequency]) -> list[Json]:
 
 
 def quantiles_json(quantiles: Sequence[Quantile]) -> list[Json]:
-    """Return the document that `metastore quantile` prints, with one item per quantile in the given order."""
+    """Return the document that `metastore quantile` prints.
+
+    It has one item per quantile, in the given order.
+    """
     return [
         {"q": quantile.q, "value": scalar_json(quantile.value), "guarantee": quantile.guarantee}
         for quantile in quantiles

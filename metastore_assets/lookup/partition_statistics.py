@@ -1,4 +1,4 @@
-"""Statistics of many partitions at once, from the partition index, whose files store column after column."""
+"""Statistics of many partitions at once, from the column-wise files of the partition index."""
 
 from __future__ import annotations
 
@@ -60,13 +60,16 @@ class PartitionStatistics:
     def table(
         self, columns: Sequence[tuple[int, LeafColumn]], keys: Sequence[str] | None = None
     ) -> tuple[pa.Table, list[str]]:
-        """Return (statistics, partition keys): an Arrow table, and a list with the partition key of each of its rows.
+        """Return a table of statistics with a row per partition and column, and the key of each row.
 
-        There is a row per partition and column: all columns of the first partition, then those of the second.
+        The rows are all columns of the first partition, then those of the second.
 
         Args:
             columns: (position, column) pairs. The position is 0-based, among all leaf columns of the profiled table.
             keys: Keys of existing partitions, in the order of the result; None for all partitions, sorted by key.
+
+        Returns:
+            (Arrow table, list with the partition key of each of its rows).
         """
         # Rows come from three sources: the shared files, separate files, and nulls for columns that were added later.
         separate = {entry.key: entry for entry in self._files.unindexed}
@@ -92,7 +95,7 @@ class PartitionStatistics:
 
     @lock_free_cached_property
     def _row_counts(self) -> dict[str, int]:
-        """The row counts of the partitions in the files of the partition index, by partition key, in file order."""
+        """The row counts of partitions in the partition index, by partition key, in file order."""
         if not self._files.files.files:
             return {}
         partitions = self._reader.partitions

@@ -74,7 +74,10 @@ class Profile(Protocol):
         """
 
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
-        """Return the n most frequent values of a column with their frequencies; None if there are no value counts."""
+        """Return the n most frequent values of a column with their frequencies.
+
+        Returns None if there are no value counts.
+        """
 
     def frequencies(self, field_id: str) -> Frequencies | None:
         """Return all values of a column with their frequencies; None if there are no value counts."""
@@ -86,9 +89,10 @@ class Profile(Protocol):
         """
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
-        """Return (quantile sketch, (number of -inf, number of +inf)) of a column; None if no sketch is stored.
+        """Return the quantile sketch of a column, with its numbers of infinite values.
 
-        The quantile sketch is None if all values are infinite.
+        The quantile sketch is None if all values are infinite. The numbers are those of -inf and of +inf. Returns None
+        if no sketch is stored.
         """
 
     def histogram(self, column: str) -> Histogram | None:
@@ -189,9 +193,10 @@ class ProfileReader:
         return parse_statistics_rows(table.take(pa.array(positions)))
 
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
-        """Return the n most frequent values of a column with their frequencies; None if there are no value counts.
+        """Return the n most frequent values of a column with their frequencies.
 
-        The list is empty for a column that is not in the files, because it is null in all rows.
+        Returns None if there are no value counts. The list is empty for a column that is not in the files, because it
+        is null in all rows.
         """
         if field_id not in self._positions:
             return []
@@ -210,9 +215,10 @@ class ProfileReader:
         return list(zip(values, table.column("frequency").to_pylist(), strict=True))
 
     def frequencies(self, field_id: str) -> Frequencies | None:
-        """Return all values of a column with their frequencies; None if the profile has no value counts of it.
+        """Return all values of a column with their frequencies.
 
-        The result is empty for a column that the profile does not have, because that column is null in all rows.
+        Returns None if the profile has no value counts of the column. The result is empty for a column that the profile
+        does not have, because that column is null in all rows.
         """
         if field_id not in self._positions:
             return EMPTY
@@ -220,9 +226,10 @@ class ProfileReader:
         return parse_frequencies(pa.concat_tables(tables).combine_chunks()) if tables else None
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
-        """Return (quantile sketch, (number of -inf, number of +inf)) of a column; None if no sketch is stored.
+        """Return the quantile sketch of a column, with its numbers of infinite values.
 
-        The quantile sketch is None if all values are infinite.
+        The quantile sketch is None if all values are infinite. The numbers are those of -inf and of +inf. Returns None
+        if no sketch is stored.
         """
         if not self._files.states:
             return None
@@ -275,7 +282,7 @@ class ProfileReader:
         return [leaf.path for leaf in self._leaves if self._written_name(leaf) in self._histogram_columns]
 
     def _written_name(self, leaf: LeafColumn) -> str | None:
-        """Return the dotted path of a column in the profile's files; None if the files do not have the column.
+        """Return the dotted path of a column in the profile's files, or None if they lack the column.
 
         It differs from `leaf.path` if the column was renamed after the files were written.
         """
@@ -424,9 +431,10 @@ class TableProfiles:
         return ProfileReader(self._objects, files, self._columns.leaves, partial(self._all_null, rows))
 
     def stores_value_counts(self, partition: str | None) -> bool:
-        """Return whether a profile itself may have value counts: true for a partition, false for the table (None).
+        """Return whether a profile itself may have value counts.
 
-        The value counts of the table are in separate files.
+        That is true for a partition, and false for the table (None). The value counts of the table are in separate
+        files.
         """
         return partition is not None
 

@@ -1,4 +1,4 @@
-"""Pruning: the fragments of a version that may have rows that match a predicate, and why the others have none.
+"""Pruning: the fragments of a version that may match a predicate, and why the others do not.
 
 A fragment is a data file of the table, together with the deletes that apply to it. A conjunct is one of the conditions
 that `and` joins in a predicate. A leaf is a condition on one column. A value filter has short hashes of a column's
@@ -409,9 +409,10 @@ class Pruning:
         return int(self._complete._sizes.sum())
 
     def rows_by_id(self) -> dict[str, tuple[int, int, int]]:
-        """Return (row count, least number of matching rows, greatest number of matching rows) of each fragment, by id.
+        """Return the row count and the bounds on the number of matching rows of each fragment, by id.
 
-        The ids and bounds of all fragments are read.
+        A value is (row count, least number of matching rows, greatest number of matching rows). The ids and bounds of
+        all fragments are read.
         """
         complete = self._complete
         ids = complete._read(("id",))["id"].to_pylist()
@@ -532,7 +533,7 @@ class Pruning:
     @lock_free_cached_property
     @explain_missing_files
     def _complete(self) -> Pruning:
-        """A pruning with equal arguments in which all fragments are selected, even those in zones that cannot match.
+        """A pruning with equal arguments that selects all fragments, even those in zones that cannot match.
 
         It is this object itself if it already selects all fragments.
         """
@@ -541,7 +542,10 @@ class Pruning:
         return Pruning(self._pruner, self.predicate, self._unknown_columns, self.limit, selects_all=True)
 
     def _bound_rows(self, rows: BoundedRows) -> RowBounds:
-        """Return bounds on the number of matching rows in each entry of `rows`: a fragment, or a zone of fragments."""
+        """Return bounds on the number of matching rows in each entry of `rows`.
+
+        An entry is a fragment, or a zone of fragments.
+        """
         return self.predicate.bound_rows(rows.row_counts, self._with_unknown_columns(rows))
 
     def _with_unknown_columns(self, rows: BoundedRows) -> dict[str, ColumnBounds]:
@@ -556,10 +560,11 @@ class Pruning:
         return np.flatnonzero((self.bounds.most > 0) & ~self.must_read)
 
     def _eliminated(self) -> Iterator[tuple[Predicate, RowCounts, npt.NDArray[np.str_]]]:
-        """Yield (conjunct, positions of the fragments that it eliminates, name of the statistic for each of them).
+        """Yield the fragments that each conjunct eliminates, and the statistics by which it does.
 
-        Positions count the selected fragments from 0. A fragment belongs to the first conjunct that eliminates it.
-        Conjuncts without fragments are omitted.
+        An item is (conjunct, positions of the fragments, name of the statistic for each of them). Positions count the
+        selected fragments from 0. A fragment belongs to the first conjunct that eliminates it. Conjuncts without
+        fragments are omitted.
         """
         remaining = self._row_counts >= 0
         for conjunct, bounds in zip(self.predicate.conjuncts(), self._conjunct_bounds, strict=True):
@@ -608,7 +613,7 @@ class Pruning:
         return pruner.fragment_mask(leaf, self._selection) if (most > 0).sum() >= 2 else None
 
     def _caps_with_masks(self) -> dict[Leaf, RowCounts]:
-        """Return, by leaf of the predicate, the greatest possible number of rows of each fragment that match the leaf.
+        """Return, by leaf of the predicate, the greatest possible number of matching rows of each fragment.
 
         The number of a fragment is 0 if its value filter contains no matching value. The result has only leaves for
         which partitions or value filters limit the numbers.
@@ -619,7 +624,7 @@ class Pruning:
         return caps
 
     def _buckets(self, leaf: Leaf) -> list[tuple[str, frozenset[str]]]:
-        """Return (partition column, bucket numbers that can match) for each bucket transform of the leaf's column."""
+        """Return (partition column, matching bucket numbers) for each bucket transform of a leaf's column."""
         values = leaf.equal_values()
         if not values or leaf.column.cls is None:
             return []

@@ -230,10 +230,11 @@ def _interpolate(low: pa.Scalar, high: pa.Scalar, share: Fraction) -> pa.Scalar:
 
 
 def _interpolate_infinities(first: float, last: float, share: Fraction) -> float:
-    """Return the float at `share` of the way from `first` to `last`, for the cases that `_interpolate` leaves to it.
+    """Return the float at `share` of the way from `first` to `last`, for equal or infinite values.
 
-    In these cases, `first` equals `last`, or at least one of them is infinite. The result is `first` if both are equal,
-    or if `share` is 0. Otherwise it is `last` if `last` is infinite, else `first`.
+    In these cases, which `_interpolate` leaves to this function, `first` equals `last`, or at least one of them is
+    infinite. The result is `first` if both are equal, or if `share` is 0. Otherwise it is `last` if `last` is infinite,
+    else `first`.
     """
     if first == last or share == 0:
         return first

@@ -84,9 +84,10 @@ def explain_missing_files(method: F) -> F:
 
 
 class Relation(ABC):
-    """Rows of one version with their statistics, values and distributions: a table, or a filtered view of it.
+    """Rows of one version, with their statistics, values and distributions.
 
-    Every answer has its guarantee and the version that it is true for. Threads can share an object.
+    They are a table, or a filtered view of it. Every answer has its guarantee and the version that it is true for.
+    Threads can share an object.
     """
 
     value_counts: ValueCounts
@@ -370,7 +371,7 @@ class Relation(ABC):
         return ResultSet(TableRows(table, _parse_frequencies), self.as_of, lambda: table)
 
     def value_batches(self, column: str, *, partition: str | None = None) -> Iterator[Frequencies]:
-        """Yield all values of a column with their frequencies, by increasing value, in batches of limited size.
+        """Yield all values of a column with their frequencies, by increasing value, in bounded batches.
 
         With the policy `frequencies: repeated`, values that occur once may be missing.
 
@@ -419,9 +420,10 @@ class Relation(ABC):
 
     @explain_missing_files
     def dyadic_histogram(self, column: str, *, partition: str | None = None) -> Histogram | None:
-        """Return the histogram with its stored bins, whose width is a power of two; None if there are no finite values.
+        """Return the histogram with its stored bins, whose width is a power of two.
 
-        Such histograms can be merged exactly if they have the same type class.
+        Returns None if there are no finite values. Such histograms can be merged exactly if they have the same type
+        class.
 
         Args:
             column: The dotted path of a leaf column.

@@ -169,7 +169,10 @@ def _estimate_or(predicate: Or, rows: int, distributions: _Distributions) -> _Ro
 
 
 def _estimate_conjunction(parts: Sequence[_RowEstimate], rows: int) -> _RowEstimate:
-    """Estimate the rows that match all of several conditions: Fréchet bounds, and an estimate by independence."""
+    """Estimate the number of rows that match all of several conditions.
+
+    The bounds are Fréchet's. The estimate assumes that the conditions are independent.
+    """
     least = sum(part.least for part in parts) - (len(parts) - 1) * rows
     share = float(np.prod([part.estimate / rows for part in parts])) if rows else 0.0
     return _RowEstimate(least, min(part.most for part in parts), share * rows).within(rows)
@@ -245,9 +248,10 @@ def _bound_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistribu
 
 
 def _estimate_by_bounds(value: pa.Scalar, inclusive: bool, row: ColumnStatistics, numbers: int) -> _RowEstimate:
-    """Estimate the number of rows with a value < `value`, or <= `value` if `inclusive`, by minimum and maximum.
+    """Estimate the number of rows with a value below `value`, by minimum and maximum.
 
-    `numbers` is the number of values of the column that are neither null nor NaN.
+    If `inclusive`, rows with this value count, too. `numbers` is the number of values of the column that are neither
+    null nor NaN.
     """
     key = order_key(value)
     low, high = (None if bound is None else order_key(bound) for bound in (row.minimum, row.maximum))
@@ -260,7 +264,7 @@ def _estimate_by_bounds(value: pa.Scalar, inclusive: bool, row: ColumnStatistics
 
 
 def _share_below(key: Any, low: Any, high: Any) -> float:
-    """Return the share of values less than `key`, if values are uniformly distributed from `low` to `high`.
+    """Return the share of values less than `key`, if values are uniform from `low` to `high`.
 
     For strings, the first 8 bytes after the common prefix of `low` and `high` are compared as numbers.
     """

@@ -152,7 +152,7 @@ class Scanner(Protocol):
     def recorded_table(
         self, version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
     ) -> TableConfig:
-        """Return the table configuration that `version` records, but with the location `uri` and `storage_options`.
+        """Return the table configuration that `version` records, with another location and other options.
 
         Each of its locations, including `uri`, must be one that the caller trusts (`confirmed`), or lie below one.
 
@@ -308,7 +308,10 @@ class Table(Relation):
         return self.profiles.partition_statistics(names, partition)
 
     def _shapes(self, rows: Iterable[ColumnStatistics]) -> list[list[int]]:
-        """Return the bars of a small chart per column: frequencies of a few bins, or of the most frequent values."""
+        """Return the bars of a small chart per column.
+
+        They are the frequencies of a few bins, or of the most frequent values.
+        """
         shapes = []
         for row in rows:
             try:
@@ -329,10 +332,10 @@ class Table(Relation):
 
     @property
     def frequencies_file(self) -> str | None:
-        """The path, relative to `metastore_folder`, of one Parquet file with all value counts by decreasing frequency.
+        """The path of one Parquet file with all value counts by decreasing frequency.
 
-        The file's columns are `column`, `value` and `frequency`. The path is None if value counts were not compacted,
-        or have changed since.
+        It is relative to `metastore_folder`. The file's columns are `column`, `value` and `frequency`. The path is None
+        if value counts were not compacted, or have changed since.
         """
         return (self._version.value_counts and self._version.value_counts.frequencies) or None
 
@@ -385,9 +388,10 @@ class Table(Relation):
 
     @explain_missing_files
     def clustering(self, columns: Iterable[str] | None = None) -> ResultSet[ColumnClustering]:
-        """Return measures of each column's clustering, such as the number of fragments that may have the same value.
+        """Return measures of each column's clustering.
 
-        The index is read. Raises ColumnNotFoundError.
+        An example is the number of fragments that may have the same value. The index is read. Raises
+        ColumnNotFoundError.
         """
         return self.pruner.clustering(self.statistics(columns))
 
@@ -630,7 +634,7 @@ class Table(Relation):
     def table_config(
         self, table: str | TableConfig | None = None, storage_options: Mapping[str, str] | None = None
     ) -> TableConfig:
-        """Return a configuration with the table's location: `table` or, if it is None, the location in the version.
+        """Return a configuration with the table's location: `table`, or the location in the version.
 
         A user who can write the root can forge the locations that a version records. So the caller must confirm them:
         each must equal, or lie below, `table` or one of the `table_locations` of `open_table`.
@@ -695,10 +699,10 @@ class Table(Relation):
         return self.past.rows(column) if statistic is None else self.past.points(column, statistic)
 
     def diff(self, before: VersionReference | Table, after: VersionReference | Table | None = None) -> TableDiff:
-        """Return the differences between two versions of the table, or between two tables: `orders.diff(41, 57)`.
+        """Return the differences between two versions of the table, or between two tables.
 
-        Columns of one table are paired by field id, so renames do not matter; columns of two tables are paired by name.
-        Distances are computed from histograms or value counts.
+        Example: `orders.diff(41, 57)`. Columns of one table are paired by field id, so renames do not matter; columns
+        of two tables are paired by name. Distances are computed from histograms or value counts.
 
         Args:
             before: The number, snapshot or time of a version, as in `open_table`, or an opened table.

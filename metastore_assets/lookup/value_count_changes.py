@@ -172,7 +172,10 @@ def _count_changes(table: pa.Table) -> dict[str, int]:
 
 
 def _largest_changes(table: pa.Table, limit: int | None) -> pa.Table:
-    """Return the `limit` rows with the greatest change of frequency, in the order of the table; all rows for None."""
+    """Return the `limit` rows with the greatest change of frequency, in the order of the table.
+
+    Returns all rows if `limit` is None.
+    """
     if limit is None or table.num_rows <= limit:
         return table
     differences = pc.abs(pc.subtract(table["after"].fill_null(0), table["before"].fill_null(0))).to_numpy()

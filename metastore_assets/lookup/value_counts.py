@@ -38,9 +38,9 @@ def open_value_count_reader(objects: ObjectStore, version: Version) -> ValueCoun
 
 
 class RelationProfiles(Protocol):
-    """The profiles (statistics and values) of a table or filtered view: of all its rows, and of each partition.
+    """The profiles of a table or filtered view: of all its rows, and of each partition.
 
-    In all methods, the partition None stands for all rows.
+    A profile has the statistics and the values of some rows. In all methods, the partition None stands for all rows.
     """
 
     def profile(self, partition: str | None) -> Profile:
@@ -230,7 +230,7 @@ class ValueCounts:
         return {row.column: measure_spread(counts.get(row.type_class or "", {}).get(row.field_id, ())) for row in rows}
 
     def built(self, statistics: Iterable[ColumnStatistics]) -> dict[str, Built]:
-        """Return how the value counts of columns were last computed from scratch, by dotted path of the column.
+        """Return how columns' value counts were last computed from scratch, by dotted path of the column.
 
         Columns for which this is not recorded are left out.
         """

@@ -60,9 +60,9 @@ class VersionColumns:
         return leaf
 
     def resolve(self, columns: str | Iterable[str] | None) -> list[str] | None:
-        """Check that columns exist, and return their names as a list; None (all columns) is returned unchanged.
+        """Check that columns exist, and return their names as a list.
 
-        A text is one name. Raises ColumnNotFoundError.
+        A text is one name. None (all columns) is returned unchanged. Raises ColumnNotFoundError.
         """
         if columns is None:
             return None

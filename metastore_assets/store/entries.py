@@ -1,10 +1,10 @@
-"""The entries of a version: one for each fragment, partition, profile spec, piece of cached metadata, and so on.
+"""The entries of a version: one for each fragment, partition, profile spec, and so on.
 
     entries/<unique>.<kind>.parquet    segments (see `store.segments`) with the entries of one kind, sorted by key
 
 A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table. A
-profile spec says which statistics of each column are wanted. The metadata cache has pieces of the table's own metadata,
-so that the next refresh need not read them again.
+profile spec says which statistics of each column are wanted. The metadata cache has an entry for each piece of the
+table's own metadata that the next refresh then need not read again.
 
 Lookups and streams of entries read single row groups.
 """
@@ -405,7 +405,10 @@ class StoredEntries(Entries[Entry]):
         ]
 
     def stream_rows(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Yield the entries as tables of bounded size, by ascending key: all columns, or the key and `columns`."""
+        """Yield the entries as tables of bounded size, by ascending key.
+
+        The tables have all columns, or the key and `columns`.
+        """
         schema = self.kind.schema
         if columns is not None:
             schema = pa.schema([field for field in schema if field.name in {schema[0].name, *columns}])
@@ -513,7 +516,7 @@ class StoredMetadataCache(Mapping[bytes, bytes]):
 def diff_entries(
     kind: EntryKind[Entry], before: Sequence[Entry], after: Sequence[Entry]
 ) -> dict[Key, tuple[Entry | None, Entry | None]]:
-    """Return {key: (entry before, entry after)} for the entries that differ between two versions, sorted by key.
+    """Return {key: (entry before, entry after)} for entries that differ between versions, sorted by key.
 
     A missing entry is None. If both versions are published, keys are read only from files that one of them lacks.
 
@@ -534,7 +537,7 @@ def diff_entries(
 
 
 def partition_contents(version: Version) -> dict[str, str]:
-    """Return {partition key: digest that changes with the statistics} of a version's partitions, sorted by key."""
+    """Return {partition key: digest of what determines its statistics} of a version, sorted by key."""
     return {key: values[0] for key, values in _partition_columns(version, "content_id")}
 
 
@@ -566,7 +569,7 @@ def _partition_columns(version: Version, *names: str) -> Iterator[tuple[str, Any
 
 
 class ChangedMetadataCache(Mapping[bytes, bytes]):
-    """The metadata cache of a version that is being built, as changes of the cache of the previous version."""
+    """The metadata cache of a version that is being built, as changes of the previous version's cache."""
 
     def __init__(self, entries: Entries[MetadataCacheEntry]) -> None:
         self.entries = entries

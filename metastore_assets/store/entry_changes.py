@@ -197,7 +197,7 @@ class EntryChanges(Entries[Entry]):
 def change_metadata_cache(
     base: Mapping[bytes, bytes] | None, values: Mapping[bytes, bytes], removed: Iterable[bytes] = ()
 ) -> Mapping[bytes, bytes]:
-    """Return the metadata cache of a new version: that of the previous version, with some values changed or removed.
+    """Return a new version's metadata cache: the previous cache with some values changed or removed.
 
     If the cache of the previous version cannot be read, the result has only the new values.
 
@@ -244,7 +244,7 @@ def changed_entries(entries: EntryChanges[Entry], *, is_rebuilt: bool) -> tuple[
 def write_entries(
     objects: ObjectStore, changes: EntryChanges[Any], *, allow_step: bool, may_merge: bool
 ) -> SegmentFiles:
-    """Write the changed entries of a new version as one more segment, and do a bounded part of the due merges.
+    """Write a new version's changed entries as a segment, and do a bounded part of the due merges.
 
     Args:
         objects: The table's folder.

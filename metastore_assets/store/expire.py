@@ -62,9 +62,10 @@ class Retention:
 
 
 def is_metastore_file(path: str) -> bool:
-    """Return whether a path below a table's folder is one that a Metastore writes, apart from versions and the history.
+    """Return whether a path below a table's folder is one that a Metastore writes.
 
-    Other files are never deleted: they may be data of a table at the same location.
+    Files of versions and of the history do not count. Other files are never deleted: they may be data of a table at the
+    same location.
     """
     return _METASTORE_FILE.fullmatch(path) is not None
 
@@ -127,7 +128,7 @@ def delete_files(objects: ObjectStore, files: Iterable[pa.Table]) -> tuple[int, 
 
 
 def _outdated(published: Mapping[int, datetime], first: Callable[[Sequence[int]], int], deadline: datetime) -> set[int]:
-    """Return the numbers of the documents to delete: the oldest ones, before the first one that must be retained.
+    """Return the numbers of the documents to delete: those before the first one to retain.
 
     The newest document is always retained. Another one is retained if `first`, `deadline` or both demand it.
 

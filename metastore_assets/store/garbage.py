@@ -119,7 +119,7 @@ def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Col
 
 
 def _drop_portion(documents: Documents, state: _Progress, spared: Collection[str]) -> _Progress:
-    """Delete the document of the version `state.oldest` if it still exists, then one portion of the version's files.
+    """Delete the version document `state.oldest`, if it exists, then one portion of its files.
 
     The next version lists the files to delete, in its document or in its garbage manifest. Files in `spared` are
     retained. If the list cannot be read, only the document of `state.oldest` is deleted. `expire` deletes the files
@@ -189,7 +189,10 @@ def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _
 
 
 def _read_state(documents: Documents) -> _Progress | None:
-    """Return the progress of deletions, which the file `versions/oldest` records; None if it is missing or damaged."""
+    """Return the progress of deletions, which the file `versions/oldest` records.
+
+    Returns None if the file is missing or damaged.
+    """
     try:
         fields = parse_json(documents.objects.read(documents.oldest_path))
         oldest, portion = fields["oldest"], fields["portion"]

@@ -1,4 +1,4 @@
-"""Several Parquet files with the same columns that are read as one, in as few calls and requests as one file.
+"""Several Parquet files with the same columns, read in as few calls and requests as one file.
 
 Reading 60 files one by one takes twice the CPU time of reading the same row groups of one file.
 """
@@ -65,7 +65,10 @@ class JoinedParquet:
                 raise
 
     def _raise_damage(self, file: ParquetObject, groups: Sequence[int], columns: Sequence[str]) -> None:
-        """Read row groups one by one, and raise CorruptionError with the path of the first damaged file, if any."""
+        """Read row groups one by one, and raise CorruptionError with the path of the first damaged file.
+
+        Nothing is raised if no file is damaged.
+        """
         counts = zip(self._paths.values(), self.group_counts, strict=True)
         paths = [path for path, count in counts for _ in range(count)]
         for group in groups:

@@ -77,9 +77,9 @@ def count(value: object, name: str) -> int:
 
 
 def path(value: object, name: str) -> str:
-    """Return the value of a field if it is an empty text, or a relative path inside the document's folder.
+    """Return the value of a field: an empty text, or a relative path inside the document's folder.
 
-    Raises ValueError otherwise.
+    Raises ValueError for other values.
     """
     path_ = text(value, name)
     parts = path_.split("/")  # Without a generator: a version document of a large table has a thousand paths.

@@ -51,7 +51,7 @@ def changed_entry_keys(changes: Iterable[EntryChanges[Any]]) -> dict[str, int]:
 
 
 def set_to_merge(base: Version | None, changed: Mapping[str, int]) -> str:
-    """Return the name of the segment set that a commit of many keys merges: the one with the most segments.
+    """Return the name of the segment set that a commit of many keys merges: that with most segments.
 
     Among sets with equally many segments, it is the one with the most keys outside the base (its oldest segment). A set
     that the commit does not change is never chosen: its segments would stay, and those of the other sets, too. The

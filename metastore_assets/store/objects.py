@@ -47,10 +47,11 @@ def unique_name() -> str:
 
 
 class ObjectStore:
-    """A folder of objects: a local path, `file://`, `s3://`, `gs://` or `az://` URI, with its storage options.
+    """A folder of objects, local or in an object store, with its storage options.
 
-    Stores are hashable and picklable. Paths are relative, with `/` between segments. Readers never see half-written
-    objects. Every failure is a StoreError that names the URI and what to do.
+    Its URI is a local path, or begins with `file://`, `s3://`, `gs://` or `az://`. Stores are hashable and picklable.
+    Paths are relative, with `/` between segments. Readers never see half-written objects. Every failure is a StoreError
+    that names the URI and what to do.
     """
 
     __slots__ = ("__weakref__", "_depth", "_options", "_uri")
@@ -271,9 +272,9 @@ def _backend(uri: str, options: tuple[tuple[str, str], ...], depth: int, process
 
 
 def _normalize_root(uri: str) -> str:
-    """Normalize a root: a local path becomes absolute, and a URI gets its usual scheme and no slash at the end.
+    """Return a root in normal form: an absolute local path, or a URI with its usual scheme.
 
-    Raises StoreError for an unknown scheme, or without a bucket.
+    The URI has no slash at the end. Raises StoreError for an unknown scheme, or without a bucket.
     """
     if not is_uri(uri):
         return os.path.abspath(os.path.expanduser(uri))

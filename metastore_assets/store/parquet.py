@@ -416,7 +416,10 @@ class SharedParquet:
             return metadata
 
     def release(self) -> None:
-        """Close the idle files and forget the footer, which takes half a megabyte if it has 500 column chunks."""
+        """Close the idle files and forget the footer.
+
+        A footer takes half a megabyte if it has 500 column chunks.
+        """
         self._metadata = None
         self.close()
 
@@ -441,7 +444,10 @@ def _parse_footer(tail: bytes) -> pq.FileMetaData | None:
 
 @contextmanager
 def parquet_errors(uri: str) -> Iterator[None]:
-    """Convert pyarrow's errors about a Parquet object to StoreErrors and CorruptionErrors that name the object."""
+    """Convert pyarrow's errors about a Parquet object to errors of the store that name the object.
+
+    They become StoreErrors or CorruptionErrors.
+    """
     try:
         yield
     except StoreError:

@@ -80,7 +80,10 @@ class _FooterSplitter:
         self._copied = 0
 
     def split(self) -> tuple[bytes, bytes, bytes]:
-        """Return (fields before the number of rows, row groups with shifted offsets, fields after the row groups)."""
+        """Return the parts of the footer around and with its row groups, whose offsets are shifted.
+
+        Returns (fields before the number of rows, row groups with shifted offsets, fields after the row groups).
+        """
         head_end = groups_end = 0
         for field, kind, start in self._cursor.fields():
             if field == _ROW_COUNT:

@@ -1,4 +1,4 @@
-"""Pending profiles: an attempt saved them without publishing a version, and the next attempt reuses them.
+"""Pending profiles: saved by an attempt that did not publish a version, and reused by the next one.
 
 A fragment is a data file with its deletes, and its profile is its statistics. An attempt is one run that profiles
 fragments. A pending file lists the profiles that an attempt saved. A pending file that is no longer needed is cleared:

@@ -1,4 +1,4 @@
-"""Prefetching of byte ranges of a remote Parquet object, in few requests instead of one per column chunk.
+"""Prefetching of byte ranges of a remote Parquet object, in fewer requests than column chunks.
 
 Arrow's own prefetching is not used: its threads may release a Python object while the interpreter shuts down, which
 aborts the process.

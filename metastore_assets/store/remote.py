@@ -287,7 +287,9 @@ def _open(uri: str, options: Mapping[str, str]) -> Any:
 
 
 def _store_error(verb: str, uri: str, error: Exception) -> StoreError:
-    """Return the error for a failed request: ObjectNotFoundError, ObjectExistsError, or another StoreError.
+    """Return the error for a failed request.
+
+    It is an ObjectNotFoundError, an ObjectExistsError, or another StoreError.
 
     Args:
         verb: What was tried, for the message, such as `read`.
@@ -317,9 +319,9 @@ def _store_error(verb: str, uri: str, error: Exception) -> StoreError:
 
 
 def _refuses_suffix(error: exceptions.BaseError) -> bool:
-    """Return whether an error means that the store refuses a request for the last bytes of an object (a suffix range).
+    """Return whether an error means that the store refuses a request for the last bytes of an object.
 
-    Azure refuses all such requests. Other stores refuse them for empty objects.
+    Azure refuses all such requests (suffix ranges). Other stores refuse them for empty objects.
     """
     text = str(error)
     return isinstance(error, exceptions.NotSupportedError) or "416" in text or "non-partial response" in text

@@ -139,12 +139,15 @@ class SectionWriter:
 
     @property
     def footer_copy(self) -> FooterCopy | None:
-        """The position of the copy of the footer, known when the `with` block has ended; None if there is none."""
+        """The position of the copy of the footer.
+
+        It is known when the `with` block has ended, and None if there is no copy.
+        """
         return self._writer.footer_copy
 
     @property
     def tail_bytes(self) -> int:
-        """Size of the end of the file in bytes, beginning with the section that `write_row_groups` wrote last.
+        """The size of the end of the file in bytes, from the section that `write_row_groups` wrote last.
 
         The size is known when the `with` block has ended.
         """

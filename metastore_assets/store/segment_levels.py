@@ -1,18 +1,18 @@
-"""The merge policy of sorted segments: each commit merges a bounded number of keys, so no commit rewrites a large set.
+"""The merge policy of sorted segments, in which each commit merges a bounded number of keys.
 
-A segment has rows with unique keys, and tombstones: keys that it removes from older segments. The segments of a set
-become larger with their age. A commit writes one more segment. If the newest segments are small, the commit merges them
-into its own at once. Larger segments are absorbed by an older one in *steps*: a step merges one range of keys of
-several newer segments into the older one. Later commits do the next steps. After the last step, the newer segments are
-dropped.
+So no commit rewrites a large set. A segment has rows with unique keys, and tombstones: keys that it removes from older
+segments. The segments of a set become larger with their age. A commit writes one more segment. If the newest segments
+are small, the commit merges them into its own at once. Larger segments are absorbed by an older one in *steps*: a step
+merges one range of keys of several newer segments into the older one. Later commits do the next steps. After the last
+step, the newer segments are dropped.
 
 Between two steps, the first file of a newer segment may still contain rows and tombstones that a step has merged into
 the older one. Readers must ignore them: the older segment has the newest row of each of these keys, which may be from
 another segment. The `first` key of the newer segments shows where the next step begins.
 
 A version has several segment sets: entries of several kinds, and indexes. A commit that changes many keys merges
-segments of one set only (see `store.merged_set`), and only as many as fit into a budget of keys. To the
-other sets, it only adds a segment. So no commit writes much more than its own changes.
+segments of one set only (see `store.merged_set`), and only as many as fit into a budget of keys. To the other sets, it
+only adds a segment. So no commit writes much more than its own changes.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def changes_many(kind: SegmentKind, changed: int) -> bool:
 def _limit_work(
     kind: SegmentKind, segment_count: int, changes: KeyChanges, *, allow_step: bool
 ) -> tuple[int, int | None]:
-    """Return how much a commit merges: (maximum number of keys of a merge of the newest segments, budget).
+    """Return how much a commit merges: (maximum number of keys of a merge of newest segments, budget).
 
     The budget is about how many keys the commit may rewrite in all. It is None if the commit does one step of any size,
     and 0 if it does no step.
@@ -414,9 +414,10 @@ def _absorb(
 
 
 def _rows_before(segments: Sequence[Sequence[SegmentFile]], end: Any) -> int:
-    """Return about how many rows of the segments have a key less than `end`; all rows count if `end` is None.
+    """Return about how many rows of the segments have a key less than `end`.
 
-    Every file is taken to begin before `end`. If its last key is `end` or greater, half of its rows count.
+    All rows count if `end` is None. Every file is taken to begin before `end`. If its last key is `end` or greater,
+    half of its rows count.
     """
     return sum(file.rows if end is None or file.last < end else file.rows // 2 for files in segments for file in files)
 

@@ -246,9 +246,10 @@ def _take(ranges: Iterator[tuple[pa.Table, pa.Array]], key_count: int) -> Iterat
 
 
 def _constant_columns(rows: pa.Table) -> dict[str, Any]:
-    """Return {name: value} of the columns that have one short value in all rows, except the key, the first column.
+    """Return {name: value} of the columns that have one short value in all rows.
 
-    Without rows, these are all columns, with the value None.
+    The key, which is the first column, is left out. Without rows, the result has all other columns, with the value
+    None.
     """
     constants = {}
     for name in rows.schema.names[1:]:
@@ -279,7 +280,7 @@ def _distinct_columns(rows: pa.Table) -> list[str]:
 
 
 def row_group_rows(kind: SegmentKind, rows: pa.Table, row_count: int) -> int:
-    """Return the number of rows per row group: the fixed number of `kind`, or one that makes lookups cheap.
+    """Return the number of rows per row group: that of `kind`, or one that makes lookups cheap.
 
     A lookup of one key reads one row group and the compressed copy of the footer. It reads the fewest bytes if both
     have about the same size.
@@ -319,10 +320,10 @@ class _TableCursor:
         return self._buffer.column(0)[-1].as_py()
 
     def take(self, upper: Any) -> pa.Table | None:
-        """Remove the rows with keys up to `upper` from the current table, and return them; maybe an empty table.
+        """Remove the rows with keys up to `upper` from the current table, and return them.
 
-        Returns None if no row of the current table is left. No further table is read. So `upper` must be at most
-        `last_key`, or rows of the next table would be missed. This is not checked.
+        The result may be empty. Returns None if no row of the current table is left. No further table is read. So
+        `upper` must be at most `last_key`, or rows of the next table would be missed. This is not checked.
         """
         table = self._buffer
         if table is None or not len(table):
@@ -407,7 +408,7 @@ def with_bounds(file: SegmentFile, rows: pa.Table, removed: pa.Array) -> Segment
 
 
 def shorten_bounds(files: Sequence[SegmentFile], start: str | None = None, end: str | None = None) -> list[SegmentFile]:
-    """Return files with shorter bounds, which still separate the keys of each file from those of the next one.
+    """Return files with shorter bounds, which still separate each file's keys from the next file's.
 
     Say the last key of a file is `day=2/3a07`, and the first key of the next file is `day=2/5c12`. The last key becomes
     `day=2/3` followed by the greatest character, and the first key becomes `day=2/5`. This keeps the document of a

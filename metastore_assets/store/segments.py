@@ -117,7 +117,7 @@ class SegmentFiles:
     of these files, all of one segment."""
 
     def paths(self) -> tuple[str, ...]:
-        """Return the paths of all files: the segments' files, their companions, and the files in `directories`."""
+        """Return the paths of all files: those of segments, their companions, and those in `directories`."""
         return self._paths
 
     @lock_free_cached_property
@@ -206,7 +206,7 @@ class KeyChanges:
 
 
 def changed_items(before: Mapping[Key, Item], after: Mapping[Key, Item]) -> dict[Key, Item]:
-    """Return the items of `after` that are new, or that differ from the item of `before` with the same key.
+    """Return the items of `after` that are new, or differ from the item of `before` with the same key.
 
     Args:
         before: The older items. None may be none of them.
@@ -253,10 +253,11 @@ def key_count(segment: Sequence[SegmentFile]) -> int:
 
 
 def unshared_files(one: SegmentFiles, other: SegmentFiles) -> tuple[SegmentFile, ...]:
-    """Return the files whose keys may differ between two versions of a segment set: those of `one`, then of `other`.
+    """Return the files whose keys may differ between two versions of a segment set.
 
-    These are files that only one version has, and files of which one version has absorbed more keys than the other. An
-    absorbed key need not be in another file: a merge that also absorbs the key's tombstone drops the key.
+    The files of `one` precede those of `other`. They are files that only one version has, and files of which one
+    version has absorbed more keys than the other. An absorbed key need not be in another file: a merge that also
+    absorbs the key's tombstone drops the key.
     """
 
     def identity(file: SegmentFile) -> tuple[str, str | None]:
@@ -484,7 +485,7 @@ class SegmentReader:
         return rows
 
     def find(self, selection: KeySelection) -> pa.Table:
-        """Return the live rows with a selected key: first those of the oldest segment, last those of the newest."""
+        """Return the live rows with a selected key, those of the oldest segment first."""
         numbers = self._find_files(selection)
 
         def find(number: int) -> tuple[pa.Array, pa.Table]:

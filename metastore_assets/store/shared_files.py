@@ -182,7 +182,9 @@ def _changed_references(changes: Iterable[EntryChanges[Any]]) -> dict[str, _Refe
 
 
 def _add_references(references: dict[str, _References], paths: Iterable[str], group: str, *, is_put: bool) -> None:
-    """Count the references from one entry to its files: one per file, even if the path of the file occurs twice.
+    """Count the references from one entry to its files.
+
+    There is one reference per file, even if the path of the file occurs twice.
 
     Args:
         references: {path: numbers of new and dropped references}, in which the references are counted.

@@ -1,10 +1,10 @@
-"""Staged versions: the finished parts of a table's first version, which is computed in batches of fragments (*lots*).
+"""Staged versions: the finished parts of a first version that is computed in batches (*lots*).
 
     <root>/<table>/staged/<n>.json    the document of a version with the first n lots
 
-A fragment is a data file with its deletes. Readers do not see staged versions. An interrupted refresh continues from
-the newest one. The last one has all fragments, and is published as version 1 without rewriting its files. `expire`
-retains the files of staged versions while the table has no published version.
+A lot is a batch of fragments. A fragment is a data file with its deletes. Readers do not see staged versions. An
+interrupted refresh continues from the newest one. The last one has all fragments, and is published as version 1 without
+rewriting its files. `expire` retains the files of staged versions while the table has no published version.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class UnindexedPartition:
 
 @dataclass(frozen=True)
 class PartitionIndex:
-    """The files of a version's partition index, and the partitions that changed since the files were written."""
+    """The files of a version's partition index, and the partitions that changed after they were written."""
 
     files: SegmentFiles
     """The files of the index, with the statistics of all partitions by column."""
@@ -140,7 +140,7 @@ UPPER_LEVELS = 4
 
 
 def fragment_key(partition_key: str, path: str) -> str:
-    """Return the key of a fragment's entry: the partition key, a null character, and the path of the data file."""
+    """Return the key of a fragment's entry: partition key, null character, path of the data file."""
     return f"{partition_key}{_KEY_SEPARATOR}{path}"
 
 
@@ -207,7 +207,10 @@ class RetiredFragment:
 
     @property
     def key(self) -> str:
-        """The number of the version that removed the fragment (ten digits), a null character, and the fragment's id."""
+        """The number of the version that removed the fragment, a null character, and the fragment's id.
+
+        The number has ten digits.
+        """
         return f"{retired_prefix(self.retired)}{self.fragment.id}"
 
     @property
@@ -222,14 +225,17 @@ class RetiredFragment:
 
 
 def retired_prefix(number: int) -> str:
-    """Return the start of the key (see `RetiredFragment.key`) of each fragment that version `number` removed."""
+    """Return the start of the keys of the fragments that version `number` removed.
+
+    See `RetiredFragment.key`.
+    """
     return f"{number:010d}{_KEY_SEPARATOR}"
 
 
 def split_retired_key(key: str) -> tuple[int, str]:
-    """Return (version that removed a fragment, id of the fragment), given the key of a retired fragment's entry.
+    """Return (version that removed a fragment, id of the fragment), given the key of its entry.
 
-    Raises ValueError if the text is not such a key.
+    Raises ValueError if the text is not the key of a retired fragment.
     """
     number, separator, fragment_id = key.partition(_KEY_SEPARATOR)
     if not separator:
@@ -265,7 +271,7 @@ class PartitionEntry:
 
 @dataclass(frozen=True)
 class NodeEntry:
-    """One branch of a merge tree: an intermediate profile that the next version can reuse, and its inputs.
+    """A branch of a merge tree: an intermediate profile that the next version can reuse, and its inputs.
 
     The profiles of a group are merged along a tree. A group is the fragments of a partition, or all partitions. Only
     large groups store nodes. The position of a fragment or partition in the tree is a hash of its key, as digits.

@@ -224,7 +224,10 @@ class VersionStore:
 
     @contextmanager
     def _conflict_if_removed(self, number: int) -> Iterator[None]:
-        """Raise VersionConflictError if the block misses an object because the version before `number` was removed."""
+        """Raise VersionConflictError if the block misses an object, and the previous version was removed.
+
+        The previous version is the one before `number`.
+        """
         try:
             yield
         except ObjectNotFoundError:

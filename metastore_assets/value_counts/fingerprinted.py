@@ -1,7 +1,8 @@
-"""The dataflow of fingerprinted columns: it counts a fingerprint (a hash) of every value, and stores repeated values.
+"""The dataflow of fingerprinted columns: it counts fingerprints, and stores repeated values.
 
-Two sum stages, which add up frequencies by key, receive the changes. `value_counts.graph` describes the further stages,
-which read the stage `values`. A fragment is the smallest unit of rows that a table format adds or removes.
+Every value has a fingerprint, which is a hash. Two sum stages, which add up frequencies by key, receive the changes.
+`value_counts.graph` describes the further stages, which read the stage `values`. A fragment is the smallest unit of
+rows that a table format adds or removes.
 
     stage           key                             input
     fingerprints    (column, fingerprint)           fingerprints of all values in added (+) and removed (−) fragments
@@ -122,10 +123,10 @@ def _graph(classes: tuple[str, ...]) -> Mapping[str, Typed]:
 
 
 def add_singletons(counts: list[tuple[int, int]], values: int) -> list[tuple[int, int]]:
-    """Return how many distinct values of a fingerprinted column have each frequency, including values that occur once.
+    """Return how many distinct values of a fingerprinted column have each frequency.
 
-    For 100 rows, [(1, 2), (3, 10)] becomes [(1, 70), (3, 10)]. The ten values with frequency 3 have 30 rows together.
-    So 70 values occur once, of which only two are stored.
+    Values that occur once are included. For 100 rows, [(1, 2), (3, 10)] becomes [(1, 70), (3, 10)]. The ten values with
+    frequency 3 have 30 rows together. So 70 values occur once, of which only two are stored.
 
     Args:
         counts: (frequency, number of stored distinct values with this frequency).

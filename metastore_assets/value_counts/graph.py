@@ -50,17 +50,18 @@ def stage_name(kind: str, type_class: str) -> str:
 
 
 def delta_name(type_class: str, *, by_partition: bool = False) -> str:
-    """Return the name of the root (input of the dataflow) that receives the added and removed values of a type class.
+    """Return the name of the root that receives the added and removed values of a type class.
 
-    With `by_partition`, it is the root that feeds the counts by partition.
+    A root is an input of the dataflow. With `by_partition`, it is the root that feeds the counts by partition.
     """
     return stage_name(PARTITION_DELTAS if by_partition else DELTAS, type_class)
 
 
 def rows_of(type_class: str, *, by_partition: bool = False) -> Rows:
-    """Return the columns of added and removed values: `column` and `value` as key, `frequency` as summed number.
+    """Return the columns of added and removed values.
 
-    `value` has the type of the class. With `by_partition`, the key also has `partition`.
+    The key is `column` and `value`, the summed number `frequency`. `value` has the type of the class. With
+    `by_partition`, the key also has `partition`.
     """
     key = pa.schema({"column": pa.string(), "value": class_named(type_class).arrow})
     if by_partition:
@@ -71,9 +72,9 @@ def rows_of(type_class: str, *, by_partition: bool = False) -> Rows:
 def value_count_dataflow(
     store: ObjectStore, classes: Iterable[str], by_partition: Iterable[str] = (), *, runner: TaskRunner | None = None
 ) -> Dataflow:
-    """Return the dataflow that reads and updates the value counts of enumerated columns (see `produce.dataflow`).
+    """Return the dataflow that reads and updates the value counts of enumerated columns.
 
-    Its files are in `FOLDER` below the table's folder.
+    See `produce.dataflow`. Its files are in `FOLDER` below the table's folder.
 
     Args:
         store: The folder of the table.
@@ -92,9 +93,10 @@ def _graph(classes: tuple[str, ...], by_partition: tuple[str, ...]) -> Mapping[s
 
 
 def value_count_stages(type_class: str, rows: Rows | None = None) -> list[Node]:
-    """Return the nodes of one type class: the root, then the stages `values`, `frequencies` and `frequency_counts`.
+    """Return the nodes of one type class: the root, then its stages.
 
-    The root is the input of the stages: value counts that were added or removed.
+    The stages are `values`, `frequencies` and `frequency_counts`. The root is their input: value counts that were added
+    or removed.
 
     Args:
         type_class: The name of the class.

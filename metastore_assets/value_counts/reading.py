@@ -97,7 +97,7 @@ class ValueCountReader:
         return [by_key.get(identity_key(value), 0) for value in values]
 
     def fingerprint_frequencies(self, column: str, values: pa.Array) -> list[int]:
-        """Return, for each of `values`, how many rows of a fingerprinted column have a value with its fingerprint."""
+        """Return how many rows of a fingerprinted column have the fingerprint of each of `values`."""
         fingerprints = self._fingerprints(values)
         keys = pa.table({"column": pa.repeat(pa.scalar(column), len(values)), "fingerprint": fingerprints})
         rows = self._fingerprint_view.groups(FINGERPRINTS, keys)
@@ -105,7 +105,9 @@ class ValueCountReader:
         return [by_fingerprint.get(fingerprint, 0) for fingerprint in fingerprints.tolist()]
 
     def top(self, column: str, type_class: str, limit: int, least: int = 1) -> pa.Table:
-        """Return the most frequent stored values as a table of `value` and `frequency`, by decreasing frequency.
+        """Return the most frequent stored values as a table of `value` and `frequency`.
+
+        Rows are sorted by decreasing frequency.
 
         Args:
             column: The field id of the column.
@@ -123,10 +125,10 @@ class ValueCountReader:
         return pa.concat_tables(tables)
 
     def by_frequency(self, column: str, type_class: str, least: int = 1) -> Iterator[pa.Table]:
-        """Yield tables of `value` and `frequency` of the stored values, by decreasing frequency, then increasing value.
+        """Yield the stored values by decreasing frequency, as tables of `value` and `frequency`.
 
-        A fingerprinted column stores only a few of its values that occur once. These few come last, in the order of
-        their fingerprints.
+        Values of the same frequency are sorted by increasing value. A fingerprinted column stores only a few of its
+        values that occur once. These few come last, in the order of their fingerprints.
 
         Args:
             column: The field id of the column.
@@ -203,9 +205,10 @@ class ValueCountReader:
         return partitions
 
     def table_by_partition(self, column: str) -> pa.Table:
-        """Return a table of `column`, `value`, `partition` and `frequency`, sorted by value, then partition key.
+        """Return the value counts of a column by partition, sorted by value, then partition key.
 
-        Raises KeyError if the column is not in `by_partition`.
+        The columns of the result are `column`, `value`, `partition` and `frequency`. Raises KeyError if the column is
+        not in `by_partition`.
         """
         rows = rows_of(self.by_partition[column], by_partition=True)
         first = [pa.array([column]), *(pa.nulls(1, field.type) for field in list(rows.key)[1:])]

@@ -1,4 +1,4 @@
-"""The value counts of one version, and the JSON file that stores their description and the paths of their files."""
+"""The value counts of one version, and the JSON file with their description and their files' paths."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TopLimits:
 
 @dataclass(frozen=True)
 class Built:
-    """The algorithm that computed a column's value counts from scratch, and the numbers by which it was chosen."""
+    """The algorithm that computed a column's value counts from scratch, and the numbers that chose it."""
 
     algorithm: Literal["counts", "ranges"]
     """`counts`: one task sums partial counts; `ranges`: one task for each range of values."""

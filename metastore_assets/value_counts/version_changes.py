@@ -1,6 +1,7 @@
-"""Changes of value counts (the frequencies of all distinct values) between versions: changed values, or their number.
+"""Changes of value counts between versions: the changed values, or their number.
 
-A type class is a group of column types whose values are stored as one type.
+Value counts are the frequencies of all distinct values. A type class is a group of column types whose values are stored
+as one type.
 """
 
 from __future__ import annotations
@@ -61,11 +62,11 @@ def changes_between(
 def _updates(
     store: ObjectStore, steps: Sequence[tuple[TableValueCounts, TableValueCounts]], type_class: str
 ) -> pl.DataFrame | None:
-    """Return a frame of `column`, `value`, `before` and `after`: the values that one or more versions updated.
+    """Return the values that one or more versions updated, with their frequencies before and after.
 
-    `before` and `after` are the frequencies before the first and after the last version; null if the value does not
-    occur. The result is None if a version added, removed or rebuilt the value counts of the type class, because such a
-    version stored no updates.
+    The columns of the frame are `column`, `value`, `before` and `after`. `before` and `after` are the frequencies
+    before the first and after the last version; null if the value does not occur. The result is None if a version
+    added, removed or rebuilt the value counts of the type class, because such a version stored no updates.
 
     Args:
         store: The folder of the table.
@@ -95,7 +96,10 @@ def _updates(
 
 
 def _pair_frequencies(first: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
-    """Return a frame of `value`, `before` (frequency in `first`) and `after` (frequency in `last`); null if missing."""
+    """Return a frame with the frequency of each value in `first` (`before`) and in `last` (`after`).
+
+    A frequency is null if the frame does not have the value.
+    """
     # Not joined: Polars joins sorted floats by merging, which treats NaN as unequal to NaN.
     no = pl.lit(None, pl.Int64)
     pairs = pl.concat(
@@ -137,7 +141,7 @@ def _to_change_table(pairs: pl.DataFrame, type_class: str) -> pa.Table:
 
 @dataclass(frozen=True)
 class ValueCountChanges:
-    """The numbers of distinct values, over all columns, that were added or removed, or whose frequency changed."""
+    """The numbers of added, removed and changed distinct values, over all columns."""
 
     added: int = 0
     removed: int = 0
