@@ -15,7 +15,10 @@ from metastore_assets.errors import ConfigError
 
 
 class _ConfigMetaclass(type(BaseModel)):  # type: ignore[misc] # pydantic has no public name for its metaclass
-    """The metaclass of models, which makes `TableConfig(…)` raise ConfigError instead of pydantic's ValidationError."""
+    """The metaclass of models, because of which `TableConfig(…)` raises ConfigError.
+
+    Pydantic's own error is a ValidationError.
+    """
 
     # Pydantic creates nested models without this call, so it still gets its own errors from them.
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -48,10 +51,10 @@ class ConfigModel(BaseModel, metaclass=_METACLASS):  # type: ignore[metaclass] #
     @model_validator(mode="before")
     @classmethod
     def _substitute_variables(cls, value: Any) -> Any:
-        """Replace references to environment variables by their values, except where a `VariableResolver` does so later.
+        """Replace references to environment variables by their values.
 
-        A reference is `${VAR}` or Dagster's `EnvVar`. In the fields named in `references`, and in keys that the class
-        does not declare, it stays a reference: an `EnvVar` becomes `${VAR}`.
+        A reference is `${VAR}` or Dagster's `EnvVar`. References in the fields named in `references`, and in keys that
+        the class does not declare, stay: an `EnvVar` becomes `${VAR}`. A `VariableResolver` replaces them later.
         """
         value = env_vars_to_references(value)
         if not isinstance(value, Mapping):

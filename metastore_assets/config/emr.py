@@ -1,4 +1,4 @@
-"""The section `emr_serverless`: settings for refreshes that run as jobs of EMR Serverless, and their validation."""
+"""The section `emr_serverless`: settings of refreshes on EMR Serverless, and their validation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PASSWORD_IN_URI = re.compile(r"://[^/@\s:]*:[^/@\s]+@")
 
 
 class EmrServerlessConfig(ConfigModel):
-    """Settings of the jobs that refresh tables: application, role, Python environment, folders and secrets."""
+    """Settings of the jobs on EMR Serverless: application, role, Python environment, folders and secrets."""
 
     references: ClassVar[frozenset[str]] = frozenset(
         {
@@ -88,7 +88,7 @@ class EmrServerlessConfig(ConfigModel):
 
 
 def job_folder(config: MetastoreConfig) -> str:
-    """Return the URI of the folder with the requests to jobs and the jobs' answers, without a trailing slash.
+    """Return the URI of the folder with requests to jobs and their answers, without a trailing slash.
 
     Args:
         config: A configuration for which `emr_obstacle` returned None.

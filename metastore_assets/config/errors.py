@@ -56,7 +56,10 @@ def explain(
 
 
 def expected_text(problem: Problem) -> str | None:
-    """Return what a value must be, such as `a whole number` or `0 or more`; None for problems without such a text."""
+    """Return what a value must be, such as `a whole number` or `0 or more`.
+
+    Returns None for problems without such a text.
+    """
     context = problem.get("ctx") or {}
     if problem["type"] == "literal_error":
         return str(context["expected"])
@@ -71,10 +74,10 @@ def message_of(problem: Problem) -> str:
 
 
 def show_value(value: Any) -> str:
-    """Format a value for a message: a string, list or mapping as in Python, `true`, `false` or `null` as in YAML.
+    """Format a value for a message.
 
-    A string that needs more than 60 characters is cut, and ends in `…` and its quote. Any other value that needs more
-    gives an empty text.
+    A string, list or mapping has its form in Python; `true`, `false` and `null` have that of YAML. A string that needs
+    more than 60 characters is cut, and ends in `…` and its quote. Any other value that needs more gives an empty text.
     """
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]

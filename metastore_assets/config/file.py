@@ -19,7 +19,10 @@ CONFIG_FILE = "metastore.yaml"
 
 
 def config_path(path: str | os.PathLike[str] | None = None) -> Path:
-    """Return the path of the configuration file: `path`, else `$METASTORE_CONFIG`, else `./metastore.yaml`."""
+    """Return the path of the configuration file.
+
+    It is `path`, else `$METASTORE_CONFIG`, else `./metastore.yaml`.
+    """
     # No shell replaces `~` in `--config=~/metastore.yaml`, or in a variable that a Dockerfile sets.
     return Path(os.path.expanduser(path or os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE)).absolute()
 
@@ -56,7 +59,7 @@ def read_mapping(path: Path) -> dict[Any, Any]:
 
 
 def normalize_mapping(raw: dict[Any, Any]) -> dict[Any, Any]:
-    """Normalize a parsed configuration: drop keys without a value, and move databases from `tables` to `databases`.
+    """Drop keys without a value, and move databases from `tables` to `databases`.
 
     Keys are dropped at the top, and in the entries of `tables` and `databases`, but not below. An entry of `tables` is
     a database if it has a key `database`.
@@ -104,10 +107,10 @@ def _without_nulls(keys: dict[Any, Any]) -> dict[Any, Any]:
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """A YAML loader that rejects mappings with duplicate keys, of which PyYAML would silently use the last.
+    """A YAML loader that rejects mappings with duplicate keys.
 
-    A value that looks like a date but is none, such as 2024-02-30, is an error with its line, and so is a list or
-    mapping that contains itself.
+    PyYAML would silently use the last of them. A value that looks like a date but is none, such as 2024-02-30, is an
+    error with its line, and so is a list or mapping that contains itself.
     """
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:

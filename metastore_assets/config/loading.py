@@ -1,4 +1,4 @@
-"""Loading the configuration file: reading, validation, and replacement of variables and relative paths."""
+"""Loading of the configuration file: validation, and replacement of variables and relative paths."""
 
 from __future__ import annotations
 

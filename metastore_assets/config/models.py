@@ -1,4 +1,4 @@
-"""Pydantic models of `metastore.yaml`: a model of the whole file, and models of its catalogs, tables and databases."""
+"""Pydantic models of `metastore.yaml`: of the whole file, and of its catalogs, tables and databases."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class DagsterConfig(ConfigModel):
 
 
 class CatalogConfig(ConfigModel):
-    """A catalog: its type, and the properties that pyiceberg takes for it (`uri`, `warehouse`, `token`, …)."""
+    """A catalog: its type, and properties for pyiceberg, such as `uri`, `warehouse` and `token`."""
 
     model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True, defer_build=True)
 
@@ -125,7 +125,10 @@ class SharedTableConfig(ConfigModel):
         return self
 
     def _policy_conflict(self, column: str) -> str | None:
-        """Return a message about contradicting keys in a column's policy, with advice; None if there are none."""
+        """Return a message about contradicting keys in a column's policy, with advice.
+
+        Returns None if no keys contradict each other.
+        """
         policy, configured = self.effective_policy(column), self.columns[column]
         key = policy.enumerating_key
         if key and (policy.frequencies == "off" or policy.values == "hidden"):
@@ -203,7 +206,10 @@ class SharedTableConfig(ConfigModel):
 
     @property
     def named_statistics(self) -> tuple[str, ...]:
-        """All classes of user-defined statistics that this entry names, as `module:Class`, without duplicates."""
+        """All classes of user-defined statistics that this entry names, without duplicates.
+
+        A class is named as `module:Class`.
+        """
         of_columns = (reference for policy in self.columns.values() for reference in policy.statistics)
         return tuple(dict.fromkeys([*self.statistics, *of_columns]))
 
@@ -365,9 +371,9 @@ class TableConfig(SharedTableConfig):
         return copy
 
     def check_location(self, location: Location) -> None:
-        """Raise ConfigError if the table, at this location, overlaps the folders of the root (see `RootFolders`).
+        """Raise ConfigError if the table, at this location, overlaps the folders of the root.
 
-        Nothing is checked for a table of a configuration that is not resolved.
+        See `RootFolders`. Nothing is checked for a table of a configuration that is not resolved.
         """
         if self._root_folders is not None:
             self._root_folders.check(self.name, location)
@@ -385,7 +391,10 @@ class TableConfig(SharedTableConfig):
 
     @property
     def declared_format(self) -> str | None:
-        """The format in the configuration or in the catalog's listing; None if it must be detected from files."""
+        """The format in the configuration or in the catalog's listing.
+
+        It is None if the format must be detected from files.
+        """
         return self.format or self._catalog_format
 
     @property
@@ -484,12 +493,15 @@ class DatabaseConfig(SharedTableConfig):
         return f"{getattr(self.catalog, 'name', self.catalog)}.{self.database}"
 
     def includes(self, table: str) -> bool:
-        """Return whether a table matches `only` and does not match `exclude` (in YAML `except`), ignoring case."""
+        """Return whether a table matches `only` and does not match `exclude`, ignoring case.
+
+        The key of `exclude` in YAML is `except`.
+        """
         is_selected = not self.only or matches_any_pattern(table, self.only, ignore_case=True)
         return is_selected and not matches_any_pattern(table, self.exclude, ignore_case=True)
 
     def table(self, table: str) -> TableConfig:
-        """Return the configuration of one table of the database, even if the entry does not include the table.
+        """Return the configuration of one table, even if the database's entry does not include it.
 
         Args:
             table: Name of the table in the database.
@@ -719,7 +731,9 @@ def _check_embedded_catalog(config: MetastoreConfig) -> None:
 
 
 def _with_root_folders(config: MetastoreConfig) -> MetastoreConfig:
-    """Return a copy whose tables know the root, because locations in catalogs are known when a table is opened.
+    """Return a copy whose tables know the root.
+
+    They need it because locations in catalogs are known only when a table is opened.
 
     Args:
         config: The configuration, with absolute locations and without variables.
@@ -793,7 +807,10 @@ def _located_catalogs(config: MetastoreConfig, root: str, folder: Path) -> dict[
 
 
 def fold_name(name: str) -> str:
-    """Return the form in which the names of tables differ: `my-orders` and `My_Orders` have the same form."""
+    """Return the form in which the names of any two tables must differ.
+
+    `my-orders` and `My_Orders` have the same form.
+    """
     return name.lower().replace("-", "_")
 
 

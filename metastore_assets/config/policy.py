@@ -1,4 +1,4 @@
-"""The policy of a column: the settings that decide which of its statistics, value counts and histograms are stored."""
+"""The policy of a column: the settings that decide which of its statistics and values are stored."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def is_fingerprinted(self) -> bool:
-        """Whether fingerprints of all values are stored, and only values that occur at least twice are enumerated."""
+        """Whether fingerprints of all values, and only values that occur at least twice, are stored."""
         return self.frequencies == "repeated" and self.algorithm == "fingerprints"
 
     @property
@@ -114,14 +114,17 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def enumerating_key(self) -> str | None:
-        """The first of `ranks` and `by_partition` that is `on`, and so requires all values; None if neither is `on`."""
+        """The first of `ranks` and `by_partition` that is `on`, and so requires all values.
+
+        It is None if neither is `on`.
+        """
         return next((key for key in ("ranks", "by_partition") if getattr(self, key) == "on"), None)
 
     @property
     def has_value_filter(self) -> bool:
-        """Whether a compact set of the column's values is stored for each fragment: a data file with its deletes.
+        """Whether a compact set of the column's values is stored for each fragment.
 
-        Hidden values have none, because it would reveal them.
+        A fragment is a data file with its deletes. Hidden values have no such set, because it would reveal them.
         """
         return self.value_filter == "on" and self.values == "shown"
 
@@ -147,7 +150,9 @@ class ResolvedPolicy(ConfigModel):
         return 2 if self.frequencies == "repeated" else 1
 
     def resolve(self, mode: CardinalityMode) -> ResolvedPolicy:
-        """Return a copy of the policy that contains a decision: whether all distinct values are stored with counts.
+        """Return a copy of the policy that contains a decision about the storage of its values.
+
+        The decision is whether all distinct values are stored with counts.
 
         - With `frequencies: repeated`, `algorithm` becomes `enumeration` if they are stored, otherwise `fingerprints`.
         - With any other `frequencies`, that key itself becomes `enumerated` if they are stored, otherwise `estimated`.
@@ -165,7 +170,7 @@ class ResolvedPolicy(ConfigModel):
 
 
 class ColumnPolicy(ResolvedPolicy):
-    """An entry under `columns`: the configured policy of a column or, under `default`, of all other columns."""
+    """An entry under `columns`: the policy of a column or, under `default`, of all other columns."""
 
     checks: tuple[Any, ...] = ()
     """Checks of the column, such as `not_null`."""

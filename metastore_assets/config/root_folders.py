@@ -24,7 +24,7 @@ class RootFolders:
     """The names of all tables, which are the names of the folders."""
 
     def check(self, table: str, location: Location) -> None:
-        """Raise ConfigError if a table overlaps the root in a way in which files would be lost or read by mistake.
+        """Raise ConfigError if a table overlaps the root so that files would be lost or read by mistake.
 
         A table must not be in the folder for the statistics of a table. And the root must not be in the folder of a
         table, unless a folder on the way from there to the root has a name that begins with `_` or `.`.
@@ -58,14 +58,17 @@ class RootFolders:
 
 
 def is_read_with_table(location: Location, table: Location) -> bool:
-    """Return whether a folder or file is in the folder of a table, and readers of the table do not ignore its name."""
+    """Return whether a folder or file is in a table's folder, under a name that readers do not ignore."""
     inner, folder = location_address(location.resolved), location_address(table.resolved)
     between = inner.path[len(folder.path) :].split("/")
     return folder.contains(inner) and not any(part.startswith(_IGNORED) for part in between)
 
 
 def _table_folder(location: Location) -> Location:
-    """Return the folder of a table, given its location or that of its metadata file in the folder `metadata`."""
+    """Return the folder of a table, given its location.
+
+    The location may be that of its metadata file in the folder `metadata`.
+    """
     parent = location.parent
     if location.uri.endswith(".metadata.json") and parent is not None and parent.uri.endswith("/metadata"):
         return parent.parent or location

@@ -1,4 +1,4 @@
-"""References to environment variables in the texts of a configuration: `${VAR}` and `${VAR:-default}`."""
+"""References to environment variables in a configuration's texts: `${VAR}` and `${VAR:-default}`."""
 
 from __future__ import annotations
 
@@ -201,9 +201,9 @@ def has_reference(text: str) -> bool:
 
 
 def env_vars_to_references(value: Any) -> Any:
-    """Return a copy of a value in which Dagster's `EnvVar("X")` is the text `${X}`, also inside mappings and lists.
+    """Return a copy of a value in which Dagster's `EnvVar("X")` is the text `${X}`.
 
-    The same holds for `EnvVar.int("X")`.
+    It is replaced inside mappings and lists, too. The same holds for `EnvVar.int("X")`.
     """
     name = getattr(value, "env_var_name", None) if isinstance(value, str | int) else None
     if name is not None:
@@ -221,7 +221,10 @@ def _entry_name(value: object, index: int) -> str:
 
 
 def _path_prefix(path: Keys) -> str:
-    """Return a prefix for error messages with the place of a value in the configuration: `table 'orders': uri: `."""
+    """Return a prefix for error messages with the place of a value in the configuration.
+
+    Example: `table 'orders': uri: `.
+    """
     if not path:
         return ""
     for key, subject in (("tables", "table"), ("databases", "database")):

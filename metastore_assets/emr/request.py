@@ -26,7 +26,10 @@ _SEPARATE_FIELDS = {"checks", "sensor", "columns", "catalog", "uri"}
 
 
 def package_version() -> str:
-    """Return the version of this package, and the version of the profiles that it writes: `0.1.0, profiles 12`."""
+    """Return the version of this package, and that of the profiles that it writes.
+
+    Example: `0.1.0, profiles 12`.
+    """
     return f"{version('metastore-assets')}, profiles {PROFILE_VERSION}"
 
 

@@ -1,4 +1,4 @@
-"""Exports of a version's statistics to targets: the places from which engines read them to plan queries.
+"""Exports of a version's statistics to targets, from which engines read them to plan queries.
 
 base                the interface of a target, and the view of a version that it writes
 configured_targets  the key `exports` of a table: parsing, validation, and the targets that it names

@@ -233,7 +233,7 @@ class ExportedVersion:
 
 
 def _counts_only(row: ColumnStatistics) -> ColumnStatistics:
-    """Return a copy of a row whose only statistics are the numbers of values and of nulls, which reveal no value."""
+    """Return a copy of a row with only the numbers of values and of nulls, which reveal no value."""
     return ColumnStatistics(
         position=row.position,
         column=row.column,
@@ -288,11 +288,12 @@ class ExportTarget(ABC):
 
     @classmethod
     def statistics_for(cls, type: pa.DataType) -> tuple[str, ...]:
-        """Return the statistics that a refresh computes for columns of a type only because this target needs them.
+        """Return the statistics that a refresh computes only because this target needs them.
 
-        Each is the name of a class of mergeable statistics, as `module:Class`. Hidden columns, and columns whose values
-        are all stored with their counts, do not get these statistics. A refresh stores the statistics of
-        each fragment, such as a data file. It reads a fragment again if a statistic of this target is missing.
+        They are for columns of the type `type`. Each is the name of a class of mergeable statistics, as `module:Class`.
+        Hidden columns, and columns whose values are all stored with their counts, do not get these statistics. A
+        refresh stores the statistics of each fragment, such as a data file. It reads a fragment again if a statistic of
+        this target is missing.
         """
         return ()
 

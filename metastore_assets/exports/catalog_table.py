@@ -149,11 +149,11 @@ def changed_properties(
     removed: Collection[str],
     expected: tuple[str, str] | None,
 ) -> dict[str, str]:
-    """Return `properties` after removing the names in `removed`, and then adding or replacing those in `added`.
+    """Return `properties` without the names in `removed`, and with those in `added`.
 
-    `expected` is a pair (name, value), or None for no condition. Raises TableChangedError if the property `name` of
-    `properties` is missing or has another value: another process has then changed the table. None as `properties`
-    stands for no properties.
+    Names are removed first, then added or replaced. `expected` is a pair (name, value), or None for no condition.
+    Raises TableChangedError if the property `name` of `properties` is missing or has another value: another process has
+    then changed the table. None as `properties` stands for no properties.
     """
     present = properties or {}
     if expected is not None and present.get(expected[0]) != expected[1]:

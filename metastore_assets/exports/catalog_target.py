@@ -1,4 +1,4 @@
-"""The export of statistics to a table in a catalog: to its columns, its properties, and its partitions.
+"""The export of statistics to a table in a catalog: to its columns, properties and partitions.
 
 An export changes a table in Glue or a Hive metastore with several requests, and may be interrupted between them. Claims
 are properties that describe the exported statistics. They are removed before the statistics change and stored last, so
@@ -43,7 +43,10 @@ class CatalogOptions(ExportOptions):
 
 
 class CatalogTarget(ExportTarget):
-    """A target that writes column statistics, `numRows` and `totalSize` of a table and its partitions to a catalog."""
+    """A target that writes statistics of a table and its partitions to a catalog.
+
+    They are column statistics, `numRows` and `totalSize`.
+    """
 
     is_single = True
     options_model = CatalogOptions
@@ -74,9 +77,10 @@ class CatalogTarget(ExportTarget):
         return numbers.content
 
     def write(self, version: ExportedVersion) -> WrittenExport:
-        """Write the statistics of the changed partitions, and then those of the table; see `ExportTarget.write`.
+        """Write the statistics of the changed partitions, and then those of the table.
 
-        The mark, which names the exported version, is removed first. The mark of the new version is stored last.
+        See `ExportTarget.write`. The mark, which names the exported version, is removed first. The mark of the new
+        version is stored last.
         """
         if version.version.format not in ("files", "hudi"):
             raise ExportError(
@@ -172,9 +176,9 @@ class CatalogTarget(ExportTarget):
             return True
 
     def read_back(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return each column's statistics as the catalog has them: `{"": {"numRows": "9"}, "id": {"numNulls": 0}}`.
+        """Return each column's statistics as the catalog has them.
 
-        The column name `""` stands for the whole table.
+        Example: `{"": {"numRows": "9"}, "id": {"numNulls": 0}}`. The column name `""` stands for the whole table.
         """
         with self.open() as table:
             declared = table.load()
@@ -204,7 +208,7 @@ class CatalogTarget(ExportTarget):
         return {names.content, *columns.to_properties(names.columns), *marks, *self._accuracy}
 
     def _revoke(self, table: RegisteredTable, started: WrittenColumns) -> None:
-        """Remove the properties that describe the exported statistics, after another export wrote at the same time.
+        """Remove the properties that describe the statistics, after a concurrent export.
 
         The stored statistics may be a mixture of both exports. They stay, and nothing declares them accurate. The
         table's property `writing` becomes `conflict`. The columns of both exports stay recorded as being written.
@@ -248,7 +252,10 @@ class CatalogTarget(ExportTarget):
         return has_our_rows and columns.unchanged(_stored_counts(table, columns)) == columns.names
 
     def _has_our_rows(self, properties: Mapping[str, str]) -> bool:
-        """Return whether a partition's `numRows` still equals the row count that our export stored in `content`."""
+        """Return whether a partition's `numRows` still equals the row count that our export stored.
+
+        The property `content` has this row count.
+        """
         content = properties.get(self._names.content)
         return content is not None and content.partition(":")[0] == properties.get(_ROWS, "")
 

@@ -82,10 +82,10 @@ def read_export_entries(table: SharedTableConfig) -> list[ExportEntry]:
 
 
 def _conflicts(table: SharedTableConfig, entries: Sequence[ExportEntry]) -> Iterator[str]:
-    """Yield an error message for each conflict: entries that would replace each other, or a conflict of two keys.
+    """Yield an error message for each conflict of entries or of keys.
 
-    A table must not have both `exports` and `partitions`. `partitions` restricts the statistics to some partitions, and
-    engines would take them for those of the whole table.
+    Entries conflict if they would replace each other. A table must not have both `exports` and `partitions`.
+    `partitions` restricts the statistics to some partitions, and engines would take them for those of the whole table.
     """
     kinds = Counter(entry.target.kind for entry in entries if entry.target.is_single)
     for kind in (kind for kind, number in kinds.items() if number > 1):

@@ -1,4 +1,4 @@
-"""The columns that a Hive metastore or Glue declares for a table, and the statistics to write for them.
+"""The columns that a Hive metastore or Glue declares for a table, and their statistics to write.
 
 A version is the published statistics of a table at one snapshot.
 """
@@ -95,9 +95,9 @@ class DeclaredColumns:
         return result
 
     def notes(self) -> list[str]:
-        """Return a text per reason for which `declare` omitted columns, with their names: `left out, because …: a, b`.
+        """Return a text per reason for which `declare` omitted columns, with their names.
 
-        The reasons are:
+        Example: `left out, because …: a, b`. The reasons are:
 
         - The metastore does not declare the column.
         - The column has no statistics that the metastore can store.

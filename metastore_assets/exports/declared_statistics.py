@@ -1,4 +1,7 @@
-"""Statistics of a column in the form that a Hive metastore or Glue stores for the column's declared type."""
+"""Statistics of a column in the form in which a Hive metastore or Glue stores them.
+
+The form depends on the column's declared type.
+"""
 
 from __future__ import annotations
 
@@ -124,10 +127,10 @@ def declare_statistics(name: str, type: str, row: ColumnStatistics) -> DeclaredS
 
 
 def _bound(bound: pa.Scalar | None, kind: Kind) -> int | float | None:
-    """Return a bound as its physical value: a double, the days of a date, or the unscaled integer of a decimal.
+    """Return a bound as its physical value.
 
-    The result is None if the bound is unknown or infinite. It is also None for an integer beyond 64 bits, unless the
-    kind is `decimal`.
+    It is a double, the days of a date, or the unscaled integer of a decimal. The result is None if the bound is unknown
+    or infinite. It is also None for an integer beyond 64 bits, unless the kind is `decimal`.
     """
     if bound is None:
         return None

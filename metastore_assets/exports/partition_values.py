@@ -1,6 +1,6 @@
-"""The partitions that a Hive metastore or Glue registers, matched by their values with the partitions of a version.
+"""The partitions that a Hive metastore or Glue registers, and the equal partitions of a version.
 
-A version is the published statistics of a table at one snapshot.
+They are matched by their values. A version is the published statistics of a table at one snapshot.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class RegisteredPartitions:
 
 
 def registered_values(values: Sequence[str], types: Sequence[str]) -> PartitionValues:
-    """Normalize the values of a registered partition, so that they can be compared: `7` for the integer `07`.
+    """Normalize the values of a registered partition, so that they can be compared.
+
+    For example, the integer `07` becomes `7`.
 
     Args:
         values: The values as texts, in the metastore's form.

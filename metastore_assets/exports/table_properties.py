@@ -61,7 +61,10 @@ class WrittenColumns:
 
     @classmethod
     def in_progress(cls, names: Collection[str]) -> WrittenColumns:
-        """Return the columns with empty digests, which say that their statistics are being written or deleted."""
+        """Return columns whose statistics are being written or deleted.
+
+        Their digests are empty.
+        """
         return cls(dict.fromkeys(names, ""))
 
     @classmethod
@@ -86,7 +89,7 @@ class WrittenColumns:
         return sorted(self.digests)
 
     def unchanged(self, counts: Mapping[str, Any]) -> list[str]:
-        """Return the names of the columns whose statistics no other program has changed since the export, sorted.
+        """Return the sorted names of columns whose statistics no other program has changed since the export.
 
         A column with an empty digest is included: its export has begun, but is not recorded as complete.
 

@@ -1,4 +1,4 @@
-"""The history of a table: the statistics of its columns in every version, also after the version has expired."""
+"""The history of a table: its columns' statistics in every version, including expired ones."""
 
 from metastore_assets.history.delta_table import explain_unavailable
 from metastore_assets.history.points import HistoryPoint, distinct_versions, points, points_table, version_points

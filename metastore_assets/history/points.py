@@ -123,13 +123,19 @@ def _exceed_numbers(values: Sequence[Any], bits: int) -> bool:
 
 
 def _user_defined_value(record: dict[str, Any], statistic: str) -> tuple[Any, Guarantee]:
-    """Return (value, guarantee) of a user-defined statistic in one row of a history; (None, `absent`) without one."""
+    """Return (value, guarantee) of a user-defined statistic in one row of a history.
+
+    The result is (None, `absent`) if the row does not have the statistic.
+    """
     result = json.loads(record["user_defined"] or "{}").get(statistic)
     return (None, "absent") if result is None else (result["value"], result["guarantee"])
 
 
 def _value(record: dict[str, Any], statistic: str) -> tuple[Any, Guarantee]:
-    """Return (value, guarantee) of a built-in statistic in one row of a history; (None, `absent`) without a value."""
+    """Return (value, guarantee) of a built-in statistic in one row of a history.
+
+    The result is (None, `absent`) without a value.
+    """
     percentile = _PERCENTILE.fullmatch(statistic)
     if percentile:
         fraction = int(percentile[1]) / 100

@@ -121,18 +121,19 @@ def _read_last_appended(versions: VersionStore) -> int:
 
 
 def _may_be_removed(versions: VersionStore, number: int, grace: timedelta) -> bool:
-    """Return whether the time `grace`, during which a replaced version is retained, is over for a version.
+    """Return whether the time during which a replaced version is retained is over.
 
-    It is over if the next version is older than `grace`, or is itself removed.
+    `grace` is this time. It is over if the next version is older than `grace`, or is itself removed.
     """
     following = versions.objects.info(versions.documents.path(number + 1))
     return following is None or following.modified < datetime.now(UTC) - grace
 
 
 def read_history(versions: VersionStore, newest: int) -> pa.Table:
-    """Return the rows of all versions up to `newest`, including expired ones, sorted by version and column position.
+    """Return the rows of all versions up to `newest`, including expired ones.
 
-    Columns whose values are hidden in `newest` have no values in any version.
+    They are sorted by version and column position. Columns whose values are hidden in `newest` have no values in any
+    version.
 
     Args:
         versions: The versions of the table.

@@ -86,7 +86,7 @@ def read_rows(versions: VersionStore, numbers: Sequence[int], hidden: Collection
 
 
 def find_hidden_columns(versions: VersionStore, number: int) -> set[str]:
-    """Return the field ids of the columns of a version whose values are hidden by their policy `values: hidden`.
+    """Return the field ids of a version's columns with the policy `values: hidden`.
 
     Raises StoreError if the version does not exist or cannot be read.
     """

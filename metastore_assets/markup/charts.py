@@ -34,7 +34,9 @@ def bars(counts: Sequence[int | float], label: str, class_: str = "bars") -> Mar
 
 
 def line(values: Sequence[float | None], label: str) -> Markup:
-    """Return an SVG line chart, scaled from the least to the greatest value; an empty text without finite values.
+    """Return an SVG line chart, scaled from the least to the greatest value.
+
+    Returns an empty text without finite values.
 
     Args:
         values: The values. None, infinities and NaN leave a gap in the line.

@@ -1,7 +1,6 @@
-"""Incremental MapReduce: a graph of stages over sorted, versioned Parquet files, in which an update recomputes only
-changed keys.
+"""Incremental MapReduce over sorted, versioned Parquet files: updates recompute only changed keys.
 
-The package is independent of tables and statistics.
+A dataflow is a graph of stages. The package is independent of tables and statistics.
 """
 
 from metastore_assets.produce.dataflow import Dataflow

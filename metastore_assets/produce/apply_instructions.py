@@ -1,10 +1,11 @@
-"""Application of sorted instructions to one key range of a stage's dataset: they lead to new content and an update.
+"""Application of sorted instructions to one key range of a stage's dataset.
 
-A stage computes rows for target keys (the keys of its output) from rows of source keys (the keys of its input). An
-instruction is a row that replaces older rows of a target key, deletes them (a tombstone), or adds to its total. An
-update lists the changed target keys for the next stages. A task applies instructions to one key range: it rewrites the
-range (`bulk`), or writes the changes to a new sorted file (a run). A step is the effect of a task on a few target keys.
-A Preserve hook copies values such as ids from previous rows to new rows of a key.
+The results are new content and an update. A stage computes rows for target keys (the keys of its output) from rows of
+source keys (the keys of its input). An instruction is a row that replaces older rows of a target key, deletes them (a
+tombstone), or adds to its total. An update lists the changed target keys for the next stages. A task applies
+instructions to one key range: it rewrites the range (`bulk`), or writes the changes to a new sorted file (a run). A
+step is the effect of a task on a few target keys. A Preserve hook copies values such as ids from previous rows to new
+rows of a key.
 """
 
 from __future__ import annotations
@@ -109,9 +110,10 @@ class _StepTotals:
 
 
 def _reads_previous(task: ApplyTask) -> bool:
-    """Return whether to collect the previous rows that a task reads, for reuse by the stages that read its update.
+    """Return whether to collect the previous rows that a task reads.
 
-    They are collected only if there are few instructions (`in_memory`). In three cases, they are never collected:
+    The stages that read its update reuse them. They are collected only if there are few instructions (`in_memory`). In
+    three cases, they are never collected:
 
     - The dataset has key-mappings (`rows` is None). It has no update.
     - The dataset is the content of a root. The task reads only the key columns of its previous rows.

@@ -119,7 +119,7 @@ def _cogroup_by_lookup(task: ApplyTask, frame: pl.DataFrame, hot_keys: pl.DataFr
 
 
 def _cogroup_in_chunks(task: ApplyTask, frame: pl.DataFrame) -> Iterator[Cogroup]:
-    """Yield the instructions of a frame with the current rows of their target keys, some target keys at a time.
+    """Yield the instructions of a frame with the current rows of their target keys, in chunks of keys.
 
     All rows of a target key are read together. So the caller leaves out hot keys; this is not checked.
     """
@@ -143,9 +143,10 @@ def _cogroup_hot_key(task: ApplyTask, key: pl.DataFrame) -> Iterator[Cogroup]:
 
 
 def align_hot_key(task: ApplyTask, key: pl.DataFrame) -> Iterator[list[pl.DataFrame]]:
-    """Yield the instructions and current rows of a hot key, in lists of two frames: [instructions, current rows].
+    """Yield the instructions and current rows of a hot key, as lists [instructions, current rows].
 
-    Each list has all instructions and rows of one or more source keys. The lists are in the order of these keys.
+    Each list has two frames, with all instructions and rows of one or more source keys. The lists are in the order of
+    these keys.
     """
     dataset, run_schema = task.dataset, task.dataset.run_schema
     alone = KeyRange(key, key, closed=True)
@@ -167,8 +168,9 @@ def _row_limit(task: ApplyTask) -> int:
 
 
 def is_root(run_schema: RunSchema) -> bool:
-    """Return whether a schema is that of the content of a root, a node that is updated from outside the dataflow.
+    """Return whether a schema is that of the content of a root.
 
-    In such content, new rows of a key replace all previous rows of the key.
+    A root is a node that is updated from outside the dataflow. In its content, new rows of a key replace all previous
+    rows of the key.
     """
     return run_schema.replaces and run_schema.order == run_schema.group

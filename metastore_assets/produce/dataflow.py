@@ -193,7 +193,10 @@ class Dataflow:
         return compact_state(self._environment(), self._graph, state, full=full)
 
     def discard(self, state: FlowState, base: FlowState) -> None:
-        """Delete the files of an unpublished state, except those of `base`, the state from which it was computed."""
+        """Delete the files of an unpublished state, except those of `base`.
+
+        `base` is the state from which it was computed.
+        """
         self._storage.delete(sorted(state.paths() - base.paths()))
 
     def view(self, state: FlowState) -> View:

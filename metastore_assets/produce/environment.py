@@ -1,4 +1,4 @@
-"""The context of one step of a dataflow: settings, the destination of sorted rows, and data that nodes share.
+"""The context of a dataflow step: settings, destination of sorted rows, and data that nodes share.
 
 A step computes the next state of the dataflow from its last state. A node is a root or a stage of the dataflow.
 """
@@ -88,7 +88,7 @@ class Spool:
 
 @dataclass(frozen=True)
 class Environment:
-    """The storage, runner and settings of one dataflow step, and the data that its nodes pass on in memory."""
+    """The storage, runner and settings of a dataflow step, and the data that its nodes pass on in memory."""
 
     storage: ObjectStore
     folder: str
@@ -109,7 +109,7 @@ class Environment:
     """Files of loaded content, which are deleted if loading fails."""
 
     def new_attempt(self) -> Environment:
-        """Return an environment to repeat the step, without the data that nodes passed on in the failed attempt.
+        """Return an environment to repeat the step, without data that nodes passed on in the failed attempt.
 
         It shares the list `scratch` with this environment, so that the files of the failed attempt are still deleted.
         """
@@ -120,5 +120,8 @@ class Environment:
         return Spool(self.storage, self.folder, self.settings, in_memory=rows <= self.settings.small_rows)
 
     def runner_for(self, rows: int) -> TaskRunner:
-        """Return the runner for tasks that have `rows` rows in total: this process runs them if the rows are few."""
+        """Return the runner for tasks that have `rows` rows in total.
+
+        If the rows are few, this process runs the tasks.
+        """
         return InProcessRunner() if rows <= self.settings.small_rows else self.runner

@@ -214,7 +214,7 @@ def check_declared(graph: Mapping[str, Typed], base: FlowState, rebuilt: Abstrac
 
 
 def _check_stored(graph: Mapping[str, Typed], stage: Typed, base: FlowState, rebuilt: AbstractSet[str]) -> None:
-    """Raise StageChangedError if a stage that must be rebuilt reads a delta root, whose rows are not stored.
+    """Raise StageChangedError if a stage to rebuild reads a delta root, whose rows are not stored.
 
     A delta root that is new, or is rebuilt as well, is allowed, because no earlier rows are needed.
     """

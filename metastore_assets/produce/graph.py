@@ -143,7 +143,10 @@ def _port_rows(node: Node, port: tuple[str, ...], typed_nodes: dict[str, Typed])
 
 
 def _digests(node: Node, rows: Rows, inputs: list[Rows]) -> tuple[str, str]:
-    """Return (`Typed.fingerprint`, `Typed.form`) of a node: digests of its declaration, and of its file layout."""
+    """Return (`Typed.fingerprint`, `Typed.form`) of a node.
+
+    They are digests of its declaration, and of its file layout.
+    """
     kind = type(node).__name__
     parts: list[object] = [kind, [list(port) for port in ports(node)]]
     parts += [

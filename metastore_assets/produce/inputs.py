@@ -86,7 +86,10 @@ class Feeder:
         return pl.concat([upserts, self.previous(untouched)]) if untouched.height else upserts
 
     def changed_rows(self, keys: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows of the feeder's update that have one of these keys, with the columns of `run_schema`."""
+        """Return the rows of the feeder's update that have one of these keys.
+
+        They have the columns of `run_schema`.
+        """
         keys = self.rows.order.sort(keys)
         storage, run_schema = self.content.storage, self.run_schema
         matches = [frame for part in self.update for frame in find_in_part(storage, run_schema, part, keys).frames]
@@ -137,7 +140,10 @@ def task_ranges(feeders: Sequence[Feeder], settings: Settings) -> list[KeyRange]
 
 
 def even_ranges(sample: pl.DataFrame, order: Order, count: int) -> list[KeyRange]:
-    """Return at most `count` key ranges that cover all keys, each with about the same number of sampled keys."""
+    """Return at most `count` key ranges that cover all keys.
+
+    Each has about the same number of sampled keys.
+    """
     ordered = order.sort(sample.select(order.columns))
     cuts = sorted({ordered.height * number // count for number in range(1, count)} - {0}) if ordered.height else []
     splitters = order.distinct(ordered[cuts]) if cuts else ordered.clear()

@@ -114,10 +114,11 @@ class _Search:
         return table.add_column(0, self._order.columns[0], pa.repeat(pa.scalar(lead), table.num_rows))
 
     def _lead_numbers(self, lead: str | None) -> npt.NDArray[Any] | None:
-        """Return one column of the searched keys as sorted integers; None if `Order.numbers` does not convert it.
+        """Return one column of the searched keys as sorted integers.
 
-        If `lead` is None, it is the first column of all searched keys. Otherwise, it is the second column of those
-        searched keys whose first column is `lead`. For the keys (a, 1), (b, 2) and (b, 3), the lead b gives [2, 3].
+        Returns None if `Order.numbers` does not convert the column. If `lead` is None, it is the first column of all
+        searched keys. Otherwise, it is the second column of those searched keys whose first column is `lead`. For the
+        keys (a, 1), (b, 2) and (b, 3), the lead b gives [2, 3].
         """
         if lead not in self._numbers:
             lead_keys = self._keys[(self._keys[self._order.columns[0]] == lead).arg_true()]
@@ -167,9 +168,10 @@ class _Batch:
 def _candidates(
     storage: ObjectStore, run: Run, batches: Sequence[_Batch], names: list[str], search: _Search
 ) -> Iterator[pa.Table]:
-    """Yield one table per batch, in order: the rows of the batch that have a searched key, and perhaps others.
+    """Yield, for each batch in order, a table of the rows that may have a searched key.
 
-    `_Search.candidates` selects the rows. While it does, and while the caller uses them, a thread reads the next batch.
+    It has all rows that have one. `_Search.candidates` selects the rows. While it does, and while the caller uses them,
+    a thread reads the next batch.
     """
     footer = footer_of(storage, run.path)
     with ExitStack() as stack:

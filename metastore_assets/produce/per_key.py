@@ -23,10 +23,10 @@ _PIECE = 1024
 
 
 class Port(Sequence[Any]):
-    """The values of one port (one input of a stage) for one source key, in the declared order of the feeders.
+    """The values of one port for one source key, in the declared order of the feeders.
 
-    It can be read repeatedly as a sequence, or consumed with `next`. Values become Python objects when they are
-    read.
+    A port is one input of a stage. The values can be read repeatedly as a sequence, or consumed with `next`. They
+    become Python objects when they are read.
     """
 
     def __init__(self, values: pa.Table, start: int, stop: int) -> None:
@@ -64,7 +64,7 @@ class Port(Sequence[Any]):
         return f"{self[:10]}" if len(self) <= 10 else f"{self[:10]} and {len(self) - 10} more"
 
     def _around(self, row: int) -> tuple[list[Any], int]:
-        """Return a chunk of values that contains the value at `row`: (up to 1,024 values, row number of the first one).
+        """Return a chunk of at most 1,024 values around the value at `row`, and the row of the first one.
 
         The values are Python objects. The last chunk is cached, because its conversion is slow.
         """
@@ -121,7 +121,7 @@ class _PerKeyAdapter:
         return pa.table([pa.array(sources, pa.int64()), *columns], names=[SOURCE, *self.rows.schema.names])
 
     def _first_wrong(self, targets: list[Any], values: list[Any]) -> int | None:
-        """Return the index of the first (target, value) pair that does not have the declared types, else None.
+        """Return the index of the first (target, value) pair without the declared types, else None.
 
         Each pair is checked alone. So the result may be None even if the pairs do not fit into one column together. For
         example, Arrow converts a tuple or a mapping to a struct, but not both in one column.
@@ -249,7 +249,9 @@ def _check_exact(values: Sequence[Any], array: pa.Array) -> None:
 
 
 def _nested(values: Sequence[Any], array: pa.Array) -> Iterator[tuple[Sequence[Any], pa.Array]]:
-    """Yield (values, array) for each child: each field of structs, the items of lists, or the keys and values of maps.
+    """Yield (values, array) for each child of an array.
+
+    The children are each field of structs, the items of lists, or the keys and values of maps.
 
     Args:
         values: The Python values that were converted to `array`, one for each element.

@@ -1,6 +1,7 @@
-"""Calls of a stage's Preserve hook, which copies values, such as ids, from previous rows to new rows with the same key.
+"""Calls of a stage's Preserve hook, which copies values from previous rows to new rows.
 
-A stage is a step of a dataflow that computes rows. The keys of these rows are its target keys.
+The hook copies values, such as ids, between rows with the same target key. A stage is a step of a dataflow that
+computes rows. The keys of these rows are its target keys.
 """
 
 from __future__ import annotations

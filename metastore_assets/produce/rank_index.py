@@ -122,9 +122,9 @@ class RankIndex:
         return self._sum(number, self.edges[number], self._blocks.run_schema.group, False)
 
     def rows_behind(self, number: int) -> list[pl.DataFrame]:
-        """Return all rows of the row groups whose key range contains `edges[number]`, as one frame per row group.
+        """Return all rows of the row groups whose key range contains `edges[number]`.
 
-        For −1, the place before the first edge, the list is empty.
+        There is one frame per row group. For −1, the place before the first edge, the list is empty.
         """
         return self._read((self._first <= number) & (self._last >= number))
 

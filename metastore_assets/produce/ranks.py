@@ -92,7 +92,7 @@ class Ranks:
         return max(0, self._before(last, self._order, inclusive=True) - self._before(first, self._order))
 
     def at_rank(self, prefix: pa.Table | None, rank: int) -> pa.Table:
-        """Return the row that contains a rank: its key, its totals, and the column `rank` with its first rank.
+        """Return the row that contains a rank: its key, its totals, and its first rank as the column `rank`.
 
         A row has as many ranks as its amount. Rank 0 is at the first key with the prefix.
 
@@ -161,9 +161,10 @@ class Ranks:
         )
 
     def _bounds(self, prefix: pl.DataFrame) -> tuple[int, int]:
-        """Return (sum of the amounts before the first key with a prefix, sum up to and including the last such key).
+        """Return the sums of the amounts before, and up to, the keys with a prefix.
 
-        A prefix is a frame with one row: a value for each key column except the last.
+        The first sum ends before the first such key. The second one includes the last such key. A prefix is a frame
+        with one row: a value for each key column except the last.
         """
         return self._before(prefix, self._prefix), self._before(prefix, self._prefix, inclusive=True)
 

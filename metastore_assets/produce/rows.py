@@ -84,7 +84,10 @@ class Rows:
 
 
 def source_columns(names: list[str]) -> list[str]:
-    """Return the names under which a stage's content stores key columns of its input: `_source_id` for `id`."""
+    """Return the names under which a stage's content stores key columns of its input.
+
+    Example: `_source_id` for `id`.
+    """
     return [f"{SOURCE}_{name}" for name in names]
 
 

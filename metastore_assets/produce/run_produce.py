@@ -1,4 +1,4 @@
-"""Calls of a stage's Produce function on changed source keys, and conversion of its output to instructions.
+"""Calls of a stage's Produce function on changed source keys, whose output becomes instructions.
 
 A feeder is a node whose output the stage reads. The keys of feeders are the source keys of the stage; the stage's
 output has target keys. The function is called for each source key that changed in a feeder, with all current values of
@@ -78,9 +78,9 @@ def produce(task: ProduceTask) -> Instructions:
 
 
 def _port_values(port: Sequence[Feeder], keys: pl.DataFrame) -> pl.DataFrame:
-    """Return the values of source keys on one port (one input of the stage), sorted by source key, then by feeder.
+    """Return the values of source keys on one port, sorted by source key, then by feeder.
 
-    The column `_source` has the row number of the source key in `keys`.
+    A port is one input of the stage. The column `_source` has the row number of the source key in `keys`.
     """
     rows = port[0].rows
     numbered = keys.with_row_index(SOURCE).cast({SOURCE: pl.Int64})
@@ -133,9 +133,10 @@ def _call_checked(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, por
 
 
 def _select_sources(ports: list[pl.DataFrame], start: int, stop: int) -> list[pl.DataFrame]:
-    """Return the rows of each port whose source key has a number from `start` (inclusive) to `stop` (exclusive).
+    """Return the rows of each port whose source key has a number in a range.
 
-    In the result, the source keys are numbered from 0: `start` is subtracted from each number.
+    The range is from `start` (inclusive) to `stop` (exclusive). In the result, the source keys are numbered from 0:
+    `start` is subtracted from each number.
     """
     return [
         port.filter(pl.col(SOURCE).is_between(start, stop - 1)).with_columns(pl.col(SOURCE) - start) for port in ports

@@ -52,12 +52,18 @@ class RunSchema:
 
     @cached_property
     def unit(self) -> Order:
-        """The first `unit_columns` columns of `order`, which identify a unit: rows that are replaced together."""
+        """The first `unit_columns` columns of `order`, which identify a unit.
+
+        A unit is rows that are replaced together.
+        """
         return self.order.first(self.unit_columns)
 
     @cached_property
     def file_schema(self) -> pa.Schema:
-        """The columns of the files: those of the dataset, and a tombstone column if newer rows replace older ones."""
+        """The columns of the files: those of the dataset, and a tombstone column if `replaces`.
+
+        With `replaces`, newer rows replace older ones.
+        """
         return self.schema.append(pa.field(TOMBSTONE, pa.bool_(), nullable=False)) if self.replaces else self.schema
 
     @property
@@ -102,7 +108,10 @@ class RunSchema:
 
 
 def root_schema(rows: Rows) -> RunSchema:
-    """Return the schema of the content of a root (rows from an external source): its columns, sorted by its key."""
+    """Return the schema of the content of a root: its columns, sorted by its key.
+
+    The rows of a root are from an external source.
+    """
     return RunSchema(rows.schema, rows.order, len(rows.key), len(rows.key))
 
 

@@ -40,7 +40,7 @@ their order."""
 
 
 class Preserve(Protocol):
-    """A hook that copies values, such as a surrogate key, from previous rows to new rows of the same target key."""
+    """A hook that copies values, such as a surrogate key, from previous rows of the same target key."""
 
     def __call__(self, rows: pa.Table, previous: pa.Table, has_previous: pa.Array, novel: pa.Array) -> pa.Table:
         """Return `rows` in the same order, with the values that the hook copies or assigns.
@@ -60,9 +60,9 @@ class Preserve(Protocol):
 
 @dataclass(frozen=True)
 class SurrogateKey:
-    """A Preserve hook for an integer column: an existing target key retains its id, a new one gets the next unused id.
+    """A Preserve hook for an integer column, which gives each new target key the next unused id.
 
-    Values that the Produce function returns for the column are ignored.
+    An existing target key retains its id. Values that the Produce function returns for the column are ignored.
     """
 
     column: str
@@ -105,12 +105,13 @@ class Root:
 
 @dataclass(frozen=True)
 class DeltaRoot:
-    """A node that receives added and removed rows (`Delta`) from an external source, and does not store them.
+    """A node that receives added and removed rows from an external source, and does not store them.
 
-    It can feed only sum stages. If it feeds a `Stage`, the graph is rejected with GraphError.
+    The rows are a `Delta`. The node can feed only sum stages. If it feeds a `Stage`, the graph is rejected with
+    GraphError.
 
-    The caller must remove only rows that were added before. This is not checked, except that an unsigned total must
-    not become negative.
+    The caller must remove only rows that were added before. This is not checked, except that an unsigned total must not
+    become negative.
     """
 
     name: str

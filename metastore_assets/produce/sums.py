@@ -37,7 +37,7 @@ _MAX_UNSCALED = 10**38 - 1
 
 @dataclass(frozen=True)
 class Step:
-    """The result of applying instructions to some target keys: their rows before and after, and the rows to write.
+    """The result of applying instructions to some target keys.
 
     Instructions are new rows, tombstones or amounts. If a task rewrites its whole key range, `previous` and `content`
     also have the rows of the other keys in the range.
@@ -57,7 +57,10 @@ class Step:
 
 @dataclass(frozen=True)
 class SumTask:
-    """A task that computes what changed rows add to the totals of a sum stage, for one range of source keys."""
+    """A task that computes what changed rows of a key range add to the totals of a sum stage.
+
+    The range is one of source keys.
+    """
 
     stage: Typed
     feeders: tuple[Feeder, ...]
@@ -325,7 +328,9 @@ def _too_wide(stage: str, run_schema: RunSchema) -> UpdateError:
 
 
 def _update(run_schema: RunSchema, changes: pl.DataFrame, previous: pl.DataFrame) -> pl.DataFrame:
-    """Return the update rows (`add`, `update` or `delete`) of changed keys, with their new and previous totals.
+    """Return the update rows of changed keys, with their new and previous totals.
+
+    An update row is `add`, `update` or `delete`.
 
     Args:
         run_schema: Columns and order of the totals.

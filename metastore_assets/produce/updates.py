@@ -1,4 +1,7 @@
-"""The schema of updates, which are changes by key, and the validation of updates that roots (inputs) receive."""
+"""The schema of updates, which are changes by key, and the validation of updates of roots.
+
+Roots are the inputs of a dataflow.
+"""
 
 from __future__ import annotations
 

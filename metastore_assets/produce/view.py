@@ -1,9 +1,10 @@
-"""Reads of a version or state of a dataflow: content, key-mappings and updates of stages, as tables or in batches.
+"""Reads of a version or state of a dataflow, as tables or in batches.
 
-A stage computes its content from its input. The keys of the input's rows are the source keys, and the keys of the
-content's rows are the target keys. A key-mapping is a pair (source key, target key): rows with this target key were
-computed from rows with this source key. A root receives rows from an external source, and a sum stage adds up amounts
-by key. Both have no key-mappings. An update is the changes of the content since the previous version.
+A reader gets the content, the key-mappings and the updates of stages. A stage computes its content from its input. The
+keys of the input's rows are the source keys, and the keys of the content's rows are the target keys. A key-mapping is a
+pair (source key, target key): rows with this target key were computed from rows with this source key. A root receives
+rows from an external source, and a sum stage adds up amounts by key. Both have no key-mappings. An update is the
+changes of the content since the previous version.
 """
 
 from __future__ import annotations
@@ -124,11 +125,12 @@ class View:
         return _concat(self._batches(stage, run_schema, "mappings"), run_schema.schema)
 
     def update(self, stage: str) -> pa.Table:
-        """Return the changes of a stage since the previous version, sorted by key: `_change`, key and value columns.
+        """Return the changes of a stage since the previous version, sorted by key.
 
-        `_change` is `add`, `update` or `delete`. An added or updated key has a row for each of its values. The first
-        row of an added key says `add`, and its other rows say `update`. Exception: if this version loaded the content,
-        the result is the whole content, and all rows say `add`.
+        The columns are `_change`, and the key and value columns. `_change` is `add`, `update` or `delete`. An added or
+        updated key has a row for each of its values. The first row of an added key says `add`, and its other rows say
+        `update`. Exception: if this version loaded the content, the result is the whole content, and all rows say
+        `add`.
 
         The changes of a sum stage also have the previous totals, in columns such as `_before_frequency`. Raises
         GraphError for a sum stage with `is_followed=False`, which stores no changes.
@@ -301,9 +303,10 @@ class View:
 
     @contextmanager
     def _expiry_errors(self) -> Iterator[None]:
-        """Convert an ObjectNotFoundError of the block to VersionNotFoundError, if the version expired or was compacted.
+        """Convert an ObjectNotFoundError of the block to VersionNotFoundError.
 
-        In the view of a state without a version, each missing file counts as expired.
+        It is converted if the version expired or was compacted. In the view of a state without a version, each missing
+        file counts as expired.
         """
         try:
             yield

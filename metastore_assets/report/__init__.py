@@ -1,1 +1,1 @@
-"""Presentation of columns to users: values and numbers as text, Markdown, pictures, and the HTML report."""
+"""Presentation of columns: values and numbers as text, Markdown, pictures, and the HTML report."""

@@ -61,7 +61,10 @@ def range_text(row: ColumnStatistics) -> str:
 
 
 def distinct_text(row: ColumnStatistics) -> str:
-    """Format the number of distinct values, with `~` if it is an estimate; an empty text if it is unknown."""
+    """Format the number of distinct values, with `~` if it is an estimate.
+
+    Returns an empty text if the number is unknown.
+    """
     return (
         ""
         if row.distinct_count is None
@@ -90,7 +93,10 @@ def percentile_texts(row: ColumnStatistics) -> tuple[tuple[str, str], ...]:
 
 
 def notes_without_values(row: ColumnStatistics) -> tuple[str, ...]:
-    """Return lines for a column without frequent values: why it has none, then its percentiles or else its range."""
+    """Return lines for a column without frequent values: why it has none, then percentiles or its range.
+
+    The range is returned only if there are no percentiles.
+    """
     few = [_FRACTIONS[at] for at in _FEW_FRACTIONS]
     ranks = [f"{name} {value}" for name, value in percentile_texts(row) if name in few]
     if not ranks and row.minimum is not None and row.maximum is not None:

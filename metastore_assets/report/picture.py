@@ -184,7 +184,10 @@ def _column(column: ColumnPicture, top: int) -> str:
 
 
 def _histogram(column: ColumnPicture, left: int, top: int) -> str:
-    """Return the SVG elements of a column's histogram with the labels of its ends, at a position in pixels."""
+    """Return the SVG elements of a column's histogram with the labels of its ends.
+
+    `left` and `top` are its position in pixels.
+    """
     # The path has integer coordinates (bins and per mille) and is scaled as one: that makes the SVG short.
     maximum = max(*column.bins, 1)
     minimum_height = round(1000 / _SPARK_HEIGHT)  # One pixel, so that rare values are visible.

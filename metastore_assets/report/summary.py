@@ -1,4 +1,4 @@
-"""A summary of a profile: statistics of all columns, and data for pictures of the most informative ones."""
+"""A summary of a profile: statistics of all columns, and picture data of the most informative ones."""
 
 import re
 from collections.abc import Sequence
@@ -33,7 +33,10 @@ _UTC = re.compile(r"(?<=:\d\d)(\.\d+)?Z$")
 
 @dataclass(frozen=True)
 class ProfileSummary:
-    """Statistics of all columns of a table or partition, and data for pictures of the most informative ones."""
+    """Statistics of a profile's columns, and data for pictures of the most informative ones.
+
+    A profile describes a table or a partition.
+    """
 
     rows: tuple[ColumnStatistics, ...]
     """The statistics of all columns, in the order of the table."""
@@ -197,7 +200,10 @@ def is_continuous(row: ColumnStatistics, most_frequent: int) -> bool:
 
 
 def _informativeness(row: ColumnStatistics) -> float:
-    """Return how informative a column's picture is: 0 without values, 0.5 for a constant, at least 1 otherwise."""
+    """Return how informative a column's picture is.
+
+    The number is 0 without values, 0.5 for a constant, and at least 1 otherwise.
+    """
     if row.type_class is None or row.value_count == 0:
         return 0
     distinct = row.distinct_count if row.distinct_count is not None else row.value_count

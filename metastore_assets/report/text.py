@@ -25,9 +25,9 @@ def to_one_line(text: str) -> str:
 
 
 def format_number(value: int | float | str | None) -> str:
-    """Format a number with grouped thousands, and a float with six significant digits: 38,255.1; 0.049998; 1.2e+17.
+    """Format a number with grouped thousands, and a float with six significant digits.
 
-    Floats below 1e9 show all digits before the point: 12,345,679.
+    Examples: 38,255.1; 0.049998; 1.2e+17. Floats below 1e9 show all digits before the point: 12,345,679.
 
     Args:
         value: The number in its JSON form. Numbers that JSON cannot represent exactly are texts: decimals, integers
@@ -50,7 +50,9 @@ def mark_estimate(formatted: str, guarantee: str) -> str:
 
 
 def format_user_defined(statistic: Mapping[str, Any]) -> str:
-    """Format a user-defined statistic: its value, with `~` before an estimate, or the reason why it is absent.
+    """Format a user-defined statistic: its value, or the reason why it is absent.
+
+    An estimate begins with `~`.
 
     Args:
         statistic: The JSON form, with `value`, `guarantee` and `reason`. A struct is shown as the values of its fields.
@@ -91,7 +93,9 @@ def format_value(json_value: Any, limit: int | None = None) -> str:
 
 
 def format_typed_value(json_value: Any, type: str, limit: int | None = None) -> str:
-    """Format a value of a column with a known type: timestamps with a blank instead of `T`, binary values with `0x`.
+    """Format a value of a column with a known type.
+
+    Timestamps have a blank instead of `T`, and binary values begin with `0x`.
 
     Args:
         json_value: The value in its JSON form.
@@ -106,9 +110,9 @@ def format_typed_value(json_value: Any, type: str, limit: int | None = None) -> 
 
 
 def format_type(type: str) -> str:
-    """Format an Arrow type without details of its representation: `string` for `large_string`, `date` for `date32`.
+    """Format an Arrow type without details of its representation.
 
-    A nested type becomes `struct`, `list` or `map`.
+    Examples: `string` for `large_string`, `date` for `date32`. A nested type becomes `struct`, `list` or `map`.
     """
     container = re.match(r"(?:large_|fixed_size_)?(struct|list|map)(?:_view)?<", type)
     if container:
@@ -121,7 +125,10 @@ def format_type(type: str) -> str:
 
 
 def format_type_change(before: str, after: str) -> str:
-    """Format a change of an Arrow type: `int64 → string`, or `struct, with other fields` if both are nested alike."""
+    """Format a change of an Arrow type.
+
+    Examples: `int64 → string`, or `struct, with other fields` if both types are nested alike.
+    """
     old, new = format_type(before), format_type(after)
     if old != new:
         return f"{old} → {new}"
@@ -206,7 +213,10 @@ def format_count(count: int, noun: str, nouns: str | None = None) -> str:
 
 
 def _format_nested(json_value: Any) -> str:
-    """Format a nested JSON value: the values of an object separated by blanks, the items of a list by `; `."""
+    """Format a nested JSON value.
+
+    The values of an object are separated by blanks, the items of a list by `; `.
+    """
     if isinstance(json_value, Mapping):
         return " ".join(map(_format_nested, json_value.values()))
     if isinstance(json_value, list):

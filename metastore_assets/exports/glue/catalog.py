@@ -113,9 +113,9 @@ class GlueTable(RegisteredTable):
                 _raise_errors(self._client.batch_update_partition(**self._key, Entries=entries))
 
     def statistics(self, columns: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return the stored statistics of columns, by column and Glue's name: `{"amount": {"NumberOfNulls": 3}}`.
+        """Return the stored statistics of columns, by column and Glue's name.
 
-        Columns without any are omitted.
+        Example: `{"amount": {"NumberOfNulls": 3}}`. Columns without any are omitted.
         """
         statistics: dict[str, dict[str, Any]] = {}
         for start in range(0, len(columns), _READ_BATCH):

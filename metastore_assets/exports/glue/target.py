@@ -1,4 +1,4 @@
-"""The export target `glue`: column statistics of a table and its partitions in AWS Glue's Data Catalog."""
+"""The export target `glue`: column statistics of a table and its partitions in AWS Glue."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from metastore_assets.exports.glue.catalog import GlueTable, open_glue_table
 
 
 class GlueTarget(CatalogTarget):
-    """A target that writes column statistics, `numRows` and `totalSize` to a table and its partitions in AWS Glue."""
+    """A target that writes statistics of a table and its partitions to AWS Glue.
+
+    They are column statistics, `numRows` and `totalSize`.
+    """
 
     kind = "glue"
     title = "AWS Glue"

@@ -65,7 +65,10 @@ def _data(column: DeclaredStatistics) -> ColumnStatisticsData:
 
 
 def unscaled_bytes(value: int) -> bytes:
-    """Encode an integer as Java's `BigInteger.toByteArray` does: big-endian two's complement with the fewest bytes."""
+    """Encode an integer as Java's `BigInteger.toByteArray` does.
+
+    The result is big-endian two's complement with the fewest bytes.
+    """
     return value.to_bytes((value if value >= 0 else ~value).bit_length() // 8 + 1, "big", signed=True)
 
 

@@ -1,4 +1,4 @@
-"""The export target `hive`: column statistics and row counts of a table and its partitions in a Hive metastore."""
+"""The export target `hive`: column statistics and row counts of a table and its partitions in Hive."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ class HiveOptions(CatalogOptions):
 
 
 class HiveTarget(CatalogTarget):
-    """A target that writes column statistics, `numRows` and `totalSize` to a table and its partitions in Hive."""
+    """A target that writes statistics of a table and its partitions to a Hive metastore.
+
+    They are column statistics, `numRows` and `totalSize`.
+    """
 
     kind = "hive"
     title = "the Hive metastore"
@@ -39,7 +42,10 @@ class HiveTarget(CatalogTarget):
         return open_hive_table(self.table, self.title)
 
     def properties_of(self, numbers: Numbers) -> dict[str, str]:
-        """Return Hive's properties with row count and size, declared to be accurate if the option `accurate` is set."""
+        """Return Hive's properties with row count and size.
+
+        They are declared to be accurate if the option `accurate` is set.
+        """
         properties = super().properties_of(numbers)
         if self.options.accurate:
             exact = {one.column: "true" for one in numbers.columns if one.has_exact_bounds}

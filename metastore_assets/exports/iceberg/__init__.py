@@ -1,4 +1,6 @@
-"""Export to Iceberg: a Puffin file with a theta sketch of each column, registered for its snapshot in the catalog.
+"""Export to Iceberg: a Puffin file with a theta sketch of each column, registered for a snapshot.
+
+The catalog registers the file.
 
 target          the target: what is written, registered, read and removed
 sketches        theta sketches of values as Iceberg serializes them

@@ -1,6 +1,6 @@
-"""The partition statistics file of Iceberg's table specification: files, rows and deletes of each partition.
+"""Iceberg's partition statistics file: files, rows and deletes of each partition.
 
-pyiceberg computes the numbers from the manifests of the snapshot.
+The table specification defines the file. pyiceberg computes the numbers from the manifests of the snapshot.
 """
 
 from __future__ import annotations

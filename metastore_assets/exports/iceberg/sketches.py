@@ -1,7 +1,8 @@
-"""Theta sketches of values in Iceberg's single-value serialization (appendix D of the table specification).
+"""Theta sketches of values in Iceberg's single-value serialization.
 
-In Iceberg, an `int` has 4 bytes and a `long` has 8, so equal numbers have different hashes. A statistic receives 64-bit
-numbers for both types. Therefore there are two statistics, one for each length.
+Appendix D of the table specification defines this serialization. In Iceberg, an `int` has 4 bytes and a `long` has 8,
+so equal numbers have different hashes. A statistic receives 64-bit numbers for both types. Therefore there are two
+statistics, one for each length.
 """
 
 from __future__ import annotations

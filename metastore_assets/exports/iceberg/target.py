@@ -1,6 +1,7 @@
-"""The target `iceberg`: statistics files of an Iceberg table, registered for their snapshot through the catalog.
+"""The target `iceberg`: statistics files of an Iceberg table, which the catalog registers.
 
-The mark of an export, which names the exported version, is in the properties of each Puffin file's blobs.
+They are registered for their snapshot. The mark of an export, which names the exported version, is in the properties of
+each Puffin file's blobs.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ class _SketchedColumn:
 
 
 class IcebergTarget(ExportTarget):
-    """A target that writes a Puffin file with theta sketches of columns, and optionally a partition statistics file."""
+    """A target that writes a Puffin file with theta sketches of columns.
+
+    Optionally, it also writes a partition statistics file.
+    """
 
     kind = "iceberg"
     title = "the Iceberg catalog"
@@ -76,9 +80,10 @@ class IcebergTarget(ExportTarget):
 
     @classmethod
     def statistics_for(cls, type: pa.DataType) -> tuple[str, ...]:
-        """Return one reference `module:Class`: the mergeable statistic that computes the theta sketch of a column.
+        """Return a reference to the mergeable statistic that computes the theta sketch of a column.
 
-        For `int` and `float` it is `NarrowThetaSketch`, which hashes each number as 4 bytes, as Iceberg serializes it.
+        The reference has the form `module:Class`. For `int` and `float` it names `NarrowThetaSketch`, which hashes each
+        number as 4 bytes, as Iceberg serializes it.
         """
         from metastore_assets.exports.iceberg.sketches import is_narrow
 
@@ -112,7 +117,10 @@ class IcebergTarget(ExportTarget):
         return WrittenExport(size, len(columns), tuple(dict.fromkeys(notes)))
 
     def status(self) -> ExportMark | None:
-        """Return the mark of the newest version that has a statistics file of ours; None if there is no such file."""
+        """Return the mark of the newest version that has a statistics file of ours.
+
+        Returns None if there is no such file.
+        """
         with self._open() as table:
             export_marks = [mark for file in table.metadata.statistics if (mark := _mark(file)) is not None]
         return max(export_marks, key=lambda mark: mark.version, default=None)
@@ -340,10 +348,11 @@ def _is_ours(file: PartitionStatisticsFile) -> bool:
 
 
 def _change_properties(table: Table) -> dict[str, str]:
-    """Return properties for exported blobs: the table's current metadata file and the time of its last change.
+    """Return the properties of exported blobs that tell when the table last changed.
 
-    The commit that registers the blobs sets the table's `last-updated-ms`, although no row changes. Later,
-    `last_changed_ms` reads the time of the last change before that commit from these properties.
+    They are the table's current metadata file and the time of its last change. The commit that registers the blobs sets
+    the table's `last-updated-ms`, although no row changes. Later, `last_changed_ms` reads the time of the last change
+    before that commit from these properties.
     """
     metadata = table.metadata.model_dump(
         mode="json", by_alias=True, include={"last_updated_ms", "metadata_log", "statistics"}

@@ -1,4 +1,4 @@
-"""The columns of a table in Spark's session catalog, and the conversion of bounds to Spark's texts and doubles."""
+"""The columns of a table in Spark's session catalog, and bounds as Spark's texts and doubles."""
 
 from __future__ import annotations
 
@@ -95,9 +95,10 @@ def spark_columns(parameters: Mapping[str, str], declared: Mapping[str, str]) ->
 
 
 def find_bounds(column: SparkColumn, row: ColumnStatistics) -> tuple[pa.Scalar, pa.Scalar] | None:
-    """Return (minimum, maximum) of a column; None if one of them is unknown, or if Spark could not use it.
+    """Return (minimum, maximum) of a column, or None if Spark could not use them.
 
-    Spark cannot use a bound that is infinite as a double, or a date or timestamp whose year has not four digits.
+    None is also the result if one of them is unknown. Spark cannot use a bound that is infinite as a double, or a date
+    or timestamp whose year has not four digits.
     """
     if row.minimum is None or row.maximum is None:
         return None

@@ -91,9 +91,9 @@ def compute_histogram(
 
 
 def find_edges(pieces: Iterable[Frequencies], rows: int, bins: int) -> tuple[list[pa.Scalar], list[int]]:
-    """Return the `bins + 1` values at the edges of bins of equal height, ascending, from minimum to maximum.
+    """Return the `bins + 1` values at the edges of bins of equal height, and their positions.
 
-    The second result has the positions of these values among the sorted distinct values, counted from 0.
+    The values ascend from minimum to maximum. The positions are those among the sorted distinct values, counted from 0.
 
     Args:
         pieces: All values of a column with their frequencies, ascending, in pieces of any size.

@@ -1,6 +1,7 @@
-"""The export target `spark`: statistics in the properties of tables in a Hive metastore, where Spark finds them.
+"""The export target `spark`: statistics in the properties of tables in a Hive metastore.
 
-The *mark* names the exported version. It is stored in three further properties of the table.
+Spark reads these properties. The *mark* names the exported version. It is stored in three further properties of the
+table.
 """
 
 from __future__ import annotations
@@ -102,9 +103,9 @@ class SparkTarget(ExportTarget):
             return True
 
     def read_back(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the statistics by column and by Spark's name: `{"": {"numRows": "9"}, "id": {"nullCount": "0"}}`.
+        """Return the statistics by column and by Spark's name.
 
-        The empty name stands for the whole table.
+        Example: `{"": {"numRows": "9"}, "id": {"nullCount": "0"}}`. The empty name stands for the whole table.
         """
         with self._open() as table:
             return parse_column_properties(table.load().properties)
@@ -113,10 +114,11 @@ class SparkTarget(ExportTarget):
         return open_hive_table(self.table, self.title)
 
     def _refuse_foreign(self, parameters: Mapping[str, str]) -> None:
-        """Raise ExportError if another program wrote statistics of the table, unless the option `replace` is set.
+        """Raise ExportError if another program wrote statistics of the table.
 
-        A table with the mark of our last export is also accepted if its only statistic is the size. After an export,
-        each write of Spark updates the size and removes the other statistics.
+        Nothing is raised if the option `replace` is set. A table with the mark of our last export is also accepted if
+        its only statistic is the size. After an export, each write of Spark updates the size and removes the other
+        statistics.
         """
         statistics = _statistics_of(parameters)
         if not statistics or self.options.replace or _has_our_content(parameters):

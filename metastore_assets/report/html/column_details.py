@@ -119,7 +119,10 @@ def _frequency_bars(row: ColumnStatistics, top: Top) -> Markup | None:
 
 
 def _details(row: ColumnStatistics, top: Top, history: Sequence[Mapping[str, Any]]) -> list[Part]:
-    """Return the parts of a column's details: a note, its statistics, its values, and trends over versions."""
+    """Return the parts of a column's details.
+
+    They are a note, its statistics, its values, and trends over versions.
+    """
     parts: list[Part] = []
     if row.reason is not None:
         parts.append(tag("p", row.reason, class_="note"))
@@ -220,7 +223,10 @@ def _percentiles(row: ColumnStatistics) -> Markup:
 
 
 def _trends(history: Sequence[Mapping[str, Any]]) -> list[Part]:
-    """Return up to three line charts over the versions: nulls, distinct values and mean, each if it ever changed."""
+    """Return up to three line charts over the versions: nulls, distinct values and mean.
+
+    A number that never changed has no chart.
+    """
     if len(history) < 2:
         return []
     series: dict[str, list[float | None]] = {

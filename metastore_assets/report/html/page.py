@@ -1,4 +1,7 @@
-"""The HTML page of the report: a header, and sections on columns, changes, partitions, clustering and versions."""
+"""The HTML page of the report, with a header and sections.
+
+The sections are on columns, changes, partitions, clustering and versions.
+"""
 
 from __future__ import annotations
 
@@ -211,7 +214,10 @@ def _clustering_section(lookup: Table) -> list[Part]:
 
 
 def _versions_section(lookup: Table, note: str | None) -> Markup:
-    """Return the section on the table's versions: a chart of their row counts, and a list of the newest ones."""
+    """Return the section on the table's versions.
+
+    It has a chart of their row counts, and a list of the newest ones.
+    """
     try:
         records = distinct_versions(read_history(lookup.versions, lookup.version.number)).to_pylist()
     except MissingPackageError:
