@@ -1,4 +1,4 @@
-"""Caches for objects that several threads share: a cached property without a lock, and a cache of limited size."""
+"""Caches that threads share: a cached property without a lock, and a cache of limited size."""
 
 from __future__ import annotations
 

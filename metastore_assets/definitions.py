@@ -1,4 +1,4 @@
-"""The Dagster code location with all tables of the default configuration: $METASTORE_CONFIG or ./metastore.yaml."""
+"""The Dagster code location with all tables of $METASTORE_CONFIG or ./metastore.yaml."""
 
 from dagster import Definitions, in_process_executor
 

@@ -1,4 +1,4 @@
-"""DuckDB connections for queries, which by default have no access to files, network or variables of Python."""
+"""DuckDB connections for queries, by default without access to files, network and Python variables."""
 
 from __future__ import annotations
 

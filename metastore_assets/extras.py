@@ -33,7 +33,7 @@ def is_installed(name: str) -> bool:
 
 @contextmanager
 def extra(name: str, what: str) -> Iterator[None]:
-    """Convert the error of a failed import in the block to an error with the command that installs the extra.
+    """Convert the error of a failed import to an error with the command that installs the extra.
 
     Args:
         name: The extra, a key of `PACKAGES`. Failed imports of other packages are not converted.

@@ -47,12 +47,18 @@ def clean_message(message: str) -> str:
 
 
 def redact_to_line(text: str) -> str:
-    """Return a text as one line of bounded length without secrets, such as the message of a client library's error."""
+    """Return a text as one line of bounded length without secrets.
+
+    An example is the message of a client library's error.
+    """
     return " ".join(remove_secrets(text).split())[:_MAX_LINE]
 
 
 def _truncate(message: str) -> str:
-    """Truncate a message in the middle to the maximum length, and escape characters that UTF-8 cannot encode."""
+    """Truncate a message in the middle to the maximum length.
+
+    Characters that UTF-8 cannot encode are escaped.
+    """
     text = message.encode("utf-8", "backslashreplace").decode("utf-8")
     return text if len(text) <= _MAX_LENGTH else f"{text[: _MAX_LENGTH - _TAIL_LENGTH - 3]} … {text[-_TAIL_LENGTH:]}"
 
@@ -172,7 +178,7 @@ def remove_secrets(text: str) -> str:
 
 
 def is_uri(location: str) -> bool:
-    """Return whether a location is a URI, such as `s3://bucket/x` or `file:/x`, and no path on local disk."""
+    """Return whether a location is a URI, such as `s3://bucket/x` or `file:/x`, and no local path."""
     return "://" in location or location[:5].lower() == "file:"
 
 

@@ -1,4 +1,4 @@
-"""Extensions, such as table formats: built-in ones, and those that installed packages register as entry points."""
+"""Extensions, such as table formats: built-in ones, and entry points of installed packages."""
 
 from __future__ import annotations
 

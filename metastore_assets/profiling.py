@@ -126,7 +126,10 @@ def profile_table(
 
 
 def table_name(uri: str) -> str:
-    """Return a valid table name for a location, from the end of its path: `t2024_sales` for `s3://b/2024.sales`."""
+    """Return a valid table name for a location, from the end of its path.
+
+    Example: `t2024_sales` for `s3://b/2024.sales`.
+    """
     last = re.sub(r"[^A-Za-z0-9_-]+", "_", uri.rstrip("/").rpartition("/")[2])
     return re.sub(r"^(?![A-Za-z])", "t", last)[:100]
 

@@ -61,7 +61,10 @@ def python_command(*arguments: str) -> list[str]:
 
 @contextmanager
 def safe_import_path() -> Iterator[None]:
-    """Keep the working folder out of the import path of processes that start in the block, and of their children."""
+    """Keep the working folder out of the import path of processes that start in the block.
+
+    The same holds for their child processes.
+    """
     before = os.environ.get(_SAFE_PATH)
     os.environ[_SAFE_PATH] = "1"
     try:
@@ -149,7 +152,10 @@ else:
 
 
 def disable_pydantic_plugins() -> None:
-    """Keep pydantic from searching all installed packages for plugins, unless the environment selects plugins."""
+    """Keep pydantic from searching all installed packages for plugins.
+
+    It still searches if the environment selects plugins.
+    """
     # Measured: 154 ms of CPU to import pydantic and define a model, 146 ms with this; more with more packages.
     if not is_plain():
         os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -180,9 +186,9 @@ def collect_garbage_seldom() -> None:
 
 
 def freeze_objects() -> None:
-    """Exclude all existing objects, such as imported modules, from garbage collection, unless they are few.
+    """Exclude all existing objects, such as imported modules, from garbage collection.
 
-    Python workers of Spark call this before each task.
+    Nothing is excluded if the objects are few. Python workers of Spark call this before each task.
     """
     # PySpark collects garbage after each task. Measured: visiting the modules takes 60 ms of CPU, thirty times the work
     # of a small task.
@@ -227,9 +233,10 @@ def share_dataclass_methods() -> None:
 
 
 def _dataclass(cls: type | None = None, /, **parameters: Any) -> Any:
-    """Replace `dataclasses.dataclass`, with the same parameters, but compile no code for `__repr__` and `__eq__`.
+    """Replace `dataclasses.dataclass`, but compile no code for `__repr__` and `__eq__`.
 
-    Classes of other packages than `_PACKAGE`, and those with `order` or `unsafe_hash`, get the standard decorator.
+    The parameters are the same. Classes of other packages than `_PACKAGE`, and those with `order` or `unsafe_hash`, get
+    the standard decorator.
     """
     if cls is None:
         return lambda decorated: _dataclass(decorated, **parameters)
@@ -263,9 +270,10 @@ def _values_getter(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _equality(values: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any, Any], bool]:
-    """Return the method `__eq__` of a dataclass, given a function that returns the compared values of an object.
+    """Return the method `__eq__` of a dataclass.
 
-    The method has the results of a standard dataclass of this version of Python.
+    `values` returns the compared values of an object. The method has the results of a standard dataclass of this
+    version of Python.
     """
     if sys.version_info >= (3, 13):
         # Standard dataclasses compare field by field. Tuples regard a NaN as equal to itself.

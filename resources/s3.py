@@ -30,9 +30,10 @@ _SYNONYMS = {"endpoint_url": "endpoint", "default_region": "region"}
 
 
 def with_credentials(config: MetastoreConfig, s3: "S3Resource | None") -> MetastoreConfig:
-    """Return a copy of a configuration whose root, tables, databases and catalogs use the S3 settings of a resource.
+    """Return a copy of a configuration that uses the S3 settings of a resource.
 
-    Settings that the configuration already has, such as credentials of a catalog, have priority.
+    They apply to the root, tables, databases and catalogs. Settings that the configuration already has, such as
+    credentials of a catalog, have priority.
 
     Args:
         config: The configuration with the values of its variables.
@@ -139,10 +140,11 @@ _IDENTITY_SUFFIXES = ("access-key-id", "secret-access-key", "session-token", "pr
 
 
 def _catalog_properties(catalog: CatalogConfig, options: Mapping[str, str]) -> dict[str, str]:
-    """Convert storage options to properties of a catalog: `s3.*` for its files, and `glue.*` for requests to Glue.
+    """Convert storage options to properties of a catalog.
 
-    Properties that the catalog already has are left out. If the catalog has credentials with one of the prefixes, all
-    properties with that prefix are left out. Credentials `client.*` of the catalog count for both prefixes.
+    They are `s3.*` for its files, and `glue.*` for requests to Glue. Properties that the catalog already has are left
+    out. If the catalog has credentials with one of the prefixes, all properties with that prefix are left out.
+    Credentials `client.*` of the catalog count for both prefixes.
     """
     properties: dict[str, str] = {}
     for prefix in ("s3.", "glue.") if catalog.type == "glue" else ("s3.",):
@@ -172,7 +174,10 @@ def _merge_options(options: Mapping[str, str], configured: Mapping[str, str]) ->
 
 
 def _normalize_name(name: str) -> str:
-    """Normalize the name of a storage option: `AWS_ENDPOINT_URL`, `aws_endpoint` and `endpoint` become `endpoint`."""
+    """Normalize the name of a storage option.
+
+    Examples: `AWS_ENDPOINT_URL`, `aws_endpoint` and `endpoint` become `endpoint`.
+    """
     without_prefix = re.sub(r"^aws_", "", name.lower())
     return _SYNONYMS.get(without_prefix, without_prefix)
 

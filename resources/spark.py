@@ -1,4 +1,4 @@
-"""The Spark session of a Dagster run, from a resource of dagster-pyspark or from the settings under `spark`."""
+"""The Spark session of a Dagster run, from a resource of dagster-pyspark or the settings in `spark`."""
 
 import os
 import sys

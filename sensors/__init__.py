@@ -1,1 +1,4 @@
-"""Dagster sensors, which request a run after a commit, and reload the code location if a database has other tables."""
+"""Dagster sensors, which request runs after commits, and reload code for added or removed tables.
+
+They reload the code location if a database has other tables.
+"""

@@ -127,9 +127,10 @@ def commit_sensor(
 
 
 def _fits_loaded_assets(version: Version, names: TableNames, repository: RepositoryDefinition | None) -> bool:
-    """Return whether the loaded asset `names.partitions` still fits the table: both have partitions, or neither has.
+    """Return whether the loaded asset `names.partitions` still fits the table.
 
-    An asset that is not loaded has no partitions. Without a repository of loaded assets, the result is True.
+    It fits if both have partitions, or neither has. An asset that is not loaded has no partitions. Without a repository
+    of loaded assets, the result is True.
     """
     assets = repository.assets_defs_by_key.get(names.partitions) if repository else None
     has_partitions = assets is not None and assets.specs_by_key[names.partitions].partitions_def is not None
@@ -264,9 +265,9 @@ def _report_dead_runs(instance: DagsterInstance, unfinished: Iterable[DagsterRun
 
 
 def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[DagsterRun]:
-    """Return the unfinished runs of the table, including queued runs that do not have the table's tag yet.
+    """Return the unfinished runs of the table, including queued runs without the table's tag.
 
-    Runs that a repeated request of a sensor resumes are left out.
+    Queued runs may not have the tag yet. Runs that a repeated request of a sensor resumes are left out.
     """
     # Runs without the tag are among the last runs of the table's assets and the runs of their backfills.
     keys = {names.partitions, *names.kind_assets.values()}
@@ -298,10 +299,9 @@ def _is_resumable(run: DagsterRun, names: TableNames) -> bool:
 
 
 def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:
-    """Return whether a run has logged nothing for an hour (`_DEAD_AFTER`), and is not known to be running.
+    """Return whether a run has logged nothing for an hour, and is not known to be running.
 
-    For a created run without events, the hour begins with its creation.
-    A queued run is not dead.
+    The hour is `_DEAD_AFTER`. For a created run without events, it begins with its creation. A queued run is not dead.
     """
     if run.status == DagsterRunStatus.QUEUED:
         return False
@@ -328,9 +328,9 @@ def _is_running(instance: DagsterInstance, run: DagsterRun) -> bool:
 
 
 def _ended_runs(instance: DagsterInstance, run_key: Callable[[int], str]) -> list[float]:
-    """Return the end times, in seconds since the epoch, of the finished runs that tried to refresh one snapshot.
+    """Return the end times of the finished runs that tried to refresh one snapshot.
 
-    Failed and canceled runs count, too. The times are in no particular order.
+    They are seconds since the epoch, in no particular order. Failed and canceled runs count, too.
 
     Args:
         instance: The Dagster instance.

@@ -1,6 +1,7 @@
-"""The decision of a commit sensor whether to launch a run: a pure function of the observed state and the cursor.
+"""The decision of a commit sensor whether to launch a run: a pure function of state and cursor.
 
-A run publishes a version: the statistics of the table at one snapshot. Then it reports the version to Dagster.
+The state is what the sensor observed. A run publishes a version: the statistics of the table at one snapshot. Then it
+reports the version to Dagster.
 """
 
 import json
@@ -89,7 +90,7 @@ class Missing:
         )
 
     def is_too_early(self, configuration: str, interval: float, now: float) -> bool:
-        """Return True, to skip the probe, if `next_probe` is in the future and the configuration has not changed.
+        """Return whether to skip the probe: `next_probe` is in the future, and the configuration unchanged.
 
         The longest wait between probes is five minutes, or one interval if that is longer. If `next_probe` is further
         in the future, the clock was set back, and the result is False.
@@ -115,10 +116,10 @@ class Missing:
 
 
 def next_missing(before: Missing | None, configuration: str, reason: str, interval: float, now: float) -> Missing:
-    """Return what to remember of a table after another probe has not found it, with the time of the next probe.
+    """Return what to remember of a table after another probe has not found it.
 
-    The waits between probes are 1, 2, 4 … intervals. The limit is five minutes, or one interval if that is longer.
-    After a change of the configuration, the waits begin again with one interval.
+    It includes the time of the next probe. The waits between probes are 1, 2, 4 … intervals. The limit is five minutes,
+    or one interval if that is longer. After a change of the configuration, the waits begin again with one interval.
 
     Args:
         before: The result after the previous probe; None if this is the first probe.

@@ -1,4 +1,4 @@
-"""The probe of a commit sensor, which reads the newest version and the id of the current snapshot of a table.
+"""The probe of a commit sensor, which reads a table's newest version and current snapshot id.
 
 A version is the published statistics of a table at one snapshot. The root is the folder with all stored state.
 """

@@ -31,7 +31,10 @@ class Backfill:
 
 
 def backfill_of(instance: DagsterInstance, run: DagsterRun, names: TableNames) -> Backfill | None:
-    """Return the backfill that launched a run; None without one, or if the backfill has no partitions of the table."""
+    """Return the backfill that launched a run, or None without one.
+
+    The result is also None if the backfill has no partitions of the table.
+    """
     name = run.tags.get(DAGSTER_BACKFILL_TAG)
     record = instance.get_backfill(name) if name else None
     data = record.asset_backfill_data if record else None

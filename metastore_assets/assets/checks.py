@@ -37,7 +37,10 @@ _MAX_CELLS = 1000
 
 
 def table_checks(table: TableConfig) -> list[NamedCheck]:
-    """Return the configured checks of a table, plus `current` and `consistent` if they are not configured."""
+    """Return the configured checks of a table, plus `current` and `consistent`.
+
+    The two are added if they are not configured.
+    """
     configured = {type(check.check) for check in read_named_checks(table)}
     return read_named_checks(table, [check for check in _DEFAULT_CHECKS if type(check) not in configured])
 

@@ -1,6 +1,7 @@
-"""Metadata that describes a commit: the differences between the version that a run reports and the one reported before.
+"""Metadata that describes a commit: the differences between two versions that runs report.
 
-A version is the published statistics of a table at one snapshot. Runs report versions to Dagster.
+They are the version that a run reports, and the one reported before. A version is the published statistics of a table
+at one snapshot. Runs report versions to Dagster.
 """
 
 from collections.abc import Collection, Iterator
@@ -25,7 +26,9 @@ _SCHEMA = TableSchema([TableColumn(name, "string") for name in _COLUMNS])
 
 
 def commit_metadata(objects: ObjectStore, before: Version | None, now: Table, columns: Collection[str]) -> Metadata:
-    """Return metadata with a table of differences between two versions: rows, files, partitions, columns and values.
+    """Return metadata with a table of differences between two versions.
+
+    The differences are in rows, files, partitions, columns and values.
 
     Args:
         objects: The table's folder below the root of the Metastore.
@@ -55,10 +58,11 @@ _Row = tuple[str, str, str, str]
 
 
 def _table_changes(objects: ObjectStore, before: Version, now: Version) -> Iterator[_Row]:
-    """Yield a row for each fact to compare: version, rows, files, bytes, partitions, columns and value counts.
+    """Yield a row for each fact of the table to compare.
 
-    There is no row for partitions if the table has none, and none for columns if they are the same. There is a row for
-    value counts only if the versions are consecutive, and the changes of value counts are known.
+    The facts are version, rows, files, bytes, partitions, columns and value counts. There is no row for partitions if
+    the table has none, and none for columns if they are the same. There is a row for value counts only if the versions
+    are consecutive, and the changes of value counts are known.
     """
     yield "version", format_number(before.number), format_number(now.number), ""
     yield _count_change("rows", before.row_count, now.row_count)
@@ -99,9 +103,10 @@ def _table_changes(objects: ObjectStore, before: Version, now: Version) -> Itera
 
 
 def _column_changes(before: Table, now: Table, columns: Collection[str]) -> Iterator[_Row]:
-    """Yield a row for each changed null count, and for each changed distinct count that is exact in both versions.
+    """Yield a row for each changed null count, and for each changed exact distinct count.
 
-    Columns are matched by field id, so a renamed column is compared too. New columns have no rows.
+    A distinct count has a row only if it is exact in both versions. Columns are matched by field id, so a renamed
+    column is compared too. New columns have no rows.
     """
     rows_before = {row.field_id: row for row in before.statistics()}
     for row in now.statistics(columns):

@@ -1,4 +1,7 @@
-"""A Dagster component that defines the tables of a configuration in YAML, with support for `dg scaffold defs`."""
+"""A Dagster component that defines the tables of a configuration in YAML.
+
+It supports `dg scaffold defs`.
+"""
 
 import json
 import os
@@ -74,7 +77,7 @@ class ScaffoldOptions(BaseModel):
 
 
 class MetastoreScaffolder(Scaffolder[ScaffoldOptions]):
-    """A scaffolder that writes the component's `defs.yaml`, and beside it a `metastore.yaml` with one table."""
+    """A scaffolder that writes the component's `defs.yaml`, and a `metastore.yaml` with one table."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[ScaffoldOptions]:
@@ -109,7 +112,7 @@ class MetastoreScaffolder(Scaffolder[ScaffoldOptions]):
 @scaffold_with(MetastoreScaffolder)
 @dataclass
 class MetastoreComponent(StateBackedComponent, Resolvable):
-    """Assets, checks, jobs and sensors of the tables in a `metastore.yaml`, and of tables under the key `tables`.
+    """Assets, checks, jobs and sensors of the tables in a `metastore.yaml` or under the key `tables`.
 
     Settings that YAML cannot express, such as a partitions definition, need a subclass of MetastoreTranslator. Name it
     under `translator`, or return it from `get_translator` in a subclass of this component.
@@ -206,10 +209,11 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
         return Translator(self.prefix)
 
     def write_state_to_path(self, state_path: Path) -> None:
-        """Write the component's state as JSON: the tables of each database, and each table's format and partitioning.
+        """Write the component's state as JSON.
 
-        The formats and partitionings are also stored below the root. Catalogs and tables that do not answer within 30
-        seconds are left out.
+        The state is the tables of each database, and each table's format and partitioning. The formats and
+        partitionings are also stored below the root. Catalogs and tables that do not answer within 30 seconds are left
+        out.
         """
         configuration = self._configuration(self._folder)
         config = configuration.resolved()

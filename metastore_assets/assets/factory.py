@@ -1,4 +1,4 @@
-"""The Dagster definitions of one table: asset specs, the op that materializes the assets, and the job.
+"""The Dagster definitions of one table: asset specs, the op that materializes assets, and the job.
 
 A profile is the stored statistics of a table or a partition. A refresh publishes a version: the profiles of the table
 and of its partitions at one snapshot.
@@ -44,7 +44,7 @@ class RefreshOptions(Config):
 def table_assets(
     configuration: Configuration, table: TableConfig, translator: MetastoreTranslator, info: TableInfo
 ) -> list[AssetSpec | AssetsDefinition]:
-    """Return the assets of a table: its profiles, and the table itself unless an asset of the project writes it.
+    """Return the assets of a table: its profiles, and the table unless an asset of the project writes it.
 
     The profiles may be several assets, such as partitions, statistics and histograms. One op materializes them all,
     because a refresh publishes them in one version.
@@ -94,7 +94,10 @@ def refresh_job(table: TableConfig, names: TableNames) -> Any:
 
 
 def source_spec(table: TableConfig, translator: MetastoreTranslator, info: TableInfo) -> AssetSpec:
-    """Return the spec of the table itself: an external asset, which gets an observation for each new snapshot."""
+    """Return the spec of the table itself.
+
+    It is an external asset, which gets an observation for each new snapshot.
+    """
     return _spec(table, translator, "source", info)
 
 

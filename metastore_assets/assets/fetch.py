@@ -1,4 +1,4 @@
-"""A function that adds statistics of a table to the materialization of the asset that writes the table."""
+"""A function that adds statistics of a table to a materialization of the asset that writes it."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -39,7 +39,7 @@ def fetch_column_statistics(
     s3: "S3Resource | None" = None,
     spark: SparkLike | None = None,
 ) -> Event:
-    """Return a copy of a result with more metadata: the table's columns with their main statistics, and the row count.
+    """Return a copy of a result with metadata of the table: columns with main statistics, and row count.
 
     Call it at the end of the asset that writes the table. Existing metadata of the result stays. If the table cannot be
     read, the metadata gets a note with the reason, and the asset does not fail.

@@ -1,4 +1,4 @@
-"""Requests to Dagster's GraphQL interface with the command `dagster-graphql`, which needs no webserver."""
+"""Requests to Dagster's GraphQL interface with `dagster-graphql`, which needs no webserver."""
 
 import json
 import os
@@ -17,7 +17,9 @@ _TIMEOUT = 300.0
 
 
 def run_graphql(document: str) -> dict[str, Any]:
-    """Run a GraphQL document in the instance of $DAGSTER_HOME, on the code locations of the working folder.
+    """Run a GraphQL document in the instance of $DAGSTER_HOME.
+
+    It runs on the code locations of the working folder.
 
     Args:
         document: A query or a mutation that contains its values as literals, see `graphql_string`.

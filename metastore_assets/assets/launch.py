@@ -1,4 +1,4 @@
-"""Execution of a backfill's chunks as runs of Dagster, one after the other (`metastore backfill --via dagster`).
+"""Execution of a backfill's chunks as Dagster runs, one by one (`metastore backfill --via dagster`).
 
 A chunk is a group of partitions that one run refreshes. A run publishes a version below a root: the folder with all
 stored state, which the configuration names.
@@ -71,9 +71,9 @@ _LAUNCH = """mutation {
 def open_run_executor(
     versions: VersionStore, backfill: str, progress: Callable[[Progress], None] = lambda progress: None
 ) -> Iterator[ChunkProcessor]:
-    """Yield a function that executes a chunk as a run of the table's job in the instance of $DAGSTER_HOME.
+    """Yield a function that executes a chunk as a run of the table's job.
 
-    Dagster looks for the job in the code locations of the working folder.
+    The run is in the instance of $DAGSTER_HOME. Dagster looks for the job in the code locations of the working folder.
 
     Args:
         versions: The versions of the table.
@@ -163,11 +163,12 @@ def run_executor(
 
 
 def _find_launched_run(instance: DagsterInstance, job: RefreshJob, backfill: str, chunk: Chunk) -> str | None:
-    """Return the id of a run that was launched before for the same chunk of the backfill; None without one.
+    """Return the id of a run that was launched before for the same chunk of the backfill.
 
-    A run that has not ended always counts. If `chunk.read_again` is not empty, a successful run counts, too. So does a
-    failed run of which a check failed, because checks run after the version is published. If `chunk.read_again` is
-    empty, no ended run counts: the backfill was planned from a version that already contains the results of such runs.
+    Returns None without one. A run that has not ended always counts. If `chunk.read_again` is not empty, a successful
+    run counts, too. So does a failed run of which a check failed, because checks run after the version is published. If
+    `chunk.read_again` is empty, no ended run counts: the backfill was planned from a version that already contains the
+    results of such runs.
     """
     # Outdated partitions were planned from the newest version, which already contains the results of all ended runs.
     statuses = [*UNFINISHED, *(_ENDED if chunk.read_again else ())]
@@ -276,7 +277,10 @@ def _reported_version(instance: DagsterInstance, run_id: str) -> int | None:
 
 
 def _error_text(instance: DagsterInstance, run_id: str) -> str:
-    """Return the error message of the failed step, or else of the run, as `: message`; empty without an error."""
+    """Return the error message of the failed step, or else of the run, as `: message`.
+
+    Returns an empty text without an error.
+    """
     for kind in (DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE):
         for record in instance.get_records_for_run(run_id, of_type=kind).records:
             event = record.event_log_entry.dagster_event

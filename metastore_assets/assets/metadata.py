@@ -180,9 +180,10 @@ def measured_metadata(rows: Sequence[ColumnStatistics]) -> Metadata:
 
 
 def _measures(row: ColumnStatistics) -> dict[str, MetadataValue]:  # type: ignore[type-arg]
-    """Return share of nulls, distinct count, mean and mean length of a column, by names such as `amount/null_share`.
+    """Return the measures of a column, by names such as `amount/null_share`.
 
-    Unknown numbers, NaN and infinities are omitted.
+    The measures are share of nulls, distinct count, mean and mean length. Unknown numbers, NaN and infinities are
+    omitted.
     """
     count = row.null_count + row.value_count
     measures: dict[str, int | float | None] = {
@@ -212,7 +213,9 @@ def lineage_metadata(schema: pa.Schema, source: AssetKey) -> Metadata:
 
 
 def column_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics] = ()) -> TableSchema:
-    """Return the table's columns for Dagster, with Arrow types, and main statistics as descriptions in Markdown.
+    """Return the table's columns for Dagster, with Arrow types, and main statistics in Markdown.
+
+    The statistics are the descriptions of the columns.
 
     Args:
         schema: The columns.
@@ -233,9 +236,9 @@ def column_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics] = ()) -> T
 
 
 def picture_markdown(kind: Kind, summary: ProfileSummary, title: str) -> str:
-    """Return Markdown with a picture that shows, for each column, what one file contains, such as its histogram.
+    """Return Markdown with a picture of what the files of one kind contain, column by column.
 
-    For the kind `statistics`, tables of statistics follow below the picture.
+    An example is each column's histogram. For the kind `statistics`, tables of statistics follow below the picture.
 
     Args:
         kind: The kind of file, such as `histograms`.
@@ -262,7 +265,10 @@ def statistics_markdown(rows: Sequence[ColumnStatistics]) -> str:
 
 
 def user_defined_markdown(rows: Sequence[ColumnStatistics]) -> str:
-    """Return as many user-defined statistics as fit, as a Markdown table; an empty text if there are none."""
+    """Return as many user-defined statistics as fit, as a Markdown table.
+
+    Returns an empty text if there are none.
+    """
     lines = [
         f"| {literal_markdown(row['column'], _CELL)} | {literal_markdown(name, _CELL)} "
         f"| {literal_markdown(format_user_defined(statistic), _LONG_CELL)} |"
@@ -284,9 +290,9 @@ def user_defined_markdown(rows: Sequence[ColumnStatistics]) -> str:
 
 
 def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
-    """Return a text that says how exact the numbers in files of one kind are, and which columns are exceptions.
+    """Return a text that says how exact the numbers in files of one kind are.
 
-    For example, `exact; distinct_count is an estimate: id, email`.
+    It also names the columns that are exceptions. Example: `exact; distinct_count is an estimate: id, email`.
 
     Args:
         kind: The kind of file: `statistics`, `frequencies` or `histograms`.
@@ -348,7 +354,10 @@ def _ranks_guarantee(rows: Sequence[ColumnStatistics], ranked: Collection[str]) 
 
 
 def _pictures(kind: Kind, summary: ProfileSummary, title: str) -> Metadata:
-    """Return pictures as metadata: one of all columns, and a small one that Dagster shows without a click."""
+    """Return two pictures as metadata: one of all columns, and a small one.
+
+    Dagster shows the small one without a click.
+    """
     informative = {row.column for row in select_informative_columns(summary.rows, SMALL_COLUMNS)}
     columns = sorted(_pictures_of_kind(kind, summary), key=lambda column: column.name not in informative)
     small = small_picture(columns, kind)
@@ -357,9 +366,10 @@ def _pictures(kind: Kind, summary: ProfileSummary, title: str) -> Metadata:
 
 
 def _schema_of_kind(kind: Kind, table: TableDescription) -> pa.Schema:
-    """Return the top-level columns that have data in files of a kind, such as `histograms`, in the table's order.
+    """Return the top-level columns that have data in files of a kind, in the table's order.
 
-    A column also counts if only a nested field has data. All columns have data in files of the kind `statistics`.
+    Example of a kind: `histograms`. A column also counts if only a nested field has data. All columns have data in
+    files of the kind `statistics`.
     """
     if kind == "statistics":
         return table.schema
@@ -373,7 +383,7 @@ def _schema_of_kind(kind: Kind, table: TableDescription) -> pa.Schema:
 
 
 def _pictures_of_kind(kind: Kind, summary: ProfileSummary) -> list[ColumnPicture]:
-    """Return the columns that the picture for one kind of file shows, each reduced to the data that it shows.
+    """Return the columns that the picture for one kind of file shows, with only the data that it shows.
 
     - `statistics`: all columns, with all data.
     - `histograms`: the columns with a histogram, without their frequent values.

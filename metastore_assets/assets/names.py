@@ -72,7 +72,7 @@ class TableNames:
 
     @property
     def is_single(self) -> bool:
-        """Whether one asset stands for the statistics of the table and of all its partitions (`outputs: table`)."""
+        """Whether one asset has the statistics of the table and of all its partitions (`outputs: table`)."""
         return self.partitions == self.kind_assets["statistics"]
 
     @property

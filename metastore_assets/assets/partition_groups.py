@@ -1,8 +1,9 @@
-"""Groups of a table's partitions that are one partition in Dagster: `day=2024-01-01` for all of its hours.
+"""Groups of a table's partitions that are one partition in Dagster.
 
-A content id is a digest: equal content ids of a partition or group mean equal statistics. A version is the published
-statistics of a table at one snapshot. It has an entry for each partition, with the partition's numbers of rows, bytes
-and fragments. A fragment is a data file with the deletes that apply to it.
+For example, `day=2024-01-01` is the group of all of its hours. A content id is a digest: equal content ids of a
+partition or group mean equal statistics. A version is the published statistics of a table at one snapshot. It has an
+entry for each partition, with the partition's numbers of rows, bytes and fragments. A fragment is a data file with the
+deletes that apply to it.
 """
 
 import hashlib
@@ -112,10 +113,10 @@ class PartitionGrouping:
 
     @cached_property
     def _pattern(self) -> str:
-        """A regular expression, for Python and Arrow, that matches partition keys whose first columns are `columns`.
+        """A regular expression that matches partition keys whose first columns are `columns`.
 
-        The part of the key that it captures as `group` is the key of the group of partitions. For the columns
-        `("day",)`, that is `day=1` of the key `day=1/hour=6`.
+        It is valid in Python and Arrow. The part of the key that it captures as `group` is the key of the group of
+        partitions. For the columns `("day",)`, that is `day=1` of the key `day=1/hour=6`.
         """
         names = [encode_partition_key([(column, "")]) for column in self.columns]
         return f"^(?P<group>{'/'.join(f'{re.escape(name)}[^/]*' for name in names)})(?:/|$)"
@@ -147,7 +148,10 @@ UNGROUPED = PartitionGrouping()
 
 
 def _merge_entries(group: str, content_id: str, entries: Sequence[PartitionEntry]) -> PartitionGroup:
-    """Return one entry for a group of partitions, with the sums of their row counts, sizes and numbers of fragments."""
+    """Return one entry for a group of partitions.
+
+    It has the sums of their row counts, sizes and numbers of fragments.
+    """
     return PartitionGroup(
         group,
         content_id,

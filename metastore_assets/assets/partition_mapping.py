@@ -1,8 +1,8 @@
-"""The partitions of a table in Dagster: dynamic, or mapped one-to-one to a partitions definition of the user's project.
+"""The partitions of a table in Dagster: dynamic, or mapped to a partitions definition of the project.
 
-A mapping relates `day=2024-01-01` of the table to `2024-01-01` of a daily definition. The asset with the statistics of
-partitions then has the same partitions definition as the asset that writes the table. Dagster itself supports no
-user-defined partition mappings, so this module maps the keys.
+A mapping is one-to-one: it relates `day=2024-01-01` of the table to `2024-01-01` of a daily definition. The asset with
+the statistics of partitions then has the same partitions definition as the asset that writes the table. Dagster itself
+supports no user-defined partition mappings, so this module maps the keys.
 """
 
 import string
@@ -244,7 +244,7 @@ the dimension's windows, and None if no such key can exist."""
 
 
 def _key_mapper(definition: PartitionsDefinition) -> _KeyMapper:
-    """Return the function that converts the values of partition columns to a partition key of the definition.
+    """Return the function that converts values of partition columns to a key of the definition.
 
     If the definition has time windows, the function joins all values, such as year and month, and parses them as the
     start of a window. Otherwise, it takes a single value, and returns None if that is no key of the definition.

@@ -1,4 +1,4 @@
-"""The events that a run has to report: the differences between a version and the state that Dagster shows.
+"""The events that a run has to report: what differs between a version and the state in Dagster.
 
 A version is the published statistics of a table at one snapshot. Its table-level files contain the profile of the whole
 table: statistics, value frequencies, histograms and ranks. Equal content ids of a partition mean equal statistics. A
@@ -40,7 +40,7 @@ def find_pending_events(
     key_map: PartitionKeyMap | None = None,
     contents: Mapping[str, str] | None = None,
 ) -> PendingEvents:
-    """Return what needs an event so that Dagster shows a version: partitions, and kinds of table-level files.
+    """Return the partitions and kinds of table-level files of a version that need an event in Dagster.
 
     Args:
         state: The state that Dagster shows.
@@ -69,9 +69,9 @@ def find_pending_events(
 
 
 def reportable_contents(version: Version, grouping: PartitionGrouping) -> Mapping[str, str]:
-    """Return the content id of each group of partitions, by ascending group key; empty without partition columns.
+    """Return the content id of each group of partitions, by ascending group key.
 
-    If the grouping has no columns, each partition is a group.
+    The result is empty without partition columns. If the grouping has no columns, each partition is a group.
 
     Raises ConfigError if the grouping's columns are not the first partition columns of the version.
     """
@@ -90,10 +90,10 @@ def add_selected_events(
     table: Collection[Kind],
     key_map: PartitionKeyMap | None = None,
 ) -> PendingEvents:
-    """Return `events`, with an event for each partition and kind of table-level file that the run was launched for.
+    """Return `events`, with events for what the run was launched for.
 
-    Such a partition or kind has an event even if it did not change. With `key_map`, a partition that the table does not
-    have gets an event with zero rows.
+    A run is launched for partitions and kinds of table-level files. They have an event even if they did not change.
+    With `key_map`, a partition that the table does not have gets an event with zero rows.
 
     Args:
         events: The events for changes.
@@ -138,7 +138,7 @@ def remove_events_of_other_runs(
 
 
 def profile_files(version: Version | None, entry: PartitionEntry | None = None) -> ProfileFiles | None:
-    """Return the profile files of the whole table or of one partition, with the files of its value counts.
+    """Return the profile files of the table or a partition, with the files of its value counts.
 
     Returns None if `version` is None.
 
@@ -186,7 +186,9 @@ def _unreported_partitions(
     grouping: PartitionGrouping,
     recomputed: Collection[str] | None,
 ) -> list[PartitionEntry]:
-    """Return the partitions or groups whose files or content differ from what Dagster shows, by ascending key.
+    """Return the partitions or groups whose files or content differ from what Dagster shows.
+
+    They are sorted by ascending key.
 
     Args:
         state: The state that Dagster shows.
@@ -223,9 +225,10 @@ def _differences(reported: Version | None, version: Version) -> _Differences | N
 def _recomputed_keys(
     state: ReportedState, version: Version, grouping: PartitionGrouping, differences: _Differences | None
 ) -> set[str] | None:
-    """Return the keys of partitions that are new or have other profile files since the last complete report.
+    """Return the keys of partitions that are new or have other files since the last complete report.
 
-    If partitions are grouped, the keys are those of their groups. None if the differences are unknown.
+    The files are those of profiles. If partitions are grouped, the keys are those of their groups. Returns None if the
+    differences are unknown.
     """
     if state.version is None or differences is None:
         return None
@@ -261,7 +264,7 @@ def _changed_members(
 
 
 def _has_other_files(reported: Version, before: PartitionEntry | None, version: Version, entry: PartitionEntry) -> bool:
-    """Return whether the files of a partition differ between the version of the last complete report and `version`.
+    """Return whether the files of a partition differ from those in the last complete report.
 
     Args:
         reported: The version of the last complete report.

@@ -98,7 +98,7 @@ def build_metastore_definitions(
     spark: SparkLike | None = None,
     sensors: SensorStatus | None = None,
 ) -> Definitions:
-    """Return the assets, checks, jobs and sensors of a configuration, to be merged with those of a project.
+    """Return the assets, checks, jobs and sensors of a configuration, to merge with those of a project.
 
     A database contributes the tables that were last listed in it. Unless `tables` is given, one sensor per database
     detects added and removed tables, and then reloads the code location.

@@ -50,7 +50,10 @@ class ReportedState:
 
 
 def reported_version(instance: DagsterInstance, names: TableNames) -> tuple[int, str] | None:
-    """Return number and content id of the version that was last reported completely; None if there is none."""
+    """Return number and content id of the version that was last reported completely.
+
+    Returns None if there is none.
+    """
     record = _last_report(instance, names)
     return _version_of(record) if record else None
 
@@ -98,7 +101,10 @@ def is_observed(instance: DagsterInstance, names: TableNames, version: Version) 
 
 
 def _last_report(instance: DagsterInstance, names: TableNames) -> EventLogRecord | None:
-    """Return the last materialization of the table's statistics, which completes a report; None without one."""
+    """Return the last materialization of the table's statistics, which completes a report.
+
+    Returns None without one.
+    """
     cursor, has_more, limit = None, True, 1
     while has_more:
         page = instance.fetch_materializations(names.kind_assets["statistics"], limit=limit, cursor=cursor)
@@ -111,7 +117,10 @@ def _last_report(instance: DagsterInstance, names: TableNames) -> EventLogRecord
 
 
 def _version_of(record: EventLogRecord) -> tuple[int, str] | None:
-    """Return number and content id of the version that an event reports; None if the event lacks one of them."""
+    """Return number and content id of the version that an event reports.
+
+    Returns None if the event lacks one of them.
+    """
     materialization = record.asset_materialization
     if materialization is None:
         return None
@@ -172,7 +181,10 @@ def _written_partitions(instance: DagsterInstance, names: TableNames, last: int)
 
 
 def _events(instance: DagsterInstance, key: AssetKey, last: int | None) -> Iterator[AssetMaterialization]:
-    """Yield an asset's materializations after the event with id `last`, or all if it is None, oldest first."""
+    """Yield an asset's materializations after the event with id `last`, oldest first.
+
+    If `last` is None, all materializations are yielded.
+    """
     events = AssetRecordsFilter(key, after_storage_id=last)
     cursor, has_more = None, True
     while has_more:

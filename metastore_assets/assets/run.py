@@ -96,7 +96,9 @@ def _raise_failures() -> Iterator[None]:
 
 @contextmanager
 def log_regularly(log: Callable[[str], object], seconds: float = 600.0) -> Iterator[None]:
-    """Log a line every few minutes while the block runs, because the sensor takes a run that logs nothing for dead.
+    """Log a line every few minutes while the block runs.
+
+    The sensor would take a run that logs nothing for dead.
 
     Args:
         log: Writes a line to the log of the run. Another thread calls it.

@@ -1,7 +1,8 @@
-"""What Dagster must know of each table to load a code location: its format, and whether it has partition columns.
+"""The facts of each table that Dagster needs to load a code location: its format and partitioning.
 
-One file in the root (the folder with all stored state) has these facts for all tables. Definitions read this file, so
-they do not wait for tables or catalogs. Sensors and runs keep it up to date.
+The partitioning is whether the table has partition columns. One file in the root (the folder with all stored state) has
+these facts for all tables. Definitions read this file, so they do not wait for tables or catalogs. Sensors and runs
+keep it up to date.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The translator from tables to assets: a class whose methods a project overrides to change its assets."""
+"""The translator from tables to assets: a class that a project subclasses to change its assets."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -64,11 +64,12 @@ class MetastoreAsset:
 
 
 class MetastoreTranslator:
-    """A translator from the tables of a Metastore to assets: their keys, groups, descriptions and dependencies.
+    """A translator from the tables of a Metastore to assets.
 
-    Override `get_asset_spec` to change attributes of assets: `super().get_asset_spec(asset).replace_attributes(…)`.
-    Override the other methods to relate the table to assets of the project. All keys, groups, jobs, sensors, pools and
-    tags begin with `prefix`, so two Metastores in one Dagster instance can have tables of the same name.
+    It gives them keys, groups, descriptions and dependencies. Override `get_asset_spec` to change attributes of assets:
+    `super().get_asset_spec(asset).replace_attributes(…)`. Override the other methods to relate the table to assets of
+    the project. All keys, groups, jobs, sensors, pools and tags begin with `prefix`, so two Metastores in one Dagster
+    instance can have tables of the same name.
     """
 
     prefix: tuple[str, ...] = ()
@@ -82,10 +83,11 @@ class MetastoreTranslator:
                 )
 
     def get_asset_spec(self, asset: MetastoreAsset) -> AssetSpec:
-        """Return the spec of an asset: its key, group, description, kinds, tags, metadata and freshness policy.
+        """Return the spec of an asset.
 
-        An override can change the default with `super().get_asset_spec(asset).replace_attributes(…)` or
-        `merge_attributes(…)`. The assets of a table must have different keys.
+        It has the key, group, description, kinds, tags, metadata and freshness policy. An override can change the
+        default with `super().get_asset_spec(asset).replace_attributes(…)` or `merge_attributes(…)`. The assets of a
+        table must have different keys.
 
         The Metastore keeps the dependencies in the spec, and adds one for every asset except `source`. The asset
         `partitions` depends on the table. Table-level assets depend on `partitions`; without it, on the table.
@@ -133,9 +135,9 @@ class MetastoreTranslator:
         return None
 
     def get_partition_mapping(self, table: TableConfig) -> PartitionMapping | None:
-        """Return the partition mapping for the dependency on the asset that writes the table; None by default.
+        """Return the partition mapping for the dependency on the asset that writes the table.
 
-        It is needed only if the partitions of the two assets do not match by name or time.
+        The default is None. A mapping is needed only if the partitions of the two assets do not match by name or time.
         """
         return None
 

@@ -108,7 +108,10 @@ class VersionReport:
         return AssetObservation(self.names.source, metadata=metadata)
 
     def partitions(self, events: PendingEvents) -> Iterator[AssetMaterialization]:
-        """Yield the materializations of partitions: those with zero rows first, then the others by ascending key."""
+        """Yield the materializations of partitions.
+
+        Those with zero rows come first, then the others by ascending key.
+        """
         yield from map(self._empty_partition, events.empty)
         if len(events.partitions) > MAX_PICTURES:
             yield from (self._partition(entry, _group_metadata(entry, events)) for entry in events.partitions)
@@ -176,7 +179,10 @@ class VersionReport:
                 yield AssetMaterialization(key, metadata=metadata, tags={**_version_tags(version.content_id), **tags})
 
     def _partition(self, entry: PartitionEntry, metadata: Metadata) -> AssetMaterialization:
-        """Return the materialization of a partition, with its row count, version, path and additional metadata."""
+        """Return the materialization of a partition.
+
+        Its metadata are row count, version, path and the given metadata.
+        """
         uris = self._uris(entry, "statistics")
         return AssetMaterialization(
             self.names.partitions,
@@ -271,9 +277,10 @@ def _version_tags(content_id: str) -> Mapping[str, str]:
 
 
 def read_source_tags(instance: DagsterInstance, names: TableNames) -> Mapping[str, str]:
-    """Return tags that name an input of this run: the last materialization of the asset that writes the table.
+    """Return tags that name an input of this run.
 
-    If there is none, or if it has no data version, the tags say that the input was never observed.
+    The input is the last materialization of the asset that writes the table. If there is none, or if it has no data
+    version, the tags say that the input was never observed.
     """
     records = instance.fetch_materializations(names.source, limit=1).records if names.has_writer else []
     materialization = records[0].asset_materialization if records else None

@@ -120,7 +120,10 @@ class Check(BaseModel):
         """Return what the check expects, such as `at most 5% null`."""
 
     def excess(self, measures: Mapping[str, float]) -> float:
-        """Return how much the measures of a finding violate the check, to rank partitions; 0 without a violation."""
+        """Return how much the measures of a finding violate the check, to rank partitions.
+
+        The result is 0 without a violation.
+        """
         return 0
 
     @property
@@ -191,7 +194,10 @@ def describe_bounds(low: Any, high: Any) -> str:
 
 
 def describe_value(value: Any) -> str:
-    """Return a value from a check's settings as text for messages: `1,000`, `true` or `2024-01-01 00:00:00`."""
+    """Return a value from a check's settings as text for messages.
+
+    Examples: `1,000`, `true` and `2024-01-01 00:00:00`.
+    """
     if isinstance(value, datetime):
         return value.isoformat(sep=" ")
     if isinstance(value, bool):

@@ -217,7 +217,9 @@ class Range(BoundedCheck):
 
 
 def _side_status(row: ColumnStatistics, limit: pa.Scalar | None, *, is_lower: bool) -> Status:
-    """Decide from minimum and maximum whether all values satisfy one limit of a range; `unknown` if they do not decide.
+    """Return whether all values satisfy one limit of a range, as minimum and maximum show it.
+
+    The result is `unknown` if they do not decide.
 
     Args:
         row: The statistics of the column.
@@ -241,9 +243,9 @@ def _satisfies(value: pa.Scalar, limit: pa.Scalar, *, is_lower: bool) -> bool:
 
 
 def _count_outside(subject: Subject, low: pa.Scalar | None, high: pa.Scalar | None) -> int | None:
-    """Return how many values are less than `low` or greater than `high`; None if the exact number is unknown.
+    """Return how many values are less than `low` or greater than `high`.
 
-    If `low` or `high` is None, there is no limit on that side.
+    Returns None if the exact number is unknown. If `low` or `high` is None, there is no limit on that side.
     """
     table, row, (column, partition) = subject.table, subject.row, (subject.column, subject.partition)
     outside = 0
@@ -539,7 +541,7 @@ def decide_share(counted: MatchCount, value_count: int, least: Fraction, what: s
 
 
 class Drift(Check):
-    """The distance between the distribution of the values and that in an earlier version is at most `most`."""
+    """The distance between the distribution of values and that in an earlier version is at most `most`."""
 
     kind = "drift"
     main = "most"

@@ -1,4 +1,4 @@
-"""The checks in a configuration: functions that parse them, validate them when it is loaded, and give them names.
+"""The checks in a configuration: parsing, validation on loading, and naming.
 
 An entry, which declares one check, has one of these forms:
 
@@ -121,7 +121,9 @@ def read_named_checks(table: SharedTableConfig, extra: Sequence[Check] = ()) -> 
 
 
 def assign_check_names(checks: Sequence[tuple[str | None, Check]]) -> list[NamedCheck]:
-    """Give each check a unique name: the configured one, or one from column and kind, such as `amount_range`.
+    """Return checks with unique names: configured ones, or names from column and kind.
+
+    Example of the latter: `amount_range`.
 
     Args:
         checks: Each check with its column, or None for a check of the table.

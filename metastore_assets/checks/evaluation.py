@@ -161,7 +161,7 @@ class _PartitionSelection:
 
     @classmethod
     def of(cls, check: NamedCheck, table: Table) -> _PartitionSelection:
-        """Return the partitions of a version that match at least one pattern in the check's setting `partitions`."""
+        """Return the partitions of a version that match a pattern in the check's setting `partitions`."""
         all_keys = [entry.key for entry in table.partitions()]
         selected: set[str] = set()
         missing = None
@@ -176,7 +176,9 @@ class _PartitionSelection:
 def combine_findings(
     findings: Sequence[PartitionFinding], missing: str | None = None, check: Check | None = None
 ) -> Finding:
-    """Combine the findings of partitions: `failed` if any failed, else `unknown` if any is unknown, else `passed`.
+    """Combine the findings of partitions into one.
+
+    It is `failed` if any failed, else `unknown` if any is unknown, else `passed`.
 
     Args:
         findings: The findings of the partitions.
@@ -204,7 +206,7 @@ def combine_findings(
 
 
 def add_failed_partitions(check: NamedCheck, result: CheckResult, table: Table, context: CheckContext) -> CheckResult:
-    """Find the partitions that cause a check of the whole table to fail, and add them to the result, worst first.
+    """Add to the result of a failed table check the partitions that cause the failure, worst first.
 
     If every single partition passes, the result says so. The result is unchanged if the check did not fail, or if the
     search is impossible or too expensive.

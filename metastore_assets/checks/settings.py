@@ -1,4 +1,4 @@
-"""Types of check settings that YAML does not have: durations, shares, baselines, and patterns of partitions."""
+"""Types of check settings that YAML lacks: durations, shares, baselines, and partition patterns."""
 
 from __future__ import annotations
 

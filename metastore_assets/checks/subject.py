@@ -178,7 +178,7 @@ class Subject:
 
 
 def find_column_name(table: Table, field_id: str) -> str | None:
-    """Return the name of the column with a field id in a version, or None if the version has no such column."""
+    """Return the name of the column with a field id in a version, or None without such a column."""
     leaves = (leaf for leaves in schema_leaves(table.version.schema) for leaf in leaves)
     return next((leaf.path for leaf in leaves if leaf.field_id == field_id), None)
 

@@ -1,4 +1,4 @@
-"""Suggestions of checks: rules that a table satisfies now, and that its owner probably wants it to satisfy.
+"""Suggestions of checks: rules that a table satisfies now, and that its owner probably wants.
 
 A version is the published statistics of a table at one snapshot.
 """
@@ -59,7 +59,7 @@ _SHIFTED_INDEX = 0.25
 
 @dataclass(frozen=True)
 class Suggestions:
-    """Suggested checks, as entries for the configuration: for the table, and for its columns by column name."""
+    """Suggested checks of a table and, by name, of its columns, as entries for the configuration."""
 
     table: Sequence[Entry] = ()
     columns: Mapping[str, Sequence[Entry]] = field(default_factory=dict)
@@ -111,7 +111,10 @@ def suggest(table: Table, context: CheckContext) -> Suggestions:
 
 
 def suggestions_json(table: Table, context: CheckContext) -> Json:
-    """Return the JSON of `metastore check --suggest`: table, version, and suggestions (as objects and as YAML)."""
+    """Return the JSON of `metastore check --suggest`.
+
+    It has the table, the version, and the suggestions, as objects and as YAML.
+    """
     suggestions = suggest(table, context)
     version = table.version
     return {
@@ -131,9 +134,10 @@ def _passes(check: Check, subject: Subject) -> bool:
 
 
 def _history(table: Table, context: CheckContext) -> list[Table]:
-    """Return the table at up to 20 earlier versions and at this one, by ascending number, one version per snapshot.
+    """Return the table at up to 20 earlier versions and at this one, with one version per snapshot.
 
-    If the table returned to a snapshot, only the latest of the snapshot's versions is in the result.
+    They are sorted by ascending number. If the table returned to a snapshot, only the latest of the snapshot's versions
+    is in the result.
     """
     by_snapshot: dict[tuple[str, datetime | None], Table] = {}
     version = table.version

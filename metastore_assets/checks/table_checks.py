@@ -1,4 +1,4 @@
-"""The checks of a table: its age, its files, its row count, and whether its statistics are consistent."""
+"""The checks of a table: its age, its files, its row count, and its consistency."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Current(Check):
 
 
 class Complete(Check):
-    """The newest version has all files of the table, and for each file as many rows as the table's metadata say."""
+    """The newest version has all files of the table, with the row counts in the table's metadata."""
 
     kind = "complete"
     level = "table"
@@ -172,7 +172,10 @@ class RowCount(BoundedCheck):
 
 
 class RowCountChange(BoundedCheck):
-    """The relative change of the row count since an earlier version is from `lower` to `upper`, both inclusive."""
+    """The relative change of the row count since an earlier version is from `lower` to `upper`.
+
+    Both are inclusive.
+    """
 
     kind = "row_count_change"
     level = "table"

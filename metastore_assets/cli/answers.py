@@ -59,10 +59,10 @@ def show_answer(
 def read_shapes(
     table: Table | FilteredView, rows: Sequence[ColumnStatistics], partition: str | None = None
 ) -> Mapping[str, Sequence[int]]:
-    """Return the shape of each column's histogram, by column name: the number of rows per bin, in ascending bins.
+    """Return the number of rows per bin of each column's histogram, by column name.
 
-    Neighbouring bins are merged until at most `SHAPE_BINS` remain. The shape is empty if a column has no finite
-    values. Columns without a stored histogram are left out.
+    Bins are ascending. Neighbouring bins are merged until at most `SHAPE_BINS` remain. A column without finite values
+    has no bins. Columns without a stored histogram are left out.
     """
     shapes: dict[str, list[int]] = {}
     for row in rows:
@@ -75,7 +75,10 @@ def read_shapes(
 
 
 def version_to_json(version: VersionSummary) -> Json:
-    """Return number, snapshot, times and sizes of a version as a JSON object, for `tables` and `versions`."""
+    """Return a version as a JSON object for `tables` and `versions`.
+
+    It has the number, snapshot, times and sizes.
+    """
     return {
         "version": version.version,
         "snapshot": version.snapshot,

@@ -90,7 +90,10 @@ def _invocation(context: click.Context) -> Invocation:
 
 
 def _local_config(context: click.Context) -> MetastoreConfig | None:
-    """Return the configuration without replacing variables; None if its root is remote or contains a variable."""
+    """Return the configuration without replacing variables.
+
+    Returns None if its root is remote or contains a variable.
+    """
     from metastore_assets.config import read_config
     from metastore_assets.store.objects import ObjectStore
 
@@ -102,7 +105,10 @@ def _local_config(context: click.Context) -> MetastoreConfig | None:
 
 
 def _names_of_table(context: click.Context, names: Callable[[Table], list[str]]) -> list[str]:
-    """Return the names that `names` lists for the newest version of the table; empty after a timeout or error."""
+    """Return the names that `names` lists for the newest version of the table.
+
+    The result is empty after a timeout or error.
+    """
     from metastore_assets.metastore import Metastore
 
     def list_names() -> list[str]:

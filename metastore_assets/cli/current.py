@@ -1,4 +1,4 @@
-"""A background check whether a version describes the current snapshot of its table, under the configured policies.
+"""A background check whether a version describes the current snapshot, under configured policies.
 
 A version is the published statistics of a table at one snapshot.
 """

@@ -488,7 +488,7 @@ class CheckedPartition(Document):
 
 
 class CheckedPartitions(Document):
-    """The number of partitions for each status of a check, and up to 20 that did not pass, failed ones first."""
+    """The number of partitions by status of a check, and up to 20 that did not pass, failed ones first."""
 
     passed: int
     failed: int

@@ -18,7 +18,7 @@ _FRESHNESS = {True: (", current", "green"), False: (", outdated", "yellow"), Non
 
 
 def draw_table_heading(page: Page, answer: Answer) -> None:
-    """Draw a line with the table, partition and predicate, the row count, and whether the version is current."""
+    """Draw a line with table, partition, predicate, row count, and whether the version is current."""
     subject = answer["uri"] if "uri" in answer else answer["table"]
     partition = f" {answer['partition']}" if answer.get("partition") is not None else ""
     where = f" where {answer['where']}" if "where" in answer else ""
@@ -37,7 +37,7 @@ def draw_table_heading(page: Page, answer: Answer) -> None:
 
 
 def draw_column_heading(page: Page, column: Answer) -> None:
-    """Draw a line with a column's name and type, and its counts of values, distinct values, nulls and NaN."""
+    """Draw a line with a column's name, type, and counts of values, distinct values, nulls and NaN."""
     facts = [text.format_count(column["value_count"], "value")]
     if column["distinct_count"] is not None:
         distinct = text.mark_estimate(text.format_number(column["distinct_count"]), column["distinct_count_guarantee"])
@@ -74,7 +74,10 @@ def draw_keys(page: Page, keys: Sequence[str], sign: str, style: str, *, verbose
 
 
 def draw_hidden_columns(page: Page, headings: Sequence[str]) -> None:
-    """Draw a line that names the columns of a grid for which there was no room; nothing if there are none."""
+    """Draw a line that names the columns of a grid for which there was no room.
+
+    Without such columns, nothing is drawn.
+    """
     if headings:
         for line in wrap(f"not shown: {', '.join(headings)} (see --json)", page.width, 2):
             page.line(Styled(f"  {line}", "dim"))

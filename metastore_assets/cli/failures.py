@@ -176,7 +176,10 @@ def _has_working_folder() -> bool:
 
 
 def _main_line(message: str) -> str:
-    """Return the most informative line of a message: the first one, or the one after the last Python traceback."""
+    """Return the most informative line of a message.
+
+    It is the first one, or the one after the last Python traceback.
+    """
     lines = message.strip().splitlines() or [""]
     traced = [index for index, line in enumerate(lines) if line.rstrip().endswith("Traceback (most recent call last):")]
     if traced:

@@ -1,4 +1,4 @@
-"""Functions that open the configuration, the Metastore, published versions and filtered views for commands."""
+"""Functions that open the configuration, the Metastore, versions and filtered views for commands."""
 
 from __future__ import annotations
 

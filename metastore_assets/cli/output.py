@@ -32,7 +32,10 @@ _ANSI_CODES = {"bold": 1, "dim": 2, "italic": 3, "red": 31, "green": 32, "yellow
 
 @dataclass(frozen=True)
 class Styled:
-    """A printable text and its style: words of `bold dim italic red green yellow cyan`, separated by blanks."""
+    """A printable text and its style.
+
+    The style is words of `bold dim italic red green yellow cyan`, separated by blanks.
+    """
 
     text: str
     style: str = ""

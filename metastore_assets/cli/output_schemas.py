@@ -102,7 +102,10 @@ def command_schema(command: str) -> dict[str, Any]:
 
 
 def all_schemas() -> dict[str, Any]:
-    """Return one JSON schema document with SCHEMA_VERSION and, by the command's name, the schemas of all commands."""
+    """Return one JSON schema document with the schemas of all commands, by the command's name.
+
+    It also has SCHEMA_VERSION.
+    """
     keys, definitions = TypeAdapter.json_schemas([(name, "validation", adapter) for name, adapter in DOCUMENTS.items()])
     return {
         "$schema": _DIALECT,

@@ -73,7 +73,7 @@ class HiddenProgress:
 
 
 class ProgressLine:
-    """A line that rich redraws several times a second: a spinner, the stage, its counts, and the elapsed time.
+    """A line that rich redraws several times a second: spinner, stage, its counts, and elapsed time.
 
     The line appears with the first event: a call of the object, of `working` or of `spark_starts`. It also counts the
     finished tasks of Spark's running jobs.

@@ -1,4 +1,4 @@
-"""A count of the finished tasks of Spark's running jobs, which is updated while the command waits for the jobs."""
+"""A count of the finished tasks of Spark's running jobs, updated while the command waits for them."""
 
 from __future__ import annotations
 

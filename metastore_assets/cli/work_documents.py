@@ -1,7 +1,7 @@
-"""Models of the JSON documents that are printed with `--json` by commands that refresh, maintain or set up tables.
+"""Models of the JSON documents of commands that refresh, maintain or set up tables.
 
-A version is the published statistics of a table at one snapshot. A fragment is a data file with the deletes that apply
-to it. A profile is the statistics of a fragment, a partition or the table.
+The commands print them with `--json`. A version is the published statistics of a table at one snapshot. A fragment is a
+data file with the deletes that apply to it. A profile is the statistics of a fragment, a partition or the table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The project's Dagster definitions: those of all files in the folder `defs`, the layout that `dg` creates."""
+"""The project's Dagster definitions: those of all files in the folder `defs`.
+
+`dg` creates this layout.
+"""
 
 from pathlib import Path
 

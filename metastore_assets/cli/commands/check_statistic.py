@@ -1,4 +1,7 @@
-"""`metastore check-statistic`: test the laws of a user-defined statistic, such as associativity, on random data."""
+"""`metastore check-statistic`: test the laws of a user-defined statistic on random data.
+
+An example is the associativity of merges.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`metastore export`: write the newest version to where engines look for statistics, or inspect or remove exports."""
+"""`metastore export`: write a version's statistics for engines, or inspect or remove exports."""
 
 from __future__ import annotations
 

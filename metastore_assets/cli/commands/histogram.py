@@ -122,7 +122,10 @@ def _draw_chart(page: Page, type: str, bins: Sequence[Answer], width: int) -> No
 
 
 def _axis_labels(type: str, bins: Sequence[Answer], width: int) -> str:
-    """Return the line of labels below a chart: the first edge, the middle edge if there is room, and the last."""
+    """Return the line of labels below a chart.
+
+    The labels are the first edge, the middle edge if there is room, and the last edge.
+    """
     first = text.format_typed_value(bins[0]["minimum"], type, width // 2)
     last = text.format_typed_value(bins[-1]["maximum"], type, width // 2)
     middle = text.format_typed_value(bins[len(bins) // 2]["minimum"], type)

@@ -269,7 +269,10 @@ def _format_point(point: HistoryPoint) -> str:
 
 
 def _to_number(value: Any) -> float | None:
-    """Convert a number, or the text of a decimal or large integer, to a float; None if it is not a finite number."""
+    """Convert a number, or the text of a decimal or large integer, to a float.
+
+    Returns None if it is not a finite number.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

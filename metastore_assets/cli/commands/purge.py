@@ -1,4 +1,4 @@
-"""`metastore purge`: remove older versions and the statistics of removed rows immediately, unlike `expire`."""
+"""`metastore purge`: remove older versions and removed rows' statistics immediately, unlike `expire`."""
 
 from __future__ import annotations
 

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 @click.group(name="spark-server", cls=MetastoreGroup, short_help="Keep Spark running between refreshes.")
 def spark_server() -> None:
-    """Start, stop or inspect a Spark Connect server on this machine, which keeps Spark running between refreshes.
+    """Start, stop or inspect a Spark Connect server on this machine.
 
-    Refreshes use the server if the configuration has `spark: {spark.remote: "local[*]"}` or the environment has
-    SPARK_REMOTE='local[*]'. The first such refresh starts the server if it does not run.
+    It keeps Spark running between refreshes. Refreshes use the server if the configuration has `spark: {spark.remote:
+    "local[*]"}` or the environment has SPARK_REMOTE='local[*]'. The first such refresh starts the server if it does not
+    run.
     """
 
 

@@ -72,7 +72,10 @@ def sql(invocation: Invocation, statement: str, unrestricted: bool, as_json: boo
 
 
 def distinct_keys(names: Sequence[str]) -> list[str]:
-    """Return the names, where a repeated name has a number that makes it distinct: `["a", "a_1"]` for `["a", "a"]`."""
+    """Return the names, where a repeated name has a number that makes it distinct.
+
+    Example: `["a", "a_1"]` for `["a", "a"]`.
+    """
     keys: list[str] = []
     for index, name in enumerate(names):
         numbered = (f"{name}_{number}" for number in count(index))

@@ -40,7 +40,10 @@ def tables(invocation: Invocation, as_json: bool) -> None:
 
 
 def _list_tables(config: MetastoreConfig) -> list[dict[str, Any]]:
-    """Return a JSON object for each table, with facts about its newest version; they are None without a version."""
+    """Return a JSON object for each table, with facts about its newest version.
+
+    The facts are None without a version.
+    """
     from metastore_assets.cli.answers import version_to_json
     from metastore_assets.lookup.summaries import VersionSummary
     from metastore_assets.messages import redact

@@ -84,7 +84,7 @@ def check_python() -> DoctorFinding:
 
 
 def check_packages() -> Iterator[DoctorFinding]:
-    """Check the versions of the packages that this package uses, and list the extras that are not installed."""
+    """Check the versions of the packages that this package uses, and list extras that are not installed."""
     try:
         requirements = parse_requirements(requires(_DISTRIBUTION) or ())
         release = version(_DISTRIBUTION)
