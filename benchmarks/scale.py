@@ -6,6 +6,7 @@ separate process, after a refresh of a small table. Above 100,000 files, the fir
 `scale_inflation`).
 
 `METASTORE_BENCH_SCALE=10000,10000000` sets the numbers of files, and `METASTORE_BENCH_FORMATS=delta` the formats.
+`METASTORE_BENCH_REPEATED=1` gives a column the policy `frequencies: repeated`, with values that do not repeat.
 The format `files` is a folder of links to few Parquet files, which a refresh lists completely. It is measured only if
 it is named, because its first version is slow: a refresh of all files publishes it, however many there are.
 """

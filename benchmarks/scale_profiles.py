@@ -6,6 +6,7 @@ profiles that a refresh would read are counted.
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +29,8 @@ from metastore_assets.pipeline.merging.merge_plan import TreeMerge
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiling import Profiled, bundle_fragments
+from metastore_assets.pipeline.value_counts import fingerprinted_values, fingerprints
+from metastore_assets.statistics.fingerprints import FINGERPRINT_BITS, FingerprintCounts, count_fingerprints
 from metastore_assets.statistics.profile import profile_all_null
 from metastore_assets.statistics.profile_tables import build_statistics_table
 from metastore_assets.statistics.typed_union import pack_values, union_type
@@ -37,6 +40,8 @@ from metastore_assets.tasks.runner import InProcessRunner
 from metastore_assets.values.types import type_class
 
 _NODES_PER_FILE = 64
+_FINGERPRINTS = 20
+"""Number of values in a profile of a column with `frequencies: repeated`."""
 _PROFILE_BYTES = 15_000
 """Size of a profile of the five columns of a synthetic table."""
 FIRST_TIME = 1 << 60
@@ -87,10 +92,13 @@ class SyntheticProfiles:
             (partition_index, "_read_files", self._read_statistics),
             (compaction, "_copy_profiles", self._copy_profiles),
             (skip_rewrites, "_has_same_rows", self._has_same_rows),
+            (fingerprinted_values, "read_fingerprints", self._read_fingerprints),
         ]
         with ExitStack() as stack:
             for target, name, function in replaced:
                 stack.enter_context(patch.object(target, name, function))
+            # Synthetic profiles have far fewer fingerprints than rows.
+            stack.enter_context(patch.object(fingerprints, "_MAX_LOCAL_ROWS", 1 << 60))
             yield
 
     def _profile_all(self, context: RefreshContext, plan: Plan, attempt: str = "") -> Profiled:
@@ -172,6 +180,12 @@ class SyntheticProfiles:
         self.reads["rewrites"] += len(rewrite.added) + len(rewrite.removed)
         return rewrite.partition_key, True
 
+    def _read_fingerprints(self, reader: object, files: ProfileFiles, field_id: str) -> FingerprintCounts:
+        """Return fingerprints that depend only on the name of the profile, and so hardly repeat."""
+        self.reads["fingerprints"] += 1
+        draw = np.random.default_rng(int(files.section, 16))
+        return count_fingerprints(draw.integers(0, 1 << FINGERPRINT_BITS, _FINGERPRINTS), None)
+
     def _shared_files(self, folder: str, count: int, group: str = "") -> list[ProfileFiles]:
         """Return the files of several profiles, which store what later merges need in one file.
 
@@ -217,5 +231,10 @@ class _InProcessEngine(Engine):
 
 
 def policies(columns: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return policies that store no value counts, by column."""
-    return {name: {"frequencies": "off"} for name in columns}
+    """Return policies that store no value counts, by column.
+
+    With `METASTORE_BENCH_REPEATED=1`, fingerprints of the column `id` are stored.
+    """
+    repeated = {"id": {"frequencies": "repeated", "algorithm": "fingerprints"}}
+    is_repeated = os.environ.get("METASTORE_BENCH_REPEATED") == "1"
+    return {name: {"frequencies": "off"} for name in columns} | (repeated if is_repeated else {})

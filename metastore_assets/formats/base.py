@@ -6,7 +6,7 @@ A fragment is the smallest unit of rows that a format adds or removes: a data fi
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -469,6 +469,19 @@ class TableFormat(Protocol):
         """
         return NoDiff("this format records no differences")
 
+    def find_fragments(self, paths: Collection[FragmentPath]) -> list[Fragment]:
+        """Return the fragments of the current snapshot with these partition keys and paths, in any order.
+
+        Paths that the snapshot does not have are omitted. This implementation reads the stream of all fragments, and
+        keeps only those that match.
+
+        Raises the errors of `snapshot`.
+        """
+        try:
+            return _select_fragments(self.stream().fragments, paths)
+        except UnstreamableError:
+            return _select_fragments(self.snapshot().fragments, paths)
+
     @abstractmethod
     def partition_columns(self) -> tuple[str, ...]:
         """Return the names of the partition columns, without reading data files.
@@ -492,6 +505,11 @@ class TableFormat(Protocol):
         Raises:
             KeyError: the snapshot has no such leaf column.
         """
+
+
+def _select_fragments(fragments: Iterable[Fragment], paths: Collection[FragmentPath]) -> list[Fragment]:
+    wanted = frozenset(paths)
+    return [fragment for fragment in fragments if (fragment.partition_key, fragment.path) in wanted]
 
 
 def retry_while_files_are_removed(read: Callable[[], T]) -> T:

@@ -7,7 +7,7 @@ profile spec says which statistics it has. A plan depends only on `PlanInputs` a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -164,6 +164,22 @@ class Target:
     def changed_partitions(self) -> tuple[str, ...]:
         """Keys of the partitions whose profile has to be merged."""
         return tuple(partition.key for partition in self.partitions if partition.reused is None)
+
+    def next_fragments(self, fragments: Mapping[str, FragmentEntry]) -> Iterator[FragmentEntry]:
+        """Yield the entries of all fragments of the next version.
+
+        Entries of partitions that are not in `partitions` are read from the published version as they are yielded.
+
+        Args:
+            fragments: The entries of all fragments of `partitions`, by fragment id.
+        """
+        for partition in self.partitions:
+            yield from (fragments[id_] for id_ in partition.fragments)
+        published = sum(partition.published is not None for partition in self.partitions) + len(self.removed)
+        if self.base is None or published == len(self.base.partitions):
+            return
+        affected = {partition.key for partition in self.partitions} | {entry.key for entry in self.removed}
+        yield from (entry for entry in self.base.fragments if entry.partition_key not in affected)
 
     @property
     def needs_partition_value_counts(self) -> bool:
@@ -476,7 +492,7 @@ def _find_affected_partitions(inputs: PlanInputs, request: RefreshRequest) -> _A
         keys = changes.partition_keys(base) if changes.current is None else current
         requested = match_partitions(inputs.table, request.partitions, keys)
     before: dict[str, list[FragmentEntry]] = {}
-    if base is None or request.full or spec.id != base.spec_id or needs_all_fragments(spec):
+    if base is None or request.full or spec.id != base.spec_id:
         assert changes.current is not None, "the planner compares complete snapshots then"
         for entry in base.fragments if base else ():
             before.setdefault(entry.partition_key, []).append(entry)
@@ -499,14 +515,6 @@ def _find_affected_partitions(inputs: PlanInputs, request: RefreshRequest) -> _A
     for fragment in changes.added:
         fragments.setdefault(fragment.partition_key, {})[fragment.id] = fragment.path
     return _AffectedPartitions(before, fragments, requested)
-
-
-def needs_all_fragments(spec: ProfileSpec) -> bool:
-    """Return whether a plan needs all fragments, because a column has the policy `repeated`.
-
-    If such a column is fingerprinted, its profiles lack values. So any fragment may have to be read again.
-    """
-    return any(policy.is_fingerprinted or policy.frequencies == "repeated" for _, policy in spec.leaves)
 
 
 def _fragments_to_profile(changes: SnapshotChanges, ids: Collection[str]) -> tuple[Fragment, ...]:

@@ -56,7 +56,6 @@ from metastore_assets.pipeline.plan import (
     Target,
     count_missing_outputs,
     make_plan,
-    needs_all_fragments,
     publishing_stages,
     usable_profiles,
     version_stages,
@@ -378,7 +377,7 @@ class _PlanMaker:
         """
         base, reason = self._base, "no version is published"
         spec, dropped_columns = self._resolve_policies(metadata)
-        if needs_all_fragments(spec):
+        if not _allows_lots(spec):
             raise NoDiffError("a column has `frequencies: repeated`")
         if base is None:
             changes = compare_snapshot(Snapshot(**vars(metadata), fragments=lot.added), None, reason)
@@ -456,6 +455,9 @@ class _Planner(_PlanMaker):
         super().__init__(versions, table, request, attempt)
         self._format = table_format
 
+    def _plan(self, changes: SnapshotChanges, spec: ProfileSpec, dropped_columns: tuple[str, ...]) -> Plan:
+        return super()._plan(replace(changes, find=self._format.find_fragments), spec, dropped_columns)
+
     def plan_current(self) -> Plan:
         """Plan from the changes since the newest version.
 
@@ -498,8 +500,6 @@ class _Planner(_PlanMaker):
         spec, dropped_columns = self._resolve_policies(diff.current)
         if spec.id != base.spec_id:
             raise NoDiffError("columns or policies changed")
-        if needs_all_fragments(spec):
-            raise NoDiffError("a column has `frequencies: repeated`")
         return self._plan(changes_from_diff(diff, base), spec, dropped_columns)
 
     def plan_from_stream(self, reason: str) -> Plan | Snapshot | None:
@@ -523,7 +523,7 @@ class _Planner(_PlanMaker):
         assert isinstance(base.fragments, StoredEntries), "the version was read from a store"
         stream = self._format.stream()
         spec, dropped_columns = self._resolve_policies(stream.metadata)
-        if spec.id != base.spec_id or needs_all_fragments(spec):
+        if spec.id != base.spec_id:
             try:
                 return stream.read_all()
             except UnstreamableError:
@@ -578,7 +578,7 @@ class _Planner(_PlanMaker):
             attempt = AttemptProfiles(newest=staged)
             maker = _PlanMaker(StagedVersions(self._versions), self._table, self._request, attempt)
         spec, dropped_columns = maker._resolve_policies(stream.metadata)
-        if needs_all_fragments(spec) or (staged is not None and staged.spec_id != spec.id):
+        if not _allows_lots(spec) or (staged is not None and staged.spec_id != spec.id):
             return None
         fragments = stream.sorted_fragments or FragmentRuns(stream.fragments)
         specs = ChainMap({spec.id: spec.column_specs}, staged.specs if staged else {})  # type: ignore[arg-type]
@@ -685,6 +685,15 @@ class _Planner(_PlanMaker):
         snapshot = snapshot or self._format.snapshot()
         spec, dropped_columns = self._resolve_policies(snapshot)
         return self._plan(compare_snapshot(snapshot, self._base, reason), spec, dropped_columns)
+
+
+def _allows_lots(spec: ProfileSpec) -> bool:
+    """Return whether the first version can be made in lots.
+
+    It cannot if a column has the policy `repeated`: each lot would look for its values in the fragments of all earlier
+    lots.
+    """
+    return not any(policy.is_fingerprinted or policy.frequencies == "repeated" for _, policy in spec.leaves)
 
 
 def _dropped_columns(

@@ -7,11 +7,19 @@ others, all fragments are compared.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from metastore_assets.formats.base import Fragment, NoDiffError, Snapshot, SnapshotDiff, SnapshotMetadata
+from metastore_assets.errors import FragmentError
+from metastore_assets.formats.base import (
+    Fragment,
+    FragmentPath,
+    NoDiffError,
+    Snapshot,
+    SnapshotDiff,
+    SnapshotMetadata,
+)
 from metastore_assets.store.entries import FRAGMENTS, partition_fragment_counts
 from metastore_assets.store.entry_changes import entries_of
 from metastore_assets.store.version import FragmentEntry, Version, fragment_key
@@ -34,6 +42,11 @@ class SnapshotChanges:
     before: Mapping[str, Sequence[FragmentEntry]] = field(default_factory=dict)
     """{partition key: all fragments of the partition in the version, sorted by key}, for partitions whose entries are
     already read."""
+    find: Callable[[Collection[FragmentPath]], Iterable[Fragment]] | None = field(
+        default=None, compare=False, repr=False
+    )
+    """Returns the fragments of the table's current snapshot with these partition keys and paths; None if this object
+    has all fragments that a refresh may read."""
 
     @property
     def complete_snapshot(self) -> Snapshot | None:
@@ -45,6 +58,24 @@ class SnapshotChanges:
         """All fragments of the snapshot, by id; None if only the difference is known."""
         snapshot = self.complete_snapshot
         return None if snapshot is None else {fragment.id: fragment for fragment in snapshot.fragments}
+
+    def find_fragments(self, entries: Iterable[FragmentEntry]) -> dict[str, Fragment]:
+        """Return the fragments of the snapshot that these entries describe, by fragment id.
+
+        Raises:
+            FragmentError: The table does not have a fragment any more, because a commit has removed it since planning.
+        """
+        known = self.current or {fragment.id: fragment for fragment in (*self.added, *self.unchanged)}
+        wanted = {entry.id: entry for entry in entries}
+        found = {id_: known[id_] for id_ in wanted.keys() & known.keys()}
+        others = {id_: entry for id_, entry in wanted.items() if id_ not in found}
+        if others and self.find is not None:
+            paths = {(entry.partition_key, entry.path) for entry in others.values()}
+            found |= {fragment.id: fragment for fragment in self.find(paths) if fragment.id in others}
+        for id_, entry in others.items():
+            if id_ not in found:
+                raise FragmentError(f"{entry.path}: the table has no such file any more", path=entry.path, missing=True)
+        return found
 
     def partition_keys(self, base: Version | None) -> set[str]:
         """Return the keys of all partitions of the snapshot.

@@ -213,6 +213,15 @@ def test_a_stream_has_the_fragments_of_the_snapshot(table: Table) -> None:
     assert sorted(stream.fragments, key=lambda each: (each.partition_key, each.id)) == list(snapshot.fragments)
 
 
+def test_fragments_are_found_by_partition_key_and_path(table: Table) -> None:
+    table.delete({0})
+    table_format = table.format()
+    fragments = table_format.snapshot().fragments
+    paths = {(each.partition_key, each.path) for each in fragments[::2]}
+    found = table_format.find_fragments({*paths, ("none", fragments[0].path)})
+    assert sorted(found, key=lambda each: (each.partition_key, each.id)) == list(fragments[::2])
+
+
 def test_partition_columns_are_those_of_the_snapshot(table: Table) -> None:
     assert table.format().partition_columns() == table.snapshot().partition_columns == table.partition_columns
 

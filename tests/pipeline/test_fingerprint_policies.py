@@ -215,14 +215,14 @@ def test_removed_values_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     lake.refresh()
     assert lake.top() == [("a", 3), ("c", 2), ("x", 2)]
     read: list[int] = []
-    holding = print_values._fragments_with_fingerprints
+    find = print_values._find_stored_values
 
-    def counting(*arguments: Any) -> list[str]:
-        result = holding(*arguments)
-        read.append(len(result))
+    def counting(*arguments: Any) -> Any:
+        result = find(*arguments)
+        read.append(len(result.ids))
         return result
 
-    monkeypatch.setattr(print_values, "_fragments_with_fingerprints", counting)
+    monkeypatch.setattr(print_values, "_find_stored_values", counting)
     going.unlink()
     lake.refresh()
     assert (lake.top(), sum(read)) == ([("a", 2), ("x", 2)], 0)

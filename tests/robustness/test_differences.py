@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
-from metastore_assets.config import MetastoreConfig
+from metastore_assets.config import ColumnPolicy, MetastoreConfig
 from metastore_assets.formats.base import NoDiff, NoDiffError
 from metastore_assets.pipeline import planning
 from metastore_assets.pipeline.plan import Plan
@@ -95,6 +95,23 @@ def test_a_history(spark: SparkSession, tmp_path: Path, kind: type[History], see
     _compare(kind, seed, length, tmp_path, spark)
 
 
+@pytest.mark.parametrize(("kind", "seed", "length"), _cases(3, [(DeltaCopyOnWrite, 0), (HudiTables, 3)]))
+def test_a_history_with_fingerprints(
+    spark: SparkSession, tmp_path: Path, kind: type[History], seed: int, length: int
+) -> None:
+    _compare(kind, seed, length, tmp_path, spark, ColumnPolicy(frequencies="repeated", algorithm="fingerprints"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "seed", "length"), _cases(14, [(kind, seed) for kind in _KINDS for seed in range(1, 5)])
+)
+def test_a_long_history_with_fingerprints(
+    spark: SparkSession, tmp_path: Path, kind: type[History], seed: int, length: int
+) -> None:
+    _compare(kind, seed, length, tmp_path, spark, ColumnPolicy(frequencies="repeated", algorithm="fingerprints"))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "seed", "length"), _cases(14, [(kind, seed) for kind in _KINDS for seed in range(1, 9)])
@@ -103,7 +120,9 @@ def test_a_long_history(spark: SparkSession, tmp_path: Path, kind: type[History]
     _compare(kind, seed, length, tmp_path, spark)
 
 
-def _compare(kind: type[History], seed: int, length: int, folder: Path, spark: SparkSession) -> None:
+def _compare(
+    kind: type[History], seed: int, length: int, folder: Path, spark: SparkSession, policy: ColumnPolicy | None = None
+) -> None:
     """Refresh two roots after most steps of a history, and compare their versions.
 
     Only refreshes of the first root may use the difference of two snapshots. Each plan for it is also compared with a
@@ -111,6 +130,9 @@ def _compare(kind: type[History], seed: int, length: int, folder: Path, spark: S
     """
     history = kind(folder, seed)
     config = history.config().model_copy(update={"keep_versions": 3, "engine": "auto"})
+    if policy is not None:
+        table = config.tables[0].model_copy(update={"columns": {"default": policy}})
+        config = config.model_copy(update={"tables": [table]})
     other = config.model_copy(update={"root": str(folder / "other")})
     used, chance = 0, random.Random(seed)
     for step in ["", *shuffled(history, length)]:

@@ -20,25 +20,26 @@ import pytest
 from metastore_assets.config import ColumnPolicy
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
-from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.pipeline.value_counts import fingerprints
+from tests.pipeline.file_lake import assert_same, everything
 from tests.robustness.delta_tables import DeltaMapped
 from tests.robustness.file_tables import PlainFiles
 from tests.robustness.histories import History, shuffled
-from tests.robustness.iceberg_tables import IcebergCopyOnWrite
+from tests.robustness.iceberg_tables import IcebergCopyOnWrite, IcebergMergeOnRead
 from tests.robustness.refresh_assertions import no_spark
 
 pytestmark = [
     # Warned by pyiceberg if a commit has nothing to delete.
     pytest.mark.filterwarnings("ignore:Delete operation did not match any records"),
 ]
-_KINDS = [DeltaMapped, IcebergCopyOnWrite, PlainFiles]
+_KINDS = [DeltaMapped, IcebergCopyOnWrite, IcebergMergeOnRead, PlainFiles]
 
 
 @pytest.mark.parametrize(
     ("kind", "seed", "length"),
     [
-        pytest.param(DeltaMapped, 0, 3),
+        *(pytest.param(kind, 0, 3) for kind in (DeltaMapped, IcebergMergeOnRead)),
         *(pytest.param(kind, seed, 14, marks=pytest.mark.long) for kind in _KINDS for seed in range(6)),
     ],
 )
@@ -51,11 +52,19 @@ def test_repeated_values_equal_the_counted_ones(
     policy = ColumnPolicy(frequencies="repeated", algorithm="fingerprints")
     table = config.tables[0].model_copy(update={"columns": {"default": policy}})
     config = config.model_copy(update={"tables": [table], "engine": "auto"})
+    comparisons = set()
     for step in ["", *shuffled(history, length)]:
         if step:
             history.take(step)
+        comparisons.add(plan_refresh(config, table).target.changes.comparison)
         refresh(config, table, no_spark)
         _compare(Metastore(config.root).table("t"), history.live(), step)
+    assert ("" in comparisons) == (kind is not PlainFiles), (
+        "formats report the difference for fingerprinted columns, too"
+    )
+    scratch = config.model_copy(update={"root": str(tmp_path / "scratch")})
+    refresh(scratch, table, no_spark)
+    assert_same(everything(config), everything(scratch))
 
 
 def _compare(published_table: Table, live: pa.Table, step: str) -> None:

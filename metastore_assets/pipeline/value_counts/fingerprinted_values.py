@@ -7,14 +7,16 @@ fingerprints, the values are read again from the fragment's file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from metastore_assets.batching import batched
 from metastore_assets.errors import CorruptionError, FragmentError, MetastoreError
 from metastore_assets.formats.base import Fragment
 from metastore_assets.pipeline.engine import Engine
@@ -43,6 +45,8 @@ from metastore_assets.values.leaf_columns import split_leaves
 from metastore_assets.values.physical import canonical_array, physical_series
 from metastore_assets.values.types import class_named
 
+_ENTRIES_IN_MEMORY = 10_000
+"""Number of entries of fragments that are searched at once."""
 _PROFILES_PER_TASK = 16
 """Number of profiles whose fingerprints one task compares."""
 _ROWS_PER_WEIGHT = 5_000
@@ -144,98 +148,109 @@ def sum_stored_fingerprints(
         )
 
 
-@dataclass(frozen=True)
-class ProfiledFragment:
-    """A fragment of the snapshot, with the entry of its profile."""
-
-    entry: FragmentEntry
-    fragment: Fragment
+FindFragments: TypeAlias = Callable[[Sequence[FragmentEntry]], Mapping[str, Fragment]]
+"""Returns the fragments of the snapshot that these entries describe, by fragment id."""
 
 
 def find_values(
     engine: Engine,
     store: ObjectStore,
     column: FingerprintedColumn,
-    sources: Sequence[ProfiledFragment],
+    entries: Iterable[FragmentEntry],
+    find_fragments: FindFragments,
     fingerprints: Numbers,
 ) -> Frequencies:
     """Return the values of a column that have one of these fingerprints, with their frequencies.
 
-    A frequency is summed over all `sources`. The stored fingerprints of each source show whether it has such values.
+    A frequency is summed over all `entries`. The stored fingerprints of each fragment show whether it has such values.
     If so, the values are read from its stored value counts. Without stored value counts, its file is read.
 
     Args:
         engine: Runs the tasks.
         store: The folder of the table.
         column: The column.
-        sources: The fragments to search.
+        entries: The fragments to search. They are iterated once, in memory are at most `_ENTRIES_IN_MEMORY`.
+        find_fragments: Returns the fragments whose files are read.
         fingerprints: The fingerprints, ascending.
 
     Raises:
         FragmentError: A file of the table cannot be read.
         CorruptionError: A profile is damaged.
     """
-    if not len(fingerprints) or not sources:
+    if not len(fingerprints):
         return EMPTY
-    ordered = sorted(sources, key=lambda source: source.entry.files.states)
-    batches = [ordered[at : at + _PROFILES_PER_TASK] for at in range(0, len(ordered), _PROFILES_PER_TASK)]
-    weights = [sum(source.entry.row_count for source in batch) // _ROWS_PER_WEIGHT + 1 for batch in batches]
-    matching = {
-        id_
-        for ids in engine.merge(partial(_fragments_with_fingerprints, store, column, fingerprints), batches, weights)
-        for id_ in ids
-    }
-    matching_sources = [source for source in ordered if source.entry.id in matching]
-    values = engine.reading_runner([source.fragment for source in matching_sources]).map(
-        partial(_read_values, store, column, fingerprints),
-        matching_sources,
-        paths=[source.fragment.path for source in matching_sources],
-        costs=[float(source.fragment.bytes) for source in matching_sources],
-    )
+    values: list[Frequencies] = []
+    to_read: list[FragmentEntry] = []
+    for part in batched(entries, _ENTRIES_IN_MEMORY):
+        ordered = sorted(part, key=lambda entry: entry.files.states)
+        batches = list(batched(ordered, _PROFILES_PER_TASK))
+        weights = [sum(entry.row_count for entry in batch) // _ROWS_PER_WEIGHT + 1 for batch in batches]
+        found = engine.merge(partial(_find_stored_values, store, column, fingerprints), batches, weights)
+        values += [batch.values for batch in found if len(batch.values)]
+        ids = {id_ for batch in found for id_ in batch.ids}
+        to_read += [entry for entry in ordered if entry.id in ids]
+    if to_read:
+        by_id = find_fragments(to_read)
+        fragments = [by_id[entry.id] for entry in to_read]
+        values += engine.reading_runner(fragments).map(
+            partial(_read_values, column, fingerprints),
+            fragments,
+            paths=[fragment.path for fragment in fragments],
+            costs=[float(fragment.bytes) for fragment in fragments],
+        )
     return sum_frequencies((frequencies, 1) for frequencies in values)
 
 
-def _fragments_with_fingerprints(
-    store: ObjectStore, column: FingerprintedColumn, fingerprints: Numbers, batch: Sequence[ProfiledFragment]
-) -> list[str]:
-    """Return the ids of the fragments with any of the fingerprints.
+@dataclass(frozen=True)
+class _StoredValues:
+    """The values with some fingerprints in the stored profiles of several fragments."""
+
+    values: Frequencies
+    """The values that are stored, with their frequencies."""
+    ids: Sequence[str]
+    """The ids of the fragments with such fingerprints whose values are not stored."""
+
+
+def _find_stored_values(
+    store: ObjectStore, column: FingerprintedColumn, fingerprints: Numbers, batch: Sequence[FragmentEntry]
+) -> _StoredValues:
+    """Return the stored values with any of the fingerprints, and the fragments whose files have to be read.
 
     May run in a worker process.
     """
+    values: list[Frequencies] = []
+    ids: list[str] = []
     with StatesReader(store) as states_reader:
-        profiles = ((source, read_fingerprints(states_reader, source.entry.files, column.field_id)) for source in batch)
-        return [
-            source.entry.id
-            for source, stored in profiles
-            if is_member(fingerprints, column.narrow(stored).fingerprints).any()
-        ]
+        for entry in batch:
+            stored = read_fingerprints(states_reader, entry.files, column.field_id)
+            if not is_member(fingerprints, column.narrow(stored).fingerprints).any():
+                continue
+            with FrequencyReader(states_reader, entry.files) as reader:
+                frequencies = reader.read(column.field_id)
+            if frequencies is None:
+                ids.append(entry.id)
+            else:
+                values.append(column.select_values(frequencies, fingerprints))
+    return _StoredValues(sum_frequencies((part, 1) for part in values), ids)
 
 
-def _read_values(
-    store: ObjectStore, column: FingerprintedColumn, fingerprints: Numbers, source: ProfiledFragment
-) -> Frequencies:
-    """Return the values that have one of the fingerprints, and their frequencies in one fragment.
+def _read_values(column: FingerprintedColumn, fingerprints: Numbers, fragment: Fragment) -> Frequencies:
+    """Return the values that have one of the fingerprints, and their frequencies in the file of one fragment.
 
-    They are read from value counts or from the fragment's file. Runs in another process, which a corrupt file may
-    crash.
+    Runs in another process, which a corrupt file may crash.
 
     Args:
-        store: The store of the profiles.
         column: The column.
         fingerprints: The ascending fingerprints.
-        source: The fragment and its profile.
+        fragment: The fragment.
 
     Raises:
         FragmentError: The fragment's file cannot be read.
     """
     limit_arrow_threads()
-    with StatesReader(store) as states_reader, FrequencyReader(states_reader, source.entry.files) as reader:
-        stored = reader.read(column.field_id)
-    if stored is not None:
-        return column.select_values(stored, fingerprints)
-    path = source.fragment.path
+    path = fragment.path
     try:
-        return values_of_rows(column, fingerprints, source.fragment)
+        return values_of_rows(column, fingerprints, fragment)
     except MetastoreError:
         raise
     except (*CORRUPTION_ERRORS, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:

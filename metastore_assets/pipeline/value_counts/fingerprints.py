@@ -12,7 +12,7 @@ The counts are stored as the state of a dataflow (see `produce.dataflow`), which
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -36,7 +36,6 @@ from metastore_assets.pipeline.value_counts.fingerprint_changes import (
 from metastore_assets.pipeline.value_counts.fingerprint_shuffle import FingerprintRanges, shuffle_fingerprints
 from metastore_assets.pipeline.value_counts.fingerprinted_values import (
     FingerprintedColumn,
-    ProfiledFragment,
     find_values,
     sum_stored_fingerprints,
 )
@@ -110,6 +109,7 @@ class FingerprintUpdate:
         target: Target,
         fragments: Mapping[str, FragmentEntry],
         changes: FragmentChanges,
+        row_count: int,
     ) -> None:
         """Prepare the update without reading anything.
 
@@ -119,21 +119,15 @@ class FingerprintUpdate:
             target: The partitions and the profile spec of the next version.
             fragments: The entries of all fragments of the target's partitions, by fragment id.
             changes: The fragments that were added to the table or removed from it.
+            row_count: The number of rows of the next version.
         """
         self._engine = engine
         self._store = store
+        self._target = target
+        self._fragments = fragments
+        self._changes = changes
+        self._row_count = row_count
         self._columns = fingerprinted_columns(target.spec, target.snapshot.schema)
-        snapshot_fragments = target.changes.current or {}
-        # Without fingerprinted columns the target may lack unchanged partitions, and no fragment is read.
-        self._live = [
-            ProfiledFragment(fragments[id_], snapshot_fragments[id_])
-            for partition in (target.partitions if self._columns else ())
-            for id_ in partition.fragments
-        ]
-        added = {entry.files.name for entry in changes.added}
-        self._added = [source for source in self._live if source.entry.files.name in added]
-        self._unchanged = [source for source in self._live if source.entry.files.name not in added]
-        self._removed = list(changes.removed)
 
     def next_state(self, base: FingerprintedValueCounts) -> FingerprintedValueCounts:
         """Update or rebuild the value counts, and write their files.
@@ -150,14 +144,27 @@ class FingerprintUpdate:
         if not self._columns:
             return FingerprintedValueCounts()
         classes = {column.field_id: column.type_class for column in self._columns}
-        changed = sum(source.entry.row_count for source in self._added)
-        changed += sum(entry.row_count for entry in self._removed)
-        rows = sum(source.entry.row_count for source in self._live)
-        if not base.columns or base.bits != TABLE_BITS or 2 * changed >= rows:
+        if not base.columns or base.bits != TABLE_BITS or 2 * self._changes.row_count >= self._row_count:
             counts, flow = self._build(classes)
         else:
             counts, flow = self._update(base, classes)
         return FingerprintedValueCounts(classes, counts, flow, TABLE_BITS)
+
+    def _next_fragments(self) -> Iterator[FragmentEntry]:
+        """Yield all fragments of the next version."""
+        return self._target.next_fragments(self._fragments)
+
+    def _unchanged(self) -> Iterator[FragmentEntry]:
+        """Yield the fragments of the next version that were not added."""
+        added = {entry.files.name for entry in self._changes.added}
+        return (entry for entry in self._next_fragments() if entry.files.name not in added)
+
+    def _find_values(
+        self, column: FingerprintedColumn, entries: Iterable[FragmentEntry], fingerprints: Numbers
+    ) -> Frequencies:
+        """Return the values of a column in some fragments that have one of these ascending fingerprints."""
+        find_fragments = self._target.changes.find_fragments
+        return find_values(self._engine, self._store, column, entries, find_fragments, fingerprints)
 
     def _build(self, classes: Mapping[str, str]) -> tuple[dict[str, int], FlowState]:
         """Rebuild the counts of all columns from the profiles and files of the snapshot.
@@ -198,12 +205,12 @@ class FingerprintUpdate:
 
         For fingerprints that occur at least twice, the values are read from value counts or from files of the table.
         """
-        rows = sum(source.entry.row_count for source in self._live)
+        rows = self._row_count
         if rows <= _MAX_LOCAL_ROWS:
-            totals = sum_stored_fingerprints(self._store, column, [source.entry for source in self._live])
+            totals = sum_stored_fingerprints(self._store, column, self._next_fragments())
             ranges = [_write_range(loader, column.field_id, 0, totals)]
         else:
-            entries = sorted((source.entry for source in self._live), key=lambda entry: entry.files.states)
+            entries = sorted(self._next_fragments(), key=lambda entry: entry.files.states)
             rows_per_task = max(_MIN_ROWS_PER_TASK, rows // (4 * self._engine.slots()))
             batches = list(_fragment_batches(entries, rows_per_task))
             read = partial(sum_stored_fingerprints, self._store, column)
@@ -217,7 +224,7 @@ class FingerprintUpdate:
             np.concatenate([NO_FINGERPRINTS.fingerprints, *(part.fingerprints for part in ranges)]),
             np.concatenate([NO_FINGERPRINTS.counts, *(part.counts for part in ranges)]),
         )
-        values = find_values(self._engine, self._store, column, self._live, repeated.fingerprints)
+        values = self._find_values(column, self._next_fragments(), repeated.fingerprints)
         check_values(column, repeated.fingerprints, repeated.counts, values)
         return _ColumnLoad([run for part in ranges for run in part.runs], values, sum(part.rows for part in ranges))
 
@@ -244,10 +251,10 @@ class FingerprintUpdate:
             field_id = column.field_id
             # A retained column changes by the changed fragments. For a new column, all fragments are added.
             if field_id in retained:
-                published = StoredCounts(view, reader, column)
-                change = self._change(column, self._added, self._removed, self._unchanged, published)
+                change = self._change(column, self._changes, StoredCounts(view, reader, column))
             else:
-                change = self._change(column, self._live, (), (), NoCounts())
+                added = FragmentChanges(list(self._next_fragments()), ())
+                change = self._change(column, added, NoCounts())
             counts[field_id] = counts.get(field_id, 0) + change.rows
             for table in _fingerprint_tables(field_id, change.fingerprints):
                 _add_delta(deltas, FINGERPRINT_DELTAS, table)
@@ -274,28 +281,27 @@ class FingerprintUpdate:
     def _change(
         self,
         column: FingerprintedColumn,
-        added: Sequence[ProfiledFragment],
-        removed: Sequence[FragmentEntry],
-        unchanged: Sequence[ProfiledFragment],
+        changes: FragmentChanges,
         published: PublishedCounts,
     ) -> FingerprintedChange:
         """Return the changes of the stored counts of a column.
 
         Args:
             column: The column.
-            added: The added fragments.
-            removed: The profiles of the removed fragments.
-            unchanged: The other fragments of the snapshot.
+            changes: The fragments that are added to the counts, and those that are removed from them.
             published: The counts before the changes.
         """
-        changes = ChangedFingerprints(
-            sum_stored_fingerprints(self._store, column, [source.entry for source in added]),
-            sum_stored_fingerprints(self._store, column, removed),
+        changed = ChangedFingerprints(
+            sum_stored_fingerprints(self._store, column, changes.added),
+            sum_stored_fingerprints(self._store, column, changes.removed),
         )
-        find_added, find_unchanged = (
-            partial(find_values, self._engine, self._store, column, sources) for sources in (added, unchanged)
+        return compute_change(
+            column,
+            changed,
+            published,
+            lambda fingerprints: self._find_values(column, changes.added, fingerprints),
+            lambda fingerprints: self._find_values(column, self._unchanged(), fingerprints),
         )
-        return compute_change(column, changes, published, find_added, find_unchanged)
 
 
 def _write_range(loader: Loader, field_id: str, number: int, total: FingerprintCounts) -> _RangeSums:
