@@ -195,7 +195,7 @@ class _Inflation:
         index_rows = IndexRows(fragments, columns)
         added = set(index_rows.keys())
         changes = KeyChanges(added, (), len(added) + self._version.fragment_count, may_merge=True)
-        return update_index(self._objects, self._version.index, [index_rows], changes, replaced=())
+        return update_index(self._objects, self._version.index, [index_rows], changes, replaced_keys=())
 
     def partition_index(self) -> PartitionIndex:
         """Write the partition index of all partitions; return it."""

@@ -104,11 +104,11 @@ class NullShare(BoundedCheck):
 
 def _null_finding(status: Status, row: ColumnStatistics) -> Finding:
     count = row.null_count + row.value_count
-    observed = f"no nulls in {format_count(count, 'row')}"
+    observation = f"no nulls in {format_count(count, 'row')}"
     if row.null_count:
         share = format_share(row.null_count, count)
-        observed = f"{format_count(row.null_count, 'null')} in {format_count(count, 'row')} ({share})"
-    return Finding(status, observed, measures={"nulls": row.null_count, "null_share": row.null_count / count})
+        observation = f"{format_count(row.null_count, 'null')} in {format_count(count, 'row')} ({share})"
+    return Finding(status, observation, measures={"nulls": row.null_count, "null_share": row.null_count / count})
 
 
 class Unique(Check):
@@ -136,11 +136,11 @@ class Unique(Check):
             return Finding("unknown", explain_no_values(row), "absent")
         distinct, guarantee = row.distinct_count, row.distinct_count_guarantee
         if distinct is not None and guarantee == "exact":
-            observed = f"{format_number(distinct)} distinct of {format_count(row.value_count, 'value')}"
+            observation = f"{format_number(distinct)} distinct of {format_count(row.value_count, 'value')}"
             if row.duplicate_count:
-                observed += f"; {format_count(row.duplicate_count, 'value occurs', 'values occur')} more than once"
+                observation += f"; {format_count(row.duplicate_count, 'value occurs', 'values occur')} more than once"
             measures = {"values": row.value_count, "distinct": distinct}
-            return Finding(status_of(distinct == row.value_count), observed, measures=measures)
+            return Finding(status_of(distinct == row.value_count), observation, measures=measures)
         limit = max_distinct(row)
         if limit < row.value_count:
             return Finding(
@@ -191,22 +191,22 @@ class Range(BoundedCheck):
                 "failed", f"{format_number(row.nan_count)} of {format_count(row.value_count, 'value')} are NaN"
             )
         sides = [_side_status(row, low, is_lower=True), _side_status(row, high, is_lower=False)]
-        observed = _shown_range(row) or "minimum and maximum are not stored"
+        observation = _shown_range(row) or "minimum and maximum are not stored"
         measures = _exact_numeric_bounds(row)
         if sides == ["passed", "passed"]:
-            return Finding("passed", observed, measures=measures)
+            return Finding("passed", observation, measures=measures)
         # The bounds of long texts are truncated. Value counts, if stored, decide then.
         outside = _count_outside(subject, low, high)
         if outside is not None:
-            observed += f"; {format_count(outside, 'value')} outside" if outside else "; none outside"
-            return Finding(status_of(not outside), observed, measures=measures)
+            observation += f"; {format_count(outside, 'value')} outside" if outside else "; none outside"
+            return Finding(status_of(not outside), observation, measures=measures)
         if "failed" in sides:
-            return Finding("failed", observed, measures=measures)
+            return Finding("failed", observation, measures=measures)
         has_bounds = row.minimum is not None or row.maximum is not None
         advice = f"{_ALL_VALUES}, with which values are counted"
         if not has_bounds and row.type_class is not None:
             advice = "`values: shown`, because hidden values have no bounds"
-        return Finding("unknown", observed, "bound" if has_bounds else "absent", advice)
+        return Finding("unknown", observation, "bound" if has_bounds else "absent", advice)
 
     def describe(self) -> str:
         bounds = (None if bound is None else _describe_column_value(bound) for bound in (self.minimum, self.maximum))
@@ -311,12 +311,12 @@ class ValueLengths(BoundedCheck):
                 "have one"
             )
         measures = {"minimum_length": low, "maximum_length": high}
-        observed = (
+        observation = (
             f"lengths from {format_number(low)} to {format_number(high)}"
             if low != high
             else f"all of length {format_number(low)}"
         )
-        return Finding(status_of(self.is_within(low) and self.is_within(high)), observed, measures=measures)
+        return Finding(status_of(self.is_within(low) and self.is_within(high)), observation, measures=measures)
 
     def describe(self) -> str:
         return f"lengths {describe_bounds(self.minimum, self.maximum)}"
@@ -343,10 +343,10 @@ class AcceptedValues(Check):
         If value counts are needed but not stored, the finding is unknown.
         """
         row = subject.row
-        accepted = [subject.literal(value) for value in self.values]
+        accepted_values = [subject.literal(value) for value in self.values]
         if not row.value_count:
             return nothing_to_check("values")
-        keys = {identity_key(value) for value in accepted}
+        keys = {identity_key(value) for value in accepted_values}
         if row.distinct_count_guarantee == "exact" and (row.distinct_count or 0) > len(keys):
             examples = _most_frequent_others(subject, keys)
             suffix = f"; not {_join_values(examples)}" if examples else ""
@@ -363,23 +363,23 @@ class AcceptedValues(Check):
             return Finding("failed", f"{_join_values(outside)} not accepted; {_shown_range(row)}")
         if row.nan_count and "NaN" not in keys:
             return Finding("failed", f"{format_number(row.nan_count)} NaN")
-        if _is_disjoint(row, accepted):
+        if _is_disjoint(row, accepted_values):
             return Finding("failed", f"no value is accepted; {_shown_range(row)}", "bound")
         try:
             # At this point there are at most as many distinct values as accepted ones.
-            counted = _count_matches(
+            match_count = _count_matches(
                 subject, lambda values: pa.array([identity_key(value) in keys for value in values], pa.bool_())
             )
         except NotStoredError as error:
             return Finding("unknown", str(error), "absent", _ALL_VALUES)
-        return decide_share(counted, row.value_count, Fraction(1), "accepted")
+        return decide_share(match_count, row.value_count, Fraction(1), "accepted")
 
     def describe(self) -> str:
-        shown = ", ".join(
+        shown_values = ", ".join(
             shorten(_describe_column_value(value), _MAX_EXPECTED_CELLS) for value in self.values[:_MAX_EXPECTED_VALUES]
         )
         more = len(self.values) - _MAX_EXPECTED_VALUES
-        return f"only {shown}" + (f" and {more} more" if more > 0 else "")
+        return f"only {shown_values}" + (f" and {more} more" if more > 0 else "")
 
 
 def _describe_column_value(value: object) -> str:
@@ -407,12 +407,12 @@ def _most_frequent_others(subject: Subject, keys: Collection[object]) -> list[pa
     return [value for value, _ in top if identity_key(value) not in keys][:_MAX_EXAMPLES]
 
 
-def _is_disjoint(row: ColumnStatistics, accepted: Sequence[pa.Scalar]) -> bool:
+def _is_disjoint(row: ColumnStatistics, accepted_values: Sequence[pa.Scalar]) -> bool:
     """Return whether all accepted values are below the column's minimum, or all above its maximum.
 
     The result is False if NaN is among the values or the accepted values.
     """
-    keys = [order_key(value) for value in accepted]
+    keys = [order_key(value) for value in accepted_values]
     if row.nan_count or any(key != key for key in keys):
         return False
     return (row.minimum is not None and max(keys) < order_key(row.minimum)) or (
@@ -447,10 +447,10 @@ class Matches(Check):
         if not row.value_count:
             return nothing_to_check("values")
         try:
-            counted = _count_matches(subject, matcher)
+            match_count = _count_matches(subject, matcher)
         except NotStoredError as error:
             return Finding("unknown", str(error), "absent", _ALL_VALUES)
-        return decide_share(counted, row.value_count, Fraction(self.least), "as described")
+        return decide_share(match_count, row.value_count, Fraction(self.least), "as described")
 
     def describe(self) -> str:
         share_text = "" if self.least == 1 else f"at least {describe_share(self.least)} "
@@ -465,14 +465,14 @@ def _matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
 
     Raises ConfigError for an invalid pattern.
     """
-    anchored = rf"\A(?:{pattern})\z"
+    anchored_pattern = rf"\A(?:{pattern})\z"
     try:
         # By itself first: `a)|(?:b` would be valid only between the parentheses.
-        for expression in (pattern, anchored):
+        for expression in (pattern, anchored_pattern):
             pc.match_substring_regex(pa.array([""]), expression)
     except pa.ArrowInvalid as error:
         raise ConfigError(f"{pattern!r} is no regular expression (RE2): {error}") from None
-    return lambda values: pc.match_substring_regex(values, anchored)
+    return lambda values: pc.match_substring_regex(values, anchored_pattern)
 
 
 @dataclass(frozen=True)
@@ -499,45 +499,44 @@ def _count_matches(subject: Subject, matcher: Callable[[pa.Array], pa.Array]) ->
         subject: The column.
         matcher: Maps values to booleans.
     """
-    matching, enumerated = 0, 0
+    matching, enumerated_count = 0, 0
     examples: list[pa.Scalar] = []
     for block in subject.table.value_batches(subject.column, partition=subject.partition):
         mask = matcher(block.values)
         matching += pc.sum(block.counts.filter(mask), min_count=0).as_py()
-        enumerated += pc.sum(block.counts, min_count=0).as_py()
+        enumerated_count += pc.sum(block.counts, min_count=0).as_py()
         if len(examples) < _MAX_EXAMPLES:
             examples += list(block.values.filter(pc.invert(mask))[:_MAX_EXAMPLES])
-    return MatchCount(matching, enumerated, examples[:_MAX_EXAMPLES])
+    return MatchCount(matching, enumerated_count, examples[:_MAX_EXAMPLES])
 
 
-def decide_share(counted: MatchCount, value_count: int, least: Fraction, what: str) -> Finding:
+def decide_share(match_count: MatchCount, value_count: int, least: Fraction, what: str) -> Finding:
     """Decide whether at least a given share of the values satisfies a condition.
 
     The finding is `unknown` if values that are not in the value counts could change the decision.
 
     Args:
-        counted: The result for the values in the value counts.
+        match_count: The result for the values in the value counts.
         value_count: The number of all values.
         least: The share of all values that must satisfy the condition, from 0 to 1.
         what: The condition as an adjective, such as `accepted`.
     """
-    others = value_count - counted.enumerated
-    examples = f"; not {_join_values(counted.examples)}" if counted.examples else ""
+    others = value_count - match_count.enumerated
+    examples = f"; not {_join_values(match_count.examples)}" if match_count.examples else ""
     if not others:
-        observed = (
-            f"{format_share(counted.matching, value_count)} of {format_count(value_count, 'value')} {what}{examples}"
-        )
-        measures = {"matching_share": counted.matching / value_count}
-        return Finding(status_of(Fraction(counted.matching, value_count) >= least), observed, measures=measures)
-    observed = (
-        f"of {format_count(value_count, 'value')} {format_number(counted.matching)} are {what}, "
+        share = format_share(match_count.matching, value_count)
+        observation = f"{share} of {format_count(value_count, 'value')} {what}{examples}"
+        measures = {"matching_share": match_count.matching / value_count}
+        return Finding(status_of(Fraction(match_count.matching, value_count) >= least), observation, measures=measures)
+    observation = (
+        f"of {format_count(value_count, 'value')} {format_number(match_count.matching)} are {what}, "
         f"{format_number(others)} are not enumerated{examples}"
     )
-    if Fraction(counted.matching, value_count) >= least:
-        return Finding("passed", observed, "bound")
-    if Fraction(counted.matching + others, value_count) < least:
-        return Finding("failed", observed, "bound")
-    return Finding("unknown", observed, "bound", _ALL_VALUES)
+    if Fraction(match_count.matching, value_count) >= least:
+        return Finding("passed", observation, "bound")
+    if Fraction(match_count.matching + others, value_count) < least:
+        return Finding("failed", observation, "bound")
+    return Finding("unknown", observation, "bound", _ALL_VALUES)
 
 
 class Drift(Check):

@@ -131,21 +131,21 @@ def assign_check_names(checks: Sequence[tuple[str | None, Check]]) -> list[Named
     Raises:
         ValueError: Two checks are configured with the same name.
     """
-    taken: set[str] = set()
+    used_names: set[str] = set()
     for _, check in checks:
-        if check.name is not None and check.name.lower() in taken:
+        if check.name is not None and check.name.lower() in used_names:
             raise ValueError(f"two checks have the name {check.name!r}")
-        taken |= {check.name.lower()} if check.name is not None else set()
-    named = []
+        used_names |= {check.name.lower()} if check.name is not None else set()
+    named_checks = []
     for column, check in checks:
         name = check.name
         if name is None:
             base = check.kind if column is None else f"{re.sub(r'[^A-Za-z0-9_]', '_', column)[:60]}_{check.kind}"
             candidates = [base, *(f"{base}_{number}" for number in range(2, len(checks) + 2))]
-            name = next(candidate for candidate in candidates if candidate.lower() not in taken)
-            taken.add(name.lower())
-        named.append(NamedCheck(name, column, check))
-    return named
+            name = next(candidate for candidate in candidates if candidate.lower() not in used_names)
+            used_names.add(name.lower())
+        named_checks.append(NamedCheck(name, column, check))
+    return named_checks
 
 
 def parse_check(entry: Any, level: Level) -> Check:
@@ -233,11 +233,11 @@ def _explain(kind: str, model: type[Check], problem: Mapping[str, Any]) -> str:
         settings = [name for name in names if name not in Check.model_fields]
         return f"{where}: no such key; there are: {join_names([*settings, *sorted(Check.model_fields)])}"
     value = repr(problem["input"])
-    shown = f" = {value}" if key is not None and len(value) <= _MAX_SHOWN else ""
+    shown_value = f" = {value}" if key is not None and len(value) <= _MAX_SHOWN else ""
     if problem["type"] == "too_short":
-        return f"{where}{shown}: must not be empty"
+        return f"{where}{shown_value}: must not be empty"
     expected = expected_text(problem)
-    return f"{where}{shown}: {message_of(problem) if expected is None else f'must be {expected}'}"
+    return f"{where}{shown_value}: {message_of(problem) if expected is None else f'must be {expected}'}"
 
 
 def _has_checks(table: SharedTableConfig) -> bool:

@@ -78,8 +78,8 @@ def _evaluate_by_partition(checks: Sequence[NamedCheck], table: Table, context: 
         for check in applicable:
             if entry.key in selections[check.name].keys and check.name not in misfits:
                 with _recording_misfit(check, misfits):
-                    shared = shared_findings[check.name]
-                    finding = shared or evaluate(check, Subject(table, context, entry.key, check.column))
+                    shared_finding = shared_findings[check.name]
+                    finding = shared_finding or evaluate(check, Subject(table, context, entry.key, check.column))
                     findings[check.name].append(PartitionFinding(entry.key, finding))
     results = {}
     for check in checks:
@@ -163,14 +163,14 @@ class _PartitionSelection:
     def of(cls, check: NamedCheck, table: Table) -> _PartitionSelection:
         """Return the partitions of a version that match a pattern in the check's setting `partitions`."""
         all_keys = [entry.key for entry in table.partitions()]
-        selected: set[str] = set()
+        selected_keys: set[str] = set()
         missing = None
         for pattern in check.check.partitions:
             try:
-                selected |= match_partitions(table.version.table, [pattern], all_keys)
+                selected_keys |= match_partitions(table.version.table, [pattern], all_keys)
             except PartitionNotFoundError as error:
                 missing = str(error)
-        return cls(frozenset(selected), missing)
+        return cls(frozenset(selected_keys), missing)
 
 
 def combine_findings(
@@ -198,11 +198,11 @@ def combine_findings(
         return Finding("passed", f"passed in {format_count(len(findings), 'partition')}")
     relevant = by_status[status]
     relevant = relevant if check is None else sort_by_violation(check, relevant)
-    observed = (
+    observation = (
         f"{status} in {len(relevant):,} of {format_count(len(findings), 'partition')}: {_name_partitions(relevant)}"
     )
     measures = {"partitions": len(findings), status: len(relevant)}
-    return replace(relevant[0].finding, observed=observed, measures=measures)
+    return replace(relevant[0].finding, observed=observation, measures=measures)
 
 
 def add_failed_partitions(check: NamedCheck, result: CheckResult, table: Table, context: CheckContext) -> CheckResult:
@@ -226,15 +226,15 @@ def add_failed_partitions(check: NamedCheck, result: CheckResult, table: Table, 
         findings = [PartitionFinding(key, evaluate(check, Subject(table, context, key, check.column))) for key in keys]
     except MetastoreError:
         return result
-    failed = sort_by_violation(check.check, (each for each in findings if each.finding.status == "failed"))
-    if failed:
-        where = f"in {len(failed):,} of {format_count(len(keys), 'partition')}: {_name_partitions(failed)}"
+    failures = sort_by_violation(check.check, (each for each in findings if each.finding.status == "failed"))
+    if failures:
+        where = f"in {len(failures):,} of {format_count(len(keys), 'partition')}: {_name_partitions(failures)}"
     elif all(each.finding.status == "passed" for each in findings):
         where = f"in none of {format_count(len(keys), 'partition')} by itself"
     else:
         return result
     finding = replace(result.finding, observed=f"{result.finding.observed}; {where}")
-    return replace(result, finding=finding, partitions=failed)
+    return replace(result, finding=finding, partitions=failures)
 
 
 def sort_by_violation(check: Check, findings: Iterable[PartitionFinding]) -> list[PartitionFinding]:

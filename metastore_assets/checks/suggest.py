@@ -190,9 +190,11 @@ def _column_entries(subject: Subject, history: Sequence[Table]) -> Iterator[Entr
     if is_unique and row.value_count >= _MIN_ROWS and _may_be_key(row):
         yield "unique"
     # A partition column gets new values with every new partition.
-    accepted = None if row.column in subject.table.version.partition_columns else _accepted_values(row, subject.table)
-    if accepted:
-        yield {"accepted_values": accepted}
+    accepted_values = (
+        None if row.column in subject.table.version.partition_columns else _accepted_values(row, subject.table)
+    )
+    if accepted_values:
+        yield {"accepted_values": accepted_values}
     else:
         yield from _value_entries(subject, is_unique=is_unique, history=history)
 
@@ -264,10 +266,10 @@ def _is_stable(row: ColumnStatistics, history: Sequence[Table]) -> bool:
         all_bins = [None if name is None else version.dyadic_histogram(name) for version, name in versions]
     except (NotStoredError, StoreError):
         return False
-    stored = [bins for bins in all_bins if bins is not None]
-    if len(stored) != len(history) or len({bins.type_class for bins in stored}) > 1:
+    stored_bins = [bins for bins in all_bins if bins is not None]
+    if len(stored_bins) != len(history) or len({bins.type_class for bins in stored_bins}) > 1:
         return False
-    for earlier, later in pairwise(stored):
+    for earlier, later in pairwise(stored_bins):
         bins = align_bins(earlier, later)
         if population_stability_index(*group_bins(bins.left, bins.right, 10)) > _STABLE_INDEX:
             return False

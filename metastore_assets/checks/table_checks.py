@@ -56,15 +56,15 @@ class Fresh(Check):
         version, now = subject.table.version, subject.context.now
         if version.committed_at is not None:
             age = now - version.committed_at
-            observed = f"committed {_ago(age)}, at {version.committed_at.isoformat(timespec='seconds')}"
+            observation = f"committed {_ago(age)}, at {version.committed_at.isoformat(timespec='seconds')}"
             measures = {"age_seconds": round(age.total_seconds())}
-            return Finding(status_of(age <= self.within), observed, measures=measures)
+            return Finding(status_of(age <= self.within), observation, measures=measures)
         age = now - version.published_at
-        observed = f"published {_ago(age)}; the format records no commit times"
+        observation = f"published {_ago(age)}; the format records no commit times"
         if age > self.within:
             # The commit is older than the version.
-            return Finding("failed", observed, "bound")
-        return Finding("unknown", observed, "bound", f"nothing: {version.format} tables do not record commit times")
+            return Finding("failed", observation, "bound")
+        return Finding("unknown", observation, "bound", f"nothing: {version.format} tables do not record commit times")
 
     def describe(self) -> str:
         return f"committed in the last {describe_duration(self.within)}"
@@ -84,8 +84,8 @@ class Current(Check):
             return current
         if (current.id, current.committed_at) == (version.snapshot, version.committed_at):
             return Finding("passed", f"snapshot {current.id}")
-        observed = f"the table's snapshot is {current.id}, and version {version.number} describes {version.snapshot}"
-        return Finding("failed", observed)
+        observation = f"the table's snapshot is {current.id}, and version {version.number} describes {version.snapshot}"
+        return Finding("failed", observation)
 
     def describe(self) -> str:
         return "of the table's current snapshot"
@@ -109,20 +109,20 @@ class Complete(Check):
         if isinstance(snapshot, Finding):
             return snapshot
         if (snapshot.id, snapshot.committed_at) != (version.snapshot, version.committed_at):
-            observed = (
+            observation = (
                 f"the table's snapshot is {snapshot.id}, and version {version.number} describes {version.snapshot}"
             )
-            return Finding("unknown", observed, "absent", f"metastore refresh {version.table}")
+            return Finding("unknown", observation, "absent", f"metastore refresh {version.table}")
         entries = {entry.id: entry for entry in version.fragments}
         problems = list(_file_differences(entries, snapshot.fragments))
         if problems:
             return Finding("failed", "; ".join(problems[:_MAX_PROBLEMS]))
-        observed = f"{format_count(len(entries), 'file')}, {format_count(version.row_count, 'row')}"
-        uncounted = sum(fragment.row_count is None for fragment in snapshot.fragments)
-        if uncounted:
-            observed += f"; the table's metadata have no row count for {format_count(uncounted, 'file')}"
-            return Finding("unknown", observed, "absent", f"metastore verify {version.table}, which reads the files")
-        return Finding("passed", observed, measures={"files": len(entries), "rows": version.row_count})
+        observation = f"{format_count(len(entries), 'file')}, {format_count(version.row_count, 'row')}"
+        uncounted_fragments = sum(fragment.row_count is None for fragment in snapshot.fragments)
+        if uncounted_fragments:
+            observation += f"; the table's metadata have no row count for {format_count(uncounted_fragments, 'file')}"
+            return Finding("unknown", observation, "absent", f"metastore verify {version.table}, which reads the files")
+        return Finding("passed", observation, measures={"files": len(entries), "rows": version.row_count})
 
     def describe(self) -> str:
         return "all files of the table, with as many rows as its metadata say"
@@ -208,14 +208,16 @@ class RowCountChange(BoundedCheck):
         if earlier is None:
             return Finding("passed", f"{format_count(rows, 'row')} in a new partition", measures={"rows": rows})
         before = earlier.row_count
-        observed = f"{format_number(before)} → {format_number(rows)} rows since version {earlier.table.version.number}"
+        observation = (
+            f"{format_number(before)} → {format_number(rows)} rows since version {earlier.table.version.number}"
+        )
         if not before:
             # Relative to 0 rows, 0 rows are no change, and any rows exceed every upper bound.
             is_satisfied = self.upper is None if rows else self.is_within(0)
-            return Finding(status_of(is_satisfied), observed, measures={"rows": rows})
+            return Finding(status_of(is_satisfied), observation, measures={"rows": rows})
         change = Fraction(rows - before, before)
         measures = {"rows": rows, "change": float(change)}
-        return Finding(status_of(self.is_within(change)), f"{float(change):+.1%}: {observed}", measures=measures)
+        return Finding(status_of(self.is_within(change)), f"{float(change):+.1%}: {observation}", measures=measures)
 
     def describe(self) -> str:
         bounds = describe_bounds(describe_share(self.lower), describe_share(self.upper))
@@ -261,11 +263,11 @@ def _file_differences(entries: dict[str, FragmentEntry], fragments: Sequence[Fra
         if entry.id not in fragment_ids:
             yield f"{entry.path} is not a file of the table"
     for fragment in fragments:
-        stored = entries.get(fragment.id)
-        if stored is None:
+        stored_entry = entries.get(fragment.id)
+        if stored_entry is None:
             yield f"{fragment.path} has no statistics"
-        elif fragment.row_count is not None and fragment.row_count != stored.row_count:
-            yield f"{fragment.path} has {fragment.row_count:,} rows, and statistics of {stored.row_count:,}"
+        elif fragment.row_count is not None and fragment.row_count != stored_entry.row_count:
+            yield f"{fragment.path} has {fragment.row_count:,} rows, and statistics of {stored_entry.row_count:,}"
 
 
 def find_contradictions(version: Version, rows: Sequence[ColumnStatistics]) -> Iterator[str]:

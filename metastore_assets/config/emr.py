@@ -145,10 +145,10 @@ def _locations(config: MetastoreConfig) -> Iterator[tuple[str, str]]:
     for old, new in config.path_mapping.items():
         yield f"path_mapping of {old!r}", new
     catalogs = [*(table.catalog for table in config.tables), *(database.catalog for database in config.databases)]
-    used = {getattr(catalog, "name", catalog) for catalog in catalogs}
+    used_catalogs = {getattr(catalog, "name", catalog) for catalog in catalogs}
     for name, catalog in config.catalogs.items():
         uri = catalog.properties.get("uri", "")
-        if name in used and _DATABASE_FILE.match(uri):
+        if name in used_catalogs and _DATABASE_FILE.match(uri):
             yield f"catalog {name!r}: uri", uri
 
 
@@ -190,7 +190,7 @@ def _validate(value: str, pattern: re.Pattern[str], expected: str) -> str:
 
 
 def job_spark_properties(
-    settings: EmrServerlessConfig, configured: Mapping[str, str], region: str | None
+    settings: EmrServerlessConfig, user_properties: Mapping[str, str], region: str | None
 ) -> dict[str, str]:
     """Return the Spark properties of a job: the defaults, replaced by those of the configuration.
 
@@ -198,7 +198,7 @@ def job_spark_properties(
 
     Args:
         settings: The section `emr_serverless`.
-        configured: Spark properties of the configuration.
+        user_properties: Spark properties of the configuration.
         region: Region of the application, which becomes the default region of the job's requests; None for none.
     """
     python, name = settings.python, settings.python.removeprefix("./").partition("/")[0]
@@ -212,8 +212,8 @@ def job_spark_properties(
         # The driver and the workers import nothing from their working folders.
         **{f"{prefix}.PYTHONSAFEPATH": "1" for prefix in _ENVIRONMENT_PREFIXES},
         **({f"{prefix}.AWS_REGION": region for prefix in _ENVIRONMENT_PREFIXES} if region else {}),
-        **configured,
+        **user_properties,
     }
     if archives:
-        properties["spark.archives"] = ",".join([*archives, *filter(None, [configured.get("spark.archives")])])
+        properties["spark.archives"] = ",".join([*archives, *filter(None, [user_properties.get("spark.archives")])])
     return properties

@@ -182,8 +182,8 @@ def _model_at(path: KeyPath, model: type[BaseModel]) -> type[BaseModel]:
 
 def _yaml_keys(model: type[BaseModel]) -> list[str]:
     """Return the YAML keys of a model's fields: first its own, then the inherited ones."""
-    inherited = {name for base in model.__mro__[1:] for name in getattr(base, "model_fields", ())}
-    fields = sorted(model.model_fields.items(), key=lambda item: item[0] in inherited)
+    inherited_names = {name for base in model.__mro__[1:] for name in getattr(base, "model_fields", ())}
+    fields = sorted(model.model_fields.items(), key=lambda item: item[0] in inherited_names)
     return [field.alias or name for name, field in fields]
 
 

@@ -129,12 +129,12 @@ class SharedTableConfig(ConfigModel):
 
         Returns None if no keys contradict each other.
         """
-        policy, configured = self.effective_policy(column), self.columns[column]
+        policy, configured_policy = self.effective_policy(column), self.columns[column]
         key = policy.enumerating_key
         if key and (policy.frequencies == "off" or policy.values == "hidden"):
             opposite = "frequencies: off" if policy.frequencies == "off" else "values: hidden"
             return f"`{key}: on` needs all values, and `{opposite}` stores none: remove it, or set `{key}: off`"
-        if policy.values == "hidden" and configured.value_filter == "on" and column != "default":
+        if policy.values == "hidden" and configured_policy.value_filter == "on" and column != "default":
             return (
                 "`value_filter: on` would reveal whether a value occurs, which `values: hidden` forbids: remove one of "
                 "them"
@@ -145,7 +145,7 @@ class SharedTableConfig(ConfigModel):
                 "`algorithm: enumeration`"
             )
         is_for_repeated = policy.algorithm in ("enumeration", "fingerprints")
-        if "algorithm" in configured.model_fields_set and is_for_repeated and policy.frequencies != "repeated":
+        if "algorithm" in configured_policy.model_fields_set and is_for_repeated and policy.frequencies != "repeated":
             return (
                 f"`algorithm: {policy.algorithm}` requires `frequencies: repeated`, and the column has `frequencies: "
                 f"{policy.frequencies}`: remove the algorithm, or change the frequencies"
@@ -178,10 +178,10 @@ class SharedTableConfig(ConfigModel):
         policy = self.columns.get("default") or _built_in_policy()
         if "statistics" not in policy.model_fields_set:
             policy = policy.model_copy(update={"statistics": self.statistics})
-        configured = self.columns.get(column) if column != "default" else None
-        if configured is not None:
-            keys = configured.model_fields_set - {"checks"}
-            policy = policy.model_copy(update={key: getattr(configured, key) for key in keys})
+        configured_policy = self.columns.get(column) if column != "default" else None
+        if configured_policy is not None:
+            keys = configured_policy.model_fields_set - {"checks"}
+            policy = policy.model_copy(update={key: getattr(configured_policy, key) for key in keys})
         if aliases is None:
             aliases = [(name,) for name in self.columns if column == name or column.startswith(f"{name}.")]
         if any(self._is_hidden(names) for names in aliases):
@@ -423,15 +423,15 @@ class TableConfig(SharedTableConfig):
         """
         return [] if self._database else sorted(set(self.columns) - columns - {"default"})
 
-    def dropped_columns_warning(self, dropped: Collection[str]) -> str | None:
+    def dropped_columns_warning(self, dropped_columns: Collection[str]) -> str | None:
         """Return a warning if some of the dropped columns have entries under `columns`; otherwise None.
 
         The result is also None for a table of a database, whose entries need not match every table.
 
         Args:
-            dropped: The dotted paths of all dropped columns.
+            dropped_columns: The dotted paths of all dropped columns.
         """
-        names = self.unknown_policy_columns(set(self.columns) - set(dropped))
+        names = self.unknown_policy_columns(set(self.columns) - set(dropped_columns))
         if not names:
             return None
         keys = join_names([f"columns.{name}" for name in names])
@@ -520,8 +520,8 @@ class DatabaseConfig(SharedTableConfig):
         except ValidationError as error:
             raise ConfigError(f"{identifier!r} cannot be called {name!r}: {message_of(error.errors()[0])}") from None
         # Not validated again, because that would replace references to variables a second time.
-        shared = {key: getattr(self, key) for key in SharedTableConfig.model_fields}
-        return config.model_copy(update=shared).with_database(self.key)
+        shared_keys = {key: getattr(self, key) for key in SharedTableConfig.model_fields}
+        return config.model_copy(update=shared_keys).with_database(self.key)
 
 
 class MetastoreConfig(ConfigModel):
@@ -696,9 +696,9 @@ class MetastoreConfig(ConfigModel):
             _check_emr(config)
         except ValueError as error:
             raise ConfigError(str(error)) from None
-        located = _with_root_folders(config.locate())
-        located._is_resolved, located._folder = True, None
-        return located
+        located_config = _with_root_folders(config.locate())
+        located_config._is_resolved, located_config._folder = True, None
+        return located_config
 
     def root_folders(self, names: Iterable[str]) -> RootFolders:
         """Return the folders of the root for tables with these names."""
@@ -795,8 +795,8 @@ def _located_catalogs(config: MetastoreConfig, root: str, folder: Path) -> dict[
 
     Paths of SQLite files are absolute.
     """
-    embedded = CatalogConfig.model_validate({"type": "sql", "uri": f"{_SQLITE}{root}/catalog.db"})
-    catalogs = {EMBEDDED_CATALOG: embedded} | config.catalogs
+    embedded_catalog = CatalogConfig.model_validate({"type": "sql", "uri": f"{_SQLITE}{root}/catalog.db"})
+    catalogs = {EMBEDDED_CATALOG: embedded_catalog} | config.catalogs
     for name, catalog in catalogs.items():
         uri = catalog.properties.get("uri", "")
         update = {"name": name}

@@ -44,19 +44,19 @@ def expand_databases(
         listings: The listings of its databases.
 
     Returns:
-        (configuration, skipped). The configuration also has the `dropped` tables of the listings: published tables that
-        the catalog no longer lists. `skipped` has the tables that were left out, and the databases whose catalog did
-        not answer.
+        (configuration, skipped tables). The configuration also has the `dropped` tables of the listings: published
+        tables that the catalog no longer lists. The skipped tables are those that were left out, and the databases
+        whose catalog did not answer.
     """
     listing_by_key = _merge_listings(listings)
-    configured = {_source(table) for table in config.tables}
+    configured_sources = {_source(table) for table in config.tables}
     tables: dict[tuple[str, str], TableConfig] = {}
-    skipped: list[SkippedTable] = []
+    skipped_tables: list[SkippedTable] = []
     for database in config.databases:
         listing = listing_by_key.get(database.key, DatabaseListing(database.key))
-        if listing.failure and not any(item.name == listing.key for item in skipped):
-            skipped.append(SkippedTable(listing.key, listing.failure, is_database=True))
-        skipped += [
+        if listing.failure and not any(item.name == listing.key for item in skipped_tables):
+            skipped_tables.append(SkippedTable(listing.key, listing.failure, is_database=True))
+        skipped_tables += [
             SkippedTable(f"{listing.key}.{name}", reason)
             for name, reason in sorted(listing.skipped.items())
             if database.includes(name)
@@ -67,9 +67,9 @@ def expand_databases(
             try:
                 table = database.table(name)
             except ConfigError as error:
-                skipped.append(SkippedTable(f"{listing.key}.{name}", str(error)))
+                skipped_tables.append(SkippedTable(f"{listing.key}.{name}", str(error)))
                 continue
-            if _source(table) not in configured:
+            if _source(table) not in configured_sources:
                 table = table.with_listing(listing.tables.get(name), listing.dropped.get(name))
                 tables.setdefault(_source(table), table)
     # Two tables of one name could continue each other's versions.
@@ -77,8 +77,8 @@ def expand_databases(
     separate, overlaps = _split_by_free_folder(config, unique)
     all_tables = [*config.tables, *separate]
     folders = config.root_folders(table.name for table in all_tables)
-    expanded = config.model_copy(update={"tables": [table.with_root_folders(folders) for table in all_tables]})
-    return expanded, [*skipped, *clashes, *overlaps]
+    expanded_config = config.model_copy(update={"tables": [table.with_root_folders(folders) for table in all_tables]})
+    return expanded_config, [*skipped_tables, *clashes, *overlaps]
 
 
 def find_table(config: MetastoreConfig, name: str) -> TableConfig:
@@ -103,17 +103,17 @@ def _merge_listings(listings: Sequence[DatabaseListing]) -> dict[str, DatabaseLi
 
     Several database entries of a configuration can name the same database. Their listings are united.
     """
-    merged: dict[str, DatabaseListing] = {}
+    merged_listings: dict[str, DatabaseListing] = {}
     for listing in listings:
-        before = merged.get(listing.key, DatabaseListing(listing.key))
-        merged[listing.key] = DatabaseListing(
+        before = merged_listings.get(listing.key, DatabaseListing(listing.key))
+        merged_listings[listing.key] = DatabaseListing(
             listing.key,
             {**before.tables, **listing.tables},
             {**before.dropped, **listing.dropped},
             {**before.skipped, **listing.skipped},
             before.failure or listing.failure,
         )
-    return merged
+    return merged_listings
 
 
 def _split_by_unique_name(
@@ -150,17 +150,19 @@ def _split_by_free_folder(
 ) -> tuple[list[TableConfig], list[SkippedTable]]:
     """Return (tables whose statistics folder contains no configured table, all others as skipped tables)."""
     folders = config.root_folders(table.name for table in tables)
-    occupied = {folders.folder_of(table_location(table)): table for table in config.tables if table.catalog is None}
-    skipped = [
+    occupied_folders = {
+        folders.folder_of(table_location(table)): table for table in config.tables if table.catalog is None
+    }
+    skipped_tables = [
         SkippedTable(
             f"{table.database}.{str(table.identifier).rpartition('.')[2]}",
-            f"its name would be {table.name!r}, and table {occupied[table.name].name!r} is in the folder "
+            f"its name would be {table.name!r}, and table {occupied_folders[table.name].name!r} is in the folder "
             f"{config.root}/{table.name}, which is for statistics: choose a `root` in which there are no tables",
         )
         for table in tables
-        if table.name in occupied
+        if table.name in occupied_folders
     ]
-    return [table for table in tables if table.name not in occupied], skipped
+    return [table for table in tables if table.name not in occupied_folders], skipped_tables
 
 
 def _source(table: TableConfig) -> tuple[str, str]:

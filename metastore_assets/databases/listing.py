@@ -97,8 +97,8 @@ def load_listings(
     """
 
     def load_listing(config: MetastoreConfig, database: DatabaseConfig) -> DatabaseListing:
-        recorded = _try_read_record(config, database)
-        names = state.get(database.key) if recorded is None else recorded
+        recorded_tables = _try_read_record(config, database)
+        names = state.get(database.key) if recorded_tables is None else recorded_tables
         if names is None:
             return _list_database(config, database)
         return DatabaseListing(database.key, dict.fromkeys(sorted(filter(database.includes, names))))
@@ -206,7 +206,7 @@ def _list_database(config: MetastoreConfig, database: DatabaseConfig) -> Databas
     if not isinstance(database.catalog, CatalogConfig):
         raise ConfigError(f"{database.label}: the catalog {database.catalog!r} has no settings")
     try:
-        listed = list_tables(database.catalog, database.database)
+        listed_tables = list_tables(database.catalog, database.database)
     except TableNotFoundError as error:
         # With a record, the database was dropped. Without one, its name is probably misspelt.
         if not _try_read_record(config, database):
@@ -216,43 +216,43 @@ def _list_database(config: MetastoreConfig, database: DatabaseConfig) -> Databas
         raise
     except MetastoreError as error:
         return _recorded_listing(config, database, str(error))
-    return _compare_with_record(config, database, listed, "")
+    return _compare_with_record(config, database, listed_tables, "")
 
 
 def _compare_with_record(
-    config: MetastoreConfig, database: DatabaseConfig, listed: Sequence[ListedTable], database_dropped: str
+    config: MetastoreConfig, database: DatabaseConfig, listed_tables: Sequence[ListedTable], database_dropped: str
 ) -> DatabaseListing:
     """Create the listing of a database from the answer of its catalog, and update the record.
 
     Args:
         config: The configuration.
         database: The database entry.
-        listed: The tables and other objects that the catalog lists.
+        listed_tables: The tables and other objects that the catalog lists.
         database_dropped: The message that the database no longer exists; empty if it exists.
     """
-    by_name = {entry.name: entry for entry in listed}
-    included = [entry for entry in listed if database.includes(entry.name)]
-    tables = {entry.name: entry.format for entry in included if entry.format is not None}
-    skipped = {entry.name: entry.reason for entry in included if entry.format is None}
-    dropped = {}
+    by_name = {entry.name: entry for entry in listed_tables}
+    included_entries = [entry for entry in listed_tables if database.includes(entry.name)]
+    tables = {entry.name: entry.format for entry in included_entries if entry.format is not None}
+    skipped_reasons = {entry.name: entry.reason for entry in included_entries if entry.format is None}
+    dropped_reasons = {}
     # Entries of the same database are listed in parallel. Each adds its tables to those of the others.
     with _record_locks.setdefault((config.root, database.key), threading.Lock()):
         record = _try_read_record(config, database)
-        recorded = record or frozenset()
+        recorded_tables = record or frozenset()
         # A table in the record is dropped if it has a version and the catalog no longer lists it as a readable table.
-        for name in sorted(recorded - tables.keys()):
+        for name in sorted(recorded_tables - tables.keys()):
             if database.includes(name) and _has_version(config, database, name):
                 identifier = f"{database.database}.{name}"
                 reason = database_dropped or f"{_catalog_label(database)} no longer has a table {identifier!r}"
-                dropped[name] = by_name[name].reason if name in by_name else reason
+                dropped_reasons[name] = by_name[name].reason if name in by_name else reason
         # The record also has excluded tables: this entry may include them after a change of its patterns.
-        excluded = {entry.name for entry in listed if entry.format is not None}
+        excluded_names = {entry.name for entry in listed_tables if entry.format is not None}
         # Another entry of the same database decides which of its tables were dropped.
         others = [other for other in config.databases if other.key == database.key and other is not database]
-        excluded |= {name for name in recorded if any(other.includes(name) for other in others)}
-        _try_write_record(config, database, record, frozenset((*tables, *dropped, *excluded)))
-    skipped = {name: reason for name, reason in skipped.items() if name not in dropped}
-    return DatabaseListing(database.key, tables, dropped, skipped)
+        excluded_names |= {name for name in recorded_tables if any(other.includes(name) for other in others)}
+        _try_write_record(config, database, record, frozenset((*tables, *dropped_reasons, *excluded_names)))
+    skipped_reasons = {name: reason for name, reason in skipped_reasons.items() if name not in dropped_reasons}
+    return DatabaseListing(database.key, tables, dropped_reasons, skipped_reasons)
 
 
 def _recorded_listing(config: MetastoreConfig, database: DatabaseConfig, failure: str) -> DatabaseListing:

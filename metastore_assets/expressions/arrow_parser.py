@@ -196,17 +196,17 @@ def _parse_if_else(call: _Call, expression: pc.Expression) -> UnboundPredicate:
 
     Raises PredicateError for any other `if_else`.
     """
-    condition, chosen, otherwise = call.arguments
+    condition, value_if_true, otherwise = call.arguments
     if (
-        not (isinstance(condition, _Call) and isinstance(chosen, _Call) and otherwise == BooleanLiteral(None))
-        or (condition.function, chosen.function) != ("is_valid", "is_in")
-        or _column_name(condition, expression) != _column_name(chosen, expression)
+        not (isinstance(condition, _Call) and isinstance(value_if_true, _Call) and otherwise == BooleanLiteral(None))
+        or (condition.function, value_if_true.function) != ("is_valid", "is_in")
+        or _column_name(condition, expression) != _column_name(value_if_true, expression)
     ):
         raise _unsupported(expression)
-    scalars = list(chosen.options["value_set"].values)
+    scalars = list(value_if_true.options["value_set"].values)
     if not scalars or not all(scalar.is_valid for scalar in scalars):
         raise _unsupported(expression)
-    return UnboundIn(_column_name(chosen, expression), tuple(map(_to_literal, scalars)), rounded=True)
+    return UnboundIn(_column_name(value_if_true, expression), tuple(map(_to_literal, scalars)), rounded=True)
 
 
 def _parse_is_null(call: _Call, expression: pc.Expression) -> UnboundPredicate:

@@ -123,8 +123,8 @@ class Binder:
         Raises ColumnNotFoundError if there is no such column.
         """
         # With a field `a.b` beside a struct `a` with a field `b`, a name in one pair of quotes means the field.
-        quoted = ".".join(map(quoted_name, name.parts))
-        leaf = self._leaves.get(quoted) or self._leaves.get(name.path)
+        quoted_path = ".".join(map(quoted_name, name.parts))
+        leaf = self._leaves.get(quoted_path) or self._leaves.get(name.path)
         if leaf is not None:
             return leaf
         matching = [path for path in self._leaves if path.lower() == name.path.lower()]

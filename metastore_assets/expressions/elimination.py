@@ -45,17 +45,17 @@ def eliminating_statistics(
     names = [_leaf_statistics(leaf, columns[leaf.column.field_id], limits, filters) for leaf in predicate.leaves()]
     if not names:
         return np.where(row_counts == 0, _ROW_COUNT, "constant")
-    joined = names[0]
+    joined_names = names[0]
     for leaf_names in names[1:]:
-        joined = _without_repeats(
-            np.where(joined == leaf_names, joined, np.char.add(np.char.add(joined, ", "), leaf_names))
+        joined_names = _without_repeats(
+            np.where(joined_names == leaf_names, joined_names, np.char.add(np.char.add(joined_names, ", "), leaf_names))
         )
-    return np.where(row_counts == 0, _ROW_COUNT, joined)
+    return np.where(row_counts == 0, _ROW_COUNT, joined_names)
 
 
-def _without_repeats(joined: StatisticNames) -> StatisticNames:
+def _without_repeats(joined_names: StatisticNames) -> StatisticNames:
     """Remove repeated names from each text: `minimum, maximum, minimum` becomes `minimum, maximum`."""
-    lists, indices = np.unique(joined, return_inverse=True)
+    lists, indices = np.unique(joined_names, return_inverse=True)
     return np.array([", ".join(dict.fromkeys(names.split(", "))) for names in lists.tolist()], np.str_)[indices]
 
 

@@ -205,9 +205,9 @@ def _integer(value: Any, cls: TypeClass) -> int:
     if number.is_finite() and number and number.adjusted() + cls.scale >= _EXACT.prec:
         raise _UnfitError(f"it is beyond the range of {cls.name.partition('_')[0]}")
     try:
-        scaled = number.scaleb(cls.scale, _EXACT)
-        if scaled.is_finite() and scaled == scaled.to_integral_value(context=_EXACT):
-            return int(scaled)
+        scaled_number = number.scaleb(cls.scale, _EXACT)
+        if scaled_number.is_finite() and scaled_number == scaled_number.to_integral_value(context=_EXACT):
+            return int(scaled_number)
     except Inexact:
         pass
     raise _UnfitError(f"it has more than {cls.scale} digits after the point" if cls.scale else "it is no integer")
@@ -289,8 +289,8 @@ def _parse_physical(text: str, cls: TypeClass) -> Any:
         return {"true": True, "false": False}[text.lower()] if text.lower() in ("true", "false") else _reject(text)
     if cls.name == "binary":
         # The command line shows bytes as `0x00ff`, and predicates have them as `x'00ff'`.
-        quoted = text[:2].lower() == "x'" and text.endswith("'")
-        return bytes.fromhex(text[2:-1] if quoted else text.removeprefix("0x"))
+        is_quoted = text[:2].lower() == "x'" and text.endswith("'")
+        return bytes.fromhex(text[2:-1] if is_quoted else text.removeprefix("0x"))
     if cls.name == "uuid":
         return uuid.UUID(text).bytes
     if cls.kind == "float":

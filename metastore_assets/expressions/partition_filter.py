@@ -55,10 +55,10 @@ class PartitionFilter:
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of columns in the filter, spelled as in the configuration."""
-        named = [column for column, _ in self.patterns]
+        pattern_columns = [column for column, _ in self.patterns]
         if self.condition is not None:
-            named += self.condition.column_names()
-        return tuple(dict.fromkeys(named))
+            pattern_columns += self.condition.column_names()
+        return tuple(dict.fromkeys(pattern_columns))
 
     def unknown_columns(self, columns: Collection[str]) -> list[str]:
         """Return the names in the filter that refer to no partition column of a table, sorted.

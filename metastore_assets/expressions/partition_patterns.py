@@ -47,12 +47,12 @@ def match_partitions(table: str, texts: Iterable[str], keys: Collection[str]) ->
         PartitionNotFoundError: A text selects no partition. The message names similar keys.
     """
     existing = set(keys)
-    selected: set[str] = set()
+    selected_keys: set[str] = set()
     for text in texts:
         if text == ALL_PARTITIONS:
             return existing
-        selected.update([text] if text in existing else _match_text(table, text, sorted(existing)))
-    return selected
+        selected_keys.update([text] if text in existing else _match_text(table, text, sorted(existing)))
+    return selected_keys
 
 
 def resolve_partition_keys(table: str, texts: Iterable[str], keys: Collection[str]) -> set[str]:
@@ -67,7 +67,7 @@ def resolve_partition_keys(table: str, texts: Iterable[str], keys: Collection[st
         PartitionNotFoundError: Some texts name no partition.
     """
     existing = set(keys)
-    selected: set[str] = set()
+    selected_keys: set[str] = set()
     readable: dict[str, str] = {}
     unknown: list[str] = []
     for text in texts:
@@ -77,13 +77,13 @@ def resolve_partition_keys(table: str, texts: Iterable[str], keys: Collection[st
         if key is None:
             unknown.append(text)
         else:
-            selected.add(key)
+            selected_keys.add(key)
     if unknown:
-        ordered = sorted(existing)
-        columns = list(dict.fromkeys(name for key in ordered for name, _ in decode_partition_key(key)))
+        sorted_keys = sorted(existing)
+        columns = list(dict.fromkeys(name for key in sorted_keys for name, _ in decode_partition_key(key)))
         others = f"; {len(unknown) - 1:,} other keys in the list do not exist either" if len(unknown) > 1 else ""
-        raise PartitionNotFoundError(_not_found_message(table, unknown[0], ordered, columns) + others)
-    return selected
+        raise PartitionNotFoundError(_not_found_message(table, unknown[0], sorted_keys, columns) + others)
+    return selected_keys
 
 
 def resolve_partition(table: str, text: str, keys: Collection[str]) -> str:
@@ -97,15 +97,15 @@ def resolve_partition(table: str, text: str, keys: Collection[str]) -> str:
     Raises:
         PartitionNotFoundError: The text selects no partition or several.
     """
-    selected = sorted(match_partitions(table, [text], keys))
-    if not selected:
+    selected_keys = sorted(match_partitions(table, [text], keys))
+    if not selected_keys:
         raise PartitionNotFoundError(_not_found_message(table, text, (), ()))
-    if len(selected) > 1:
+    if len(selected_keys) > 1:
         raise PartitionNotFoundError(
-            f"{text!r} means {len(selected):,} partitions of table {table!r}: name one of them, such as "
-            f"{selected[0]!r}; list them with `metastore show {table} --partitions`"
+            f"{text!r} means {len(selected_keys):,} partitions of table {table!r}: name one of them, such as "
+            f"{selected_keys[0]!r}; list them with `metastore show {table} --partitions`"
         )
-    return selected[0]
+    return selected_keys[0]
 
 
 def _match_text(table: str, text: str, keys: Sequence[str]) -> Collection[str]:
@@ -182,10 +182,10 @@ def combine_partition_patterns(texts: Iterable[str]) -> dict[str, list[str]]:
     first = alternatives[0]
     if any(other.keys() != first.keys() for other in alternatives):
         raise ValueError("several partitions must name the same columns: profile them one after the other")
-    combined = {name: list(dict.fromkeys(other[name] for other in alternatives)) for name in first}
-    if sum(len(patterns) > 1 for patterns in combined.values()) > 1:
+    combined_patterns = {name: list(dict.fromkeys(other[name] for other in alternatives)) for name in first}
+    if sum(len(patterns) > 1 for patterns in combined_patterns.values()) > 1:
         raise ValueError("several partitions may differ in one column only: profile them one after the other")
-    return combined
+    return combined_patterns
 
 
 def _unescape(pattern: str) -> str:
@@ -211,8 +211,8 @@ def _not_found_message(table: str, text: str, keys: Sequence[str], columns: Sequ
     form = f"name a key, or a pattern such as `{'/'.join(f'{column}=…' for column in columns)}`"
     if "=" not in text:
         return f"{summary}; {form}" + nearest_names(f"{columns[0]}={text}", keys) + how
-    named = [unquote(part.partition("=")[0]) for part in text.split("/") if "=" in part]
-    unknown = [name for name in named if name not in columns]
+    named_columns = [unquote(part.partition("=")[0]) for part in text.split("/") if "=" in part]
+    unknown = [name for name in named_columns if name not in columns]
     if unknown:
         by = " and ".join(map(repr, columns))
         explanation = f"{summary}: it is partitioned by {by}, not by {unknown[0]!r}; {form}"

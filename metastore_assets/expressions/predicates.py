@@ -211,8 +211,8 @@ class And(_Junction):
     keyword = "and"
 
     def mask(self, arrays: Mapping[str, pa.Array], row_count: int) -> Mask:
-        combined: Mask = np.logical_and.reduce([child.mask(arrays, row_count) for child in self.children])
-        return combined
+        combined_mask: Mask = np.logical_and.reduce([child.mask(arrays, row_count) for child in self.children])
+        return combined_mask
 
     def bound_rows(
         self, row_counts: RowCounts, columns: Mapping[str, ColumnBounds], limits: UpperLimits | None = None
@@ -234,8 +234,8 @@ class Or(_Junction):
     keyword = "or"
 
     def mask(self, arrays: Mapping[str, pa.Array], row_count: int) -> Mask:
-        combined: Mask = np.logical_or.reduce([child.mask(arrays, row_count) for child in self.children])
-        return combined
+        combined_mask: Mask = np.logical_or.reduce([child.mask(arrays, row_count) for child in self.children])
+        return combined_mask
 
     def bound_rows(
         self, row_counts: RowCounts, columns: Mapping[str, ColumnBounds], limits: UpperLimits | None = None
@@ -511,11 +511,11 @@ class In(_ValueLeaf):
         return list(self.values) if not self.negated and len(self.values) <= max_values else []
 
     def to_sql(self, max_values: int | None = None) -> str:
-        shown = [literal_to_sql(value) for value in self.values[: max_values or len(self.values)]]
-        remaining = len(self.values) - len(shown)
+        shown_values = [literal_to_sql(value) for value in self.values[: max_values or len(self.values)]]
+        remaining = len(self.values) - len(shown_values)
         if remaining:
-            shown.append(f"… {remaining:,} more")
-        return f"{column_to_sql(self.column.path)}{' not' if self.negated else ''} in ({', '.join(shown)})"
+            shown_values.append(f"… {remaining:,} more")
+        return f"{column_to_sql(self.column.path)}{' not' if self.negated else ''} in ({', '.join(shown_values)})"
 
 
 @dataclass(frozen=True)

@@ -82,10 +82,10 @@ def parse_sql(text: str) -> UnboundPredicate:
         dialect = _Predicates()
         ends = [token.token_type == TokenType.SEMICOLON for token in dialect.tokenize(text)]
         # As a condition, not as a statement: `set` and `comment` are names here.
-        parsed = [] if any(ends[:-1]) else dialect.parse_into(exp.Condition, text)
-        if len(parsed) != 1 or parsed[0] is None:
+        parsed_expressions = [] if any(ends[:-1]) else dialect.parse_into(exp.Condition, text)
+        if len(parsed_expressions) != 1 or parsed_expressions[0] is None:
             raise PredicateError(f"{_quote(text)} is more than one predicate; {_GRAMMAR}")
-        return _parse_predicate(parsed[0])
+        return _parse_predicate(parsed_expressions[0])
     except RecursionError:
         raise PredicateError("the predicate is nested too deep to be parsed") from None
     except SqlglotError as error:
@@ -117,19 +117,19 @@ def _format_position(text: str, line: int, character: int) -> str:
 
 def _find_unclosed_quote(text: str) -> tuple[int, int] | None:
     """Return (line, character), both from 1, of the quote that is not closed, or None."""
-    opened, at = -1, 0
+    open_position, at = -1, 0
     while at < len(text):
-        if opened < 0:
-            opened = at if text[at] in "'\"`" else -1
-        elif text[at] == text[opened]:
-            if text[at + 1 : at + 2] == text[opened]:
+        if open_position < 0:
+            open_position = at if text[at] in "'\"`" else -1
+        elif text[at] == text[open_position]:
+            if text[at + 1 : at + 2] == text[open_position]:
                 at += 1
             else:
-                opened = -1
+                open_position = -1
         at += 1
-    if opened < 0:
+    if open_position < 0:
         return None
-    lines = text[:opened].split("\n")
+    lines = text[:open_position].split("\n")
     return len(lines), len(lines[-1]) + 1
 
 

@@ -520,10 +520,10 @@ class UnboundLike(_UnboundLeaf):
         characters = iter(self.pattern)
         for character in characters:
             if character == self.escape:
-                escaped = next(characters, None)
-                if escaped is None:
+                escaped_character = next(characters, None)
+                if escaped_character is None:
                     raise PredicateError(f"the pattern {self.pattern!r} ends with its escape character")
-                tokens.append(f"\\{escaped}" if escaped in ("%", "_", "\\") else escaped)
+                tokens.append(f"\\{escaped_character}" if escaped_character in ("%", "_", "\\") else escaped_character)
             else:
                 tokens.append("\\\\" if character == "\\" else character)
         return tokens

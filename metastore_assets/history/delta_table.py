@@ -50,12 +50,12 @@ _FILE_BYTES = 8_000_000
 def explain_unavailable(objects: ObjectStore) -> str | None:
     """Return a message that says why a table's folder cannot store a history; None if it can."""
     uri = objects.uri(HISTORY)
-    unsupported = None if objects.is_remote else _UNSUPPORTED.search(uri)
-    if unsupported is None:
+    unsupported_part = None if objects.is_remote else _UNSUPPORTED.search(uri)
+    if unsupported_part is None:
         return None
     return (
-        f"no history can be stored at {uri}: the library deltalake does not support {unsupported[0]!r} in a path; use "
-        "a root without it"
+        f"no history can be stored at {uri}: the library deltalake does not support {unsupported_part[0]!r} in a path; "
+        "use a root without it"
     )
 
 

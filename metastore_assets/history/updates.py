@@ -72,19 +72,21 @@ def append_versions(versions: VersionStore) -> int:
     raise AssertionError("the last attempt returns or raises")
 
 
-def append_when_due(versions: VersionStore, base: Version | None, new: Version, retained: int, grace: timedelta) -> int:
+def append_when_due(
+    versions: VersionStore, base: Version | None, new: Version, retained_versions: int, grace: timedelta
+) -> int:
     """Append missing versions to the history if due (see the module).
 
     Return which versions may be removed.
 
     A version must not be removed before the history has its rows. If `deltalake` is not installed or cannot write to
-    the location, there is no history, and all versions but the newest `retained` ones may be removed.
+    the location, there is no history, and all versions but the newest `retained_versions` ones may be removed.
 
     Args:
         versions: The versions of the table.
         base: The previous version; None if `new` is the first one.
         new: The version that was just published.
-        retained: The number of newest versions that are not removed.
+        retained_versions: The number of newest versions that are not removed.
         grace: The caller does not remove a version while the next version is younger than this.
 
     Returns:
@@ -93,14 +95,14 @@ def append_when_due(versions: VersionStore, base: Version | None, new: Version, 
     Raises:
         StoreError: The root cannot be read or written.
     """
-    outdated = new.number - retained
+    first_outdated = new.number - retained_versions
     if not is_installed("history") or explain_unavailable(versions.objects) is not None:
-        return outdated
-    appended = _read_last_appended(versions) if outdated > 0 else 0
+        return first_outdated
+    last_appended = _read_last_appended(versions) if first_outdated > 0 else 0
     is_due = base is not None and (new.published_at - base.published_at >= PAUSE or new.number % MAX_VERSIONS == 0)
-    if is_due or (appended < outdated and _may_be_removed(versions, appended + 1, grace)):
-        appended = append_versions(versions)
-    return min(outdated, appended)
+    if is_due or (last_appended < first_outdated and _may_be_removed(versions, last_appended + 1, grace)):
+        last_appended = append_versions(versions)
+    return min(first_outdated, last_appended)
 
 
 def _record_last_appended(versions: VersionStore, last: int) -> None:
@@ -148,11 +150,11 @@ def read_history(versions: VersionStore, newest: int) -> pa.Table:
     if may_exist and explain_unavailable(versions.objects) is None:
         rows, last, _ = HistoryTable(versions.objects).read()
     missing = [number for number in versions.numbers() if last < number <= newest]
-    hidden = find_hidden_columns(versions, newest)
-    stored = rows.filter(pc.less_equal(rows["version"], newest))
-    rows = pa.concat_tables([stored, read_rows(versions, missing, hidden)])
-    if hidden:
-        rows = remove_values_of(rows, pc.is_in(rows["field_id"], value_set=pa.array(sorted(hidden))))
+    hidden_columns = find_hidden_columns(versions, newest)
+    stored_rows = rows.filter(pc.less_equal(rows["version"], newest))
+    rows = pa.concat_tables([stored_rows, read_rows(versions, missing, hidden_columns)])
+    if hidden_columns:
+        rows = remove_values_of(rows, pc.is_in(rows["field_id"], value_set=pa.array(sorted(hidden_columns))))
     return rows.combine_chunks()
 
 
@@ -180,9 +182,9 @@ def remove_values(versions: VersionStore, before: int) -> None:
         missing = [number for number in versions.numbers() if number > last]
         newest = missing[-1] if missing else last
         try:
-            hidden = find_hidden_columns(versions, newest)
-            rows = pa.concat_tables([rows, read_rows(versions, missing, hidden)])
-            is_hidden = pc.is_in(rows["field_id"], value_set=pa.array(sorted(hidden), pa.string()))
+            hidden_columns = find_hidden_columns(versions, newest)
+            rows = pa.concat_tables([rows, read_rows(versions, missing, hidden_columns)])
+            is_hidden = pc.is_in(rows["field_id"], value_set=pa.array(sorted(hidden_columns), pa.string()))
             rows = remove_values_of(rows, pc.or_(pc.less(rows["version"], before), is_hidden))
             _record_last_appended(versions, last)
             table.replace(rows, commit, newest)

@@ -65,7 +65,7 @@ _REVEALS_VALUES = tuple(name for name in SCHEMA.names if name not in _SHOWN_OF_H
 """The other columns, such as `minimum` and new statistics. They are null if values are hidden."""
 
 
-def read_rows(versions: VersionStore, numbers: Sequence[int], hidden: Collection[str]) -> pa.Table:
+def read_rows(versions: VersionStore, numbers: Sequence[int], hidden_columns: Collection[str]) -> pa.Table:
     """Return the rows of versions, in the order of `numbers`.
 
     Versions that cannot be read are omitted.
@@ -73,13 +73,13 @@ def read_rows(versions: VersionStore, numbers: Sequence[int], hidden: Collection
     Args:
         versions: The versions of the table.
         numbers: The numbers of the versions.
-        hidden: Field ids of hidden columns. Their statistics that reveal values are null.
+        hidden_columns: Field ids of hidden columns. Their statistics that reveal values are null.
     """
     tables = []
     for number in numbers:
         try:
             version = versions.read(number)
-            tables.append(_version_rows(version, _statistics(versions, version), hidden))
+            tables.append(_version_rows(version, _statistics(versions, version), hidden_columns))
         except (CorruptionError, ObjectNotFoundError, VersionNotFoundError):
             continue  # The version expired meanwhile, or is corrupt.
     return pa.concat_tables([SCHEMA.empty_table(), *tables])
@@ -110,8 +110,10 @@ def remove_values_of(rows: pa.Table, mask: pa.Array) -> pa.Table:
 def _statistics(versions: VersionStore, version: Version) -> list[ColumnStatistics]:
     """Return the statistics of a version's columns, with paths and order as in the version's schema."""
     rows = {row.field_id: row for row in parse_statistics_rows(versions.objects.read_parquet(version.files.statistics))}
-    numbered = enumerate(leaf for leaves in schema_leaves(version.schema) for leaf in leaves)
-    return [apply_schema(rows[leaf.field_id], position, leaf) for position, leaf in numbered if leaf.field_id in rows]
+    numbered_leaves = enumerate(leaf for leaves in schema_leaves(version.schema) for leaf in leaves)
+    return [
+        apply_schema(rows[leaf.field_id], position, leaf) for position, leaf in numbered_leaves if leaf.field_id in rows
+    ]
 
 
 def version_record(version: Version) -> dict[str, Any]:
@@ -152,10 +154,12 @@ def column_record(row: ColumnStatistics) -> dict[str, Any]:
     return record
 
 
-def _version_rows(version: Version, rows: Sequence[ColumnStatistics], hidden: Collection[str]) -> pa.Table:
+def _version_rows(version: Version, rows: Sequence[ColumnStatistics], hidden_columns: Collection[str]) -> pa.Table:
     of_version = version_record(version)
     nulls = dict.fromkeys(_REVEALS_VALUES)
-    records = [{**of_version, **column_record(row), **(nulls if row.field_id in hidden else {})} for row in rows]
+    records = [
+        {**of_version, **column_record(row), **(nulls if row.field_id in hidden_columns else {})} for row in rows
+    ]
     return pa.Table.from_pylist(records, SCHEMA)
 
 

@@ -39,7 +39,7 @@ def concatenate_bounds(columns: Sequence[BoundColumn], parts: Sequence[BoundedRo
     if len(parts) == 1:
         return parts[0]
     row_counts = _concatenate_counts([part.row_counts for part in parts])
-    joined = {}
+    joined_bounds = {}
     for column in columns:
         bounds = [part.columns[column.field_id] for part in parts]
         nulls, nans = (
@@ -53,8 +53,8 @@ def concatenate_bounds(columns: Sequence[BoundColumn], parts: Sequence[BoundedRo
             pa.concat_arrays([empty, *sides])
             for sides in ([part.minimum for part in bounds], [part.maximum for part in bounds])
         )
-        joined[column.field_id] = ColumnBounds(row_counts, nulls, nans, minimum, maximum)
-    return BoundedRows(row_counts, joined)
+        joined_bounds[column.field_id] = ColumnBounds(row_counts, nulls, nans, minimum, maximum)
+    return BoundedRows(row_counts, joined_bounds)
 
 
 def _concatenate_counts(parts: Sequence[RowCounts]) -> RowCounts:

@@ -275,14 +275,14 @@ def open_directories(store: ObjectStore, files: SegmentFiles) -> dict[str, Segme
     Raises CorruptionError if a directory is missing.
     """
     paths = iter([file.path for file in files.files if file.companion is not None])
-    described: dict[str, SegmentDirectory] = {}
+    described_segments: dict[str, SegmentDirectory] = {}
     for file in files.directories:
-        described |= dict.fromkeys(islice(paths, file.rows), StoredDirectory(store, file))
+        described_segments |= dict.fromkeys(islice(paths, file.rows), StoredDirectory(store, file))
     if next(paths, None) is not None:
         raise CorruptionError(
             f"{store.uri()}: a directory of the index is missing; rebuild with `metastore refresh NAME --full`"
         )
-    return described
+    return described_segments
 
 
 def missing_section(uri: str, error: KeyError) -> CorruptionError:

@@ -70,8 +70,8 @@ def join_sorted(parts: Sequence[pa.Array]) -> pa.Array:
 
     Return the distinct keys of all of them, sorted.
     """
-    filled = [part for part in parts if len(part)]
-    return sorted_keys(filled) if len(filled) > 1 else (filled or [NO_KEYS])[0]
+    nonempty_parts = [part for part in parts if len(part)]
+    return sorted_keys(nonempty_parts) if len(nonempty_parts) > 1 else (nonempty_parts or [NO_KEYS])[0]
 
 
 def sorted_keys(parts: Sequence[pa.Array]) -> pa.Array:

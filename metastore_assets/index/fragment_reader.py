@@ -127,11 +127,11 @@ class IndexReader:
             condition: The condition.
         """
 
-        removed = self._segments.removed_keys(self._segments.map(lambda number, segment: segment.all_rows))
+        removed_keys = self._segments.removed_keys(self._segments.map(lambda number, segment: segment.all_rows))
 
         def count(number: int, segment: FragmentSegment) -> int | None:
             """Return the number of rows of one segment that match; None if it is unknown."""
-            if len(removed[number]) or segment.first_row:
+            if len(removed_keys[number]) or segment.first_row:
                 return None
             zones = segment.zones(columns)
             if zones is None:

@@ -155,21 +155,21 @@ class Segments:
         tombstones: dict[int, list[pa.Array]] = {}
         for age, keys in zip(self._ages, self.map(read), strict=True):
             tombstones.setdefault(age, []).append(keys)
-        removed: dict[int, pa.Array] = {}
+        removed_by_segment: dict[int, pa.Array] = {}
         newer = NO_KEYS
         for age in sorted(tombstones, reverse=True):
-            removed[age] = newer
+            removed_by_segment[age] = newer
             newer = join_sorted([newer, *tombstones[age]])
-        return [removed[age] for age in self._ages]
+        return [removed_by_segment[age] for age in self._ages]
 
     def live_ranges(self, ranges: Sequence[RowRanges]) -> list[RowRanges]:
         """Return, for each reader in `all`, the live rows among those in its item of `ranges`."""
-        removed = self.removed_keys(ranges)
-        if not any(map(len, removed)):
+        removed_by_segment = self.removed_keys(ranges)
+        if not any(map(len, removed_by_segment)):
             return list(ranges)
 
         def without_removed(number: int, segment: FragmentSegment) -> RowRanges:
-            keys, part = removed[number], ranges[number]
+            keys, part = removed_by_segment[number], ranges[number]
             return part.without(segment.find_rows(keys, part)) if len(keys) and part.row_count else part
 
         return self.map(without_removed)
@@ -358,10 +358,10 @@ class SmallSegment(FragmentSegment):
         return pa.schema(fields)
 
     def read(self, names: Sequence[str], ranges: RowRanges) -> pa.Table:
-        stored = tuple(name for name in names if name in self._stored_columns)
-        table = self._recent.get(stored)
+        stored_names = tuple(name for name in names if name in self._stored_columns)
+        table = self._recent.get(stored_names)
         if table is None:
-            table = self._recent[stored] = self._read_columns(stored)
+            table = self._recent[stored_names] = self._read_columns(stored_names)
             for earliest in list(self._recent)[:-_RECENT_READS]:
                 self._recent.pop(earliest, None)
         with parquet_errors(self.uri):
@@ -390,13 +390,13 @@ class SmallSegment(FragmentSegment):
                 }
             )
 
-    def index_rows(self, removed: pa.Array, keys: SegmentKeyRange | None) -> IndexRows:
-        """Return the rows of the file whose keys are in a range and not in `removed`.
+    def index_rows(self, removed_keys: pa.Array, keys: SegmentKeyRange | None) -> IndexRows:
+        """Return the rows of the file whose keys are in a range and not in `removed_keys`.
 
         Rows that were already merged into an older segment are omitted (see `all_rows`).
 
         Args:
-            removed: The keys to omit.
+            removed_keys: The keys to omit.
             keys: The range of keys; None for all keys.
         """
         tables = self.main.read_sections(list(self.main.sections))
@@ -411,8 +411,8 @@ class SmallSegment(FragmentSegment):
             }
             mask = np.zeros(len(fragments), np.bool_)
             mask[ranges.positions()] = True
-            if len(removed):
-                mask &= ~pc.is_in(join_keys(fragments), value_set=removed).to_numpy(zero_copy_only=False)
+            if len(removed_keys):
+                mask &= ~pc.is_in(join_keys(fragments), value_set=removed_keys).to_numpy(zero_copy_only=False)
         if mask.all():
             return IndexRows(fragments, columns)
         live = pa.array(mask)
@@ -421,12 +421,12 @@ class SmallSegment(FragmentSegment):
     @lock_free_cached_property
     def _stored_columns(self) -> dict[str, tuple[str, str]]:
         """For each flat column, the section that stores it and its name in that section."""
-        stored = {name: (ROWS, name) for name in FRAGMENTS.names}
+        stored_columns = {name: (ROWS, name) for name in FRAGMENTS.names}
         for name in self.flat_schema.names[len(FRAGMENTS) :]:
             parts = 1 if name.endswith("_count") else 2
             section, *path = name.rsplit(".", parts)
-            stored[name] = section, ".".join(path)
-        return stored
+            stored_columns[name] = section, ".".join(path)
+        return stored_columns
 
     def _section_rows(self, name: str) -> int:
         try:
@@ -532,14 +532,15 @@ class LargeSegment(FragmentSegment):
         )
         return Zones(zones.starts, zones.ends, rows, groups)
 
-    def _read_zones(self, columns: Sequence[BoundColumn], cached: _CachedZones | None) -> _CachedZones:
+    def _read_zones(self, columns: Sequence[BoundColumn], cached_zones: _CachedZones | None) -> _CachedZones:
         """Return the zones with the bounds of `columns`.
 
-        Bounds in `cached` are not read again.
+        Bounds in `cached_zones` are not read again.
 
-        The result also has the other columns of `cached`, unless all columns together are more than `_CACHED_ZONES`.
+        The result also has the other columns of `cached_zones`, unless all columns together are more than
+        `_CACHED_ZONES`.
         """
-        bounds = {} if cached is None else cached.bounds
+        bounds = {} if cached_zones is None else cached_zones.bounds
         if len(bounds) + len(columns) > _CACHED_ZONES:
             bounds = {column: bounds[column] for column in columns if column in bounds}
         missing = [column for column in columns if column not in bounds]
@@ -590,8 +591,8 @@ class LargeSegment(FragmentSegment):
             keys, file = part.read_tombstones(at), self._files[number]
             return keys.slice(_search(keys, file.first, "left")) if file.absorbed and file.first is not None else keys
 
-        filled = [number for number in numbers if counts[number]]
-        return join_sorted(parallel_map(read, filled, is_parallel=self._store.is_remote))
+        nonempty_groups = [number for number in numbers if counts[number]]
+        return join_sorted(parallel_map(read, nonempty_groups, is_parallel=self._store.is_remote))
 
     def key_spans(self, ranges: RowRanges) -> list[KeySpan]:
         numbers = np.flatnonzero(ranges.overlaps(self._starts, self._ends)).tolist()
@@ -627,23 +628,23 @@ class LargeSegment(FragmentSegment):
         names = [name for name in dict.fromkeys(names) if schema.get_field_index(name) >= 0]
         columns: dict[str, pa.ChunkedArray] = {}
         reads: list[tuple[RangeFiles, pa.Schema, RowRanges]] = []
-        divided = self._divide_columns(names, ranges)
-        for stored, is_fragments in zip(divided, (True, False), strict=True):
+        divided_columns = self._divide_columns(names, ranges)
+        for stored_columns, is_fragments in zip(divided_columns, (True, False), strict=True):
             start = 0
-            for files in (self._fragments if is_fragments else self._columns) if stored else ():
+            for files in (self._fragments if is_fragments else self._columns) if stored_columns else ():
                 part = ranges.within(start, start + files.row_count).shift(-start)
                 start += files.row_count
                 if len(part.starts):
-                    reads.append((files, pa.schema([schema.field(name) for name in stored]), part))
+                    reads.append((files, pa.schema([schema.field(name) for name in stored_columns]), part))
         tables = parallel_map(
             lambda read: read[0].read(read[1], read[2]),
             reads,
             is_parallel=self._store.is_remote or ranges.row_count >= _PARALLEL_ROWS,
         )
-        for stored in filter(None, divided):
-            empty = pa.schema([schema.field(name) for name in stored]).empty_table()
-            table = pa.concat_tables([empty, *(part for part in tables if part.column_names == stored)])
-            columns |= {name: table[name] for name in stored}
+        for stored_columns in filter(None, divided_columns):
+            empty = pa.schema([schema.field(name) for name in stored_columns]).empty_table()
+            table = pa.concat_tables([empty, *(part for part in tables if part.column_names == stored_columns)])
+            columns |= {name: table[name] for name in stored_columns}
         return pa.table({name: columns[name] for name in names})
 
     def _divide_columns(self, names: Sequence[str], ranges: RowRanges) -> tuple[list[str], list[str]]:
@@ -683,7 +684,7 @@ def open_segment(
     return LargeSegment(store, files, directory)
 
 
-def _read_tombstones(file: SectionReader, uri: str, described: SegmentFile) -> pa.Array:
+def _read_tombstones(file: SectionReader, uri: str, segment_file: SegmentFile) -> pa.Array:
     """Return the sorted keys of the tombstones of a file.
 
     Tombstones that were merged into an older segment are omitted. Raises CorruptionError if the file lacks their
@@ -693,8 +694,8 @@ def _read_tombstones(file: SectionReader, uri: str, described: SegmentFile) -> p
         keys = join_keys(file.read_section(TOMBSTONES, columns=list(KEY)))
     except KeyError as error:
         raise missing_section(uri, error) from error
-    if described.absorbed and described.first is not None:
-        keys = keys.slice(_search(keys, described.first, "left"))
+    if segment_file.absorbed and segment_file.first is not None:
+        keys = keys.slice(_search(keys, segment_file.first, "left"))
     return keys
 
 

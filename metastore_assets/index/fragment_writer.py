@@ -101,7 +101,7 @@ def update_index(
     base: SegmentFiles | None,
     batches: Iterable[IndexRows],
     changes: KeyChanges,
-    replaced: Collection[str] | None = None,
+    replaced_keys: Collection[str] | None = None,
 ) -> SegmentFiles:
     """Write the fragment index of the next version; return its files.
 
@@ -116,7 +116,7 @@ def update_index(
         batches: The index rows of the added and replaced fragments. All batches except the last one are first written
             to temporary files.
         changes: The keys (see `store.version.fragment_key`) of added, replaced and removed fragments.
-        replaced: The keys in `changes.added` that are also in `base`; None if this is unknown.
+        replaced_keys: The keys in `changes.added` that are also in `base`; None if this is unknown.
 
     Raises:
         CorruptionError: A file of `base` is corrupt.
@@ -128,8 +128,8 @@ def update_index(
         return base
     if base.files:
         # A reader finds rows that are not live by tombstones alone, so replaced keys have tombstones, too.
-        replaced = changes.added if replaced is None else replaced
-        changes = replace(changes, removed={*changes.removed, *replaced})
+        replaced_keys = changes.added if replaced_keys is None else replaced_keys
+        changes = replace(changes, removed={*changes.removed, *replaced_keys})
     parts = iter(batches)
     first = next(parts, None)
     columns = len(first.columns) if first is not None else 0
@@ -138,12 +138,12 @@ def update_index(
         columns = len(field_ids_of(segment.flat_schema.names))
     file_rows = min(_FILE_ROWS, max(_MIN_FILE_ROWS, _FILE_CELLS // max(1, columns)))
     update = SegmentUpdate(store, replace(_KIND, file_rows=file_rows), base, changes)
-    written: dict[str, SegmentDirectory] = {}
+    written_directories: dict[str, SegmentDirectory] = {}
     files = update.write(
         parts if first is None else chain([first], parts),
-        lambda merge: _IndexMerge(store, merge, base, written).write(),
+        lambda merge: _IndexMerge(store, merge, base, written_directories).write(),
     )
-    return replace(files, directories=_write_directories(store, base, files, written))
+    return replace(files, directories=_write_directories(store, base, files, written_directories))
 
 
 class _IndexMerge:
@@ -157,7 +157,7 @@ class _IndexMerge:
         store: ObjectStore,
         merge: SegmentMerge[IndexRows],
         base: SegmentFiles,
-        written: MutableMapping[str, SegmentDirectory],
+        written_directories: MutableMapping[str, SegmentDirectory],
     ) -> None:
         """Prepare a merge; `write` executes it.
 
@@ -167,15 +167,15 @@ class _IndexMerge:
                 others from segments that this commit has already written. The keys in `merge.removed` only remove rows
                 of parts from `base`.
             base: The files of the index before the commit.
-            written: {path of a file of fragments: the directory in memory that describes its range}, for the files
-                that this commit has already written. `write` adds the files that it writes.
+            written_directories: {path of a file of fragments: the directory in memory that describes its range}, for
+                the files that this commit has already written. `write` adds the files that it writes.
         """
         self._store = store
         self._merge = merge
-        self._written = written
+        self._written = written_directories
         files = [file for part in merge.parts for file in part.files]
         has_ranges = any(file.companion is not None for file in files)
-        directories = {**open_directories(store, base), **written} if has_ranges else {}
+        directories = {**open_directories(store, base), **written_directories} if has_ranges else {}
         self._segments = [open_segment(store, [file], directories.get(file.path)) for file in files]
         self._batch = None if merge.batch is None or not len(merge.batch.fragments) else _sort_rows(merge.batch)
         self._removed = pa.array(sorted(merge.removed), pa.large_string())
@@ -208,16 +208,16 @@ class _IndexMerge:
         If there are neither rows nor tombstones, nothing is written, and the list is empty.
         """
         parts = [] if self._batch is None else [self._batch]
-        removed = NO_KEYS
+        removed_keys = NO_KEYS
         for number, (numbers, keys) in reversed(list(enumerate(self._merge.numbered_parts()))):
             if number == self._stored - 1:
-                removed = join_sorted([removed, self._removed])
-            parts += [segments[at].index_rows(removed, keys) for at in numbers]
+                removed_keys = join_sorted([removed_keys, self._removed])
+            parts += [segments[at].index_rows(removed_keys, keys) for at in numbers]
             tombstones = [_within(segments[at].tombstones, keys) for at in numbers]
-            removed = join_sorted([removed, *tombstones])
+            removed_keys = join_sorted([removed_keys, *tombstones])
         if not self._stored:
-            removed = join_sorted([removed, self._removed])
-        return _write_small(self._store, parts, removed if self._merge.with_tombstones else NO_KEYS)
+            removed_keys = join_sorted([removed_keys, self._removed])
+        return _write_small(self._store, parts, removed_keys if self._merge.with_tombstones else NO_KEYS)
 
     def _stored_source(
         self, numbers: Sequence[int], keys: SegmentKeyRange | None, schema: pa.Schema, window_rows: int
@@ -255,8 +255,8 @@ class _IndexMerge:
         zone_counts = np.array(group_sizes(sizes.tolist(), _GROUP_ROWS), np.int64)
         firsts = np.cumsum(zone_counts) - zone_counts
         starts = (np.cumsum(sizes) - sizes)[firsts]
-        described = table.select(FRAGMENTS.names)
-        groups = [described.slice(start, end - start) for start, end in pairwise([*starts.tolist(), len(table)])]
+        described_rows = table.select(FRAGMENTS.names)
+        groups = [described_rows.slice(start, end - start) for start, end in pairwise([*starts.tolist(), len(table)])]
         bounds = table.select([*_COLUMN_FILE, *(field.name for field in flat)])
         name = f"{FOLDER}/{uuid.uuid4().hex}"
         paths = [f"{name}.{kind}.{_KIND.name}.parquet" for kind in ("fragments", "columns")]
@@ -311,7 +311,7 @@ def _add_keys(zones: pa.Table, table: pa.Table, firsts: Numbers, starts: Numbers
 
 
 def _write_directories(
-    store: ObjectStore, base: SegmentFiles, files: SegmentFiles, written: Mapping[str, SegmentDirectory]
+    store: ObjectStore, base: SegmentFiles, files: SegmentFiles, written_directories: Mapping[str, SegmentDirectory]
 ) -> tuple[SegmentFile, ...]:
     """Write the directories that describe new range files.
 
@@ -325,7 +325,7 @@ def _write_directories(
         store: The table's folder.
         base: The files of the index before the commit.
         files: The files of the index after the commit.
-        written: {path of a range file of this commit: the directory in memory that describes it}.
+        written_directories: {path of a range file of this commit: the directory in memory that describes it}.
     """
     stored_paths, new_paths = (
         [file.path for file in each.files if file.companion is not None] for each in (base, files)
@@ -336,14 +336,14 @@ def _write_directories(
     paths = iter(stored_paths)
     for directory in base.directories:
         before |= dict.fromkeys(islice(paths, directory.rows), directory)
-    opened = {**open_directories(store, base), **written}
+    all_directories = {**open_directories(store, base), **written_directories}
     directories = []
     for segment in files.segments:
         for members in _divide([file.path for file in segment if file.companion is not None], before):
             if all(path in before for path in members) and len({before[path].path for path in members}) == 1:
                 directories.append(before[members[0]]._replace(rows=len(members)))
             else:
-                directories.append(_write_directory(store, members, opened))
+                directories.append(_write_directory(store, members, all_directories))
     return tuple(directories)
 
 
@@ -381,7 +381,9 @@ def _divide(paths: Sequence[str], before: Mapping[str, SegmentFile]) -> Iterator
         yield from (group[start : start + size] for start in range(0, len(group), size))
 
 
-def _write_directory(store: ObjectStore, paths: Sequence[str], opened: Mapping[str, SegmentDirectory]) -> SegmentFile:
+def _write_directory(
+    store: ObjectStore, paths: Sequence[str], all_directories: Mapping[str, SegmentDirectory]
+) -> SegmentFile:
     """Write the directory of some range files.
 
     The directory is a file with the zones of the range files, and with what is needed to open them.
@@ -389,10 +391,11 @@ def _write_directory(store: ObjectStore, paths: Sequence[str], opened: Mapping[s
     Args:
         store: The table's folder.
         paths: The paths of the range files, by ascending key.
-        opened: For each range file, by path, the directory that describes it so far: a stored one, or one in memory.
+        all_directories: For each range file, by path, the directory that describes it so far: a stored one, or one in
+            memory.
     """
-    runs = [list(run) for _, run in groupby(paths, key=lambda path: opened[path])]
-    parts = [DirectoryPart(opened[run[0]], run) for run in runs]
+    runs = [list(run) for _, run in groupby(paths, key=lambda path: all_directories[path])]
+    parts = [DirectoryPart(all_directories[run[0]], run) for run in runs]
     zones = [part.read_zones(part.zone_schema.names) for part in parts]
     flat = list(merge_flat_schemas(table.schema for table in zones))[len(FRAGMENTS) :]
     columns = [FRAGMENTS.field(name) for name in KEY] + [pa.field(name, pa.int64()) for name in ZONE_COLUMNS] + flat

@@ -62,7 +62,7 @@ _OPEN_FILES = 4
 def update_partitions(
     store: ObjectStore,
     base: PartitionIndex | None,
-    changed: Mapping[str, UnindexedPartition],
+    changed_partitions: Mapping[str, UnindexedPartition],
     changes: KeyChanges,
     read: Callable[[Sequence[UnindexedPartition]], Iterable[PartitionRows]],
 ) -> PartitionIndex:
@@ -73,7 +73,7 @@ def update_partitions(
     Args:
         store: The table's folder.
         base: The index of the previous version; None if there is none.
-        changed: The partitions that were added or changed, by key.
+        changed_partitions: The partitions that were added or changed, by key.
         changes: The keys of these partitions and of removed partitions.
         read: Reads the statistics of partitions in batches. It is called only if a segment is written.
 
@@ -81,14 +81,16 @@ def update_partitions(
         CorruptionError: A stored file is corrupt.
     """
     base = base or PartitionIndex(EMPTY)
-    unindexed, removed = _differing_partitions(base, changed, changes)
-    if len(unindexed) + len(removed) <= _MAX_UNINDEXED:
-        return PartitionIndex(base.files, tuple(unindexed.values()), tuple(sorted(removed)))
-    batches = iter(read(list(unindexed.values())))
+    unindexed_partitions, removed_keys = _differing_partitions(base, changed_partitions, changes)
+    if len(unindexed_partitions) + len(removed_keys) <= _MAX_UNINDEXED:
+        return PartitionIndex(base.files, tuple(unindexed_partitions.values()), tuple(sorted(removed_keys)))
+    batches = iter(read(list(unindexed_partitions.values())))
     first = next(batches, None)
     columns = _count_columns(store, base.files) if first is None else len(first.columns)
     kind = replace(KIND, file_rows=max(KIND.file_rows, _FILE_STATISTICS // max(1, columns)))
-    update = SegmentUpdate(store, kind, base.files, replace(changes, added=unindexed.keys(), removed=removed))
+    update = SegmentUpdate(
+        store, kind, base.files, replace(changes, added=unindexed_partitions.keys(), removed=removed_keys)
+    )
     return PartitionIndex(
         update.write(
             batches if first is None else chain([first], batches), lambda merge: _PartitionMerge(store, merge).write()
@@ -97,27 +99,29 @@ def update_partitions(
 
 
 def count_written_partitions(
-    base: PartitionIndex | None, changed: Mapping[str, UnindexedPartition], changes: KeyChanges
+    base: PartitionIndex | None, changed_partitions: Mapping[str, UnindexedPartition], changes: KeyChanges
 ) -> int:
     """Return how many partitions the segment has that `update_partitions` writes; 0 if it writes none.
 
     Removed partitions count, too. The arguments are those of `update_partitions`.
     """
-    count = sum(map(len, _differing_partitions(base or PartitionIndex(EMPTY), changed, changes)))
+    count = sum(map(len, _differing_partitions(base or PartitionIndex(EMPTY), changed_partitions, changes)))
     return count if count > _MAX_UNINDEXED else 0
 
 
 def _differing_partitions(
-    base: PartitionIndex, changed: Mapping[str, UnindexedPartition], changes: KeyChanges
+    base: PartitionIndex, changed_partitions: Mapping[str, UnindexedPartition], changes: KeyChanges
 ) -> tuple[dict[str, UnindexedPartition], set[str]]:
     """Return the partitions of the next version that differ from those in the files of `base`.
 
     Returns:
         (partitions that are not in the files, by key; keys of partitions in the files that the version lacks).
     """
-    unindexed = {partition.key: partition for partition in base.unindexed if partition.key not in changes.removed}
-    unindexed.update(changed)
-    return unindexed, {*base.removed, *changes.removed} - changed.keys()
+    unindexed_partitions = {
+        partition.key: partition for partition in base.unindexed if partition.key not in changes.removed
+    }
+    unindexed_partitions.update(changed_partitions)
+    return unindexed_partitions, {*base.removed, *changes.removed} - changed_partitions.keys()
 
 
 def _count_columns(store: ObjectStore, files: SegmentFiles) -> int:
@@ -186,24 +190,24 @@ class _PartitionMerge:
         tables = []
         for number in np.unique(numbers).tolist():
             table, is_source = self._read_rows(number), numbers == number
-            stored = table[POSITION.name].to_numpy()
-            count = max(stored.max(initial=-1), positions[is_source].max()) + 1
+            stored_positions = table[POSITION.name].to_numpy()
+            count = max(stored_positions.max(initial=-1), positions[is_source].max()) + 1
             target = np.full(count, -1, np.int64)
             target[positions[is_source]] = np.flatnonzero(is_source)
-            new_positions = target[stored]
+            new_positions = target[stored_positions]
             is_taken = new_positions >= 0
             tables.append(set_positions(table.filter(pa.array(is_taken)), new_positions[is_taken]))
         schema = statistics_schema(table.schema for table in tables)
         statistics = pa.concat_tables([empty_table(schema), *(cast_statistics(table, schema) for table in tables)])
-        merged = PartitionRows(rows.select(PARTITIONS.names), statistics)
+        merged_rows = PartitionRows(rows.select(PARTITIONS.names), statistics)
         path = f"{FOLDER}/{uuid.uuid4().hex}.{KIND.name}.parquet"
         file_schema = pa.schema([*PARTITIONS, *schema])
         options = SectionOptions({}, (), _LARGE_SECTION_ROWS, ROW_GROUP_ROWS)
         with SectionWriter(self._store, path, file_schema, options) as writer:
             writer.write_section(TOMBSTONES, pad_columns(pa.table({PARTITIONS.names[0]: tombstones}), file_schema))
-            writer.write_section(ROWS, pad_columns(merged.partitions, file_schema))
-            counts = {column_section(field_id): merged.count(field_id) for field_id in merged.columns}
-            writer.write_sections(counts, pad_columns(merged.by_column, file_schema))
+            writer.write_section(ROWS, pad_columns(merged_rows.partitions, file_schema))
+            counts = {column_section(field_id): merged_rows.count(field_id) for field_id in merged_rows.columns}
+            writer.write_sections(counts, pad_columns(merged_rows.by_column, file_schema))
         file = SegmentFile(path, len(rows) + len(tombstones), footer_bytes=writer.footer_bytes)
         return with_bounds(file, rows, tombstones)
 

@@ -66,9 +66,9 @@ class RowRanges:
         if not len(self.starts) or not len(positions):
             return self
         at = np.searchsorted(self.starts, positions, "right") - 1
-        removed = positions[(at >= 0) & (positions < self.ends[at])]
-        starts = np.sort(np.concatenate([self.starts, removed + 1]))
-        ends = np.sort(np.concatenate([self.ends, removed]))
+        removed_positions = positions[(at >= 0) & (positions < self.ends[at])]
+        starts = np.sort(np.concatenate([self.starts, removed_positions + 1]))
+        ends = np.sort(np.concatenate([self.ends, removed_positions]))
         is_filled = ends > starts
         return RowRanges(starts[is_filled], ends[is_filled])
 

@@ -133,15 +133,15 @@ class ValueFilterReader:
                 fragment, an outdated filter may be used. This is not checked.
         """
         order = pc.sort_indices(keys)
-        ordered = keys.take(order)
+        ordered_keys = keys.take(order)
         ends = [
-            (_search(ordered, file.first, "left", 0), _search(ordered, file.last, "right", len(keys)))
+            (_search(ordered_keys, file.first, "left", 0), _search(ordered_keys, file.last, "right", len(keys)))
             for file in self._files
         ]
 
         def read(number: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
             start, end = ends[number]
-            at, mask = self._segments[number].may_contain(field_id, cls, hashes, ordered.slice(start, end - start))
+            at, mask = self._segments[number].may_contain(field_id, cls, hashes, ordered_keys.slice(start, end - start))
             return at + start, mask
 
         numbers = [number for number, (start, end) in enumerate(ends) if start < end]
@@ -158,14 +158,14 @@ class ValueFilterReader:
         Fragments without a filter are missing.
         """
         filters = {}
-        for segment, stored in zip(self._segments, self._reader.segments, strict=True):
+        for segment, stored_segment in zip(self._segments, self._reader.segments, strict=True):
             if field_id not in segment.field_ids:
                 continue
             classes, bits = segment.classes_and_bits(field_id)
             positions, prefixes = segment.prefixes(field_id, 0, 0)
             ends = np.searchsorted(positions, np.arange(len(bits) + 1)).tolist()
-            live = stored.live_mask
-            for number, (key, cls) in enumerate(zip(stored.keys.to_pylist(), classes.to_pylist(), strict=True)):
+            live = stored_segment.live_mask
+            for number, (key, cls) in enumerate(zip(stored_segment.keys.to_pylist(), classes.to_pylist(), strict=True)):
                 if cls is not None and (live is None or live[number]):
                     filters[key] = FragmentFilter(cls, int(bits[number]), prefixes[ends[number] : ends[number + 1]])
         return filters
@@ -285,14 +285,14 @@ class _FilterFile:
                 of bits, they are joined or filtered.
             slice_: Number of the slice: the value of these bits.
         """
-        stored = self._slice_bits.get(field_id)
-        if stored is None:
+        stored_bits = self._slice_bits.get(field_id)
+        if stored_bits is None:
             return np.zeros(0, np.int64), np.zeros(0, np.uint64)
-        if stored < slice_bits:
-            positions, prefixes = self._stored_prefixes(field_id, slice_ >> (slice_bits - stored))
+        if stored_bits < slice_bits:
+            positions, prefixes = self._stored_prefixes(field_id, slice_ >> (slice_bits - stored_bits))
             mask = (prefixes >> np.uint64(64 - slice_bits)) == np.uint64(slice_)
             return positions[mask], prefixes[mask]
-        first, count = slice_ << (stored - slice_bits), 1 << (stored - slice_bits)
+        first, count = slice_ << (stored_bits - slice_bits), 1 << (stored_bits - slice_bits)
         return _concat_sorted([self._stored_prefixes(field_id, number) for number in range(first, first + count)])
 
     def _stored_prefixes(self, field_id: str, slice_: int) -> tuple[FilterIndices, Words]:

@@ -32,8 +32,8 @@ def make_printable(text: str) -> str:
 
 def quote_blanks(text: str) -> str:
     """Make a text printable, and quote it if it is empty, or begins or ends with white space."""
-    escaped = make_printable(text)
-    return f"'{escaped}'" if not text or text != text.strip() else escaped
+    escaped_text = make_printable(text)
+    return f"'{escaped_text}'" if not text or text != text.strip() else escaped_text
 
 
 def to_html(part: Part) -> str:

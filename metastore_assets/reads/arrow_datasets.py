@@ -137,17 +137,17 @@ def _check_columns(rows: SnapshotRows, schema: pa.Schema, files: Sequence[ArrowF
         paths: The path of each file.
     """
     may_widen = any(_may_be_widened(leaf) for field in schema for leaf in leaf_types(field.type))
-    chosen = [
+    chosen_fields = [
         (file, path)
         for file, path in zip(files, paths, strict=True)
         if file.ignores_case or file.constant_ids is not None or (file.widens_text and may_widen)
     ]
     outcomes = IsolatedRunner(_FOOTER_THREADS, _FOOTER_CHUNK).outcomes(
         partial(_find_difference, schema),
-        [file for file, _ in chosen],
-        paths=[path for _, path in chosen],
+        [file for file, _ in chosen_fields],
+        paths=[path for _, path in chosen_fields],
     )
-    for (_, path), outcome in zip(chosen, outcomes, strict=True):
+    for (_, path), outcome in zip(chosen_fields, outcomes, strict=True):
         if outcome is not None:
             raise _refused(rows.name, f"{path}: {outcome}")
 
@@ -160,15 +160,15 @@ def _check_calendars(
     Old days are those before 15 October 1582. A file is opened only if `_Guarantees.allow_old_days` is true for its
     fragment. Files of Iceberg tables are not checked: they never use this calendar.
     """
-    chosen = [
+    chosen_fields = [
         (file, fragment.path)
         for fragment, file in zip(fragments, files, strict=True)
         if file.constant_ids is None and guarantees.allow_old_days(fragment.id)
     ]
     outcomes = IsolatedRunner(_FOOTER_THREADS, _FOOTER_CHUNK).outcomes(
-        _is_gregorian, [file for file, _ in chosen], paths=[path for _, path in chosen]
+        _is_gregorian, [file for file, _ in chosen_fields], paths=[path for _, path in chosen_fields]
     )
-    for (_, path), is_gregorian in zip(chosen, outcomes, strict=True):
+    for (_, path), is_gregorian in zip(chosen_fields, outcomes, strict=True):
         if not is_gregorian:
             raise _refused(rows.name, f"{path}: it may have days before 15 October 1582 in the calendar of Spark 2")
 
@@ -211,42 +211,42 @@ def _find_id_difference(schema: pa.Schema, fields: Sequence[pa.Field], constant_
         return "it has columns without field ids, by which the table matches columns"
     names = {field.name for field in fields}
     for field in schema:
-        stored = by_id.get(identity(field))
-        if stored is None and identity(field) in constant_ids:
+        stored_field = by_id.get(identity(field))
+        if stored_field is None and identity(field) in constant_ids:
             return f"it does not store the partition column {field.name!r}"
-        if stored is None and field.name in names:
+        if stored_field is None and field.name in names:
             return f"its column {field.name!r} is another one, which the table no longer has"
-        if stored is None:
+        if stored_field is None:
             continue
-        if stored.name != field.name:
-            return f"it has the former name {stored.name!r} of the column {field.name!r}"
-        if not _is_widened(stored.type, field.type) and not _are_same(stored, field):
+        if stored_field.name != field.name:
+            return f"it has the former name {stored_field.name!r} of the column {field.name!r}"
+        if not _is_widened(stored_field.type, field.type) and not _are_same(stored_field, field):
             return f"its column {field.name!r} has another type or other nested fields than the table's"
     return None
 
 
-def _is_widened(stored: pa.DataType, expected: pa.DataType) -> bool:
+def _is_widened(stored_type: pa.DataType, expected: pa.DataType) -> bool:
     """Return whether Arrow can widen a column's stored type to its type in the table without loss.
 
     It can from int32 to int64 and from float32 to float64. It can also from a decimal to one of the same scale with at
     least as many digits.
     """
-    if pa.types.is_decimal(stored) and pa.types.is_decimal(expected):
-        return stored.scale == expected.scale and stored.precision <= expected.precision
-    return (stored, expected) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
+    if pa.types.is_decimal(stored_type) and pa.types.is_decimal(expected):
+        return stored_type.scale == expected.scale and stored_type.precision <= expected.precision
+    return (stored_type, expected) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
 
 
-def _are_same(stored: pa.Field, expected: pa.Field) -> bool:
+def _are_same(stored_field: pa.Field, expected: pa.Field) -> bool:
     """Return whether a file's field has the type and field ids of the expected field, at all levels.
 
     A field is compared by id only if the expected field has one. Fields of structs must also have the same names.
     The result is false if the expected type contains an extension type.
     """
-    one, other = stored.type, expected.type
+    one, other = stored_field.type, expected.type
     if isinstance(other, pa.BaseExtensionType):
         return False
     id_ = (expected.metadata or {}).get(FIELD_ID)
-    if id_ is not None and (stored.metadata or {}).get(PARQUET_FIELD_ID) != id_:
+    if id_ is not None and (stored_field.metadata or {}).get(PARQUET_FIELD_ID) != id_:
         return False
     if not pa.types.is_nested(other):
         return one.equals(other)  # type: ignore[no-any-return]
@@ -267,11 +267,11 @@ def _find_case_difference(schema: pa.Schema, fields: Sequence[pa.Field], constan
         fields: The top-level fields of the file.
         constants: Names of columns that are constant in the file's partition. They are not compared.
     """
-    stored = {leaf.path for leaves in schema_leaves(fields) for leaf in leaves}
-    by_folded = {path.lower(): path for path in stored}
+    stored_paths = {leaf.path for leaves in schema_leaves(fields) for leaf in leaves}
+    by_folded = {path.lower(): path for path in stored_paths}
     for leaves in schema_leaves(field for field in schema if field.name not in constants):
         for leaf in leaves:
-            if leaf.path not in stored and (other := by_folded.get(leaf.path.lower())) is not None:
+            if leaf.path not in stored_paths and (other := by_folded.get(leaf.path.lower())) is not None:
                 return f"it names the column {leaf.path!r} {other!r}, and Arrow does not ignore case"
     return None
 

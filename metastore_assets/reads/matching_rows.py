@@ -140,11 +140,14 @@ def open_fragment(fragment: Fragment) -> Iterator[FragmentReader]:
     except CORRUPTION_ERRORS as error:
         # For corrupt bytes, readers raise more kinds of errors than they document.
         missing = isinstance(error, FileNotFoundError)
-        unsupported = is_unsupported(error)
+        is_unsupported_file = is_unsupported(error)
         fragment_error = FragmentError(
-            f"{fragment.path}: {error_reason(error)}", path=fragment.path, missing=missing, unsupported=unsupported
+            f"{fragment.path}: {error_reason(error)}",
+            path=fragment.path,
+            missing=missing,
+            unsupported=is_unsupported_file,
         )
-        problem = f"{fragment.path} {'is not supported' if unsupported else 'cannot be read'}"
+        problem = f"{fragment.path} {'is not supported' if is_unsupported_file else 'cannot be read'}"
         raise with_redacted_message(fragment_error, problem, error) from error
 
 

@@ -54,10 +54,10 @@ class _FrameSource:
         Polars' `register_io_source` defines the arguments. Raises FragmentError if a file cannot be read.
         """
         columns = self._schema.names if with_columns is None else with_columns
-        needed = list(dict.fromkeys([*columns, *(() if predicate is None else predicate.meta.root_names())]))
-        schema = pa.schema([self._schema.field(name) for name in needed])
+        needed_columns = list(dict.fromkeys([*columns, *(() if predicate is None else predicate.meta.root_names())]))
+        schema = pa.schema([self._schema.field(name) for name in needed_columns])
         remaining = n_rows
-        batches = self._open(needed, predicate, n_rows)
+        batches = self._open(needed_columns, predicate, n_rows)
         frame = _empty_frame(schema)
         while True:
             if predicate is not None:

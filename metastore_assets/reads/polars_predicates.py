@@ -137,8 +137,8 @@ class _Translator:
             return None
         with pa.ipc.open_stream(bytes(literal["Literal"]["Scalar"]["List"])) as stream:
             values: Sequence[Any] = [value for batch in stream for value in batch.column(0).to_pylist()]
-            stored = stream.schema.field(0).type
-        if not (stored == type_ or (is_text(stored) and is_text(type_))):
+            stored_type = stream.schema.field(0).type
+        if not (stored_type == type_ or (is_text(stored_type) and is_text(type_))):
             return None
         expression = pc.field(name).isin(pa.array([value for value in values if value is not None], type_))
         return expression | pc.field(name).is_null() if nulls_equal and None in values else expression
@@ -151,20 +151,20 @@ def _parse_literal(node: Any, type_: pa.DataType) -> pa.Scalar:
     For a comparison with such a literal, Polars would convert the column's values.
     """
     ((kind, value),) = node["Literal"].items()
-    ((stored, content),) = value.items()
-    if pa.types.is_integer(type_) and type(content) is int and (kind, stored) == ("Dyn", "Int"):
+    ((stored_type, content),) = value.items()
+    if pa.types.is_integer(type_) and type(content) is int and (kind, stored_type) == ("Dyn", "Int"):
         return pa.scalar(content, type_)
     if kind != "Scalar":
         raise ValueError(f"a literal of the kind {kind}")
-    if is_text(type_) and stored == "String" and isinstance(content, str):
+    if is_text(type_) and stored_type == "String" and isinstance(content, str):
         return pa.scalar(content, pa.string())
-    if stored == _scalar_name(type_) and type(content) in (int, float, bool):
+    if stored_type == _scalar_name(type_) and type(content) in (int, float, bool):
         return pa.scalar(content, type_)
-    if pa.types.is_timestamp(type_) and stored == "Datetime":
+    if pa.types.is_timestamp(type_) and stored_type == "Datetime":
         ticks, unit, zone = content
         if _UNITS[unit] == type_.unit and (zone["inner"] if zone else None) == type_.tz:
             return pa.scalar(ticks, type_)
-    raise ValueError(f"a {stored} where the column has {type_}")
+    raise ValueError(f"a {stored_type} where the column has {type_}")
 
 
 def _scalar_name(type_: pa.DataType) -> str | None:

@@ -127,18 +127,18 @@ def load_snapshot(
 
 
 def plan_snapshot_scan(
-    lookup: Table, table: TableConfig, loaded: tuple[TableFormat, Snapshot], where: str | pc.Expression
+    lookup: Table, table: TableConfig, loaded_snapshot: tuple[TableFormat, Snapshot], where: str | pc.Expression
 ) -> ScanPlan:
     """Return the plan of `plan_scan` for a snapshot that `load_snapshot` returned.
 
     Errors are those of `plan_scan`.
     """
-    table_format, snapshot = loaded
+    table_format, snapshot = loaded_snapshot
     leaves = [leaf for leaves in schema_leaves(snapshot.schema) for leaf in leaves]
     predicate = parse_predicate(where, table.name, leaves)
     row_bounds = lookup.pruner.prune(predicate, _changed_columns(lookup, leaves)).rows_by_id()
-    added = [fragment for fragment in snapshot.fragments if fragment.id not in row_bounds]
-    row_bounds |= bound_by_format(table_format, snapshot, added, predicate)
+    added_fragments = [fragment for fragment in snapshot.fragments if fragment.id not in row_bounds]
+    row_bounds |= bound_by_format(table_format, snapshot, added_fragments, predicate)
     full: list[Fragment] = []
     partial: list[Fragment] = []
     counted_ids: set[str] = set()
@@ -263,20 +263,20 @@ def bound_by_format(
     Returns:
         (row count, least number of matching rows, greatest number of matching rows) of each fragment, by its id.
     """
-    counted = [fragment for fragment in fragments if fragment.row_count is not None]
-    if not counted:
+    counted_fragments = [fragment for fragment in fragments if fragment.row_count is not None]
+    if not counted_fragments:
         return {}
-    row_counts = np.array([fragment.row_count for fragment in counted], np.int64)
+    row_counts = np.array([fragment.row_count for fragment in counted_fragments], np.int64)
     columns = {}
     for column in referenced_columns(predicate):
         bounds = bounds_without_statistics(column, row_counts)
         if column.cls is not None and "`" not in column.path:
-            metadata = table_format.bounds(replace(snapshot, fragments=tuple(counted)), column.path)
+            metadata = table_format.bounds(replace(snapshot, fragments=tuple(counted_fragments)), column.path)
             bounds = _narrow_by_metadata(bounds, metadata, column.cls)
         columns[column.field_id] = bounds
     matching = predicate.bound_rows(row_counts, columns)
     entries = zip(*(counts.tolist() for counts in (row_counts, matching.least, matching.most)), strict=True)
-    return dict(zip((fragment.id for fragment in counted), entries, strict=True))
+    return dict(zip((fragment.id for fragment in counted_fragments), entries, strict=True))
 
 
 def _narrow_by_metadata(bounds: ColumnBounds, metadata: pa.Table, cls: TypeClass) -> ColumnBounds:

@@ -89,11 +89,13 @@ class SnapshotRows:
         Columns with hidden values, at any depth, are left out. So are columns that the version lacks, or that have a
         field that the version lacks, because it is unknown whether these are hidden.
         """
-        hidden = {row.field_id for row in self._lookup.statistics() if row.reason == HIDDEN_REASON}
-        shown = {leaf.field_id for leaves in schema_leaves(self._lookup.version.schema) for leaf in leaves} - hidden
+        hidden_ids = {row.field_id for row in self._lookup.statistics() if row.reason == HIDDEN_REASON}
+        shown_ids = {
+            leaf.field_id for leaves in schema_leaves(self._lookup.version.schema) for leaf in leaves
+        } - hidden_ids
         table_schema = self._loaded[1].schema
         columns = zip(table_schema.names, schema_leaves(table_schema), strict=True)
-        return [name for name, leaves in columns if all(leaf.field_id in shown for leaf in leaves)]
+        return [name for name, leaves in columns if all(leaf.field_id in shown_ids for leaf in leaves)]
 
     def read(
         self,

@@ -22,23 +22,23 @@ def literal_markdown(text: str, limit: int) -> str:
 
     The result can be a cell of a Markdown table.
     """
-    shown = shorten(text, limit).strip(" ")
+    shown_text = shorten(text, limit).strip(" ")
     parts, end = [], 0
     # Words that look like web or mail addresses become code, because renderers convert no code to links.
-    for match in _LINK.finditer(shown):
-        parts += [_escape(shown[end : match.start()]), f"`{match[0]}`"]
+    for match in _LINK.finditer(shown_text):
+        parts += [_escape(shown_text[end : match.start()]), f"`{match[0]}`"]
         end = match.end()
-    return _BLOCK.sub(r"\1\\\2", "".join([*parts, _escape(shown[end:])]))
+    return _BLOCK.sub(r"\1\\\2", "".join([*parts, _escape(shown_text[end:])]))
 
 
 def code_markdown(text: str) -> str:
     """Return Markdown that shows any text literally as code, on one line."""
-    shown = make_printable(text)
-    runs = {len(run) for run in re.findall("`+", shown)}
+    shown_text = make_printable(text)
+    runs = {len(run) for run in re.findall("`+", shown_text)}
     fence = "`" * next(length for length in range(1, len(runs) + 2) if length not in runs)
     # Markdown removes one blank at both ends of code, unless the code is blank.
-    pad = " " if shown.strip(" ") and (shown[0] in " `" or shown[-1] in " `") else ""
-    return f"{fence}{pad}{shown}{pad}{fence}" if shown else "''"
+    pad = " " if shown_text.strip(" ") and (shown_text[0] in " `" or shown_text[-1] in " `") else ""
+    return f"{fence}{pad}{shown_text}{pad}{fence}" if shown_text else "''"
 
 
 def markdown_image(svg: str, text: str) -> str:

@@ -55,9 +55,9 @@ def read_summary(table: Table, partition: str | None, max_columns: int) -> Profi
         max_columns: The maximum number of columns with data for a picture.
     """
     rows = table.statistics(partition=partition)
-    selected = select_informative_columns(rows, max_columns)
+    selected_rows = select_informative_columns(rows, max_columns)
     histograms = table.histogram_columns() if partition is None else ()
-    pictures = tuple(_read_column(table, partition, row) for row in selected)
+    pictures = tuple(_read_column(table, partition, row) for row in selected_rows)
     return ProfileSummary(tuple(rows), pictures, tuple(histograms))
 
 
@@ -165,14 +165,14 @@ def select_informative_columns(rows: Sequence[ColumnStatistics], max_columns: in
     If possible, half of them are ordinal, such as numbers and times. Columns without values are never selected.
     """
     scores = {row.position: _informativeness(row) for row in rows}
-    ranked = sorted((row for row in rows if scores[row.position] > 0), key=lambda row: -scores[row.position])
-    ordinal = [row for row in ranked if is_ordinal(row)]
-    nominal = [row for row in ranked if not is_ordinal(row)]
-    selected = [*ordinal[: (max_columns + 1) // 2], *nominal[: max_columns // 2]]
+    ranked_rows = sorted((row for row in rows if scores[row.position] > 0), key=lambda row: -scores[row.position])
+    ordinal = [row for row in ranked_rows if is_ordinal(row)]
+    nominal = [row for row in ranked_rows if not is_ordinal(row)]
+    selected_rows = [*ordinal[: (max_columns + 1) // 2], *nominal[: max_columns // 2]]
     # Compare positions, because comparing rows would compare Arrow scalars.
-    positions = {row.position for row in selected}
-    selected += [row for row in ranked if row.position not in positions][: max_columns - len(selected)]
-    return sorted(selected, key=lambda row: row.position)
+    positions = {row.position for row in selected_rows}
+    selected_rows += [row for row in ranked_rows if row.position not in positions][: max_columns - len(selected_rows)]
+    return sorted(selected_rows, key=lambda row: row.position)
 
 
 def is_ordinal(row: ColumnStatistics) -> bool:
@@ -210,10 +210,10 @@ def _informativeness(row: ColumnStatistics) -> float:
     if distinct <= 1:
         return 0.5
     nulls = row.null_count / (row.null_count + row.value_count)
-    repeated = 1 - distinct / row.value_count
+    repeated_share = 1 - distinct / row.value_count
     if not is_ordinal(row):
-        return 1 + nulls + repeated + (2 if row.frequencies == "enumerated" and distinct <= 100 else 0)
+        return 1 + nulls + repeated_share + (2 if row.frequencies == "enumerated" and distinct <= 100 else 0)
     if row.type_class in ("int64", "uint64"):
-        return 1 + nulls + repeated  # Integers are often keys, which are informative only if they repeat.
+        return 1 + nulls + repeated_share  # Integers are often keys, which are informative only if they repeat.
     # Dates, decimals and floats are measures; many values make them more interesting.
     return 2 + nulls + (1 if distinct > 20 else 0)

@@ -44,9 +44,9 @@ def format_number(value: int | float | str | None) -> str:
     return f"{sign}{int(integer):,}{point}{fraction}" if integer.isdigit() else value
 
 
-def mark_estimate(formatted: str, guarantee: str) -> str:
+def mark_estimate(formatted_number: str, guarantee: str) -> str:
     """Put `~` before a formatted number whose guarantee is `estimate`."""
-    return f"~{formatted}" if guarantee == "estimate" else formatted
+    return f"~{formatted_number}" if guarantee == "estimate" else formatted_number
 
 
 def format_user_defined(statistic: Mapping[str, Any]) -> str:
@@ -62,14 +62,14 @@ def format_user_defined(statistic: Mapping[str, Any]) -> str:
     return mark_estimate(_format_nested(statistic["value"]), statistic["guarantee"])
 
 
-def mark_lower_bound(formatted: str, exact: bool) -> str:
+def mark_lower_bound(formatted_number: str, exact: bool) -> str:
     """Put `≥` before a formatted minimum, unless the minimum is exact."""
-    return formatted if exact else f"≥{formatted}"
+    return formatted_number if exact else f"≥{formatted_number}"
 
 
-def mark_upper_bound(formatted: str, exact: bool) -> str:
+def mark_upper_bound(formatted_number: str, exact: bool) -> str:
     """Put `≤` before a formatted maximum, unless the maximum is exact."""
-    return formatted if exact else f"≤{formatted}"
+    return formatted_number if exact else f"≤{formatted_number}"
 
 
 def format_value(json_value: Any, limit: int | None = None) -> str:

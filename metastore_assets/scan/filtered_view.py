@@ -70,8 +70,8 @@ class FilteredProfileReader:
         self._table = table
         self._spark = spark
         self._lock = RLock()
-        allowed = lookup.user_statistics + (() if table is None else table.named_statistics)
-        self._user_defined = UserDefined(lookup.version, allowed)
+        allowed_statistics = lookup.user_statistics + (() if table is None else table.named_statistics)
+        self._user_defined = UserDefined(lookup.version, allowed_statistics)
         self._partial: OrderedDict[str | None, PartialFragments] = OrderedDict()
 
     def profile(self, match: FilterMatch, partition: str | None) -> Profile:
@@ -89,8 +89,8 @@ class FilteredProfileReader:
             NotStoredError: Fragments match partly, and this reader may not read files.
         """
         if len(match.full_partitions) == 1 and not match.partial_partitions:
-            stored = self._lookup.profiles.profile(match.full_partitions[0].key)
-            return FullPartitionProfile(stored, lambda: self._merged(match, partition))
+            stored_profile = self._lookup.profiles.profile(match.full_partitions[0].key)
+            return FullPartitionProfile(stored_profile, lambda: self._merged(match, partition))
         return self._merged(match, partition)
 
     def _merged(self, match: FilterMatch, partition: str | None) -> MergedProfile:
@@ -101,11 +101,11 @@ class FilteredProfileReader:
         files = [entry.files for entry in match.full_partitions] + [entry.files for entry in match.full_fragments]
         partial = self._partial_fragments(match, partition) if match.partial_fragments else None
         objects, leaves = self._lookup.objects, self._lookup.columns.leaves
-        fingerprinted = FingerprintedValues(
+        fingerprinted_values = FingerprintedValues(
             objects, lambda: self._lookup.value_counts.reader, lambda: self._full_fragments(match)
         )
         context = MergedProfileContext(objects, leaves, self._policies, self._add_user_results)
-        return MergedProfile(context, files, partial, fingerprinted)
+        return MergedProfile(context, files, partial, fingerprinted_values)
 
     def count_partial_rows(self, match: FilterMatch, partition: str | None) -> int:
         """Read the fragments that match partly, and return the number of their matching rows.

@@ -62,12 +62,12 @@ class FingerprintedValues:
         self._value_counts = value_counts
         self._fragments = fragments
 
-    def repeated(self, row: ColumnStatistics, filtered: Sequence[FingerprintCounts]) -> Frequencies | None:
+    def repeated(self, row: ColumnStatistics, filtered_counts: Sequence[FingerprintCounts]) -> Frequencies | None:
         """Return a column's values that occur at least twice, with their frequencies, in ascending order.
 
         Args:
             row: The statistics of the column over all matching rows.
-            filtered: The fingerprints of the matching rows in each fragment that matches partly.
+            filtered_counts: The fingerprints of the matching rows in each fragment that matches partly.
 
         Returns:
             The values. None if the matching rows have more than `MAX_FINGERPRINTED_ROWS` values, or the table has no
@@ -78,9 +78,9 @@ class FingerprintedValues:
         """
         if not row.value_count:
             return EMPTY
-        derived = derive_frequencies(row)
-        if derived is not None:
-            return _select_repeated(derived)
+        derived_frequencies = derive_frequencies(row)
+        if derived_frequencies is not None:
+            return _select_repeated(derived_frequencies)
         value_counts = self._value_counts()
         if (
             row.value_count > MAX_FINGERPRINTED_ROWS
@@ -88,25 +88,27 @@ class FingerprintedValues:
             or row.field_id not in value_counts.columns
         ):
             return None
-        repeated = self._sum_fingerprints(row, filtered, value_counts.fingerprint_bits)
-        if not len(repeated):
+        repeated_fingerprints = self._sum_fingerprints(row, filtered_counts, value_counts.fingerprint_bits)
+        if not len(repeated_fingerprints):
             return EMPTY
-        candidates = value_counts.values_of_fingerprints(row.field_id, row.type_class, repeated.fingerprints)
-        return self._resolve_values(row, repeated, candidates, value_counts.fingerprint_bits)
+        candidates = value_counts.values_of_fingerprints(
+            row.field_id, row.type_class, repeated_fingerprints.fingerprints
+        )
+        return self._resolve_values(row, repeated_fingerprints, candidates, value_counts.fingerprint_bits)
 
     def _sum_fingerprints(
-        self, row: ColumnStatistics, filtered: Sequence[FingerprintCounts], bits: int
+        self, row: ColumnStatistics, filtered_counts: Sequence[FingerprintCounts], bits: int
     ) -> FingerprintCounts:
         """Return the fingerprints that occur at least twice in the matching rows, with their row counts.
 
         Args:
             row: The statistics of the column over all matching rows.
-            filtered: The fingerprints of the matching rows in each fragment that matches partly.
+            filtered_counts: The fingerprints of the matching rows in each fragment that matches partly.
             bits: The width of the fingerprints in the table's value counts.
         """
         with StatesReader(self._store) as reader:
-            stored = (read_fingerprints(reader, entry.files, row.field_id) for entry in self._fragments())
-            total = sum_fingerprints(narrow_fingerprints(counts, bits) for counts in (*stored, *filtered))
+            stored_counts = (read_fingerprints(reader, entry.files, row.field_id) for entry in self._fragments())
+            total = sum_fingerprints(narrow_fingerprints(counts, bits) for counts in (*stored_counts, *filtered_counts))
         if total.rows != row.value_count:
             raise CorruptionError(
                 f"{self._store.uri()}: column {row.column!r} has fingerprints of {total.rows} values, and states of "
@@ -115,13 +117,13 @@ class FingerprintedValues:
         return total.part(total.counts > 1)
 
     def _resolve_values(
-        self, row: ColumnStatistics, repeated: FingerprintCounts, candidates: Frequencies, bits: int
+        self, row: ColumnStatistics, repeated_fingerprints: FingerprintCounts, candidates: Frequencies, bits: int
     ) -> Frequencies | None:
         """Return the values that have a given fingerprint and occur at least twice in the matching rows.
 
         Args:
             row: The statistics of the column over the matching rows.
-            repeated: The fingerprints that occur at least twice in the matching rows.
+            repeated_fingerprints: The fingerprints that occur at least twice in the matching rows.
             candidates: The table's values with these fingerprints.
             bits: The width of the fingerprints in bits.
 
@@ -129,20 +131,20 @@ class FingerprintedValues:
             The values with their frequencies; None if some frequencies are unknown.
         """
         fingerprints, table_counts = fingerprint_values(candidates, bits), candidates.counts.to_numpy()
-        positions = np.searchsorted(repeated.fingerprints, fingerprints)
-        value_counts = np.bincount(positions, minlength=len(repeated))
-        table_totals = np.zeros(len(repeated), np.int64)
+        positions = np.searchsorted(repeated_fingerprints.fingerprints, fingerprints)
+        value_counts = np.bincount(positions, minlength=len(repeated_fingerprints))
+        table_totals = np.zeros(len(repeated_fingerprints), np.int64)
         np.add.at(table_totals, positions, table_counts)
         # If several values share a fingerprint, their counts are known only if all rows of the table with them are
         # selected.
-        if ((value_counts > 1) & (table_totals != repeated.counts)).any():
+        if ((value_counts > 1) & (table_totals != repeated_fingerprints.counts)).any():
             return None
-        if (value_counts == 0).any() or (table_totals < repeated.counts).any():
+        if (value_counts == 0).any() or (table_totals < repeated_fingerprints.counts).any():
             raise CorruptionError(
                 f"{self._store.uri()}: the table's value counts of column {row.column!r} lack values that occur "
                 "several times; rebuild them with `metastore refresh NAME --full`"
             )
-        counts = np.where(value_counts[positions] > 1, table_counts, repeated.counts[positions])
+        counts = np.where(value_counts[positions] > 1, table_counts, repeated_fingerprints.counts[positions])
         return _select_repeated(Frequencies(candidates.values, pa.array(counts, pa.int64())))
 
 
@@ -153,8 +155,8 @@ class FullPartitionProfile:
     them. Otherwise, it is the stored one.
     """
 
-    def __init__(self, stored: Profile, merge: Callable[[], Profile]) -> None:
-        self._stored = stored
+    def __init__(self, stored_profile: Profile, merge: Callable[[], Profile]) -> None:
+        self._stored = stored_profile
         self._merge = merge
 
     @lock_free_cached_property
@@ -196,19 +198,21 @@ class FullPartitionProfile:
         return self._stored.histogram(column)
 
     def _with_counts(self, row: ColumnStatistics) -> ColumnStatistics:
-        repeated = self._merged.repeated(row.field_id) if row.frequencies == "repeated" else None
-        return row if repeated is None else add_repeated_counts(row, repeated)
+        repeated_frequencies = self._merged.repeated(row.field_id) if row.frequencies == "repeated" else None
+        return row if repeated_frequencies is None else add_repeated_counts(row, repeated_frequencies)
 
 
-def add_repeated_counts(row: ColumnStatistics, repeated: Frequencies) -> ColumnStatistics:
+def add_repeated_counts(row: ColumnStatistics, repeated_frequencies: Frequencies) -> ColumnStatistics:
     """Return statistics with exact distinct and duplicate counts, computed from the repeated values.
 
     Args:
         row: The statistics of a column.
-        repeated: All values of the column that occur at least twice, with their frequencies.
+        repeated_frequencies: All values of the column that occur at least twice, with their frequencies.
     """
-    distinct = row.value_count - sum(repeated.counts.to_pylist()) + len(repeated)
-    return replace(row, distinct_count=distinct, distinct_count_guarantee="exact", duplicate_count=len(repeated))
+    distinct = row.value_count - sum(repeated_frequencies.counts.to_pylist()) + len(repeated_frequencies)
+    return replace(
+        row, distinct_count=distinct, distinct_count_guarantee="exact", duplicate_count=len(repeated_frequencies)
+    )
 
 
 def _select_repeated(frequencies: Frequencies) -> Frequencies:

@@ -83,7 +83,7 @@ class MergedProfile:
         context: MergedProfileContext,
         profiles: Sequence[ProfileFiles],
         partial: PartialFragments | None,
-        fingerprinted: FingerprintedValues,
+        fingerprinted_values: FingerprintedValues,
     ) -> None:
         """Prepare the merge.
 
@@ -93,14 +93,14 @@ class MergedProfile:
             context: The columns and policies of the version.
             profiles: The stored profiles of partitions and fragments that match entirely.
             partial: The fragments that match partly; None if there are none.
-            fingerprinted: Finds the repeated values of a fingerprinted column: those that occur at least twice.
+            fingerprinted_values: Finds the repeated values of a fingerprinted column: those that occur at least twice.
         """
         self._context = context
         self._store = context.store
         self._leaves = context.leaves
         self._profiles = sorted(profiles, key=lambda files: files.states)  # neighbours in one file are read together
         self._partial = partial
-        self._fingerprinted = fingerprinted
+        self._fingerprinted = fingerprinted_values
         self._lock = RLock()
         self._cache: dict[str, _MergedColumn] = {}
         self.columns = {leaf.path: position for position, leaf in enumerate(self._leaves)}
@@ -111,10 +111,10 @@ class MergedProfile:
         Raises KeyError for an unknown name.
         """
         positions = range(len(self._leaves)) if columns is None else [self.columns[name] for name in columns]
-        merged = self._load([self._leaves[position] for position in positions])
+        merged_columns = self._load([self._leaves[position] for position in positions])
         return [
             apply_schema(column.row, position, self._leaves[position])
-            for column, position in zip(merged, positions, strict=True)
+            for column, position in zip(merged_columns, positions, strict=True)
         ]
 
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
@@ -173,45 +173,45 @@ class MergedProfile:
     def _read(self, columns: Sequence[ColumnSelection]) -> dict[str, _MergedColumn]:
         """Return the merged statistics of columns, by their field ids."""
         spec = ProfileSpec("", {}, tuple(columns), {})
-        filtered = [] if self._partial is None else self._partial.read(columns, value_union(spec))
-        rows = self._merge_states(spec, filtered)
-        enumerated = [
+        filtered_profiles = [] if self._partial is None else self._partial.read(columns, value_union(spec))
+        rows = self._merge_states(spec, filtered_profiles)
+        enumerated_positions = [
             position for position, (row, _) in enumerate(rows) if row.frequencies == "enumerated" and row.value_count
         ]
-        frequencies_of = self._sum_frequencies(spec, enumerated, filtered)
-        merged = {}
+        frequencies_of = self._sum_frequencies(spec, enumerated_positions, filtered_profiles)
+        merged_columns = {}
         for position, ((leaf, policy), (row, histogram)) in enumerate(zip(columns, rows, strict=True)):
             frequencies = frequencies_of.get(position)
             if frequencies is not None:
                 row = apply_summary(row, summarize_frequencies(frequencies))
                 _check_total(self._store, leaf, row, frequencies)
-            repeated = None
+            repeated_frequencies = None
             if row.frequencies == "repeated":
                 fingerprints = [
-                    counts for profile in filtered if (counts := profile.fingerprints[position]) is not None
+                    counts for profile in filtered_profiles if (counts := profile.fingerprints[position]) is not None
                 ]
                 named_row = replace(row, field_id=leaf.field_id, column=leaf.path)
-                repeated = self._fingerprinted.repeated(named_row, fingerprints)
-            if repeated is not None:
-                row = add_repeated_counts(row, repeated)
+                repeated_frequencies = self._fingerprinted.repeated(named_row, fingerprints)
+            if repeated_frequencies is not None:
+                row = add_repeated_counts(row, repeated_frequencies)
             is_empty = row.frequencies == "enumerated" and not row.value_count
             row = self._context.finalize(row, policy, EMPTY if frequencies is None and is_empty else frequencies)
-            shown = None if histogram is None else shown_histogram(histogram, row)
-            merged[leaf.field_id] = _MergedColumn(row, shown, frequencies, repeated)
-        return merged
+            histogram_to_show = None if histogram is None else shown_histogram(histogram, row)
+            merged_columns[leaf.field_id] = _MergedColumn(row, histogram_to_show, frequencies, repeated_frequencies)
+        return merged_columns
 
     def _merge_states(
-        self, spec: ProfileSpec, filtered: Sequence[FilteredProfile]
+        self, spec: ProfileSpec, filtered_profiles: Sequence[FilteredProfile]
     ) -> list[tuple[ColumnStatistics, Histogram | None]]:
         """Return (statistics, histogram) of each column of a spec, merged from mergeable states.
 
         Args:
             spec: The columns and their policies.
-            filtered: Profiles of the matching rows of fragments that match partly.
+            filtered_profiles: Profiles of the matching rows of fragments that match partly.
         """
         with StatesReader(self._store) as reader:
             parts = read_states_together(reader, self._profiles, spec)[1] if self._profiles else []
-        parts += [profile.states for profile in filtered]
+        parts += [profile.states for profile in filtered_profiles]
         if not parts:
             rows = [profile_all_null(leaf, 0, policy) for leaf, policy in spec.leaves]
             return [(row, None) for row in rows]
@@ -221,23 +221,23 @@ class MergedProfile:
         return [(finalize_statistics(row), histogram) for row, histogram in pairs]
 
     def _sum_frequencies(
-        self, spec: ProfileSpec, positions: Sequence[int], filtered: Sequence[FilteredProfile]
+        self, spec: ProfileSpec, positions: Sequence[int], filtered_profiles: Sequence[FilteredProfile]
     ) -> dict[int, Frequencies]:
         """Return the value counts of columns over all matching rows, by the column's position in the spec.
 
-        The value counts of the stored profiles and of the `filtered` profiles are added up.
+        The value counts of the stored profiles and of `filtered_profiles` are added up.
 
         Args:
             spec: The columns and their policies.
             positions: The positions in the spec of the columns whose value counts are returned.
-            filtered: Profiles of the matching rows of fragments that match partly.
+            filtered_profiles: Profiles of the matching rows of fragments that match partly.
         """
         if not positions:
             return {}
-        stored = sum_column_frequencies(self._store, spec, positions, self._profiles)
+        stored_frequencies = sum_column_frequencies(self._store, spec, positions, self._profiles)
         sums = {}
         for position in positions:
-            parts = [stored[position], *(profile.frequencies[position] for profile in filtered)]
+            parts = [stored_frequencies[position], *(profile.frequencies[position] for profile in filtered_profiles)]
             sums[position] = sum_frequencies([(part, 1) for part in parts if part is not None])
         return sums
 

@@ -166,14 +166,16 @@ def profile_matching_rows(
             for profile in profile_field(field, chunks, _policy_lookup(policies), leaves=leaves):
                 if profile.statistics.column in policies:
                     profiles[profile.statistics.field_id] = profile
-    ordered = [profiles[leaf.field_id] for _, selections in columns for leaf, _ in selections]
+    ordered_profiles = [profiles[leaf.field_id] for _, selections in columns for leaf, _ in selections]
     return FilteredProfile(
         int(row_mask.sum()),
         build_states_table(
-            [profile.statistics for profile in ordered], [profile.histogram for profile in ordered], union
+            [profile.statistics for profile in ordered_profiles],
+            [profile.histogram for profile in ordered_profiles],
+            union,
         ),
-        tuple(profile.frequencies for profile in ordered),
-        tuple(profile.fingerprints for profile in ordered),
+        tuple(profile.frequencies for profile in ordered_profiles),
+        tuple(profile.fingerprints for profile in ordered_profiles),
     )
 
 

@@ -72,50 +72,54 @@ class TableScanner:
         return SnapshotRows(lookup, table, snapshot)
 
     def recorded_table(
-        self, version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
+        self, version: Version, uri: str, confirmed_locations: Sequence[str], storage_options: Mapping[str, str]
     ) -> TableConfig:
         """Return the table configuration that `version` records, but with `uri` and `storage_options`.
 
-        Each of its locations, including `uri`, must be one that the caller trusts (`confirmed`), or lie below one.
+        Each of its locations, including `uri`, must be one that the caller trusts (`confirmed_locations`), or lie below
+        one.
 
         Raises:
             ConfigError: A location is not confirmed.
             CorruptionError: The version records an invalid location, or a setting that versions never record.
         """
-        return parse_recorded_location(version, uri, confirmed, storage_options)
+        return parse_recorded_location(version, uri, confirmed_locations, storage_options)
 
 
 def parse_recorded_location(
-    version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
+    version: Version, uri: str, confirmed_locations: Sequence[str], storage_options: Mapping[str, str]
 ) -> TableConfig:
     """Return a table configuration with a version's recorded location and the caller's storage options.
 
     Args:
         version: The version.
         uri: The location of the table, from the version or from the caller.
-        confirmed: Locations that the caller trusts. Each recorded location must equal one of them or lie below it.
+        confirmed_locations: Locations that the caller trusts. Each recorded location must equal one of them or lie
+            below it.
         storage_options: Options of the table's object store, which versions do not contain.
 
     Raises:
         ConfigError: A location is not confirmed; the message names it.
         CorruptionError: The version records an invalid location, or a setting that versions never record.
     """
-    recorded = {**(version.table_location or {}), "uri": uri}
+    recorded_location = {**(version.table_location or {}), "uri": uri}
     subject = f"version {version.number} of table {version.table!r}"
-    unexpected = sorted(recorded.keys() - RECORDED_FIELDS)
-    if unexpected:
+    unexpected_fields = sorted(recorded_location.keys() - RECORDED_FIELDS)
+    if unexpected_fields:
         raise CorruptionError(
-            f"{subject} is damaged or forged: it records the setting {unexpected[0]!r} of its table, which no version "
-            "does; give the table's configuration (`table=`)"
+            f"{subject} is damaged or forged: it records the setting {unexpected_fields[0]!r} of its table, which no "
+            "version does; give the table's configuration (`table=`)"
         )
     try:
-        table = TableConfig.validate_raw({**recorded, "name": version.table, "storage_options": storage_options})
+        table = TableConfig.validate_raw(
+            {**recorded_location, "name": version.table, "storage_options": storage_options}
+        )
     except ValidationError as error:
         problem = error.errors(include_input=False)[0]
         key = ".".join(map(str, problem["loc"]))
         raise CorruptionError(f"{subject} records no valid location of its table: {key}: {problem['msg']}") from error
     for location in (table.uri, *table.path_mapping.values(), *table.allow):
-        if not is_at_or_below(location, confirmed):
+        if not is_at_or_below(location, confirmed_locations):
             raise ConfigError(
                 f"{subject} says that files of the table are at {redact(location)}, which anyone who can write below "
                 f"the root could have changed: confirm it, with "

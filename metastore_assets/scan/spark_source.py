@@ -141,9 +141,9 @@ class _RequestedTable:
 
         Without this option, it is made from the table's URI: the option `uri`, or the URI that the version records.
         """
-        configured = self._configured
-        if configured is not None:
-            return find_table(configured, self._options["table"])
+        configured_table = self._configured
+        if configured_table is not None:
+            return find_table(configured_table, self._options["table"])
         return self._lookup.table_config(self._options.get("uri"), _with_prefix(self._options, _TABLE_PREFIX))
 
     def plan(self, where: str) -> ScanPlan:
@@ -183,8 +183,8 @@ class _RequestedTable:
             positions: The position in the table of each column of `schema`.
             schema: The user's schema.
         """
-        for field, requested in zip(self.spark_schema(positions), schema, strict=True):
-            type_, requested_type = field.dataType.simpleString(), requested.dataType.simpleString()
+        for field, requested_field in zip(self.spark_schema(positions), schema, strict=True):
+            type_, requested_type = field.dataType.simpleString(), requested_field.dataType.simpleString()
             if type_ != requested_type:
                 raise UnsupportedTypeError(
                     f"column {field.name!r} of table {self.config.name!r} is {type_}, and the schema says "
@@ -200,20 +200,20 @@ class _RequestedTable:
 
         Raises ConfigError if an option is missing or wrong.
         """
-        options, configured = self._options, self._configured
+        options, configured_table = self._options, self._configured
         if "table" not in options:
             raise ConfigError('option table is required, as in `.option("table", "orders")`')
-        root = options.get("path") or (configured.root if configured else None)
+        root = options.get("path") or (configured_table.root if configured_table else None)
         if root is None:
             raise ConfigError("the root is missing: pass it as `.load(root)`, or set option config")
-        storage_options = configured.storage_options if configured else {}
+        storage_options = configured_table.storage_options if configured_table else {}
         storage_options = {**storage_options, **_with_prefix(options, _ROOT_PREFIX)}
         version = options.get("version")
         if version is not None and not (version.isascii() and version.isdigit()):
             raise ConfigError(f"option version: a number, not {version!r}")
         number = None if version is None else int(version)
-        versions, opened = open_version(ObjectStore(root, storage_options), options["table"], number)
-        return Table(versions.objects, opened, TableScanner)
+        versions, open_table_version = open_version(ObjectStore(root, storage_options), options["table"], number)
+        return Table(versions.objects, open_table_version, TableScanner)
 
 
 def _with_prefix(options: Mapping[str, Any], prefix: str) -> dict[str, str]:

@@ -37,9 +37,9 @@ def _sent_type(type: pa.DataType) -> pa.DataType:
     Raises UnsupportedTypeError if Spark has no such type.
     """
     plain = plain_type(type)
-    for matches, sent in _SENT:
+    for matches, transport_type in _SENT:
         if matches(plain):
-            return sent
+            return transport_type
     if t.is_timestamp(plain):
         return pa.timestamp("us", plain.tz and "UTC")
     if t.is_decimal(plain) and plain.precision <= 38 and 0 <= plain.scale <= plain.precision:

@@ -35,15 +35,15 @@ class UserDefined:
     class was changed after the version was written. Threads may share the object.
     """
 
-    def __init__(self, version: Version, allowed: Collection[str]) -> None:
+    def __init__(self, version: Version, allowed_references: Collection[str]) -> None:
         """Create an object for one version.
 
         Args:
             version: The version.
-            allowed: Classes that may be imported, as `module:Class`, besides those of this package.
+            allowed_references: Classes that may be imported, as `module:Class`, besides those of this package.
         """
         self._version = version
-        self._allowed = frozenset(allowed)
+        self._allowed = frozenset(allowed_references)
 
     def classes(self, field_id: str) -> tuple[str, ...]:
         """Return the classes of the user-defined statistics of a leaf column, as `module:Class`.
@@ -86,13 +86,13 @@ class UserDefined:
     def _absence_reason(self, field_id: str) -> str:
         """Return why a user-defined statistic of a column has no result, with advice."""
         problems = [(reference, problem) for reference, problem in self._check_classes(field_id) if problem is not None]
-        disallowed = [reference for reference, problem in problems if problem is _NOT_ALLOWED]
+        disallowed_references = [reference for reference, problem in problems if problem is _NOT_ALLOWED]
         reasons = [problem for _, problem in problems if problem is not _NOT_ALLOWED]
-        if disallowed:
+        if disallowed_references:
             reasons.append(
-                f"{' or '.join(map(repr, disallowed))} computes it, and {_NOT_ALLOWED}: name "
-                f"{'it' if len(disallowed) == 1 else 'them'}, with "
-                f"`open_table(…, statistic_classes={disallowed})` or in the configuration"
+                f"{' or '.join(map(repr, disallowed_references))} computes it, and {_NOT_ALLOWED}: name "
+                f"{'it' if len(disallowed_references) == 1 else 'them'}, with "
+                f"`open_table(…, statistic_classes={disallowed_references})` or in the configuration"
             )
         return "; ".join(reasons) or "the version does not say which class computes it"
 
@@ -116,14 +116,14 @@ class UserDefined:
         if reference not in self._allowed and not reference.startswith(_SHIPPED_PREFIX):
             return _NOT_ALLOWED
         try:
-            loaded = load_statistic(reference)
-            is_other_source = loaded.statistic.revision == revision and loaded.source != source
+            loaded_class = load_statistic(reference)
+            is_other_source = loaded_class.statistic.revision == revision and loaded_class.source != source
         except ConfigError as error:
             return str(error)
-        if loaded.statistic.revision != revision:
+        if loaded_class.statistic.revision != revision:
             return (
                 f"revision {revision!r} of {reference!r} computed it, and the installed revision is "
-                f"{loaded.statistic.revision!r}"
+                f"{loaded_class.statistic.revision!r}"
             )
         return f"another source of {reference!r} than the installed one computed it" if is_other_source else None
 

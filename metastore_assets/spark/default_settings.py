@@ -41,9 +41,9 @@ def normalize_settings(settings: Mapping[str, object]) -> dict[str, str]:
 
     Settings without a value (None) are left out.
     """
-    chosen = {
+    chosen_settings = {
         key: str(value).lower() if isinstance(value, bool) else str(value)
         for key, value in settings.items()
         if value is not None
     }
-    return {**_NO_RETAINED_MEMORY, **chosen} if _MEMORY_LIMIT in chosen else chosen
+    return {**_NO_RETAINED_MEMORY, **chosen_settings} if _MEMORY_LIMIT in chosen_settings else chosen_settings

@@ -139,8 +139,8 @@ def _build(archive: Path) -> None:
     The session runs in a child process. If this fails, the path becomes an empty file.
     """
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
-        recorded = Path(folder) / archive.name
-        options = f"{_FAST_START} {_option('ArchiveClassesAtExit', recorded)} -Xlog:disable -Xlog:all=off"
+        recorded_archive = Path(folder) / archive.name
+        options = f"{_FAST_START} {_option('ArchiveClassesAtExit', recorded_archive)} -Xlog:disable -Xlog:all=off"
         try:
             with safe_import_path():
                 subprocess.run(
@@ -152,17 +152,17 @@ def _build(archive: Path) -> None:
                     check=True,
                 )
         except subprocess.SubprocessError:
-            recorded.unlink(missing_ok=True)
-        if not recorded.exists():
+            recorded_archive.unlink(missing_ok=True)
+        if not recorded_archive.exists():
             # An empty file prevents further attempts for one day.
-            recorded.touch()
-        os.replace(recorded, archive)
+            recorded_archive.touch()
+        os.replace(recorded_archive, archive)
 
 
 def _option(name: str, path: Path) -> str:
     """Return a JVM option with a path, in quotes because the path may contain blanks."""
-    escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"-XX:{name}={escaped}"'
+    escaped_path = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"-XX:{name}={escaped_path}"'
 
 
 def _exercise(options: str) -> None:

@@ -115,13 +115,13 @@ def _start(server: LocalConnectServer, folder: str, master: str, settings: Mappi
     from pyspark.errors import PySparkException
 
     options = " ".join([local_jvm_options(), settings.get(_JVM_OPTIONS, "")]).strip()
-    merged = {**LOCAL_SETTINGS, **_SETTINGS, **settings, _JVM_OPTIONS: options}
+    merged_settings = {**LOCAL_SETTINGS, **_SETTINGS, **settings, _JVM_OPTIONS: options}
     started_at = time.time()
     # PySpark sets the master and the port.
     try:
         # PySpark sets the token when it starts a server, and the next server must not inherit it.
         with safe_import_path(), _restoring_token():
-            server.reuse_or_start(master, dict(merged))
+            server.reuse_or_start(master, dict(merged_settings))
     except (PySparkException, OSError) as error:
         if _port_was_taken(folder, started_at):
             return False
@@ -176,12 +176,12 @@ def stop_server() -> bool:
     from pyspark.sql.connect.local_server import stop_local_connect_server
 
     _set_discovery_file()
-    stopped = stop_local_connect_server()
-    if stopped is None:
+    has_stopped = stop_local_connect_server()
+    if has_stopped is None:
         raise MetastoreError(
             "it cannot be determined whether the recorded process is the Spark Connect server: try again"
         )
-    return stopped
+    return has_stopped
 
 
 def _require_local_server() -> None:

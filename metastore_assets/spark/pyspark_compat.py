@@ -67,8 +67,8 @@ def require_pyspark(release: tuple[int, int], feature: str) -> None:
     """Raise ConfigError if the installed PySpark is older than a feature needs."""
     import pyspark
 
-    installed = tuple(int(part) for part in re.findall(r"\d+", pyspark.__version__)[:2])
-    if installed < release:
+    installed_version = tuple(int(part) for part in re.findall(r"\d+", pyspark.__version__)[:2])
+    if installed_version < release:
         raise ConfigError(
             f"{feature} needs PySpark {release[0]}.{release[1]} or newer, and {pyspark.__version__} is installed: "
             "install a newer PySpark, or leave this feature out"

@@ -187,12 +187,12 @@ def _run_job(
     """
     weights = [cost + 1 for cost in costs] if costs is not None else [1.0] * len(tasks)
     bins = balance_bins(weights, count_slots(spark) * _BINS_PER_SLOT)
-    packed = [pack([(index, tasks[index]) for index in group]) for group in bins]
-    frame = spark.range(0, len(packed), 1, len(packed)).mapInArrow(
-        partial(_run_bins, pack(function), packed, is_counting_io()), "result binary"
+    packed_tasks = [pack([(index, tasks[index]) for index in group]) for group in bins]
+    frame = spark.range(0, len(packed_tasks), 1, len(packed_tasks)).mapInArrow(
+        partial(_run_bins, pack(function), packed_tasks, is_counting_io()), "result binary"
     )
-    numbered: dict[int, R] = dict(unpack_results(collect_results(frame)))
-    return [numbered[index] for index in range(len(tasks))]
+    results_by_index: dict[int, R] = dict(unpack_results(collect_results(frame)))
+    return [results_by_index[index] for index in range(len(tasks))]
 
 
 def _run_bins(

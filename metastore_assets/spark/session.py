@@ -130,17 +130,17 @@ def get_spark_session(settings: Mapping[str, object] | None = None, *, log: Spar
         return connect_session(remote, user_settings)
     if user_settings.get("spark.master", SETTINGS["spark.master"]).startswith("local"):
         options = " ".join([local_jvm_options(), user_settings.get(_JVM_OPTIONS, "")]).strip()
-        merged = {**LOCAL_SETTINGS, **user_settings, _JVM_OPTIONS: options}
+        merged_settings = {**LOCAL_SETTINGS, **user_settings, _JVM_OPTIONS: options}
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         # Workers must run this Python with its packages, rather than the first `python3` on PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     else:
-        merged = {**SETTINGS, **user_settings}
+        merged_settings = {**SETTINGS, **user_settings}
     builder = SparkSession.builder
-    for key, value in merged.items():
+    for key, value in merged_settings.items():
         builder = builder.config(key, value)
     try:
-        _start_jvm(merged, log)
+        _start_jvm(merged_settings, log)
         return builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         raise MetastoreError(
@@ -239,10 +239,10 @@ def _split_properties_file(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def _escape_property(text: str, *, is_key: bool = False) -> str:
     """Escape a key or a value for Java's properties files."""
-    escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    escaped_text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
     if is_key:
-        return re.sub("[ =:#!]", r"\\\g<0>", escaped)
-    return re.sub("^ ", r"\\ ", escaped)
+        return re.sub("[ =:#!]", r"\\\g<0>", escaped_text)
+    return re.sub("^ ", r"\\ ", escaped_text)
 
 
 def _reason(error: Exception, log: SparkLog | None) -> str:
@@ -251,10 +251,10 @@ def _reason(error: Exception, log: SparkLog | None) -> str:
     The line has the Java exception. Without one, it has the Python error and the last informative line that the JVM
     wrote.
     """
-    raised = getattr(error, "java_exception", None)
-    if raised is not None:
-        return str(raised.toString()).splitlines()[0]
-    written = log.text().splitlines() if log is not None else []
+    java_exception = getattr(error, "java_exception", None)
+    if java_exception is not None:
+        return str(java_exception.toString()).splitlines()[0]
+    log_lines = log.text().splitlines() if log is not None else []
     # Leave out lines of a Java stack trace, which start with a blank, and Java's uninformative last lines.
-    lines = [line for line in written if line.strip() and not line[0].isspace() and line not in _LAST_WORDS]
+    lines = [line for line in log_lines if line.strip() and not line[0].isspace() and line not in _LAST_WORDS]
     return " ".join([*str(error).split(), *(lines[-1:])])

@@ -82,13 +82,15 @@ def shuffle(
         MetastoreError: `read` or `reduce` raised it.
         WorkerEndedError: A worker crashed.
     """
-    packed = [pack(task) for task in tasks]
-    rows = spark.range(0, len(packed), 1, max(1, len(packed))).mapInArrow(
-        partial(_read_tasks, pack(read), packed, is_counting_io()), _SPARK_SCHEMA
+    packed_tasks = [pack(task) for task in tasks]
+    rows = spark.range(0, len(packed_tasks), 1, max(1, len(packed_tasks))).mapInArrow(
+        partial(_read_tasks, pack(read), packed_tasks, is_counting_io()), _SPARK_SCHEMA
     )
-    shuffled = repartition_by_id(rows, partitions, "partition").sortWithinPartitions("partition", "group", "position")
-    reduced = shuffled.mapInArrow(partial(_reduce_groups, pack(reduce), is_counting_io()), "result binary")
-    return unpack_results(collect_results(reduced))
+    shuffled_rows = repartition_by_id(rows, partitions, "partition").sortWithinPartitions(
+        "partition", "group", "position"
+    )
+    reduced_rows = shuffled_rows.mapInArrow(partial(_reduce_groups, pack(reduce), is_counting_io()), "result binary")
+    return unpack_results(collect_results(reduced_rows))
 
 
 def _read_tasks(

@@ -56,13 +56,13 @@ def query(
         ConfigError: The location of a table is not known, or not confirmed.
         FragmentError: A file of a table cannot be read.
     """
-    named: set[tuple[str, str]] = set()
+    named_views: set[tuple[str, str]] = set()
     tables: Sequence[str] = ()
     try:
         with query_connection(unrestricted=unrestricted) as session:
-            named = _named_tables(session.parse(text))
+            named_views = _named_tables(session.parse(text))
             tables = metastore.table_names()
-            for schema, name in sorted({(schema.lower(), name.lower()) for schema, name in named}):
+            for schema, name in sorted({(schema.lower(), name.lower()) for schema, name in named_views}):
                 matches = [] if schema or name in VIEWS else [table for table in tables if table.lower() == name]
                 if matches:
                     lookup = metastore.table(matches[0])
@@ -72,23 +72,23 @@ def query(
                     _define(session.connection, metastore, tables, schema, name)
             return session.run(text).to_arrow_table()
     except QueryError as error:
-        for schema, name in sorted(named):
+        for schema, name in sorted(named_views):
             if f'because schema "{schema}" does not exist' in str(error):
                 alternatives = close_names(f"{schema}_{name}", tables, "; there are: {}")
                 message = f"there is no table {f'{schema}.{name}'!r}: tables are named without a schema{alternatives}"
                 raise QueryError(message) from error
         existing_names = {table.lower() for table in tables} | VIEWS.keys()
-        for written in sorted({schema or name for schema, name in named}):
-            if find_table is None or written.lower() in existing_names:
+        for written_name in sorted({schema or name for schema, name in named_views}):
+            if find_table is None or written_name.lower() in existing_names:
                 continue
             # DuckDB suggests its own system tables.
-            is_missing = f"Table with name {written} does not exist" in str(error)
-            if (configured := _configured_name(written, find_table)) is not None:
-                hint = f"table {configured!r} has no published version; run `metastore refresh {configured}`"
+            is_missing = f"Table with name {written_name} does not exist" in str(error)
+            if (configured_name := _configured_name(written_name, find_table)) is not None:
+                hint = f"table {configured_name!r} has no published version; run `metastore refresh {configured_name}`"
                 raise QueryError(hint if is_missing else f"{error}; {hint}") from error
             if is_missing:
-                alternatives = close_names(written, [*tables, *VIEWS], "; there are: {}")
-                raise QueryError(f"there is no table {written!r}{alternatives}") from error
+                alternatives = close_names(written_name, [*tables, *VIEWS], "; there are: {}")
+                raise QueryError(f"there is no table {written_name!r}{alternatives}") from error
         raise
 
 
@@ -129,8 +129,10 @@ def _define_table(connection: duckdb.DuckDBPyConnection, rows: RowSource, name: 
 
     columns = rows.list_shown_columns() if hides else rows.schema.names
     if not columns:
-        shown = ", except hidden ones: `--unrestricted` (`unrestricted=True`) reads them" if rows.schema.names else ""
-        raise QueryError(f"table {name!r} has no columns{shown}")
+        hidden_note = (
+            ", except hidden ones: `--unrestricted` (`unrestricted=True`) reads them" if rows.schema.names else ""
+        )
+        raise QueryError(f"table {name!r} has no columns{hidden_note}")
     connection.register(name, TableDataset(rows, columns))
 
 
@@ -158,13 +160,13 @@ def _define(
         raise QueryError(f"there is no published table {schema!r}{alternatives}")
     if name not in VIEWS or (schema and not matches):
         return
-    quoted = '"{}"'.format(schema.replace('"', '""'))
+    quoted_schema = '"{}"'.format(schema.replace('"', '""'))
     if schema:
-        connection.execute(f"create schema if not exists {quoted}").fetchall()
+        connection.execute(f"create schema if not exists {quoted_schema}").fetchall()
     rows = read_view(name, metastore, matches if schema else tables)
     connection.register("_rows", rows)
     # Copied into DuckDB, because a query may read the rows twice and a stream can be read once.
-    connection.execute(f"create table {quoted + '.' if schema else ''}{name} as select * from _rows").fetchall()
+    connection.execute(f"create table {quoted_schema + '.' if schema else ''}{name} as select * from _rows").fetchall()
     connection.unregister("_rows")
 
 

@@ -219,14 +219,14 @@ class _Decompressed(io.RawIOBase):
                 raise OSError("Truncated compressed stream")
             return data
         # After a stream there may be zeros up to a full block, and then another stream.
-        compressed: bytes = self._decompressor.unused_data.lstrip(b"\0")
-        while not compressed:
+        compressed_bytes: bytes = self._decompressor.unused_data.lstrip(b"\0")
+        while not compressed_bytes:
             data = self._source.read(_READ_BYTES)
             if not data:
                 return None
-            compressed = data.lstrip(b"\0")
+            compressed_bytes = data.lstrip(b"\0")
         self._decompressor = self._create_decompressor()
-        return compressed
+        return compressed_bytes
 
 
 _GZIP = b"\x1f\x8b"

@@ -94,10 +94,10 @@ class _FileTally:
             self._packed[-2:] = [_union(self._packed[-2:])]
 
 
-def _union(packed: Sequence[PackedDigests]) -> PackedDigests:
-    if len(packed) == 1:
-        return packed[0]
-    return np.unique(np.concatenate([np.frombuffer(digests, _DIGEST) for digests in packed])).tobytes()
+def _union(packed_digests: Sequence[PackedDigests]) -> PackedDigests:
+    if len(packed_digests) == 1:
+        return packed_digests[0]
+    return np.unique(np.concatenate([np.frombuffer(digests, _DIGEST) for digests in packed_digests])).tobytes()
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,8 @@ class IoCounter:
 
         By default, return what was outside of all `io_step` blocks.
         """
-        read, written = self.tallies(step)
-        return IoCounts(read.count(), written.count())
+        read, bytes_written = self.tallies(step)
+        return IoCounts(read.count(), bytes_written.count())
 
 
 _current: ContextVar[tuple[IoCounter, str] | None] = ContextVar("io_counter", default=None)

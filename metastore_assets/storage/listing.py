@@ -94,13 +94,13 @@ def files_on_disk(
     full_path = f"{root.rstrip('/')}/{folder}" if folder else root
     try:
         stat = os.stat(full_path)
-        opened = os.scandir(full_path)
+        scanned_folder = os.scandir(full_path)
     except FileNotFoundError:
         if not folder:
             raise
         return  # The folder was deleted meanwhile, and is not part of the listing.
     identity = (stat.st_dev, stat.st_ino)
-    with opened as entries:
+    with scanned_folder as entries:
         if identity in above:
             raise OSError(f"{full_path} is a symbolic link to a folder that contains it")
         for entry in entries:
@@ -111,16 +111,16 @@ def files_on_disk(
                     continue
                 if entry.is_symlink():
                     check_link(path)
-                stored = None if is_folder else local_stored_file(path, entry.stat())
+                stored_file = None if is_folder else local_stored_file(path, entry.stat())
             except FileNotFoundError:
                 # A file that was deleted meanwhile is not part of the listing. A dangling link is an error.
                 if entry.is_symlink():
                     raise
                 continue
-            if stored is None:
+            if stored_file is None:
                 yield from files_on_disk(root, check_link, filters, path, above | {identity})
             else:
-                yield stored
+                yield stored_file
 
 
 def objects_at_once(store: Any, prefix: str, uri: str, filters: PathFilters) -> Generator[StoredFile, None, bool]:

@@ -161,13 +161,13 @@ class Location:
         if self.is_local:
             for entry in self._entries(folder, after, before):
                 try:
-                    stored = local_stored_file(f"{prefix}{entry.name}", entry.stat())
+                    stored_file = local_stored_file(f"{prefix}{entry.name}", entry.stat())
                 except FileNotFoundError:
                     # A file that was deleted since the folder was read is not part of the listing.
                     if entry.is_symlink():
                         raise
                     continue
-                yield stored
+                yield stored_file
         else:
             yield from (
                 remote_stored_file(f"{prefix}{name}", info) for name, info in self._objects(folder, after, before)
@@ -209,8 +209,8 @@ class Location:
         They are the size and the modification time; in an object store, also the ETag.
         """
         if self.is_local:
-            stored = self.stat(path)
-            return [str(stored.size), stored.version]
+            stored_file = self.stat(path)
+            return [str(stored_file.size), stored_file.version]
         store, prefix = self._store()
         with object_errors(self.full_path(path)):
             return _identity(store.head(object_key(prefix, path)))
@@ -221,8 +221,8 @@ class Location:
             return local_modified(os.stat(self._on_disk(path)))
         store, prefix = self._store()
         with object_errors(self.full_path(path)):
-            written: datetime = store.head(object_key(prefix, path))["last_modified"]
-            return written
+            modified_at: datetime = store.head(object_key(prefix, path))["last_modified"]
+            return modified_at
 
     def read(self, path: str) -> bytes:
         """Return the content of a metadata file.
@@ -252,33 +252,33 @@ class Location:
         """Open the current content of a file for random access."""
         return _open_local(self._on_disk(path)) if self.is_local else self._open_object(self.stat(path))
 
-    def open_stored(self, stored: StoredFile) -> pa.NativeFile:
+    def open_stored(self, stored_file: StoredFile) -> pa.NativeFile:
         """Open a listed file for random access.
 
         Raises OverwrittenError if it has changed since the listing.
 
         Call `check` after reading, because the file may also change while it is read.
         """
-        self.check(stored)
-        return self.open_listed(stored)
+        self.check(stored_file)
+        return self.open_listed(stored_file)
 
-    def open_listed(self, stored: StoredFile) -> pa.NativeFile:
+    def open_listed(self, stored_file: StoredFile) -> pa.NativeFile:
         """Open a listed file for random access, even if it may have changed since the listing.
 
         If the file has changed, reading raises OverwrittenError for a file with an ETag. For other files, call `check`
         after reading: it raises the error.
         """
-        return _open_local(self._on_disk(stored.path)) if self.is_local else self._open_object(stored)
+        return _open_local(self._on_disk(stored_file.path)) if self.is_local else self._open_object(stored_file)
 
-    def check(self, stored: StoredFile) -> None:
+    def check(self, stored_file: StoredFile) -> None:
         """Raise OverwrittenError if a file has changed since it was listed.
 
         A file with an ETag is not checked here, because each of its reads requires the ETag.
         """
-        if not self.is_local and is_e_tag(stored.version):
+        if not self.is_local and is_e_tag(stored_file.version):
             return  # Every read requires the ETag.
-        if self.stat(stored.path) != stored:
-            raise OverwrittenError(f"{self.full_path(stored.path)} has been overwritten since it was listed")
+        if self.stat(stored_file.path) != stored_file:
+            raise OverwrittenError(f"{self.full_path(stored_file.path)} has been overwritten since it was listed")
 
     def _entries(self, folder: str, after: str, before: str) -> Iterator[os.DirEntry[str]]:
         """Yield the files in a local folder with names between the bounds, which are exclusive.
@@ -302,10 +302,14 @@ class Location:
         with object_errors(self.full_path(folder)):
             yield from objects_in(store, object_key(prefix, folder), after, before)
 
-    def _open_object(self, stored: StoredFile) -> pa.NativeFile:
+    def _open_object(self, stored_file: StoredFile) -> pa.NativeFile:
         store, prefix = self._store()
         file = ObjectFile(
-            store, object_key(prefix, stored.path), stored.size, stored.version, self.full_path(stored.path)
+            store,
+            object_key(prefix, stored_file.path),
+            stored_file.size,
+            stored_file.version,
+            self.full_path(stored_file.path),
         )
         return pa.PythonFile(file, mode="r")
 

@@ -141,28 +141,28 @@ class LocationPolicy:
         path_mapping = _path_mapping(table)
         uris = [Location.of(uri).uri for uri in (*table.allow, *(new for _, new in path_mapping.pairs))]
         account = location_address(folder).account
-        allowed = tuple(address for uri in uris if (address := StorageAddress.of(uri, account)))
-        return cls(table.uri, folder, path_mapping, allowed, table.restrict_to_table_root)
+        allowed_addresses = tuple(address for uri in uris if (address := StorageAddress.of(uri, account)))
+        return cls(table.uri, folder, path_mapping, allowed_addresses, table.restrict_to_table_root)
 
-    def resolve(self, recorded: str) -> tuple[Location, str]:
+    def resolve(self, recorded_path: str) -> tuple[Location, str]:
         """Return (location, path below the location) of a file that is recorded in the metadata.
 
         For a file outside of the table's folder, the location is the file itself, and the path is empty.
 
         Args:
-            recorded: A path or URI in the metadata, without percent-encoding.
+            recorded_path: A path or URI in the metadata, without percent-encoding.
 
         Raises:
             TableFormatError: The policy does not allow the file, or no mapping resolves a relative path.
         """
-        current = self.path_mapping.apply(recorded)
+        current = self.path_mapping.apply(recorded_path)
         address = StorageAddress.of(current, location_address(self.table_root).account)
         if address is None:
             raise TableFormatError(
-                f"{self.name} records the relative location {recorded!r}; map it with "
+                f"{self.name} records the relative location {recorded_path!r}; map it with "
                 "path_mapping to its current location"
             )
-        return self._resolve_address(address, recorded)
+        return self._resolve_address(address, recorded_path)
 
     def resolve_relative(self, folder: Location, path: str) -> tuple[Location, str]:
         """Return (location, path below the location) of a file, given its path below a folder of the table.
@@ -175,7 +175,7 @@ class LocationPolicy:
         assert address is not None
         return self._resolve_address(address, path)
 
-    def _resolve_address(self, address: StorageAddress, recorded: str) -> tuple[Location, str]:
+    def _resolve_address(self, address: StorageAddress, recorded_path: str) -> tuple[Location, str]:
         """Return (location, path below the location) of a file.
 
         For a file below the table's folder, the location is that folder. For any other file, the location is the file
@@ -183,7 +183,7 @@ class LocationPolicy:
 
         Args:
             address: The address of the file.
-            recorded: The path or URI of the file in the metadata, for the message.
+            recorded_path: The path or URI of the file in the metadata, for the message.
 
         Raises:
             TableFormatError: The policy does not allow the file.
@@ -192,14 +192,14 @@ class LocationPolicy:
         if table_address.contains(address):
             return self.table_root, address.path[len(table_address.path) + 1 :]
         if self.restrict_to_table_root:
-            return self.table_root, self._path_below_root(table_address, address, recorded)
+            return self.table_root, self._path_below_root(table_address, address, recorded_path)
         if address.store == table_address.store:
             return replace(self.table_root, uri=table_address.root + address.path), ""
         if any(prefix.contains(address) for prefix in self.allowed):
             return Location(address.uri, self._options(table_address, address)), ""
-        raise self._refusal_error(address, recorded)
+        raise self._refusal_error(address, recorded_path)
 
-    def _path_below_root(self, table_address: StorageAddress, address: StorageAddress, recorded: str) -> str:
+    def _path_below_root(self, table_address: StorageAddress, address: StorageAddress, recorded_path: str) -> str:
         """Return a file's path below the table's folder, after resolving symbolic links.
 
         Raises TableFormatError if the file is not below the folder.
@@ -209,7 +209,7 @@ class LocationPolicy:
             if os.path.commonpath([root, real]) == root:
                 return os.path.relpath(real, root)
         raise TableFormatError(
-            f"{self.name}: its metadata name {recorded}, which is not below {self.table_root.uri}: "
+            f"{self.name}: its metadata name {recorded_path}, which is not below {self.table_root.uri}: "
             "`restrict_to_table_root: true` refuses other files"
         )
 
@@ -226,9 +226,9 @@ class LocationPolicy:
         foreign = tuple(prefix for kind, prefix in _OPTIONS.items() if kind != address.kind)
         return tuple(option for option in self.table_root.options if not option[0].lower().startswith(foreign))
 
-    def _refusal_error(self, address: StorageAddress, recorded: str) -> TableFormatError:
+    def _refusal_error(self, address: StorageAddress, recorded_path: str) -> TableFormatError:
         where = "on local disk" if address.kind == "file" else f"in {address.root}"
-        problem = f"{self.name}: its metadata name {recorded}, which is {where} and not in the table's own store"
+        problem = f"{self.name}: its metadata name {recorded_path}, which is {where} and not in the table's own store"
         if address.kind not in _READABLE:
             return TableFormatError(
                 f"{problem}, and has no reader; map it with path_mapping to the current location of the files"
@@ -246,17 +246,17 @@ def table_location(table: ConfiguredLocation) -> Location:
     return Location.of(table.uri, table.storage_options, confined=table.restrict_to_table_root)
 
 
-def catalog_location(table: ConfiguredLocation, recorded: str, options: Mapping[str, str]) -> Location:
+def catalog_location(table: ConfiguredLocation, recorded_path: str, options: Mapping[str, str]) -> Location:
     """Return the location that a catalog records for a table or for the table's metadata file.
 
     Args:
         table: The configured table. Its path mapping and storage options apply.
-        recorded: Path or URI from the catalog.
+        recorded_path: Path or URI from the catalog.
         options: Storage options from the catalog. Options of the table override them.
     """
-    address = StorageAddress.of(_path_mapping(table).apply(recorded))
+    address = StorageAddress.of(_path_mapping(table).apply(recorded_path))
     return Location.of(
-        address.uri if address else recorded,
+        address.uri if address else recorded_path,
         {**options, **table.storage_options},
         confined=table.restrict_to_table_root,
     )
@@ -331,7 +331,7 @@ class PathMapping:
         A prefix ends at a `/`: `/a/b` matches `/a/b/c` and not `/a/bc`. The prefix `/a` also matches `hdfs://host/a`.
         """
         for old, new in self.pairs:
-            for recorded in (uri, path_without_origin(uri)):
-                if recorded == old or recorded.startswith(f"{old}/"):
-                    return new + recorded[len(old) :]
+            for recorded_path in (uri, path_without_origin(uri)):
+                if recorded_path == old or recorded_path.startswith(f"{old}/"):
+                    return new + recorded_path[len(old) :]
         return uri

@@ -164,8 +164,8 @@ def obstore_arguments(scheme: str, options: Iterable[tuple[str, str]], *, reads_
     if client and scheme in _VARIABLES:
         # With any client option, obstore ignores all client variables of the environment.
         for key in _CLIENT_OPTIONS - set(client):
-            if (inherited := os.environ.get(f"{_VARIABLES[scheme]}_{key.upper()}")) is not None:
-                client[key] = _client_value(key, inherited)
+            if (inherited_value := os.environ.get(f"{_VARIABLES[scheme]}_{key.upper()}")) is not None:
+                client[key] = _client_value(key, inherited_value)
     arguments = {"config": config, "client_options": client or None, "retry_config": retry}
     if scheme in _S3 and _needs_host_credentials(config):
         arguments["credential_provider"] = _host_credentials()
@@ -177,10 +177,10 @@ def _needs_host_credentials(config: Mapping[str, Any]) -> bool:
 
     obstore can use only endpoints whose token is in a file.
     """
-    configured = {_PREFIX.sub("", key.lower()) for key in config} & IDENTITY_OPTIONS
+    configured_keys = {_PREFIX.sub("", key.lower()) for key in config} & IDENTITY_OPTIONS
     environment = {name for name, value in os.environ.items() if value}
     # obstore supports only endpoints whose token is in a file.
-    return not configured and _HOST_VARIABLE in environment and not environment & _VARIABLES_BEFORE_HOST
+    return not configured_keys and _HOST_VARIABLE in environment and not environment & _VARIABLES_BEFORE_HOST
 
 
 def _host_credentials() -> Any:

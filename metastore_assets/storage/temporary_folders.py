@@ -40,17 +40,17 @@ class TemporaryFolder:
         remove_abandoned_folders()
         self._process = os.getpid()
         name = os.path.join(tempfile.gettempdir(), f"{_PREFIX}{purpose}-{secrets.token_hex(8)}")
-        unlocked, self.path = name + _UNLOCKED, name + _SUFFIX
+        unlocked_path, self.path = name + _UNLOCKED, name + _SUFFIX
         try:  # The names are known before, so that an interrupt while the folder is created leaves nothing.
-            os.mkdir(unlocked, 0o700)
-            self._lock = os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY)
+            os.mkdir(unlocked_path, 0o700)
+            self._lock = os.open(unlocked_path, os.O_RDONLY | os.O_DIRECTORY)
             with suppress(OSError):  # A file system without locks: no other process can lock the folder either.
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _open.add(self)
-            os.rename(unlocked, self.path)
+            os.rename(unlocked_path, self.path)
         except BaseException:  # Also an interrupt.
             _open.discard(self)
-            for path in (unlocked, self.path):
+            for path in (unlocked_path, self.path):
                 shutil.rmtree(path, ignore_errors=True)
             raise
 

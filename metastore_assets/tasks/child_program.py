@@ -196,8 +196,8 @@ class _Worker:
         try:
             with count_io() as counter:
                 if isinstance(request, RunTasks):
-                    first, numbered = request.first, enumerate(request.tasks, request.first)
-                    values = [self._outcome(number, request.function, task) for number, task in numbered]
+                    first, numbered_tasks = request.first, enumerate(request.tasks, request.first)
+                    values = [self._outcome(number, request.function, task) for number, task in numbered_tasks]
                 else:
                     first, values = request.number, [self._outcome(request.number, self._send_items, request)]
             self._send(TaskOutcomes(first, values, counter.counts()))

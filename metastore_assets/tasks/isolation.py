@@ -155,12 +155,12 @@ class _RemoteTraceback(Exception):
     """
 
 
-def crash_message(what: str, ended: ChildProcessEnded) -> str:
+def crash_message(what: str, child_end: ChildProcessEnded) -> str:
     """Return the error message about a child that ended while it read `what`: a file, or part of a file."""
-    prefix = f"reading {what} ended the process that read it ({ended.status})"
-    if ended.was_out_of_memory:
+    prefix = f"reading {what} ended the process that read it ({child_end.status})"
+    if child_end.was_out_of_memory:
         return f"{prefix}: {memory_exceeded_clause(configured_limit())}"
-    memory = ", or takes more memory than there is" if ended.status.startswith("signal 9,") else ""
+    memory = ", or takes more memory than there is" if child_end.status.startswith("signal 9,") else ""
     return f"{prefix}: the file is damaged in a way that its reader does not survive{memory}; mend or remove it"
 
 
@@ -172,14 +172,15 @@ def _unread_error(path: str) -> FatalFileError:
     )
 
 
-def check_idle_crashes(times: int, ended: ChildProcessEnded) -> None:
+def check_idle_crashes(times: int, child_end: ChildProcessEnded) -> None:
     """Raise MetastoreError if child processes ended `MAX_IDLE_CRASHES` times while they ran no task.
 
     Args:
         times: How often this has happened. A caller that cannot try again passes `MAX_IDLE_CRASHES`.
-        ended: The error about the child that ended last.
+        child_end: The error about the child that ended last.
     """
     if times >= MAX_IDLE_CRASHES:
         raise MetastoreError(
-            f"the process that reads the files of tables ended while it read none ({ended.status}): {ended.last_line}"
-        ) from ended
+            f"the process that reads the files of tables ended while it read none ({child_end.status}): "
+            f"{child_end.last_line}"
+        ) from child_end

@@ -218,8 +218,8 @@ def _stream_child(
     """
     running: dict[int, PathTask[T]] = {}
     # Tasks with items that the caller has received. Running such a task again would repeat these items.
-    started: set[int] = set()
-    numbered = enumerate(tasks)
+    started_positions: set[int] = set()
+    numbered_tasks = enumerate(tasks)
     idle_crashes = 0
     while True:
         try:
@@ -227,11 +227,11 @@ def _stream_child(
                 child.send(SetThreads(threads))
                 for number, task in running.items():
                     child.send(StreamTask(number, function, task.task))
-                _start(child, function, running, islice(numbered, threads + 1 - len(running)))
+                _start(child, function, running, islice(numbered_tasks, threads + 1 - len(running)))
                 while running:
                     answer = child.receive()
                     if isinstance(answer, StreamItem):
-                        started.add(answer.number)
+                        started_positions.add(answer.number)
                         yield answer.value
                         continue
                     add_io_counts(answer.io_counts)
@@ -239,15 +239,15 @@ def _stream_child(
                     if isinstance(outcome, Exception):
                         raise outcome
                     del running[answer.first]
-                    started.discard(answer.first)
-                    _start(child, function, running, islice(numbered, 1))
+                    started_positions.discard(answer.first)
+                    _start(child, function, running, islice(numbered_tasks, 1))
             return
         except _StreamClosed:
             return
         except ChildProcessEnded as ended:
             if ended.in_flight:
                 raise _crash_error(function, running, ended) from ended
-            idle_crashes = MAX_IDLE_CRASHES if started else idle_crashes + 1
+            idle_crashes = MAX_IDLE_CRASHES if started_positions else idle_crashes + 1
             check_idle_crashes(idle_crashes, ended)
 
 
@@ -267,7 +267,7 @@ def _start(
 
 
 def _crash_error(
-    function: Callable[[T], Iterator[Any]], running: dict[int, PathTask[T]], ended: ChildProcessEnded
+    function: Callable[[T], Iterator[Any]], running: dict[int, PathTask[T]], child_end: ChildProcessEnded
 ) -> MetastoreError:
     """Create the error about a crashed child.
 
@@ -279,9 +279,9 @@ def _crash_error(
     Args:
         function: The function of the stream.
         running: The tasks that were sent to the child, by number.
-        ended: The error of the child, with the tasks that were running.
+        child_end: The error of the child, with the tasks that were running.
     """
-    suspects = {number: running[number] for number in ended.in_flight if number in running}
+    suspects = {number: running[number] for number in child_end.in_flight if number in running}
     if len(suspects) > 1:
         outcomes = IsolatedRunner().outcomes(
             _Exhaust(function),
@@ -293,12 +293,12 @@ def _crash_error(
                 return outcome
         names = join_names([suspect.path for suspect in suspects.values()])
         return MetastoreError(
-            f"reading {len(suspects)} files at a time ended the process that read them ({ended.status}), and none of "
-            f"them does so alone: free some memory, and try again; they are {names}"
+            f"reading {len(suspects)} files at a time ended the process that read them ({child_end.status}), and none "
+            f"of them does so alone: free some memory, and try again; they are {names}"
         )
-    number, what = next(iter(ended.in_flight.items()))
+    number, what = next(iter(child_end.in_flight.items()))
     path = running[number].path if number in running else what
-    return FatalFileError(crash_message(what or path, ended), path=path)
+    return FatalFileError(crash_message(what or path, child_end), path=path)
 
 
 @dataclass(frozen=True)

@@ -89,8 +89,8 @@ class ScalarFieldsRepr:
     """
 
     def __repr__(self) -> str:
-        shown = [each.name for each in fields(self) if each.repr]  # type: ignore[arg-type] # Subclasses are dataclasses.
-        return f"{type(self).__qualname__}({', '.join(f'{name}={value_repr(getattr(self, name))}' for name in shown)})"
+        names = [each.name for each in fields(self) if each.repr]  # type: ignore[arg-type] # Subclasses are dataclasses.
+        return f"{type(self).__qualname__}({', '.join(f'{name}={value_repr(getattr(self, name))}' for name in names)})"
 
 
 def value_json(value: pa.Scalar) -> Any:

@@ -117,20 +117,20 @@ def schema_leaves(fields: Iterable[pa.Field]) -> list[list[LeafColumn]]:
     this column is its name in backticks. Of two columns named `x`, the second has the path `x[2]`, with `x` in
     backticks.
     """
-    walked = [list(_walk(field, (), False)) for field in fields]
-    plain = Counter(".".join(names) for leaves in walked for names, _ in leaves)
-    taken: set[str] = set()
+    leaves_by_field = [list(_walk(field, (), False)) for field in fields]
+    plain = Counter(".".join(names) for leaves in leaves_by_field for names, _ in leaves)
+    used_paths: set[str] = set()
     taken_ids: set[str] = set()
     result = []
-    for leaves in walked:
+    for leaves in leaves_by_field:
         row: list[LeafColumn] = []
         aliases: list[tuple[str, ...]] = []
         for names, leaf in leaves:
             path = ".".join(names)
-            dotted, quoted = path, ".".join(map(quoted_name, names))
-            path = _make_unique(dotted if plain[dotted] == 1 else quoted, taken)
+            dotted_path, quoted_path = path, ".".join(map(quoted_name, names))
+            path = _make_unique(dotted_path if plain[dotted_path] == 1 else quoted_path, used_paths)
             # Depth first: earlier columns at this depth or below do not enclose this one.
-            aliases = [*aliases[: len(names) - 1], (path, dotted, quoted)]
+            aliases = [*aliases[: len(names) - 1], (path, dotted_path, quoted_path)]
             row.append(
                 replace(leaf, path=path, field_id=_make_unique(leaf.field_id, taken_ids), aliases=tuple(aliases))
             )
@@ -176,7 +176,7 @@ def is_list(type: pa.DataType) -> bool:
 
 
 def _walk(
-    field: pa.Field, parents: tuple[tuple[str, str], ...], repeated: bool, name: str | None = None
+    field: pa.Field, parents: tuple[tuple[str, str], ...], is_repeated: bool, name: str | None = None
 ) -> Iterator[tuple[tuple[str, ...], LeafColumn]]:
     """Yield (names on the path, leaf column) of a field and of all fields inside it, depth first.
 
@@ -185,7 +185,7 @@ def _walk(
     Args:
         field: The field.
         parents: (name, id) of each enclosing field, outermost first.
-        repeated: Whether an enclosing field is a list or a map.
+        is_repeated: Whether an enclosing field is a list or a map.
         name: The name of the field in paths, such as `element` for the elements of a list; None for `field.name`.
     """
     # Parquet writers choose the name of a list's element, so its path and default identity are fixed here.
@@ -194,18 +194,18 @@ def _walk(
     parts = (*parents, (label, label if identity is None else identity.decode()))
     names = tuple(part for part, _ in parts)
     plain = plain_type(field.type)
-    yield names, LeafColumn(".".join(names), ".".join(quoted_name(part) for _, part in parts), field.type, repeated)
+    yield names, LeafColumn(".".join(names), ".".join(quoted_name(part) for _, part in parts), field.type, is_repeated)
     for child_name, child in children(plain):
-        yield from _walk(child, parts, repeated or not t.is_struct(plain), child_name)
+        yield from _walk(child, parts, is_repeated or not t.is_struct(plain), child_name)
 
 
-def _make_unique(path: str, taken: set[str]) -> str:
-    """Return a path that is not taken, and add it to `taken`."""
+def _make_unique(path: str, used_paths: set[str]) -> str:
+    """Return a path that is not taken, and add it to `used_paths`."""
     unique, twin = path, 1
-    while unique in taken:
+    while unique in used_paths:
         twin += 1
         unique = f"`{path}`[{twin}]"
-    taken.add(unique)
+    used_paths.add(unique)
     return unique
 
 

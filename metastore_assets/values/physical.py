@@ -283,8 +283,10 @@ def _decimal_series(array: pa.Array, cls: TypeClass) -> pl.Series:
 def _decimals(series: pl.Series, type: pa.DataType) -> pa.Array:
     """Convert unscaled integers to an array of the decimal type `type`."""
     if series.dtype == pl.Int128:
-        unscaled = _combine_chunks(series.cast(pl.Decimal(38, 0)).to_arrow())
-        return pa.Array.from_buffers(type, len(series), [None, unscaled.buffers()[1]], offset=unscaled.offset)
+        unscaled_values = _combine_chunks(series.cast(pl.Decimal(38, 0)).to_arrow())
+        return pa.Array.from_buffers(
+            type, len(series), [None, unscaled_values.buffers()[1]], offset=unscaled_values.offset
+        )
     low = series.to_numpy().astype(np.int64, copy=False)
     words = np.empty((len(low), 2), _LITTLE_WORD)
     words[:, 0] = low.view(np.uint64)

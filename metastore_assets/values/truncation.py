@@ -66,8 +66,8 @@ def prefix_successor(prefix: bytes) -> bytes | None:
 
     The result is None if all bytes of the prefix are 255.
     """
-    stripped = prefix.rstrip(b"\xff")
-    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
+    stripped_prefix = prefix.rstrip(b"\xff")
+    return stripped_prefix[:-1] + bytes([stripped_prefix[-1] + 1]) if stripped_prefix else None
 
 
 def _next_text(value: bytes, max_bytes: int) -> bytes | None:

@@ -74,8 +74,8 @@ def column_details(
 def shift_text(shift: float) -> Markup:
     """Format a population stability index, with a colour that depends on its size."""
     class_ = "bad" if shift > _SHIFTED else "fair" if shift > _STABLE else "good"
-    formatted = "0" if not shift else "<0.001" if shift < 0.001 else f"{shift:.3f}"
-    return tag("span", formatted, class_=class_)
+    formatted_shift = "0" if not shift else "<0.001" if shift < 0.001 else f"{shift:.3f}"
+    return tag("span", formatted_shift, class_=class_)
 
 
 def _badge(change: ColumnDiff) -> Markup:
@@ -236,10 +236,10 @@ def _trends(history: Sequence[Mapping[str, Any]]) -> list[Part]:
     }
     parts: list[Part] = []
     for name, values in series.items():
-        recorded = [value for value in values if value is not None]
-        if len(recorded) < 2 or min(recorded) == max(recorded):
+        recorded_values = [value for value in values if value is not None]
+        if len(recorded_values) < 2 or min(recorded_values) == max(recorded_values):
             continue
-        ends = (recorded[0], recorded[-1])
+        ends = (recorded_values[0], recorded_values[-1])
         first, last = (f"{value:.1%}" if name == "nulls" else text.format_number(value) for value in ends)
         caption = tag("figcaption", tag("small", f"{name} "), first, " → ", last)
         parts.append(tag("figure", line(values, f"{name} over versions"), caption))
@@ -248,9 +248,9 @@ def _trends(history: Sequence[Mapping[str, Any]]) -> list[Part]:
 
 def change_rows(columns: Sequence[ColumnDiff]) -> list[list[Part]]:
     """Return a table row for each changed column, in decreasing order of the stability index."""
-    changed = [column for column in columns if column.change != "same"]
-    changed.sort(key=lambda column: -(column.distances.stability_index if column.distances else 0))
-    return list(map(_change_row, changed))
+    changed_columns = [column for column in columns if column.change != "same"]
+    changed_columns.sort(key=lambda column: -(column.distances.stability_index if column.distances else 0))
+    return list(map(_change_row, changed_columns))
 
 
 def _change_row(column: ColumnDiff) -> list[Part]:

@@ -69,8 +69,8 @@ def report_page(
         *_clustering_section(lookup),
         _versions_section(lookup, note),
     ]
-    published = _format_time(version.published_at)
-    footer = f"version {version.number:,}, published {published}; ~ marks estimates, ≥ and ≤ bounds"
+    published_time = _format_time(version.published_at)
+    footer = f"version {version.number:,}, published {published_time}; ~ marks estimates, ≥ and ≤ bounds"
     body = [_header(lookup, is_current), tag("main", *sections), tag("footer", footer)]
     return _document(f"{version.table} · version {version.number}", joined(body))
 
@@ -102,7 +102,7 @@ def _header(lookup: Table, is_current: bool | None) -> Markup:
     ]
     state = {True: ("current", "good"), False: ("outdated: the table has moved on", "fair"), None: None}[is_current]
     badge = [] if state is None else [tag("span", state[0], class_=f"badge {state[1]}")]
-    entries = (tag("div", tag("dt", name), tag("dd", shown)) for name, shown in facts)
+    entries = (tag("div", tag("dt", name), tag("dd", shown_value)) for name, shown_value in facts)
     return tag("header", tag("h1", version.table, *badge), tag("dl", *entries))
 
 
@@ -138,10 +138,10 @@ def _changes_section(diff: TableDiff | None) -> list[Part]:
     if diff.partitions is not None:
         counts = ", ".join(f"{count:,} {change}" for change, count in vars(diff.partitions).items() if count)
         parts.append(tag("p", f"partitions: {counts or 'none'}"))
-    changed = change_rows(diff.columns)
-    if changed:
+    changed_rows = change_rows(diff.columns)
+    if changed_rows:
         names = ("column", "nulls", "distinct", "PSI", "KS", "JS", "over")
-        parts.append(table([(name, name not in ("column", "over")) for name in names], changed))
+        parts.append(table([(name, name not in ("column", "over")) for name in names], changed_rows))
     same = sum(column.change == "same" for column in diff.columns)
     if same:
         parts.append(tag("p", f"{text.format_count(same, 'column')} the same", class_="dim"))
