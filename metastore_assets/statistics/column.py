@@ -43,15 +43,15 @@ class ColumnStatistics(ScalarFieldsRepr):
     `registry.BUILTIN_STATISTICS`.
     """
 
-    position: int = field(metadata=declare_statistic("position", "position", "schema", reported=False))
+    position: int = field(metadata=declare_statistic("position", "position", "schema", is_reported=False))
     """0-based position in table order, over all leaf columns. A struct, list or map precedes its children."""
     column: str = field(metadata=declare_statistic("text", "column", "schema"))
     """Dotted path of the leaf column: `address.city`, `tags.element`."""
-    field_id: str = field(metadata=declare_statistic("text", "field id", "statistic", reported=False))
+    field_id: str = field(metadata=declare_statistic("text", "field id", "statistic", is_reported=False))
     """Dotted field ids, which identify the column across renames."""
     type: str = field(metadata=declare_statistic("text", "type", "schema"))
     """Arrow type as text."""
-    type_class: str | None = field(metadata=declare_statistic("text", "type class", "statistic", reported=False))
+    type_class: str | None = field(metadata=declare_statistic("text", "type class", "statistic", is_reported=False))
     """Name of the type class; None for containers and for types that are not profiled."""
     value_count: int = field(metadata=declare_statistic("count", "values", "statistic"))
     """The number of values that are not null, NaN included."""
@@ -101,7 +101,7 @@ class ColumnStatistics(ScalarFieldsRepr):
     mean_length: float | None = field(default=None, metadata=declare_statistic("measure", "mean length", "derived"))
     """The mean of the lengths."""
     total_length: int | None = field(
-        default=None, metadata=declare_statistic("count", "total length", "length_sum", reported=False)
+        default=None, metadata=declare_statistic("count", "total length", "length_sum", is_reported=False)
     )
     """Sum of the lengths, from which `mean_length` is computed."""
     true_count: int | None = field(default=None, metadata=declare_statistic("count", "true", "sum"))
@@ -134,7 +134,7 @@ class ColumnStatistics(ScalarFieldsRepr):
     distinct_sketch: bytes | None = field(default=None, repr=False)
     """State of the distinct count, a HyperLogLog: see distinct.py."""
     multiset_hash: bytes | None = field(
-        default=None, repr=False, metadata=declare_statistic("bytes", "multiset hash", "statistic", reported=False)
+        default=None, repr=False, metadata=declare_statistic("bytes", "multiset hash", "statistic", is_reported=False)
     )
     """A hash of 16 bytes of all values and nulls, which does not depend on the order of rows. A key enters the hash of
     hidden values."""

@@ -125,12 +125,12 @@ class ColumnProfiler:
         for statistic, state in self._states.items():
             fields |= statistic.to_fields(state, row)
         row = replace(row, **fields)
-        derived: dict[str, Any] = {}
+        derived_statistics: dict[str, Any] = {}
         for statistic in self._states:
             # `restrict_to_policy` would discard percentiles that are estimated here.
             if statistic is not QUANTILES:
-                derived |= statistic.finalize(row)
-        return replace(row, **derived)
+                derived_statistics |= statistic.finalize(row)
+        return replace(row, **derived_statistics)
 
     def _update(self, block: ValueBlock) -> None:
         for statistic, state in self._states.items():

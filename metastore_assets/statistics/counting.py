@@ -145,8 +145,8 @@ class ValueCounter:
         """
         if not self._consume(run):
             return False
-        for counted in (*self._distinct, *self._repeating):
-            self._consume(counted)
+        for counted_run in (*self._distinct, *self._repeating):
+            self._consume(counted_run)
         self._distinct, self._repeating = [], []
         return True
 
@@ -181,8 +181,8 @@ class ValueCounter:
         self._repeating.append(run)
         while len(self._repeating) > 1 and len(self._repeating[-2]) < 2 * len(self._repeating[-1]):
             last, previous = self._repeating.pop(), self._repeating.pop()
-            merged = merge_runs([previous, last])
-            self._repeating.append(CountedRun(copy_compact(merged.values), merged.counts))
+            merged_run = merge_runs([previous, last])
+            self._repeating.append(CountedRun(copy_compact(merged_run.values), merged_run.counts))
 
 
 def _used_entries(array: pa.DictionaryArray, cls: TypeClass) -> tuple[pl.Series, Counts]:
@@ -193,5 +193,7 @@ def _used_entries(array: pa.DictionaryArray, cls: TypeClass) -> tuple[pl.Series,
     indices = array.indices.drop_null().cast(pa.int64()).to_numpy()
     counts = np.bincount(indices, minlength=len(array.dictionary)).astype(np.int64)
     # Null entries and unused entries are no values.
-    used = np.flatnonzero((counts > 0) & array.dictionary.is_valid().to_numpy(zero_copy_only=False))
-    return physical_series(pa.DictionaryArray.from_arrays(pa.array(used), array.dictionary), cls), counts[used]
+    used_indices = np.flatnonzero((counts > 0) & array.dictionary.is_valid().to_numpy(zero_copy_only=False))
+    return physical_series(pa.DictionaryArray.from_arrays(pa.array(used_indices), array.dictionary), cls), counts[
+        used_indices
+    ]

@@ -73,19 +73,21 @@ class StatisticColumn:
         return self.merge not in ("schema", "derived")
 
 
-def declare_statistic(kind: StatisticKind, label: str, merge: MergeRule, *, reported: bool = True) -> Mapping[str, Any]:
+def declare_statistic(
+    kind: StatisticKind, label: str, merge: MergeRule, *, is_reported: bool = True
+) -> Mapping[str, Any]:
     """Return the metadata that makes a dataclass field a statistic.
 
     Args:
         kind: The kind of value, which determines the stored type.
         label: The name in texts for users. Labels are unique.
         merge: How the statistic of disjoint sets of rows is merged.
-        reported: Whether the JSON of statistics contains it.
+        is_reported: Whether the JSON of statistics contains it.
     """
-    return {_KEY: (kind, label, merge, reported)}
+    return {_KEY: (kind, label, merge, is_reported)}
 
 
 def list_declared(row_type: type) -> dict[str, StatisticColumn]:
     """Return the declarations in a dataclass's field metadata by field name, in the order of the fields."""
-    declared = (field for field in fields(row_type) if _KEY in field.metadata)
-    return {field.name: StatisticColumn(field.name, *field.metadata[_KEY]) for field in declared}
+    declared_fields = (field for field in fields(row_type) if _KEY in field.metadata)
+    return {field.name: StatisticColumn(field.name, *field.metadata[_KEY]) for field in declared_fields}

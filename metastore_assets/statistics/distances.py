@@ -103,11 +103,11 @@ def group_bins(baseline: Counts, other: Counts, groups: int) -> tuple[npt.NDArra
         raise ValueError(f"there must be at least 1 group, not {groups}")
     p, q = _shares(baseline, other)
     group_numbers = np.clip(np.ceil(np.cumsum(p) * groups - _ROUNDING), 1, groups).astype(np.intp)
-    occupied = np.flatnonzero(p)
-    if q[: occupied[0]].any():
-        group_numbers[: occupied[0]] = 0
-    if q[occupied[-1] + 1 :].any():
-        group_numbers[occupied[-1] + 1 :] = groups + 1
+    occupied_bins = np.flatnonzero(p)
+    if q[: occupied_bins[0]].any():
+        group_numbers[: occupied_bins[0]] = 0
+    if q[occupied_bins[-1] + 1 :].any():
+        group_numbers[occupied_bins[-1] + 1 :] = groups + 1
     _, starts = np.unique(group_numbers, return_index=True)
     return tuple(np.add.reduceat(np.asarray(counts, np.float64), starts) for counts in (baseline, other))
 
@@ -182,8 +182,8 @@ def _share(counts: Counts, which: str) -> npt.NDArray[np.float64]:
 
 
 def _relative_entropy(p: npt.NDArray[np.float64], q: npt.NDArray[np.float64]) -> float:
-    occupied = p > 0
-    return float(np.sum(p[occupied] * np.log2(p[occupied] / q[occupied])))
+    is_occupied = p > 0
+    return float(np.sum(p[is_occupied] * np.log2(p[is_occupied] / q[is_occupied])))
 
 
 def _span(histogram: Histogram, exponent: int) -> tuple[int, int]:

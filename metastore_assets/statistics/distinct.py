@@ -85,9 +85,9 @@ def estimate_distinct(sketch: bytes) -> int:
 
 def _encode(registers: Registers) -> bytes:
     # Each content has one encoding: sparse (register numbers, then positions) if that compresses better.
-    used = np.flatnonzero(registers)
-    if len(used) <= _MAX_SPARSE:
-        return _SPARSE + used.astype("<u2").tobytes() + registers[used].tobytes()
+    used_indices = np.flatnonzero(registers)
+    if len(used_indices) <= _MAX_SPARSE:
+        return _SPARSE + used_indices.astype("<u2").tobytes() + registers[used_indices].tobytes()
     return _DENSE + registers.tobytes()
 
 
@@ -179,7 +179,7 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
             }
         return fields
 
-    def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
+    def merge(self, parts: MergeParts, merged_columns: Mapping[str, Any]) -> Mapping[str, pa.Array]:
         """Return the merged sketches, distinct counts and duplicate counts of all columns.
 
         The parts are tables with the statistics of disjoint sets of rows.
@@ -199,16 +199,16 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
         values, _ = integer_matrix(parts.tables, "value_count")
         upper = np.where(parts.sketched, np.where(is_valid, counts, values), 0).sum(axis=0).tolist()
         lower = np.where(parts.sketched, np.where(is_valid & (counts > 0), counts, 1), 0).max(axis=0).tolist()
-        bounds = MergedBounds.of_columns(merged)
+        bounds = MergedBounds.of_columns(merged_columns)
         ranges = bounds.value_ranges(parts.classes)
         distinct: list[int | None] = []
         guarantees: list[str] = []
         duplicates: list[int | None] = []
-        for at, derived in enumerate(_derive_counts(parts, merged, bounds, ranges)):
-            if derived is not None:
-                distinct.append(sum(count > 0 for count in derived))
+        for at, derived_counts in enumerate(_derive_counts(parts, merged_columns, bounds, ranges)):
+            if derived_counts is not None:
+                distinct.append(sum(count > 0 for count in derived_counts))
                 guarantees.append("exact")
-                duplicates.append(sum(count > 1 for count in derived))
+                duplicates.append(sum(count > 1 for count in derived_counts))
                 continue
             estimate, sketch = None, sketches[at]
             if sketch is not None:
@@ -228,7 +228,7 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
 
 
 def _derive_counts(
-    parts: MergeParts, merged: Mapping[str, Any], bounds: MergedBounds, ranges: Sequence[int | float | None]
+    parts: MergeParts, merged_columns: Mapping[str, Any], bounds: MergedBounds, ranges: Sequence[int | float | None]
 ) -> list[tuple[int, int] | None]:
     """Return a pair of counts for each column that is boolean or constant, and None for any other column.
 
@@ -237,12 +237,12 @@ def _derive_counts(
 
     Args:
         parts: The tables that are merged.
-        merged: The merged statistics, as arrays by name.
+        merged_columns: The merged statistics, as arrays by name.
         bounds: The merged minimum and maximum of each column.
         ranges: Maximum minus minimum of each column, from `MergedBounds.value_ranges`. It is also 0 if both minimum
             and maximum are missing.
     """
-    counts = [merged[name].to_pylist() for name in ("value_count", "nan_count", "true_count")]
+    counts = [merged_columns[name].to_pylist() for name in ("value_count", "nan_count", "true_count")]
     is_constant = [exact and value_range == 0 for exact, value_range in zip(bounds.both_exact, ranges, strict=True)]
     return [
         None if cls is None else derive_counts(cls, value_count, nan_count, true_count, is_constant=constant)

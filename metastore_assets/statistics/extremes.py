@@ -76,7 +76,7 @@ class Extremes(BuiltinStatistic[ExtremesState]):
             "maximum_exact": maximum_exact,
         }
 
-    def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
+    def merge(self, parts: MergeParts, merged_columns: Mapping[str, Any]) -> Mapping[str, pa.Array]:
         """Return the least minimum and the greatest maximum of the parts, and whether each is exact."""
         columns: dict[str, pa.Array] = {}
         for side in ("minimum", "maximum"):
@@ -99,14 +99,18 @@ class MergedBounds:
     """For each column, whether minimum and maximum are both exact."""
 
     @classmethod
-    def of_columns(cls, merged: Mapping[str, Any]) -> MergedBounds:
+    def of_columns(cls, merged_columns: Mapping[str, Any]) -> MergedBounds:
         """Return the bounds from merged statistics.
 
         Args:
-            merged: The name of each merged statistic, with an array of its values for all columns.
+            merged_columns: The name of each merged statistic, with an array of its values for all columns.
         """
-        exact = (merged[f"{side}_exact"].to_pylist() for side in ("minimum", "maximum"))
-        return cls(merged["minimum"], merged["maximum"], [low and high for low, high in zip(*exact, strict=True)])
+        exact = (merged_columns[f"{side}_exact"].to_pylist() for side in ("minimum", "maximum"))
+        return cls(
+            merged_columns["minimum"],
+            merged_columns["maximum"],
+            [low and high for low, high in zip(*exact, strict=True)],
+        )
 
     def value_ranges(self, classes: Sequence[TypeClass | None]) -> list[int | float | None]:
         """Return maximum minus minimum of each column; 0 if both are null, None if only one is null.
@@ -156,18 +160,18 @@ def _merge_side(parts: MergeParts, side: Side) -> tuple[pa.StructArray, Flags]:
     all_values = pa.concat_arrays([table[side].chunk(0) for table in parts.tables])
     for cls in {cls for cls in classes if cls is not None}:
         rows = np.array([at for at, column_class in enumerate(classes) if column_class == cls])
-        counted = parts.typed[:, rows]
-        is_exact = part_exact[:, rows] & counted
+        is_typed = parts.typed[:, rows]
+        is_exact = part_exact[:, rows] & is_typed
         indices = (rows + len(classes) * np.arange(len(parts.tables))[:, None]).ravel()
-        values = comparable(select_class(all_values, cls).take(pa.array(indices, mask=~counted.ravel())))
+        values = comparable(select_class(all_values, cls).take(pa.array(indices, mask=~is_typed.ravel())))
         if t.is_fixed_size_binary(values.type):
             # Arrow reads slices of fixed-size binary from their first buffer element.
             values = values.cast(pa.binary())
-        has_value = values.is_valid().to_numpy(zero_copy_only=False).reshape(counted.shape)
+        has_value = values.is_valid().to_numpy(zero_copy_only=False).reshape(is_typed.shape)
         best = choose(*(values.slice(first, len(rows)) for first in range(0, len(values), len(rows))))
         equal = pc.equal(values, pa.concat_arrays([best] * len(parts.tables))).fill_null(fill_value=False)
-        is_best = equal.to_numpy(zero_copy_only=False).reshape(counted.shape)
-        is_unknown = (counted & ~has_value & ~is_exact).any(axis=0)
+        is_best = equal.to_numpy(zero_copy_only=False).reshape(is_typed.shape)
+        is_unknown = (is_typed & ~has_value & ~is_exact).any(axis=0)
         exact[rows] = ((is_exact & is_best).any(axis=0) | ~has_value.any(axis=0)) & ~is_unknown
         if is_unknown.any():
             best = pc.if_else(pa.array(is_unknown), pa.scalar(None, best.type), best)

@@ -41,9 +41,9 @@ class FingerprintCounts:
         """The number of rows, which is the sum of the counts."""
         return int(self.counts.sum())
 
-    def part(self, selected: npt.NDArray[np.bool_]) -> FingerprintCounts:
+    def part(self, is_selected: npt.NDArray[np.bool_]) -> FingerprintCounts:
         """Return the fingerprints that a mask selects, with their counts."""
-        return FingerprintCounts(self.fingerprints[selected], self.counts[selected])
+        return FingerprintCounts(self.fingerprints[is_selected], self.counts[is_selected])
 
     def counts_of(self, fingerprints: Numbers) -> Numbers:
         """Return the count of each given fingerprint.
@@ -81,13 +81,13 @@ def count_fingerprints(fingerprints: Numbers, counts: Numbers | None) -> Fingerp
     if not len(fingerprints):
         return EMPTY
     if counts is None:
-        ordered = np.sort(fingerprints)
+        sorted_fingerprints = np.sort(fingerprints)
     else:
         order = np.argsort(fingerprints, kind="stable")
-        ordered, counts = fingerprints[order], counts[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    totals = np.diff(starts, append=len(ordered)) if counts is None else np.add.reduceat(counts, starts)
-    return FingerprintCounts(ordered[starts], totals.astype(np.int64, copy=False))
+        sorted_fingerprints, counts = fingerprints[order], counts[order]
+    starts = np.flatnonzero(np.concatenate([[True], sorted_fingerprints[1:] != sorted_fingerprints[:-1]]))
+    totals = np.diff(starts, append=len(sorted_fingerprints)) if counts is None else np.add.reduceat(counts, starts)
+    return FingerprintCounts(sorted_fingerprints[starts], totals.astype(np.int64, copy=False))
 
 
 def fingerprint_frequencies(frequencies: Frequencies) -> FingerprintCounts:
@@ -97,11 +97,11 @@ def fingerprint_frequencies(frequencies: Frequencies) -> FingerprintCounts:
 
 def sum_fingerprints(parts: Iterable[FingerprintCounts]) -> FingerprintCounts:
     """Return the distinct fingerprints of all parts, each with the sum of its counts."""
-    filled = [part for part in parts if len(part)]
-    if len(filled) < 2:
-        return filled[0] if filled else EMPTY
-    fingerprints = np.concatenate([part.fingerprints for part in filled])
-    return count_fingerprints(fingerprints, np.concatenate([part.counts for part in filled]))
+    nonempty_parts = [part for part in parts if len(part)]
+    if len(nonempty_parts) < 2:
+        return nonempty_parts[0] if nonempty_parts else EMPTY
+    fingerprints = np.concatenate([part.fingerprints for part in nonempty_parts])
+    return count_fingerprints(fingerprints, np.concatenate([part.counts for part in nonempty_parts]))
 
 
 def narrow_fingerprints(counts: FingerprintCounts, bits: int) -> FingerprintCounts:

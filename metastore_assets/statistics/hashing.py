@@ -72,12 +72,12 @@ def mix_bits(words: Words) -> Words:
     scratch = np.empty(min(len(words), _BLOCK), np.uint64)
     for start in range(0, len(words), _BLOCK):  # a block fits in the processor's cache
         part, out = words[start : start + _BLOCK], result[start : start + _BLOCK]
-        shifted = scratch[: len(part)]
-        np.bitwise_xor(part, np.right_shift(part, np.uint64(30), out=shifted), out=out)
+        shifted_part = scratch[: len(part)]
+        np.bitwise_xor(part, np.right_shift(part, np.uint64(30), out=shifted_part), out=out)
         out *= np.uint64(0xBF58476D1CE4E5B9)
-        out ^= np.right_shift(out, np.uint64(27), out=shifted)
+        out ^= np.right_shift(out, np.uint64(27), out=shifted_part)
         out *= np.uint64(0x94D049BB133111EB)
-        out ^= np.right_shift(out, np.uint64(31), out=shifted)
+        out ^= np.right_shift(out, np.uint64(31), out=shifted_part)
     return result
 
 

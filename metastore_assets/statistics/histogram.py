@@ -336,7 +336,7 @@ class HistogramStatistic(BuiltinStatistic[HistogramState]):
     def to_fields(self, state: HistogramState, row: ColumnStatistics) -> Mapping[str, Any]:
         return {}
 
-    def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
+    def merge(self, parts: MergeParts, merged_columns: Mapping[str, Any]) -> Mapping[str, pa.Array]:
         """Return the merged histogram of each column, encoded as by `encode_states`.
 
         Parts without one are ignored.

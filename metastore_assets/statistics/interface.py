@@ -87,14 +87,14 @@ class BuiltinStatistic(ABC, Generic[State]):
             row: The row of the column, with its value count and null count.
         """
 
-    def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
+    def merge(self, parts: MergeParts, merged_columns: Mapping[str, Any]) -> Mapping[str, pa.Array]:
         """Return the merged result columns and state columns by name.
 
         Each has one element per column of the data table.
 
         Args:
             parts: The tables of states to merge.
-            merged: The merged columns of the statistics before this one in the registry, by name.
+            merged_columns: The merged columns of the statistics before this one in the registry, by name.
         """
         return {name: rule(parts, name) for name in self.columns if (rule := RULES.get(STATISTICS[name].merge))}
 

@@ -72,8 +72,8 @@ def merge_states(parts: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
     non_empty = value_counts > 0
     non_empty_count = non_empty.sum(axis=0)
     merged_codes = np.where(non_empty, codes, _NO_CLASS).max(axis=0)
-    untyped: Flags = np.logical_or.reduce(non_empty & (codes == _NO_CLASS), axis=0)
-    if (has_conflict := (non_empty & (codes != merged_codes) & ~untyped).any(axis=0)).any():
+    has_untyped_part: Flags = np.logical_or.reduce(non_empty & (codes == _NO_CLASS), axis=0)
+    if (has_conflict := (non_empty & (codes != merged_codes) & ~has_untyped_part).any(axis=0)).any():
         at = int(has_conflict.argmax())
         names = sorted({class_names[code] for code in codes[non_empty[:, at], at]})
         raise CorruptionError(
@@ -91,9 +91,12 @@ def merge_states(parts: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
             subset = [combine_to_one_chunk(table.take(pa.array(to_merge))) for table in tables]
         classes = [
             None if is_untyped else class_names[code]
-            for is_untyped, code in zip(untyped[to_merge], merged_codes[to_merge], strict=True)
+            for is_untyped, code in zip(has_untyped_part[to_merge], merged_codes[to_merge], strict=True)
         ]
-        candidates = [*tables, _merge_columns(subset, non_empty[:, to_merge], untyped[to_merge], classes, union)]
+        candidates = [
+            *tables,
+            _merge_columns(subset, non_empty[:, to_merge], has_untyped_part[to_merge], classes, union),
+        ]
         rows[to_merge] = len(tables) * column_count + np.arange(len(to_merge))
     if len(to_merge) == column_count > 0:
         table = candidates[-1]
@@ -104,14 +107,14 @@ def merge_states(parts: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
     null_counts, _ = integer_matrix(tables, "null_count")
     table = _replace_column(table, "null_count", pa.array(null_counts.sum(axis=0)))
     # Hashes of hidden values, which have no type class, and hashes of other values do not add up.
-    hashes = sum_multiset_hashes(tables, untyped & (merged_codes != _NO_CLASS))
+    hashes = sum_multiset_hashes(tables, has_untyped_part & (merged_codes != _NO_CLASS))
     return _replace_column(table, "multiset_hash", hashes)
 
 
 def _merge_columns(
     tables: Sequence[pa.Table],
     non_empty: Flags,
-    untyped: Flags,
+    has_untyped_part: Flags,
     class_names: Sequence[str | None],
     union: pa.StructType,
 ) -> pa.Table:
@@ -122,7 +125,7 @@ def _merge_columns(
     Args:
         tables: Tables of states that have rows only for these columns.
         non_empty: `MergeParts.non_empty` for these columns.
-        untyped: `MergeParts.untyped` for these columns.
+        has_untyped_part: `MergeParts.untyped` for these columns.
         class_names: The name of the type class of each merged column; None for untyped columns.
         union: The typed union of all tables.
     """
@@ -130,16 +133,16 @@ def _merge_columns(
     parts = MergeParts(
         tables=tables,
         non_empty=non_empty,
-        untyped=untyped,
-        has_lengths=~untyped | ~has_class.any(axis=0),
+        untyped=has_untyped_part,
+        has_lengths=~has_untyped_part | ~has_class.any(axis=0),
         classes=[None if name is None else class_named(name) for name in class_names],
         union=union,
     )
-    merged: dict[str, Any] = {
+    merged_columns: dict[str, Any] = {
         name: pa.nulls(len(parts), _column_type(name, union)) for name in (*STATE_COLUMNS, *SKETCH_COLUMNS)
     }
     frequencies = np.where(parts.typed, _to_codes(tables, "frequencies", _FREQUENCY_STATES), -1).max(axis=0)
-    merged |= {
+    merged_columns |= {
         "field_id": tables[0]["field_id"],
         "value_count": pa.array(integer_matrix(tables, "value_count")[0].sum(axis=0)),
         "type_class": pa.array(class_names, pa.string()),
@@ -147,8 +150,8 @@ def _merge_columns(
         "frequencies": pa.array([_FREQUENCY_STATES[code] for code in frequencies], pa.string()),
     }
     for statistic in BUILTIN_STATISTICS:
-        merged |= statistic.merge(parts, merged)
-    return combine_to_one_chunk(pa.table(merged))
+        merged_columns |= statistic.merge(parts, merged_columns)
+    return combine_to_one_chunk(pa.table(merged_columns))
 
 
 def _class_codes(tables: Sequence[pa.Table]) -> tuple[Integers, list[str]]:

@@ -59,17 +59,17 @@ class MergeParts:
         """
         return self.non_empty & self.has_lengths
 
-    def states_by_column(self, name: str, counted: Flags) -> list[list[Any]]:
+    def states_by_column(self, name: str, is_included: Flags) -> list[list[Any]]:
         """Return one list for each column of the data table, with the values of a statistic in the parts.
 
         Args:
             name: The name of the statistic, a column of `tables`.
-            counted: `counted[part, column]` says whether the list of the column includes the value of the part.
+            is_included: `is_included[part, column]` says whether the list of the column includes the value of the part.
         """
         by_part = [table[name].to_pylist() for table in self.tables]
         return [
             [part[at] for part, flag in zip(by_part, flags, strict=True) if flag]
-            for at, flags in enumerate(counted.T.tolist())
+            for at, flags in enumerate(is_included.T.tolist())
         ]
 
 
@@ -105,9 +105,9 @@ def _length_sum(parts: MergeParts, name: str) -> pa.Array:
     return _masked_sum(parts, name, parts.has_lengths)
 
 
-def _masked_sum(parts: MergeParts, name: str, defined: Flags) -> pa.Array:
+def _masked_sum(parts: MergeParts, name: str, is_defined: Flags) -> pa.Array:
     values, is_valid = integer_matrix(parts.tables, name)
-    is_null = (parts.non_empty & ~is_valid).any(axis=0) | ~defined
+    is_null = (parts.non_empty & ~is_valid).any(axis=0) | ~is_defined
     return pa.array(np.where(parts.non_empty, values, 0).sum(axis=0), mask=is_null)
 
 

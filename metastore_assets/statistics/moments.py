@@ -115,22 +115,22 @@ def merge_moments(parts: Sequence[Moments]) -> Moments:
 
     The order of parts does not matter. The grouping of merges changes only the rounding of `m3` and `m4`.
     """
-    filled = [part for part in parts if part.n]
+    nonempty_parts = [part for part in parts if part.n]
     below = sum(part.negative_infinities for part in parts)
     above = sum(part.positive_infinities for part in parts)
-    base = min((part.base for part in filled), default=0)
-    n = sum(part.n for part in filled)
-    s1 = sum(part.s1 << (part.base - base) for part in filled)
-    s2 = sum(part.s2 << 2 * (part.base - base) for part in filled)
-    if len(filled) == 1:
-        exponent, m3, m4 = filled[0].exponent, filled[0].m3, filled[0].m4
+    base = min((part.base for part in nonempty_parts), default=0)
+    n = sum(part.n for part in nonempty_parts)
+    s1 = sum(part.s1 << (part.base - base) for part in nonempty_parts)
+    s2 = sum(part.s2 << 2 * (part.base - base) for part in nonempty_parts)
+    if len(nonempty_parts) == 1:
+        exponent, m3, m4 = nonempty_parts[0].exponent, nonempty_parts[0].m3, nonempty_parts[0].m4
         return Moments(n, below, above, base, s1, s2, exponent, m3, m4)
     # Differences of means, as exact ratios: (s1_i n - s1 n_i) / (n_i n).
-    differences = [((p.s1 << (p.base - base)) * n - s1 * p.n, p.n * n) for p in filled]
+    differences = [((p.s1 << (p.base - base)) * n - s1 * p.n, p.n * n) for p in nonempty_parts]
     exponents = [_bits(numerator, denominator) + base for numerator, denominator in differences if numerator]
-    exponent = max([part.exponent for part in filled] + exponents, default=_NO_SPREAD)
+    exponent = max([part.exponent for part in nonempty_parts] + exponents, default=_NO_SPREAD)
     third, fourth = [], []
-    for part, (numerator, denominator) in zip(filled, differences, strict=True):
+    for part, (numerator, denominator) in zip(nonempty_parts, differences, strict=True):
         d, shift = rounded_ratio(numerator, denominator, base - exponent), part.exponent - exponent
         m2, m3, m4 = (math.ldexp(m, p * shift) for p, m in ((2, part.m2()), (3, part.m3), (4, part.m4)))
         third += [m3, 3 * d * m2, part.n * d**3]
@@ -208,8 +208,8 @@ def root(numerator: int, denominator: int) -> float:
         return 0.0
     shift = 128 - _bits(numerator, denominator)
     shift += shift % 2
-    scaled = (numerator << shift) // denominator if shift >= 0 else numerator // (denominator << -shift)
-    return rounded_ratio(math.isqrt(scaled), 1, -shift // 2)
+    scaled_ratio = (numerator << shift) // denominator if shift >= 0 else numerator // (denominator << -shift)
+    return rounded_ratio(math.isqrt(scaled_ratio), 1, -shift // 2)
 
 
 def _bits(numerator: int, denominator: int) -> int:
@@ -243,20 +243,20 @@ def _central_moments(
         pivot = s1 // n
         if int(values[-1]) - int(values[0]) >= 2**63:
             values = values.astype(object)
-        typed = values.dtype.type(pivot) if values.dtype != object else pivot
-        wide = (values - typed).view(np.int64) if values.dtype == np.uint64 else values - typed
+        typed_pivot = values.dtype.type(pivot) if values.dtype != object else pivot
+        wide = (values - typed_pivot).view(np.int64) if values.dtype == np.uint64 else values - typed_pivot
         differences = wide.astype(np.float64) - rounded_ratio(s1 - pivot * n, n, 0)
     local = magnitude(differences)
     differences = scale_by_power_of_two(differences, -local)
-    weighted = differences * differences * differences * counts
+    weighted_cubes = differences * differences * differences * counts
     # numpy sums in pairs, which rounds less than a dot product and starts no threads.
-    return offset + local, float(weighted.sum()), float((weighted * differences).sum())
+    return offset + local, float(weighted_cubes.sum()), float((weighted_cubes * differences).sum())
 
 
-def _decimal_text(unscaled: int, scale: int) -> str:
-    digits = str(abs(unscaled)).rjust(scale + 1, "0")
+def _decimal_text(unscaled_value: int, scale: int) -> str:
+    digits = str(abs(unscaled_value)).rjust(scale + 1, "0")
     text = f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits
-    return f"-{text}" if unscaled < 0 else text
+    return f"-{text}" if unscaled_value < 0 else text
 
 
 class MomentStatistics(BuiltinStatistic[Fold[Moments]]):
@@ -282,7 +282,7 @@ class MomentStatistics(BuiltinStatistic[Fold[Moments]]):
     def to_fields(self, state: Fold[Moments], row: ColumnStatistics) -> Mapping[str, Any]:
         return {"moments": encode_moments(state.total() or merge_moments([]))}
 
-    def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
+    def merge(self, parts: MergeParts, merged_columns: Mapping[str, Any]) -> Mapping[str, pa.Array]:
         """Return the merged moments of each column; null if a part has values of the column and no moments."""
         moments = [
             None

@@ -76,19 +76,19 @@ class MultisetHash(BuiltinStatistic[Fold[bytes]]):
         return {"multiset_hash": state.total()}
 
 
-def sum_multiset_hashes(tables: Sequence[pa.Table], undefined: npt.NDArray[np.bool_]) -> pa.Array:
+def sum_multiset_hashes(tables: Sequence[pa.Table], is_undefined: npt.NDArray[np.bool_]) -> pa.Array:
     """Return the sum of each column's multiset hashes in all tables; null if any hash is null.
 
     Args:
         tables: Tables of states. Row i of each belongs to the same column of the data table.
-        undefined: Mask of columns whose sum is null in any case.
+        is_undefined: Mask of columns whose sum is null in any case.
     """
-    is_null = undefined.copy()
-    total = np.zeros((len(undefined), 2), np.uint64)
+    is_null = is_undefined.copy()
+    total = np.zeros((len(is_undefined), 2), np.uint64)
     for table in tables:
         column = table["multiset_hash"].chunk(0) if table.num_rows else pa.array([], pa.binary())
         is_null |= column.is_null().to_numpy(zero_copy_only=False)
         halves = column.fill_null(bytes(16)).cast(pa.binary(16))
         total += np.frombuffer(halves.buffers()[1], "<u8", 2 * len(halves), 16 * halves.offset).reshape(-1, 2)
-    sums = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(undefined), [None, pa.py_buffer(total)])
+    sums = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(is_undefined), [None, pa.py_buffer(total)])
     return pc.if_else(pa.array(is_null), None, sums.cast(pa.binary()))

@@ -50,9 +50,9 @@ def hash_strings(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], se
     result = np.empty(len(offsets) - 1, np.uint64)
     for start in range(0, len(result), _STRINGS_AT_ONCE):
         bounds = offsets[start : start + _STRINGS_AT_ONCE + 1]
-        padded = np.zeros(int(bounds[-1] - bounds[0]) + 2 * _BLOCK, np.uint8)
-        padded[: bounds[-1] - bounds[0]] = data[bounds[0] : bounds[-1]]
-        result[start : start + _STRINGS_AT_ONCE] = _hash_part(padded, bounds - bounds[0], seed)
+        padded_data = np.zeros(int(bounds[-1] - bounds[0]) + 2 * _BLOCK, np.uint8)
+        padded_data[: bounds[-1] - bounds[0]] = data[bounds[0] : bounds[-1]]
+        result[start : start + _STRINGS_AT_ONCE] = _hash_part(padded_data, bounds - bounds[0], seed)
     return result
 
 

@@ -274,14 +274,14 @@ class _LeafProfiler:
         if not is_mostly_distinct(run.values):
             return False
         # Counting integers that lie close together is faster than adding them unsorted.
-        counted, profiler = count_dense(run.values), ColumnProfiler(self.leaf, cls, self._policy)
-        if counted is None:
+        counted_run, profiler = count_dense(run.values), ColumnProfiler(self.leaf, cls, self._policy)
+        if counted_run is None:
             profiler.add_unsorted(run)
-        distinct_count = profiler.estimate_distinct() if counted is None else len(counted)
+        distinct_count = profiler.estimate_distinct() if counted_run is None else len(counted_run)
         hardly_repeats = self._policy.is_undecided and 2 * distinct_count > len(run)
         if not hardly_repeats and (distinct_count <= FREQUENCY_LIMIT or self._policy.frequencies == "repeated"):
             return False
-        if counted is not None:
+        if counted_run is not None:
             profiler.add_unsorted(run)
         self._unsorted = profiler
         return True

@@ -55,13 +55,13 @@ def encode_columns(columns: Sequence[tuple[str, str]]) -> str:
     return base64.b64encode(zlib.compress(json.dumps(columns).encode())).decode()
 
 
-def decode_columns(encoded: bytes) -> list[tuple[str, str]]:
+def decode_columns(encoded_columns: bytes) -> list[tuple[str, str]]:
     """Return the (path, field id) pairs that `encode_columns` has encoded.
 
     Raises ValueError for corrupt bytes.
     """
     try:
-        return [(path, field_id) for path, field_id in json.loads(zlib.decompress(base64.b64decode(encoded)))]
+        return [(path, field_id) for path, field_id in json.loads(zlib.decompress(base64.b64decode(encoded_columns)))]
     except zlib.error as error:
         raise ValueError(f"its list of columns: {error}") from error
 
@@ -266,11 +266,12 @@ def parse_value_counts(table: pa.Table) -> ValueCountRows:
 
 def sum_value_counts(parts: Sequence[ValueCountRows]) -> Frequencies:
     """Return the frequencies of one column from parts in which values are in any order and may repeat."""
-    filled = [part for part in parts if len(part[0])]
-    if not filled:
+    nonempty_parts = [part for part in parts if len(part[0])]
+    if not nonempty_parts:
         return EMPTY
     values, counts = (
-        pa.concat_arrays([part[at] for part in filled]) if len(filled) > 1 else filled[0][at] for at in (0, 1)
+        pa.concat_arrays([part[at] for part in nonempty_parts]) if len(nonempty_parts) > 1 else nonempty_parts[0][at]
+        for at in (0, 1)
     )
     cls = type_class(values.type)
     run = sum_counts(physical_series(values, cls), counts.to_numpy())
@@ -283,11 +284,11 @@ def build_histograms_table(histograms: Mapping[str, Histogram]) -> pa.Table:
     A column has struct(minimum, frequency) for each bin that is not empty, followed by nulls. The table's metadata
     describes the bins of each path.
     """
-    filled = {path: np.flatnonzero(histogram.counts) for path, histogram in histograms.items()}
-    longest = max(map(len, filled.values()), default=0)
+    nonempty_bins = {path: np.flatnonzero(histogram.counts) for path, histogram in histograms.items()}
+    longest = max(map(len, nonempty_bins.values()), default=0)
     arrays, bins_by_path = [], {}
     for path, histogram in histograms.items():
-        bin_numbers_used = filled[path]
+        bin_numbers_used = nonempty_bins[path]
         bins = pa.StructArray.from_arrays(
             [histogram.minima(bin_numbers_used), pa.array(histogram.counts[bin_numbers_used])],
             names=["minimum", "frequency"],

@@ -172,8 +172,8 @@ def estimate_values(
     for rank, estimate in zip(ranks.tolist(), estimates.tolist(), strict=True):
         # A double may be unable to represent a bound, such as 2**53 + 1. The same double may stand for both bounds.
         ends = (least, greatest) if 2 * rank <= below + finite + above else (greatest, least)
-        rounded = estimate if cls.kind == "float" else round(estimate)
-        values.append(next((end for end in ends if float(end) == estimate), rounded))
+        rounded_estimate = estimate if cls.kind == "float" else round(estimate)
+        values.append(next((end for end in ends if float(end) == estimate), rounded_estimate))
     return [scalar(max(least, min(value, greatest)), cls) for value in values]
 
 
@@ -218,8 +218,8 @@ def _count_steps(ends: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> 
         counts: The number of values in each value or cluster.
     """
     sides = np.stack([ends - counts, ends]) / ends[-1]
-    scaled = COMPRESSION * (np.arcsin(np.clip(2 * sides - 1, -1, 1)) / math.pi + 0.5)
-    return scaled[1] - scaled[0]
+    scaled_sides = COMPRESSION * (np.arcsin(np.clip(2 * sides - 1, -1, 1)) / math.pi + 0.5)
+    return scaled_sides[1] - scaled_sides[0]
 
 
 def _cluster_values(
@@ -256,8 +256,8 @@ def _round_means(means: npt.NDArray[np.float64], widths: npt.NDArray[np.float64]
     exponents = np.where(finite, np.frexp(np.where(finite, widths, 1.0))[1] - _PRECISION, 0)
     steps = np.ldexp(1.0, np.clip(exponents, -1021, 1021))
     with np.errstate(over="ignore", invalid="ignore"):
-        rounded = np.rint(means / steps) * steps
-    return np.where(finite & np.isfinite(rounded), rounded, means)
+        rounded_means = np.rint(means / steps) * steps
+    return np.where(finite & np.isfinite(rounded_means), rounded_means, means)
 
 
 def _shrink_factor(least: float, greatest: float) -> float:
@@ -342,7 +342,7 @@ class QuantileStatistics(BuiltinStatistic[QuantileState]):
             fields["percentiles_guarantee"] = "exact"
         return fields
 
-    def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
+    def merge(self, parts: MergeParts, merged_columns: Mapping[str, Any]) -> Mapping[str, pa.Array]:
         """Return merged digests, and null for all percentiles, which `finalize` derives from the digests.
 
         The digest of a column is null if a part has finite values of the column and no digest.
@@ -351,7 +351,7 @@ class QuantileStatistics(BuiltinStatistic[QuantileState]):
         return {
             "percentiles": pa.nulls(count, statistic_type("percentiles", parts.union)),
             "percentiles_guarantee": pa.array(["absent"] * count, pa.string()),
-            **dict(zip(self.state_schema.names, _digest_arrays(_merge_digests(parts, merged)), strict=True)),
+            **dict(zip(self.state_schema.names, _digest_arrays(_merge_digests(parts, merged_columns)), strict=True)),
         }
 
     def finalize(self, row: ColumnStatistics) -> Mapping[str, Any]:
@@ -421,7 +421,7 @@ def _pick_percentiles(state: QuantileState, block: ValueBlock) -> None:
     state.ranked_count = int(ends[-1])
 
 
-def _merge_digests(parts: MergeParts, merged: Mapping[str, Any]) -> list[Digest | None]:
+def _merge_digests(parts: MergeParts, merged_columns: Mapping[str, Any]) -> list[Digest | None]:
     """Return the merged digest of each column.
 
     It is None if no part has a digest, or if a part without one may have finite values of the column.
@@ -429,7 +429,7 @@ def _merge_digests(parts: MergeParts, merged: Mapping[str, Any]) -> list[Digest 
     digests = [decode_digests(table) for table in parts.tables]
     value_counts, _ = integer_matrix(parts.tables, "value_count")
     part_moments = [table["moments"].to_pylist() for table in parts.tables]
-    moments = merged["moments"].to_pylist()
+    moments = merged_columns["moments"].to_pylist()
     result: list[Digest | None] = []
     for at, flags in enumerate(parts.typed.T.tolist()):
         column_digests: list[Digest] = []

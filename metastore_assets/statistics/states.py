@@ -37,9 +37,9 @@ def build_states_table(
     Returns:
         A table with one row for each column of the data table. Its columns are `STATE_COLUMNS` and `SKETCH_COLUMNS`.
     """
-    packed = pack_columns(rows, STATE_COLUMNS, union)
+    packed_table = pack_columns(rows, STATE_COLUMNS, union)
     sketches = [array for statistic in BUILTIN_STATISTICS for array in statistic.encode_states(rows, histograms)]
-    return pa.Table.from_arrays([*packed.columns, *sketches], names=[*STATE_COLUMNS, *SKETCH_COLUMNS])
+    return pa.Table.from_arrays([*packed_table.columns, *sketches], names=[*STATE_COLUMNS, *SKETCH_COLUMNS])
 
 
 @lru_cache(maxsize=64)

@@ -48,9 +48,9 @@ def merge_sketches(sketches: Sequence[bytes]) -> bytes:
 
     Order, grouping and repeats do not change its bytes.
     """
-    decoded = [decode_sketch(sketch) for sketch in sketches]
-    theta = min((theta for _, theta in decoded), default=_MAX_THETA)
-    hashes = np.concatenate([hashes for hashes, _ in decoded]) if decoded else np.zeros(0, np.uint64)
+    decoded_sketches = [decode_sketch(sketch) for sketch in sketches]
+    theta = min((theta for _, theta in decoded_sketches), default=_MAX_THETA)
+    hashes = np.concatenate([hashes for hashes, _ in decoded_sketches]) if decoded_sketches else np.zeros(0, np.uint64)
     return _encode(hashes[hashes < np.uint64(theta)], theta)
 
 

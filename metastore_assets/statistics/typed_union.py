@@ -58,8 +58,8 @@ def scalars_array(scalars: Sequence[pa.Scalar | None], type: pa.DataType) -> pa.
     if not isinstance(type, pa.BaseExtensionType):
         return pa.array(scalars, type)
     # Arrow builds arrays of extension types only from their storage.
-    stored = [None if scalar is None or not scalar.is_valid else scalar.value for scalar in scalars]
-    return pa.ExtensionArray.from_storage(type, pa.array(stored, type.storage_type))
+    storage_values = [None if scalar is None or not scalar.is_valid else scalar.value for scalar in scalars]
+    return pa.ExtensionArray.from_storage(type, pa.array(storage_values, type.storage_type))
 
 
 def unpack_scalars(values: pa.StructArray) -> list[pa.Scalar | None]:
@@ -128,10 +128,12 @@ def cast_to_union(values: pa.Array, union: pa.StructType) -> pa.Array:
     if values.type == union:
         return values
     children = dict(zip(values.type.names, values.flatten(), strict=True))
-    lost = [name for name in children if union.get_field_index(name) < 0 and children[name].null_count < len(values)]
-    if lost:
+    lost_classes = [
+        name for name in children if union.get_field_index(name) < 0 and children[name].null_count < len(values)
+    ]
+    if lost_classes:
         raise ValueError(
-            f"a union of {', '.join(union.names) or 'no classes'} has no place for values of {', '.join(lost)}"
+            f"a union of {', '.join(union.names) or 'no classes'} has no place for values of {', '.join(lost_classes)}"
         )
     arrays = [
         children[field.name].cast(field.type) if field.name in children else pa.nulls(len(values), field.type)

@@ -174,20 +174,20 @@ def build_filter_of_frequencies(frequencies: Frequencies) -> bytes | None:
     return build_filter(hash_values(frequencies.values, frequencies.type_class)[0]) if len(frequencies) else None
 
 
-def parse_filters(encoded: list[bytes | None]) -> FilterSlice:
+def parse_filters(encoded_filters: list[bytes | None]) -> FilterSlice:
     """Decode filters to a slice that covers all hashes.
 
     None stands for a missing filter.
 
     Raises ValueError for an invalid filter.
     """
-    bits = [0 if data is None else data[0] for data in encoded]
-    ends = [0 if data is None else 9 + int.from_bytes(data[1:9], "little") for data in encoded]
-    for data, length, end in zip(encoded, bits, ends, strict=True):
+    bits = [0 if data is None else data[0] for data in encoded_filters]
+    ends = [0 if data is None else 9 + int.from_bytes(data[1:9], "little") for data in encoded_filters]
+    for data, length, end in zip(encoded_filters, bits, ends, strict=True):
         if data is not None and (not MIN_BITS <= length <= _HASH_BITS or not 9 < end <= len(data)):
             raise ValueError(f"a value filter of {len(data)} bytes has an invalid header: {length} bits, end at {end}")
-    upper = [None if data is None else data[9:end] for data, end in zip(encoded, ends, strict=True)]
-    lower = [None if data is None else data[end:] for data, end in zip(encoded, ends, strict=True)]
+    upper = [None if data is None else data[9:end] for data, end in zip(encoded_filters, ends, strict=True)]
+    lower = [None if data is None else data[end:] for data, end in zip(encoded_filters, ends, strict=True)]
     return FilterSlice(np.array(bits, np.int64), pa.array(upper, pa.binary()), pa.array(lower, pa.binary()))
 
 

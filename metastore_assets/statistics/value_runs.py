@@ -160,11 +160,11 @@ def merge_runs(runs: Sequence[ValueRun]) -> CountedRun:
     """Merge one or more runs into one run of distinct values."""
     if all(run.counts is None for run in runs) and sum(map(len, runs)) <= 8 * BLOCK:
         return count_values(concatenate_series([run.values for run in runs]))
-    counted = [_count_run(run) for run in runs if len(run)]
-    if len(counted) == 1:
-        return counted[0]
+    counted_runs = [_count_run(run) for run in runs if len(run)]
+    if len(counted_runs) == 1:
+        return counted_runs[0]
     return sum_counts(
-        concatenate_series([run.values for run in counted]), np.concatenate([run.counts for run in counted])
+        concatenate_series([run.values for run in counted_runs]), np.concatenate([run.counts for run in counted_runs])
     )
 
 

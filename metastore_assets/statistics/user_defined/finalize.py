@@ -38,15 +38,15 @@ def add_user_results(
     """
     results: dict[str, UserResult] = {}
     states = decode_user_states(row.user_states) if policy.statistics else {}
-    for loaded in load_for_policy(policy, row.type_class):
-        if not loaded.statistic.is_reported:
+    for loaded_statistic in load_for_policy(policy, row.type_class):
+        if not loaded_statistic.statistic.is_reported:
             continue
-        if isinstance(loaded.statistic, MergeableStatistic):
-            results[loaded.name] = _finalize_state(
-                loaded.statistic, states.get(loaded.key, StoredUserState(None, NOT_ALL))
+        if isinstance(loaded_statistic.statistic, MergeableStatistic):
+            results[loaded_statistic.name] = _finalize_state(
+                loaded_statistic.statistic, states.get(loaded_statistic.key, StoredUserState(None, NOT_ALL))
             )
         elif frequencies is None:
-            results[loaded.name] = _absent_result(loaded.statistic, _NOT_ENUMERATED)
+            results[loaded_statistic.name] = _absent_result(loaded_statistic.statistic, _NOT_ENUMERATED)
     if frequencies is not None and row.type_class is not None:
         results |= compute_frequency_results(policy, class_named(row.type_class), frequencies)
     return replace(row, user_defined=results) if results or row.user_defined else row
@@ -64,9 +64,9 @@ def compute_frequency_results(
     """
     values = frequencies.values if len(frequencies) else pa.nulls(0, cls.arrow)
     results: dict[str, UserResult] = {}
-    for loaded in load_for_class(policy.statistics, cls):
-        if isinstance(loaded.statistic, FrequencyStatistic):
-            results[loaded.name] = _compute_result(loaded.statistic, values, frequencies.counts)
+    for loaded_statistic in load_for_class(policy.statistics, cls):
+        if isinstance(loaded_statistic.statistic, FrequencyStatistic):
+            results[loaded_statistic.name] = _compute_result(loaded_statistic.statistic, values, frequencies.counts)
     return results
 
 
@@ -90,7 +90,10 @@ def add_frequency_results(
 
 def needs_frequencies(policy: ResolvedPolicy, cls: TypeClass) -> bool:
     """Return whether a policy requests a user-defined statistic that needs the frequencies of all values."""
-    return any(isinstance(loaded.statistic, FrequencyStatistic) for loaded in load_for_class(policy.statistics, cls))
+    return any(
+        isinstance(loaded_statistic.statistic, FrequencyStatistic)
+        for loaded_statistic in load_for_class(policy.statistics, cls)
+    )
 
 
 def _finalize_state(statistic: MergeableStatistic, state: StoredUserState) -> UserResult:

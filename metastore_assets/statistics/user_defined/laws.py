@@ -146,34 +146,34 @@ def _merge_laws(statistic: MergeableStatistic, draw: random.Random, sets: Sequen
 
     a, b, c = (updated(initial(), values) for values in (rows, others, third))
     call_user_code("finalize()", statistic.result, partial(statistic.finalize, a))
-    shuffled = rows.take(pa.array(draw.sample(range(len(rows)), len(rows)), pa.int64()))
-    yield "update() does not depend on the order of rows", a, updated(initial(), shuffled), [rows, shuffled]
+    shuffled_rows = rows.take(pa.array(draw.sample(range(len(rows)), len(rows)), pa.int64()))
+    yield "update() does not depend on the order of rows", a, updated(initial(), shuffled_rows), [rows, shuffled_rows]
     yield "merge() of a state with the initial state changes nothing", a, merged(a, initial()), [rows]
     yield "merge() of the initial state with a state changes nothing", a, merged(initial(), a), [rows]
     yield "merge() is commutative", merged(a, b), merged(b, a), [rows, others]
     yield "merge() is associative", merged(merged(a, b), c), merged(a, merged(b, c)), sets
-    combined = updated(initial(), pa.concat_arrays([rows, others]))
-    yield "merge() of the states of two parts gives the state of all rows", combined, merged(a, b), [rows, others]
+    combined_state = updated(initial(), pa.concat_arrays([rows, others]))
+    yield "merge() of the states of two parts gives the state of all rows", combined_state, merged(a, b), [rows, others]
     yield (
         "update() may receive the rows in several calls",
-        combined,
+        combined_state,
         updated(updated(initial(), rows), others),
         [rows, others],
     )
     counts = [draw.randint(1, 3) for _ in range(len(rows))]
-    repeated = rows.take(pa.array(np.repeat(np.arange(len(rows)), counts)))
-    counted = updated(initial(), rows, counts)
+    repeated_rows = rows.take(pa.array(np.repeat(np.arange(len(rows)), counts)))
+    counted_state = updated(initial(), rows, counts)
     yield (
         "update() treats a value with the count n like n equal values",
-        updated(initial(), repeated),
-        counted,
-        [repeated],
+        updated(initial(), repeated_rows),
+        counted_state,
+        [repeated_rows],
     )
     statistic = type(statistic)()
     yield "the object stores nothing between calls", a, updated(initial(), rows), [rows]
     if isinstance(statistic, SupportsRetract):
-        taken = call_for_state("retract()", partial(statistic.retract, merged(a, b), b))
-        yield "retract() reverses merge()", a, taken, [rows, others]
+        retracted_state = call_for_state("retract()", partial(statistic.retract, merged(a, b), b))
+        yield "retract() reverses merge()", a, retracted_state, [rows, others]
 
 
 def _frequency_laws(statistic: FrequencyStatistic, cls: TypeClass, rows: pa.Array) -> Iterator[_Law]:
@@ -186,8 +186,9 @@ def _frequency_laws(statistic: FrequencyStatistic, cls: TypeClass, rows: pa.Arra
     values = canonical_array(run.values, cls) if len(run) else pa.nulls(0, cls.arrow)
     counts = pa.array(np.ones(0, np.int64) if run.counts is None else run.counts)
 
-    def computed(tested: FrequencyStatistic) -> Any:
-        return call_user_code("compute()", tested.result, partial(tested.compute, values, counts))[0].as_py()
+    def computed(tested_statistic: FrequencyStatistic) -> Any:
+        compute = partial(tested_statistic.compute, values, counts)
+        return call_user_code("compute()", tested_statistic.result, compute)[0].as_py()
 
     result = computed(statistic)
     yield "compute() gives the same result for the same frequencies", result, computed(statistic), [rows]
@@ -204,10 +205,10 @@ def _random_rows(draw: random.Random, cls: TypeClass, size: int) -> pa.Array:
     Values may repeat; none is null.
     """
     if pa.types.is_decimal(cls.arrow):
-        unscaled = [
+        unscaled_values = [
             draw.choice([0, 1, -1, draw.randrange(1000), draw.randrange(-(10**37), 10**37)]) for _ in range(size)
         ]
-        return pa.array([Decimal(number).scaleb(-cls.scale, _EXACT) for number in unscaled], cls.arrow)
+        return pa.array([Decimal(number).scaleb(-cls.scale, _EXACT) for number in unscaled_values], cls.arrow)
     kind = cls.name.partition("_")[0]
     pick = _VALUES[cls.name if cls.name in _VALUES else f"{kind}_us"]
     values = [pick(draw) for _ in range(size)]

@@ -71,7 +71,11 @@ def load_for_class(references: tuple[str, ...], cls: TypeClass) -> tuple[LoadedS
     Raises:
         ConfigError: A statistic cannot be imported or is invalid, or two have the same name.
     """
-    return tuple(loaded for loaded in _load_all(references) if loaded.statistic.is_for(cls)) if references else ()
+    return (
+        tuple(loaded_statistic for loaded_statistic in _load_all(references) if loaded_statistic.statistic.is_for(cls))
+        if references
+        else ()
+    )
 
 
 def load_for_policy(policy: ResolvedPolicy, type_class: str | None) -> tuple[LoadedStatistic, ...]:
@@ -136,12 +140,12 @@ def _load_all(references: tuple[str, ...]) -> tuple[LoadedStatistic, ...]:
     """
     by_name: dict[str, LoadedStatistic] = {}
     for reference in dict.fromkeys(references):
-        loaded = load_statistic(reference)
+        loaded_statistic = load_statistic(reference)
         # In SQL, names that differ only in case are one column.
-        if (other := by_name.setdefault(loaded.name.lower(), loaded)) is not loaded:
+        if (other := by_name.setdefault(loaded_statistic.name.lower(), loaded_statistic)) is not loaded_statistic:
             raise ConfigError(
-                f"statistics {other.reference!r} and {reference!r} have the same name, {loaded.name!r}: give one of "
-                "them another"
+                f"statistics {other.reference!r} and {reference!r} have the same name, {loaded_statistic.name!r}: give "
+                "one of them another"
             )
     return tuple(by_name.values())
 

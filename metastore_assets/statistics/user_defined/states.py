@@ -101,9 +101,9 @@ class UserStateAccumulator:
             ConfigError: A statistic cannot be loaded.
         """
         self._statistics = {
-            loaded.key: loaded.statistic
-            for loaded in load_for_class(references, cls)
-            if isinstance(loaded.statistic, MergeableStatistic)
+            loaded_statistic.key: loaded_statistic.statistic
+            for loaded_statistic in load_for_class(references, cls)
+            if isinstance(loaded_statistic.statistic, MergeableStatistic)
         }
         self._states = {
             key: _call_for_state("initial()", statistic, statistic.initial)
@@ -207,7 +207,9 @@ def list_required_keys(policy: ResolvedPolicy, type_class: str | None) -> frozen
     if not policy.statistics:
         return frozenset()
     return frozenset(
-        loaded.key for loaded in load_for_policy(policy, type_class) if isinstance(loaded.statistic, MergeableStatistic)
+        loaded_statistic.key
+        for loaded_statistic in load_for_policy(policy, type_class)
+        if isinstance(loaded_statistic.statistic, MergeableStatistic)
     )
 
 
@@ -258,10 +260,10 @@ def _call_for_state(what: str, statistic: MergeableStatistic, call: Callable[[],
         return StoredUserState(None, f"{what} returned a state without a Python value: {error}")
 
 
-def _require_mergeable(loaded: LoadedStatistic) -> MergeableStatistic:
-    if not isinstance(loaded.statistic, MergeableStatistic):
-        raise ConfigError(f"statistic {loaded.reference!r} has no states any more: give it a new revision")
-    return loaded.statistic
+def _require_mergeable(loaded_statistic: LoadedStatistic) -> MergeableStatistic:
+    if not isinstance(loaded_statistic.statistic, MergeableStatistic):
+        raise ConfigError(f"statistic {loaded_statistic.reference!r} has no states any more: give it a new revision")
+    return loaded_statistic.statistic
 
 
 class UserStates(BuiltinStatistic[UserStateAccumulator]):
@@ -288,7 +290,7 @@ class UserStates(BuiltinStatistic[UserStateAccumulator]):
     def to_fields(self, state: UserStateAccumulator, row: ColumnStatistics) -> Mapping[str, Any]:
         return {"user_states": state.states()}
 
-    def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
+    def merge(self, parts: MergeParts, merged_columns: Mapping[str, Any]) -> Mapping[str, pa.Array]:
         """Return {`user_states`: the merged states of each column}; empty if no part has states."""
         if all(table["user_states"].null_count == len(table) for table in parts.tables):
             return {}
