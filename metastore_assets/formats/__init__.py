@@ -85,7 +85,7 @@ def open_table_format(
     from metastore_assets.formats.catalogs.table import CatalogTable
 
     return CatalogTable(
-        table, lambda located, partitions: _open_located(located, replace(context, partitions=partitions))
+        table, lambda located_table, partitions: _open_located(located_table, replace(context, partitions=partitions))
     )
 
 

@@ -336,8 +336,8 @@ class SnapshotStream:
         """
         if self.snapshot is not None:
             return self.snapshot
-        ordered = sorted(self.fragments, key=fragment_order)
-        return Snapshot(**vars(self.metadata), fragments=tuple(ordered))
+        sorted_fragments = sorted(self.fragments, key=fragment_order)
+        return Snapshot(**vars(self.metadata), fragments=tuple(sorted_fragments))
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> SnapshotStream:
@@ -535,5 +535,5 @@ def state_not_found(table: str, at: str, choices: str, examples: Iterable[object
             first and the last ten.
     """
     texts = [str(example) for example in examples]
-    shown = ", ".join(texts if len(texts) <= 20 else [*texts[:10], "…", *texts[-10:]]) or "none"
-    return SnapshotNotFoundError(f"{table} has no state {at!r}; {choices}: {shown}")
+    shown_choices = ", ".join(texts if len(texts) <= 20 else [*texts[:10], "…", *texts[-10:]]) or "none"
+    return SnapshotNotFoundError(f"{table} has no state {at!r}; {choices}: {shown_choices}")

@@ -63,10 +63,10 @@ class DeletionVector:
         if self.storage == "i":
             return None
         if self.storage == "u":
-            prefix, encoded = self.path_or_inline[:-_NAME_DIGITS], self.path_or_inline[-_NAME_DIGITS:]
-            if len(encoded) != _NAME_DIGITS:
+            prefix, encoded_uuid = self.path_or_inline[:-_NAME_DIGITS], self.path_or_inline[-_NAME_DIGITS:]
+            if len(encoded_uuid) != _NAME_DIGITS:
                 raise ValueError(f"{self.path_or_inline!r} is too short for the name of its file")
-            name = f"deletion_vector_{uuid.UUID(bytes=_decode_z85(encoded))}.bin"
+            name = f"deletion_vector_{uuid.UUID(bytes=_decode_z85(encoded_uuid))}.bin"
             return location_policy.resolve_relative(location_policy.table_root, f"{prefix}/{name}" if prefix else name)
         if self.storage == "p":
             return location_policy.resolve(unquote(self.path_or_inline))
@@ -100,11 +100,11 @@ class DeletionVector:
 
         Raises ValueError if the length or the checksum is wrong.
         """
-        stored = read_part(location, path, self.offset, max(0, self.size) + 8)
-        (size,) = struct.unpack_from(">i", stored)
+        stored_bytes = read_part(location, path, self.offset, max(0, self.size) + 8)
+        (size,) = struct.unpack_from(">i", stored_bytes)
         if size != self.size:
             raise ValueError(f"the log records {self.size} bytes, but the length stored at {self.offset} is {size}")
-        return verify_checksum(stored[4:])
+        return verify_checksum(stored_bytes[4:])
 
 
 def read_part(location: Location, path: str, offset: int, size: int) -> bytes:
@@ -179,8 +179,8 @@ def decode_bitmap_array(data: bytes) -> BitMap64:
         bitmap: BitMap64 = BitMap64.deserialize(bitmap_data)
     except (ValueError, IndexError, OverflowError, MemoryError) as error:
         raise ValueError(f"its {len(data)} bytes are not a complete Roaring bitmap: {error}") from None
-    if len(bitmap_data) != (used := len(bitmap.serialize())):
-        raise ValueError(f"it has {len(data)} bytes, but its bitmap takes {len(_MAGIC) + used}")
+    if len(bitmap_data) != (bitmap_size := len(bitmap.serialize())):
+        raise ValueError(f"it has {len(data)} bytes, but its bitmap takes {len(_MAGIC) + bitmap_size}")
     return bitmap
 
 

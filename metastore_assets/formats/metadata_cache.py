@@ -73,13 +73,13 @@ class MetadataCache:
         if value is None:
             return None
         try:
-            decoded = decode(value)
+            decoded_value = decode(value)
         except CORRUPTION_ERRORS:
             return None
         self._entries[key] = value
         if is_stored:
             self._stored_keys.add(key)
-        return decoded
+        return decoded_value
 
     def put(self, key: bytes, value: bytes, *, shared: bool = False) -> None:
         """Cache a value under a key.

@@ -150,15 +150,15 @@ class PartitionRanges:
             return {}
         if not self._columns:
             raise PartitionNotFoundError(f"table {self._table!r} is not partitioned: leave out {option} {text!r}")
-        named = split_column_patterns(text, self._columns)
-        if not named and len(self._columns) > 1:
+        named_patterns = split_column_patterns(text, self._columns)
+        if not named_patterns and len(self._columns) > 1:
             form = encode_partition_key([(name, "…") for name in self._columns]).replace("%E2%80%A6", "…")
             near = close_names(text.partition("=")[0], self._columns, "") if "=" in text else ""
             raise LiteralError(
                 f"table {self._table!r} is partitioned by {' and '.join(map(repr, self._columns))}: name the columns "
                 f"of {option} {text!r}, as in `{option} {form}`{near}"
             )
-        texts = dict(named or [(self._columns[0], text)])
+        texts = dict(named_patterns or [(self._columns[0], text)])
         return {name: self._parse(name, texts[name], option) for name in self._columns if name in texts}
 
     def _parse(self, name: str, text: str, option: str) -> Any:

@@ -64,12 +64,12 @@ class RedactedFormat(TableFormat):
                 yield from map(_redact_fragment, stream.fragments)
 
         if stream.snapshot is not None:
-            redacted = tuple(map(_redact_fragment, stream.snapshot.fragments))
-            return SnapshotStream.of(replace(stream.snapshot, fragments=redacted))
+            redacted_fragments = tuple(map(_redact_fragment, stream.snapshot.fragments))
+            return SnapshotStream.of(replace(stream.snapshot, fragments=redacted_fragments))
         rows = stream.sorted_fragments
         if rows is not None:
             decode = rows.decode
-            rows = replace(rows, decode=lambda encoded: _redact_fragment(decode(encoded)))
+            rows = replace(rows, decode=lambda encoded_fragment: _redact_fragment(decode(encoded_fragment)))
         return SnapshotStream(stream.metadata, fragments(), sorted_fragments=rows)
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
@@ -155,14 +155,16 @@ def redact_errors(target: str, path: str | None = None) -> Iterator[None]:
     try:
         yield
     except MetastoreError as error:
-        redacted: Exception = redacted_error(error)
+        redacted_exception: Exception = redacted_error(error)
     except Exception as error:  # noqa: BLE001 the error of any library may quote the value that it failed on
         text = f"{target} cannot be read ({type(error).__name__}){_NOTE}"
         is_missing = isinstance(error, FileNotFoundError)
-        redacted = TableFormatError(text) if path is None else FragmentError(text, path=path, missing=is_missing)
+        redacted_exception = (
+            TableFormatError(text) if path is None else FragmentError(text, path=path, missing=is_missing)
+        )
     else:
         return
-    raise redacted from None  # a traceback prints causes and contexts, which quote values
+    raise redacted_exception from None  # a traceback prints causes and contexts, which quote values
 
 
 def redacted_error(error: MetastoreError) -> MetastoreError:

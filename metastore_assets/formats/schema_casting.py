@@ -128,25 +128,25 @@ class FieldMatcher:
         self._ignore_case = ignore_case
         self.longs_are_times = longs_are_times
 
-    def identity(self, stored: pa.Field) -> str | None:
+    def identity(self, stored_field: pa.Field) -> str | None:
         """Return what identifies a field of a data file: its name, if the matcher compares names.
 
         If the matcher compares ids (`by_id`), it is the Parquet field id; None if the field has none. The function
         `identity` does the same for fields of the table.
         """
         if not self._by_id:
-            return stored.name
-        value = (stored.metadata or {}).get(PARQUET_FIELD_ID)
+            return stored_field.name
+        value = (stored_field.metadata or {}).get(PARQUET_FIELD_ID)
         return None if value is None else value.decode()
 
-    def index_finder(self, stored: Sequence[pa.Field]) -> Callable[[pa.Field], int | None]:
-        """Return a function that maps a field of the table to the index of its match in `stored`, or to None.
+    def index_finder(self, stored_fields: Sequence[pa.Field]) -> Callable[[pa.Field], int | None]:
+        """Return a function that maps a field of the table to the index of its match in `stored_fields`, or to None.
 
         The function raises ArrowInvalid if several fields match.
         """
-        by_name = _indices(field.name for field in stored)
-        by_id = _indices(self.identity(field) for field in stored) if self._by_id else {}
-        by_folded = _indices(field.name.lower() for field in stored) if self._ignore_case else {}
+        by_name = _indices(field.name for field in stored_fields)
+        by_id = _indices(self.identity(field) for field in stored_fields) if self._by_id else {}
+        by_folded = _indices(field.name.lower() for field in stored_fields) if self._ignore_case else {}
 
         def find_index(field: pa.Field) -> int | None:
             """Return the index of the match of `field`; None if there is none.
@@ -159,8 +159,8 @@ class FieldMatcher:
             indices = (by_id if has_id else by_name).get(key, [])
             if len(indices) > 1:
                 raise pa.ArrowInvalid(f"two of its fields are named {key!r}")
-            if not indices and not has_id and len(folded := by_folded.get(key.lower(), [])) == 1:
-                indices = folded
+            if not indices and not has_id and len(folded_indices := by_folded.get(key.lower(), [])) == 1:
+                indices = folded_indices
             return indices[0] if indices else None
 
         return find_index
@@ -331,17 +331,17 @@ def cast_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
     Raises ArrowInvalid if a value does not fit or the types are incompatible. Nanoseconds are truncated to
     microseconds.
     """
-    stored = array.type
-    if not any(is_source(stored) for is_source in _SOURCES[type_kind(target)]):
-        raise _type_error(stored, target)
-    if pa.types.is_timestamp(target) and pa.types.is_timestamp(stored):
+    stored_type = array.type
+    if not any(is_source(stored_type) for is_source in _SOURCES[type_kind(target)]):
+        raise _type_error(stored_type, target)
+    if pa.types.is_timestamp(target) and pa.types.is_timestamp(stored_type):
         return _cast_timestamp(array, target)
     result = pc.cast(array, target)
-    if pa.types.is_floating(target) and pa.types.is_floating(stored) and target.bit_width < stored.bit_width:
+    if pa.types.is_floating(target) and pa.types.is_floating(stored_type) and target.bit_width < stored_type.bit_width:
         # Arrow rounds floating-point numbers without an error.
-        same = pc.or_(pc.equal(result.cast(stored), array), pc.is_nan(array))
+        same = pc.or_(pc.equal(result.cast(stored_type), array), pc.is_nan(array))
         if pc.any(pc.invert(same)).as_py():
-            raise pa.ArrowInvalid(f"a {stored} does not fit into {target}")
+            raise pa.ArrowInvalid(f"a {stored_type} does not fit into {target}")
     return result
 
 
@@ -421,5 +421,5 @@ def _is_list_like(type_: pa.DataType) -> bool:
     )
 
 
-def _type_error(stored: pa.DataType, target: pa.DataType) -> pa.ArrowInvalid:
-    return pa.ArrowInvalid(f"the file stores {stored}, but the table has {target}")
+def _type_error(stored_type: pa.DataType, target: pa.DataType) -> pa.ArrowInvalid:
+    return pa.ArrowInvalid(f"the file stores {stored_type}, but the table has {target}")

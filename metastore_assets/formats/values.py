@@ -46,12 +46,12 @@ def cast_texts(texts: pa.Array, type_: pa.DataType) -> pa.Array:
     return pc.cast(texts, type_)
 
 
-def unscaled_decimal(unscaled: int, type_: pa.DataType) -> Constant:
-    """Return the constant `unscaled * 10**-scale` of a decimal type, where `scale` is that of the type.
+def unscaled_decimal(unscaled_value: int, type_: pa.DataType) -> Constant:
+    """Return the constant `unscaled_value * 10**-scale` of a decimal type, where `scale` is that of the type.
 
     Raises ArrowInvalid if the number has too many digits.
     """
-    return constant(Decimal(f"{unscaled}e{-type_.scale}"), type_)
+    return constant(Decimal(f"{unscaled_value}e{-type_.scale}"), type_)
 
 
 def repeat_constant(value: Constant, count: int) -> pa.Array:

@@ -66,9 +66,9 @@ def assemble_variants(array: pa.StructArray) -> pa.StructArray:
     except (IndexError, KeyError, struct.error, UnicodeDecodeError) as error:
         raise pa.ArrowInvalid(f"it has a corrupt variant: {error!r}") from error
     # A required value that is missing is a variant null.
-    stored = [(value or _NULL) if valid else None for valid, value in zip(is_valid, values, strict=True)]
+    stored_values = [(value or _NULL) if valid else None for valid, value in zip(is_valid, values, strict=True)]
     mask = array.is_null() if array.null_count else None
-    return pa.StructArray.from_arrays([metadata, pa.array(stored, pa.binary())], fields=list(VARIANT), mask=mask)
+    return pa.StructArray.from_arrays([metadata, pa.array(stored_values, pa.binary())], fields=list(VARIANT), mask=mask)
 
 
 @lru_cache(maxsize=64)
@@ -97,16 +97,16 @@ def _values(group: pa.StructArray, names: Sequence[_Names]) -> list[bytes | None
         UnsupportedError: Values are shredded as a type that no variant has.
     """
     values = _column(group, "value")
-    typed = _column(group, TYPED_VALUE)
+    typed_values = _column(group, TYPED_VALUE)
     residual: list[bytes | None] = [None] * len(group) if values is None else values.to_pylist()
-    if typed is None:
+    if typed_values is None:
         return residual
-    if pa.types.is_struct(typed.type):
-        return _objects(residual, typed, names)
-    encoded = _arrays(typed, names) if pa.types.is_list(typed.type) else _primitives(typed)
-    if any(value is not None and other is not None for value, other in zip(residual, encoded, strict=True)):
+    if pa.types.is_struct(typed_values.type):
+        return _objects(residual, typed_values, names)
+    encoded_values = _arrays(typed_values, names) if pa.types.is_list(typed_values.type) else _primitives(typed_values)
+    if any(value is not None and other is not None for value, other in zip(residual, encoded_values, strict=True)):
         raise pa.ArrowInvalid("it has a shredded variant with two values")
-    return [value if other is None else other for value, other in zip(residual, encoded, strict=True)]
+    return [value if other is None else other for value, other in zip(residual, encoded_values, strict=True)]
 
 
 def _column(group: pa.StructArray, name: str) -> pa.Array | None:
@@ -115,20 +115,25 @@ def _column(group: pa.StructArray, name: str) -> pa.Array | None:
     return None if index < 0 else pc.struct_field(group, [index])
 
 
-def _objects(residual: Sequence[bytes | None], typed: pa.StructArray, names: Sequence[_Names]) -> list[bytes | None]:
+def _objects(
+    residual: Sequence[bytes | None], typed_values: pa.StructArray, names: Sequence[_Names]
+) -> list[bytes | None]:
     """Return the encoded value of each row; None for a missing value.
 
-    If `typed` is null in a row, the value is the one in `residual`. Otherwise it is an object that joins the shredded
-    fields in `typed` and the other fields in `residual`.
+    If `typed_values` is null in a row, the value is the one in `residual`. Otherwise it is an object that joins the
+    shredded fields in `typed_values` and the other fields in `residual`.
 
     Args:
         residual: the field `value` of each row.
-        typed: the field `typed_value` of each row.
+        typed_values: the field `typed_value` of each row.
         names: the names in the metadata of each row.
     """
-    columns = [(field.name, _values(pc.struct_field(typed, [index]), names)) for index, field in enumerate(typed.type)]
+    columns = [
+        (field.name, _values(pc.struct_field(typed_values, [index]), names))
+        for index, field in enumerate(typed_values.type)
+    ]
     result: list[bytes | None] = []
-    for row, is_object in enumerate(typed.is_valid().to_pylist()):
+    for row, is_object in enumerate(typed_values.is_valid().to_pylist()):
         rest = residual[row]
         if not is_object:
             result.append(rest)
@@ -142,26 +147,26 @@ def _objects(residual: Sequence[bytes | None], typed: pa.StructArray, names: Seq
     return result
 
 
-def _arrays(typed: pa.ListArray, names: Sequence[_Names]) -> list[bytes | None]:
+def _arrays(typed_values: pa.ListArray, names: Sequence[_Names]) -> list[bytes | None]:
     """Return each row's list as an encoded array; None for a null list."""
-    lengths = pc.list_value_length(typed).to_pylist()
+    lengths = pc.list_value_length(typed_values).to_pylist()
     inner_names = [names[row] for row, length in enumerate(lengths) for _ in range(length or 0)]
-    items = iter(_values(typed.flatten(), inner_names))
+    items = iter(_values(typed_values.flatten(), inner_names))
     return [
         None if length is None else _encode_array([next(items) or _NULL for _ in range(length)]) for length in lengths
     ]
 
 
-def _primitives(typed: pa.Array) -> list[bytes | None]:
+def _primitives(typed_values: pa.Array) -> list[bytes | None]:
     """Return each row's value in encoded form; None for null."""
-    if isinstance(typed, pa.ExtensionArray) and typed.type != pa.uuid():
-        typed = typed.storage
-    encode = _encoder(typed.type)
-    if isinstance(typed, pa.ExtensionArray):
-        typed = typed.storage
-    elif pa.types.is_temporal(typed.type):
-        typed = typed.view(pa.int32() if typed.type.bit_width == 32 else pa.int64())
-    return [None if value is None else encode(value) for value in typed.to_pylist()]
+    if isinstance(typed_values, pa.ExtensionArray) and typed_values.type != pa.uuid():
+        typed_values = typed_values.storage
+    encode = _encoder(typed_values.type)
+    if isinstance(typed_values, pa.ExtensionArray):
+        typed_values = typed_values.storage
+    elif pa.types.is_temporal(typed_values.type):
+        typed_values = typed_values.view(pa.int32() if typed_values.type.bit_width == 32 else pa.int64())
+    return [None if value is None else encode(value) for value in typed_values.to_pylist()]
 
 
 def _encoder(type_: pa.DataType) -> _Encode:
@@ -213,8 +218,8 @@ def _decimal_encoder(type_: pa.DataType) -> _Encode:
 
     def encode(value: Decimal) -> bytes:
         sign, digits, _ = value.as_tuple()
-        unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
-        return bytes([header, type_.scale]) + unscaled.to_bytes(size, "little", signed=True)
+        unscaled_value = int("".join(map(str, digits))) * (-1 if sign else 1)
+        return bytes([header, type_.scale]) + unscaled_value.to_bytes(size, "little", signed=True)
 
     return encode
 
@@ -237,8 +242,8 @@ def _encode_object(fields: Mapping[str, bytes], names: _Names) -> bytes:
 
     Raises KeyError if the metadata lack a name.
     """
-    ordered = sorted(fields.items(), key=lambda item: item[0].encode())
-    ids, items = [names.ids[name] for name, _ in ordered], [value for _, value in ordered]
+    sorted_fields = sorted(fields.items(), key=lambda item: item[0].encode())
+    ids, items = [names.ids[name] for name, _ in sorted_fields], [value for _, value in sorted_fields]
     size, id_size, large = _size(sum(map(len, items))), _size(max(ids, default=0)), len(items) > 0xFF
     header = (large << 4 | (id_size - 1) << 2 | size - 1) << 2 | _OBJECT
     return b"".join(

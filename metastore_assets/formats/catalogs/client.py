@@ -111,10 +111,10 @@ def open_pyiceberg_table(table: TableConfig) -> Iterator[Table]:
         }
         with open_catalog(table.catalog.name, properties) as catalog:
             try:
-                loaded = catalog.load_table(tuple(table.identifier.split(".")))
+                loaded_table = catalog.load_table(tuple(table.identifier.split(".")))
             except MISSING_TABLE as error:
                 raise TableNotFoundError(f"has no {what}") from error
-            yield loaded
+            yield loaded_table
 
 
 def list_tables(config: CatalogConfig, database: str) -> list[ListedTable]:
@@ -131,7 +131,8 @@ def list_tables(config: CatalogConfig, database: str) -> list[ListedTable]:
     """
     with _catalog_errors(config, f"return the tables of the database {database!r}"):
         return sorted(
-            _checked_client(config, f"database {database!r}").list_tables(database), key=lambda listed: listed.name
+            _checked_client(config, f"database {database!r}").list_tables(database),
+            key=lambda listed_table: listed_table.name,
         )
 
 

@@ -116,10 +116,10 @@ def resolve_entry(table: DeclaredTable, load_partitions: LoadPartitions) -> Cata
 
 def _check_hudi(table: DeclaredTable) -> None:
     """Raise TableFormatError for a read-optimized Hudi table (`_ro`), which lacks the rows of log files."""
-    recorded = (table.parameters.get(_READ_OPTIMIZED) or table.serde_parameters.get(_READ_OPTIMIZED) or "").lower()
+    recorded_flag = (table.parameters.get(_READ_OPTIMIZED) or table.serde_parameters.get(_READ_OPTIMIZED) or "").lower()
     # Old versions of Hudi do not record it.
     is_named_so = table.name.endswith("_ro") and "realtime" not in table.input_format.lower()
-    if recorded == "true" or (not recorded and is_named_so):
+    if recorded_flag == "true" or (not recorded_flag and is_named_so):
         raise TableFormatError(
             f"{table.name!r} shows a Hudi table without its log files; name the table itself, "
             f"{table.name.removesuffix('_ro') + '_rt'!r} or the one without a suffix"
@@ -145,8 +145,8 @@ def _plain_files_entry(table: DeclaredTable, recorded_location: str, load_partit
         return CatalogEntry("files", location, options=options, types=types)
     folders = tuple(_folder(table, partition) for partition in load_partitions()) if table.partition_columns else ()
     # Metastores store names in lower case. Spark records how it spells them.
-    spelled = {name.lower(): name for name in _spark_partition_columns(table)}
-    columns = tuple((spelled.get(name.lower(), name), type_) for name, type_ in table.partition_columns)
+    spark_names = {name.lower(): name for name in _spark_partition_columns(table)}
+    columns = tuple((spark_names.get(name.lower(), name), type_) for name, type_ in table.partition_columns)
     return CatalogEntry("files", location, options=options, types=types, folders=RegisteredFolders(columns, folders))
 
 
@@ -188,14 +188,14 @@ def _folder(table: DeclaredTable, partition: DeclaredPartition) -> PartitionFold
 
     Raises TableFormatError if the partition has another input format, serde or number of values than the table.
     """
-    for declared, recorded, what in (
+    for table_value, partition_value, what in (
         (table.input_format, partition.input_format, "input format"),
         (table.serde, partition.serde, "serde"),
     ):
-        if recorded and declared and recorded != declared:
+        if partition_value and table_value and partition_value != table_value:
             raise TableFormatError(
                 f"the partition {_partition_text(table, partition.values)} of {table.name!r} has another {what} than "
-                f"the table, {recorded} instead of {declared}; a table must have files of one kind"
+                f"the table, {partition_value} instead of {table_value}; a table must have files of one kind"
             )
     if len(partition.values) != len(table.partition_columns):
         raise TableFormatError(

@@ -134,13 +134,13 @@ def _hive_options(settings: Mapping[str, str], columns: Columns) -> dict[str, An
     for key in _UNSUPPORTED_HIVE_KEYS:
         if settings.get(key, "0") not in ("", "0", "false"):
             raise ValueError(f"{key} = {settings[key]!r} has no counterpart here")
-    skipped = settings.get("skip.header.line.count", "0")
-    if skipped not in ("", "0", "1"):
-        raise ValueError(f"skip.header.line.count = {skipped!r}: at most one line is a header")
+    skipped_lines = settings.get("skip.header.line.count", "0")
+    if skipped_lines not in ("", "0", "1"):
+        raise ValueError(f"skip.header.line.count = {skipped_lines!r}: at most one line is a header")
     encoding = settings.get("serialization.encoding", "")
     return {
         "kind": "csv",
-        "header": skipped == "1",
+        "header": skipped_lines == "1",
         "empty_text": True,
         **({"skip_blank_lines": False} if len(columns) == 1 else {}),
         **({"encoding": encoding} if encoding else {}),
@@ -166,14 +166,14 @@ def _column_types(columns: Columns) -> dict[str, str]:
     return {name: type_ for name, type_ in columns if type_.lower() not in _DETECTED_TYPES}
 
 
-def _check_options(settings: Mapping[str, str], kind: str, allowed: set[str]) -> dict[str, str]:
+def _check_options(settings: Mapping[str, str], kind: str, allowed_names: set[str]) -> dict[str, str]:
     """Return the settings, which are options of a Spark data source, with their names in lower case.
 
-    Raises ValueError for a name that is neither in `allowed` nor in _IGNORED_OPTIONS.
+    Raises ValueError for a name that is neither in `allowed_names` nor in _IGNORED_OPTIONS.
     """
     values = {key.lower(): value for key, value in settings.items()}
     for key, value in values.items():
-        if key not in allowed | _IGNORED_OPTIONS:
+        if key not in allowed_names | _IGNORED_OPTIONS:
             raise ValueError(f"the option {key} = {value!r} of {kind} files has no counterpart here")
     return values
 

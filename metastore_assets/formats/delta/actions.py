@@ -155,7 +155,7 @@ class Replay:
         different fields, such as deletion vectors, or both adds and removes a logical file.
         """
         file_keys = self._file_keys
-        added: dict[str, AddedFile] = {}
+        added_files: dict[str, AddedFile] = {}
         kinds: dict[FileKey, str] = {}
         with metadata_errors(self._location.full_path(f"{LOG}/{name}")):
             for kind, action in actions:
@@ -173,7 +173,7 @@ class Replay:
                     kinds[key] = kind
                     if kind == "add":
                         file = _added_file(action, self._with_statistics)
-                        if added.setdefault(key[0], file) != file:
+                        if added_files.setdefault(key[0], file) != file:
                             raise TableFormatError(
                                 f"{self._location.uri}: {LOG}/{name} adds the data file {action['path']} twice, with "
                                 "different fields; readers differ in which of them apply"
@@ -211,13 +211,13 @@ def _prefetch(location: Location, names: Sequence[str]) -> Iterator[tuple[str, C
         yield from ((name, partial(location.read, f"{LOG}/{name}")) for name in names)
         return
     with IoCountingThreadPool(_READERS) as pool:
-        started: deque[tuple[str, Future[bytes]]] = deque()
+        started_reads: deque[tuple[str, Future[bytes]]] = deque()
         for name in names:
-            started.append((name, pool.submit(location.read, f"{LOG}/{name}")))
-            if len(started) > _READERS:
-                oldest, content = started.popleft()
+            started_reads.append((name, pool.submit(location.read, f"{LOG}/{name}")))
+            if len(started_reads) > _READERS:
+                oldest, content = started_reads.popleft()
                 yield oldest, content.result
-        yield from ((name, content.result) for name, content in started)
+        yield from ((name, content.result) for name, content in started_reads)
 
 
 def _json_actions(read: Callable[[], bytes]) -> Iterator[Action]:
@@ -277,8 +277,8 @@ def _file_columns(with_statistics: bool) -> list[str]:
 
     `with_statistics` includes all of `stats_parsed`. Otherwise, only the row count in `stats_parsed` is included.
     """
-    parsed = "stats_parsed" if with_statistics else _PARSED_COUNT
-    return ["sidecar.path", *(f"add.{name}" for name in (*_ADD_FIELDS, "stats", parsed))]
+    parsed_statistics = "stats_parsed" if with_statistics else _PARSED_COUNT
+    return ["sidecar.path", *(f"add.{name}" for name in (*_ADD_FIELDS, "stats", parsed_statistics))]
 
 
 def _parquet_actions(location: Location, path: str, columns: Sequence[str]) -> Iterator[Action]:
@@ -348,7 +348,7 @@ def action_key(action: Mapping[str, Any]) -> FileKey:
     return _file_key(as_text(action.get("path"), "path"), vector)
 
 
-def _file_key(recorded: str, vector: DeletionVector | None) -> FileKey:
+def _file_key(recorded_path: str, vector: DeletionVector | None) -> FileKey:
     """Return the key of a file with its deletion vector.
 
     It is equal for different spellings of the path.
@@ -357,9 +357,9 @@ def _file_key(recorded: str, vector: DeletionVector | None) -> FileKey:
     """
     try:
         # By default, all invalid bytes become one character, and different files become one.
-        path = as_text(unquote(recorded, errors="strict"), "path")
+        path = as_text(unquote(recorded_path, errors="strict"), "path")
     except UnicodeDecodeError:
-        raise ValueError(f"the path {recorded!r} is not UTF-8; rewrite the file under another name") from None
+        raise ValueError(f"the path {recorded_path!r} is not UTF-8; rewrite the file under another name") from None
     # Writers name the same file by its path or by its URI.
     return path_without_origin(path) if path.startswith("file:") else path, vector.id if vector else None
 
@@ -370,8 +370,8 @@ def _added_file(action: Mapping[str, Any], with_statistics: bool) -> AddedFile:
     Raises ValueError for an invalid value.
     """
     stats_text, stats_parsed = _statistics_text(action.get("stats")), action.get("stats_parsed")
-    recorded = action.get("partitionValues")
-    values = None if recorded is None else as_object(recorded, "partitionValues")
+    recorded_values = action.get("partitionValues")
+    values = None if recorded_values is None else as_object(recorded_values, "partitionValues")
     for name, value in (values or {}).items():
         if value is not None and not isinstance(value, str):
             raise ValueError(f"the partition value {format_value(name)} is {format_value(value)}, not a text")

@@ -80,7 +80,7 @@ class _ChangesReplay(Replay):
 
     def changes(self) -> LogChanges:
         """Return the net effect of the commits that were read."""
-        removed = [
+        removed_files = [
             # A compacted file lists what it removes, whether or not an older version has the file.
             RemovedFile(
                 history.path,
@@ -90,7 +90,7 @@ class _ChangesReplay(Replay):
             for history in self._histories.values()
             if history.is_removed
         ]
-        return LogChanges(self.protocol, self.metadata, list(self._live.values()), removed)
+        return LogChanges(self.protocol, self.metadata, list(self._live.values()), removed_files)
 
     def _add(self, name: str, actions: Iterator[Action]) -> None:
         super()._add(name, self._record_histories(name, actions))

@@ -54,27 +54,27 @@ class CommitTimes:
         if version in self._times:
             return self._times[version].recorded
         if newest_identity is not None:
-            cached = self._cache.get(self._newest_key, _decode_newest)
-            if cached is not None and cached[:2] == (version, newest_identity):
-                return cached[2]
+            cached_entry = self._cache.get(self._newest_key, _decode_newest)
+            if cached_entry is not None and cached_entry[:2] == (version, newest_identity):
+                return cached_entry[2]
         try:
-            recorded = _recorded_time(self._location, version)[0]
+            recorded_time = _recorded_time(self._location, version)[0]
         except FileNotFoundError:
             return None
         if newest_identity is not None:
-            entry = [version, newest_identity, _microseconds(recorded)]
+            entry = [version, newest_identity, _microseconds(recorded_time)]
             self._cache.put(self._newest_key, json.dumps(entry).encode())
-        return recorded
+        return recorded_time
 
     def log(self) -> Log | None:
         """List the log, beginning at the newest version for which `recorded_time` has cached the time.
 
         The result is None if there is no such version, or if its commit file was replaced or removed.
         """
-        cached = self._cache.get(self._newest_key, _decode_newest)
-        if cached is None:
+        cached_entry = self._cache.get(self._newest_key, _decode_newest)
+        if cached_entry is None:
             return None
-        version, identity, _ = cached
+        version, identity, _ = cached_entry
         log = log_since(self._location, version)
         return log if log.identity(version) == identity else None
 
@@ -103,11 +103,15 @@ class CommitTimes:
 
         Times that are not cached are read, and then cached.
         """
-        cached = self._cache.get(self._key, _decode)
+        cached_entry = self._cache.get(self._key, _decode)
         times: dict[int, CommitTime] = {}
         # If the newest cached commit file was replaced, the times may belong to a dropped table.
-        if cached is not None and cached[0] in versions and self._identity(cached[0]) == cached[1]:
-            times = {version: cached[2][version] for version in versions if version in cached[2]}
+        if (
+            cached_entry is not None
+            and cached_entry[0] in versions
+            and self._identity(cached_entry[0]) == cached_entry[1]
+        ):
+            times = {version: cached_entry[2][version] for version in versions if version in cached_entry[2]}
         new = [version for version in versions if version not in times]
         # The identity is read first. If the table is recreated meanwhile, the cached times will not match the new log.
         identity = self._identity(versions[-1]) if new else None
@@ -118,9 +122,9 @@ class CommitTimes:
             self._cache.put(self._key, _encode(versions[-1], identity, times))
 
     def _read_one(self, version: int) -> CommitTime:
-        recorded, is_certain = _recorded_time(self._location, version)
-        modified = None if recorded is not None else self._location.modified(commit_path(version))
-        return CommitTime(recorded, is_certain, modified)
+        recorded_time, is_certain = _recorded_time(self._location, version)
+        modified_time = None if recorded_time is not None else self._location.modified(commit_path(version))
+        return CommitTime(recorded_time, is_certain, modified_time)
 
     def _identity(self, version: int) -> Sequence[str]:
         return self._location.identity(commit_path(version))
@@ -159,15 +163,15 @@ def _encode(newest: int, identity: Sequence[str], times: dict[int, CommitTime]) 
 def _decode(data: bytes) -> tuple[int, Sequence[str], dict[int, CommitTime]]:
     newest, identity, encoded_times = json.loads(data)
     times = {
-        version: CommitTime(_time(recorded), is_certain, _time(modified))
-        for version, recorded, is_certain, modified in encoded_times
+        version: CommitTime(_time(recorded_time), is_certain, _time(modified_time))
+        for version, recorded_time, is_certain, modified_time in encoded_times
     }
     return newest, identity, times
 
 
 def _decode_newest(data: bytes) -> tuple[int, Sequence[str], datetime | None]:
-    version, identity, recorded = json.loads(data)
-    return version, identity, _time(recorded)
+    version, identity, recorded_time = json.loads(data)
+    return version, identity, _time(recorded_time)
 
 
 def _microseconds(time: datetime | None) -> int | None:

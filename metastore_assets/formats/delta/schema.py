@@ -74,18 +74,18 @@ def derived_columns(
         fields: the top-level fields of the schema in Delta's JSON.
         schema: the same fields in Arrow.
     """
-    for field, generated in zip(fields, schema, strict=True):
+    for field, generated_column in zip(fields, schema, strict=True):
         expression = (field.get("metadata") or {}).get(_GENERATED)
         if expression is None:
             continue
         text = str(expression).replace("``", "`").lower()  # In a quoted name, two backticks stand for one.
         words = set(_WORD.findall(text))
         yield (
-            generated,
+            generated_column,
             [
                 other
                 for other in schema
-                if other.name != generated.name
+                if other.name != generated_column.name
                 and (other.name.lower() in words or (not _WORD.fullmatch(other.name) and other.name.lower() in text))
             ],
         )

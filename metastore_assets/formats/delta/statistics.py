@@ -66,10 +66,10 @@ def statistics_column(
     names = []
     field: dict[str, Any] = {}
     for part in path:
-        named = [candidate for candidate in fields if candidate["name"] == part.name]
-        if not named:
+        matching_fields = [candidate for candidate in fields if candidate["name"] == part.name]
+        if not matching_fields:
             return None
-        field = named[0]
+        field = matching_fields[0]
         names.append(physical_name(field, mode))
         type_ = field["type"]
         fields = type_["fields"] if isinstance(type_, dict) and type_["type"] == "struct" else []
@@ -144,10 +144,10 @@ def _bound(value: Any, column: StatisticsColumn, is_maximum: bool, is_tight: boo
         is_tight: False if the bound may be that of deleted rows.
     """
     try:
-        decoded, is_value = _decode_bound(value, column, is_maximum)
-        if decoded is None:
+        decoded_value, is_value = _decode_bound(value, column, is_maximum)
+        if decoded_value is None:
             return _UNKNOWN
-        scalar = constant(decoded, column.type)[0]
+        scalar = constant(decoded_value, column.type)[0]
     except (ValueError, ArithmeticError, pa.ArrowException):
         return _UNKNOWN
     return scalar, "exact" if is_value and is_tight else "bound"

@@ -208,16 +208,16 @@ class DeltaFormat(TableFormat):
             before = _Table(self._location_policy, head.protocol, head.metadata, self._filter)
             table.check_same_layout(before, older)
         fragments = (fragment for _, fragment, _ in table.distinct_files(changes.adds))
-        added = tuple(sorted(fragments, key=fragment_order))
-        live = {(fragment.partition_key, fragment.path) for fragment in added}
+        added_fragments = tuple(sorted(fragments, key=fragment_order))
+        live = {(fragment.partition_key, fragment.path) for fragment in added_fragments}
         try:
-            removed = table.removed_paths(file for file in changes.removed if file.was_live) - live
+            removed_paths = table.removed_paths(file for file in changes.removed if file.was_live) - live
             transient = table.removed_paths(file for file in changes.removed if not file.was_live) - live
         except (MetastoreError, *CORRUPTION_ERRORS) as error:
             reason = f"the commits since version {older} remove files without recording their partition"
             raise NoDiffError(reason) from error
         current = self._snapshot_metadata(table, version, log.identity(version))
-        return SnapshotDiff(since, current, added, removed, possibly_removed=transient)
+        return SnapshotDiff(since, current, added_fragments, removed_paths, possibly_removed=transient)
 
     def partition_columns(self) -> tuple[str, ...]:
         """Return the partition columns in the table's metadata, without reading a checkpoint's file list."""
@@ -417,11 +417,11 @@ class _Table:
         reveal its values.
         """
         result = []
-        for generated, sources in derived_columns(self.fields, self.schema):
-            is_partition_field = generated.name in self.partition_columns
-            columns = [generated, *sources] if is_partition_field else sources
-            named = tuple((identity(column), column.name) for column in columns)
-            result.append(DerivedColumn(generated.name, named, "a generated column", is_partition_field))
+        for generated_column, sources in derived_columns(self.fields, self.schema):
+            is_partition_field = generated_column.name in self.partition_columns
+            columns = [generated_column, *sources] if is_partition_field else sources
+            named_sources = tuple((identity(column), column.name) for column in columns)
+            result.append(DerivedColumn(generated_column.name, named_sources, "a generated column", is_partition_field))
         return tuple(result)
 
     def check_same_layout(self, before: _Table, version: int) -> None:
@@ -433,14 +433,14 @@ class _Table:
         """
         physical, physical_before = ([name for _, name in table._partition_fields] for table in (self, before))
         if self.partition_columns != before.partition_columns:
-            changed = "the partition columns"
+            changed_part = "the partition columns"
         elif (self.mode, physical) != (before.mode, physical_before):
-            changed = "the column mapping"
+            changed_part = "the column mapping"
         elif not self.schema.equals(before.schema, check_metadata=True):
-            changed = "the schema"
+            changed_part = "the schema"
         else:
             return
-        raise NoDiffError(f"{changed} changed since version {version}")
+        raise NoDiffError(f"{changed_part} changed since version {version}")
 
     def files(
         self, adds: Iterable[AddedFile], max_partitions: int | None = None
@@ -515,8 +515,8 @@ class _Table:
 
     def _partition(self, texts: tuple[str | None, ...]) -> _Partition:
         """Return the partition with these recorded values, which have the order of the partition columns."""
-        if (cached := self._partitions.get(texts)) is not None:
-            return cached
+        if (cached_partition := self._partitions.get(texts)) is not None:
+            return cached_partition
         fields = [field for field, _ in self._partition_fields]
         values = [parse_partition_value(text, field.type) for field, text in zip(fields, texts, strict=True)]
         items = [(field.name, value_text(value)) for field, value in zip(fields, values, strict=True)]
@@ -597,17 +597,17 @@ class DeltaFragmentSource:
             columns = ParquetColumns(self.location.open(self.path))
             if self.mode == "id" and columns.fields and not any(map(matcher.identity, columns.fields)):
                 raise pa.ArrowInvalid("its columns have no field ids, by which the table maps them")
-        deleted = None
+        deleted_positions = None
         if self.vector is not None:
             with fragment_errors(full_path, "its deletion vector"):
                 file = self.vector.file(self.location_policy)
             with fragment_errors(full_path, "its deletion vector", file and file[0].full_path(file[1])):
-                deleted = self.vector.positions(self.location_policy, columns.row_count)
+                deleted_positions = self.vector.positions(self.location_policy, columns.row_count)
         return FileFragmentReader(
             columns,
             path=full_path,
             mapping=ColumnMapping(matcher, dict(self.partition_values)),
-            deleted=deleted,
+            deleted_positions=deleted_positions,
         )
 
 

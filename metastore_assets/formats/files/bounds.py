@@ -146,7 +146,7 @@ def _have_large_integers(
     """
     keys = [cache_key("beyond 2^53", *file_identity(location, file), field.name) for file, field in columns]
     are_beyond = [cache.get(key, _decode_flag) for key in keys]
-    new = [index for index, cached in enumerate(are_beyond) if cached is None]
+    new = [index for index, is_beyond in enumerate(are_beyond) if is_beyond is None]
     outcomes = IsolatedRunner(_THREADS, _FILES_PER_TASK).outcomes(
         with_arguments(_read_bounds),
         [((columns[index][1],), location, columns[index][0]) for index in new],
@@ -184,7 +184,7 @@ def _read_parquet_bounds(source: pa.NativeFile, path: Sequence[pa.Field]) -> _Fi
     leaf = _leaf_position(file.schema_arrow, path, leaf_count)
     if leaf is None:
         return _missing_column_bounds(file.schema_arrow, path, metadata.num_rows)
-    leaf_number, stored = leaf[0], canonical_type(leaf[1])
+    leaf_number, stored_type = leaf[0], canonical_type(leaf[1])
     chunks = [metadata.row_group(group).column(leaf_number) for group in range(metadata.num_row_groups)]
     statistics = [chunk.statistics for chunk in chunks if chunk.num_values]
     if any(group is None for group in statistics):
@@ -196,27 +196,27 @@ def _read_parquet_bounds(source: pa.NativeFile, path: Sequence[pa.Field]) -> _Fi
     non_empty = [group for group in statistics if not (group.has_null_count and group.num_values == 0)]
     if not non_empty or not all(group.has_min_max for group in non_empty):
         return _FileBounds(nulls)
-    extremes = [_parquet_extremes(group, stored) for group in non_empty]
+    extremes = [_parquet_extremes(group, stored_type) for group in non_empty]
     calendar = FileCalendar.of(metadata.metadata)
-    if calendar.affects(stored) and any(
-        minimum is None or minimum < calendar.first_unambiguous(stored) for minimum, _ in extremes
+    if calendar.affects(stored_type) and any(
+        minimum is None or minimum < calendar.first_unambiguous(stored_type) for minimum, _ in extremes
     ):
         return _FileBounds(nulls)
-    return _merge_bounds(nulls, extremes, stored, path[-1].type)
+    return _merge_bounds(nulls, extremes, stored_type, path[-1].type)
 
 
-def _parquet_extremes(statistics: pq.Statistics, stored: pa.DataType) -> tuple[Any, Any]:
+def _parquet_extremes(statistics: pq.Statistics, stored_type: pa.DataType) -> tuple[Any, Any]:
     """Return (minimum, maximum) of a row group as the file stores them.
 
     Return (None, None) if one of them is NaN, or if writers order the values of the type in different ways.
     """
     pair = statistics.min_raw, statistics.max_raw
     kind = statistics.physical_type
-    if kind in ("INT32", "INT64", "BOOLEAN") and not pa.types.is_unsigned_integer(stored):
+    if kind in ("INT32", "INT64", "BOOLEAN") and not pa.types.is_unsigned_integer(stored_type):
         return pair
     if kind in ("FLOAT", "DOUBLE"):
         return (None, None) if any(map(math.isnan, pair)) else pair
-    if kind == "BYTE_ARRAY" and (pa.types.is_string(stored) or pa.types.is_binary(stored)):
+    if kind == "BYTE_ARRAY" and (pa.types.is_string(stored_type) or pa.types.is_binary(stored_type)):
         return pair
     return None, None
 
@@ -230,31 +230,31 @@ def _read_orc_bounds(source: pa.NativeFile, path: Sequence[pa.Field]) -> _FileBo
     leaf = _leaf_position(file.schema, path, _orc_nodes, 1, below=1)
     if leaf is None:
         return _missing_column_bounds(file.schema, path, file.nrows)
-    column, stored = leaf
+    column, stored_type = leaf
     statistics = tail.statistics(column)
     if not statistics or _ORC_VALUES not in statistics:
         return _FileBounds()
     values = decode_integer(statistics[_ORC_VALUES][0])
     nulls: tuple[int | None, Guarantee] = (file.nrows - values, "exact")
     pair: tuple[Any, Any] = (None, None)
-    if values and pa.types.is_integer(stored) and _ORC_INTEGERS in statistics:
+    if values and pa.types.is_integer(stored_type) and _ORC_INTEGERS in statistics:
         pair = _decode_pair(statistics[_ORC_INTEGERS][0], 1, 2, decode_signed)
         if pa.types.is_timestamp(path[-1].type):
-            stored = pa.timestamp("us")  # Spark stores timestamps without a zone as such integers.
-    elif values and pa.types.is_floating(stored) and _ORC_DOUBLES in statistics:
+            stored_type = pa.timestamp("us")  # Spark stores timestamps without a zone as such integers.
+    elif values and pa.types.is_floating(stored_type) and _ORC_DOUBLES in statistics:
         pair = _decode_pair(statistics[_ORC_DOUBLES][0], 1, 2, decode_double)
         # Writers lose the bounds of a row group that begins with NaN when they merge it. Only the sum shows the NaN.
         total, _ = _decode_pair(statistics[_ORC_DOUBLES][0], _ORC_SUM, _ORC_SUM, decode_double)
         pair = (None, None) if None in pair or any(map(math.isnan, (*pair, total or 0.0))) else pair
-    elif values and pa.types.is_date(stored) and _ORC_DATES in statistics:
+    elif values and pa.types.is_date(stored_type) and _ORC_DATES in statistics:
         pair = _decode_pair(statistics[_ORC_DATES][0], 1, 2, decode_signed)
         pair = (None, None) if None in pair or (pair[0] < GREGORIAN_START and not tail.is_proleptic) else pair
-    elif values and pa.types.is_string(stored) and _ORC_STRINGS in statistics:
+    elif values and pa.types.is_string(stored_type) and _ORC_STRINGS in statistics:
         texts: Any = statistics[_ORC_STRINGS][0]
         fields = decode_message(texts)
         # The bounds of long texts are truncated, and have other field numbers.
         pair = fields.get(1, fields.get(_ORC_LOWER, [None]))[0], fields.get(2, fields.get(_ORC_UPPER, [None]))[0]
-    return _merge_bounds(nulls, [pair], stored, path[-1].type)
+    return _merge_bounds(nulls, [pair], stored_type, path[-1].type)
 
 
 def _decode_pair(data: Any, minimum: int, maximum: int, decode: Callable[[Any], Any]) -> tuple[Any, Any]:
@@ -266,7 +266,7 @@ def _decode_pair(data: Any, minimum: int, maximum: int, decode: Callable[[Any], 
 def _merge_bounds(
     nulls: tuple[int | None, Guarantee],
     extremes: Sequence[tuple[Any, Any]],
-    stored: pa.DataType,
+    stored_type: pa.DataType,
     table_type: pa.DataType,
 ) -> _FileBounds:
     """Return the least minimum and the greatest maximum of a file's row groups, cast to the table's type.
@@ -277,36 +277,36 @@ def _merge_bounds(
     Args:
         nulls: the null count of the file with its guarantee. It becomes part of the result unchanged.
         extremes: (minimum, maximum) of each row group, or of the whole file, as stored; None if unknown.
-        stored: the type in the file.
+        stored_type: the type in the file.
         table_type: the type in the table.
     """
     # These are bounds, not extremes: pyarrow does not show whether a value was truncated.
     if any(value is None for pair in extremes for value in pair):
         return _FileBounds(nulls)
-    if pa.types.is_string(table_type) != pa.types.is_string(stored):
+    if pa.types.is_string(table_type) != pa.types.is_string(stored_type):
         # Texts and the values that they are converted to or from are ordered differently.
         return _FileBounds(nulls)
     # Stored numbers have the order of the values, and texts have the order of their bytes.
     minimum, maximum = min(pair[0] for pair in extremes), max(pair[1] for pair in extremes)
     try:
-        bounds = cast_to_schema(_to_array([minimum, maximum], stored), table_type, FieldMatcher())
+        bounds = cast_to_schema(_to_array([minimum, maximum], stored_type), table_type, FieldMatcher())
     except (pa.ArrowException, UnicodeDecodeError, OverflowError):
         return _FileBounds(nulls)
     return _FileBounds(nulls, bounds)
 
 
-def _to_array(values: list[Any], stored: pa.DataType) -> pa.Array:
+def _to_array(values: list[Any], stored_type: pa.DataType) -> pa.Array:
     """Return stored minima or maxima as an array of the stored type.
 
     Footers store texts as bytes, decimals without their scale, and numbers as they are.
     """
-    if pa.types.is_string(stored):
-        return pa.array([value.decode() for value in values], stored)
-    if pa.types.is_decimal(stored):
-        return pa.array([Decimal(value).scaleb(-stored.scale) for value in values], stored)
-    if pa.types.is_temporal(stored):
-        return pa.array(values, pa.int32() if stored.bit_width == 32 else pa.int64()).view(stored)
-    return pa.array(values, stored)
+    if pa.types.is_string(stored_type):
+        return pa.array([value.decode() for value in values], stored_type)
+    if pa.types.is_decimal(stored_type):
+        return pa.array([Decimal(value).scaleb(-stored_type.scale) for value in values], stored_type)
+    if pa.types.is_temporal(stored_type):
+        return pa.array(values, pa.int32() if stored_type.bit_width == 32 else pa.int64()).view(stored_type)
+    return pa.array(values, stored_type)
 
 
 def _leaf_position(

@@ -37,7 +37,7 @@ def declared_types(table: TableConfig) -> dict[str, pa.DataType]:
 
 
 def check_declared_columns(
-    table: str, declared: DeclaredTypes, schema: pa.Schema, partition_columns: Sequence[str]
+    table: str, declared_types: DeclaredTypes, schema: pa.Schema, partition_columns: Sequence[str]
 ) -> None:
     """Raise ConfigError if a type is declared for a partition column, or for an unknown column.
 
@@ -46,11 +46,11 @@ def check_declared_columns(
 
     Args:
         table: name of the table, for messages.
-        declared: the declared types.
+        declared_types: the declared types.
         schema: the schema of the table.
         partition_columns: names of the partition columns.
     """
-    for column in declared:
+    for column in declared_types:
         if column in partition_columns:
             raise ConfigError(
                 f"table {table!r}: schema.{column}: {column} is a partition column, whose values are text as folders' "
@@ -59,7 +59,7 @@ def check_declared_columns(
     if all(field.name in partition_columns for field in schema):
         return  # Files of CSV or JSON without rows do not show which columns they have.
     paths = [path for field in schema for path, _ in _paths(field.name, field.type)]
-    for column in declared:
+    for column in declared_types:
         if column not in paths:
             near = difflib.get_close_matches(column, paths, 1)
             hint = f"did you mean {near[0]}? " if near else ""
@@ -68,28 +68,28 @@ def check_declared_columns(
             )
 
 
-def apply_declared_types(name: str, type_: pa.DataType, declared: DeclaredTypes) -> pa.DataType:
+def apply_declared_types(name: str, type_: pa.DataType, declared_types: DeclaredTypes) -> pa.DataType:
     """Return the type of a column, with declared types in place of inferred ones at any depth.
 
     Args:
         name: dotted path of the column.
         type_: the inferred type.
-        declared: the declared types.
+        declared_types: the declared types.
     """
-    if name in declared:
-        return declared[name]
-    if not any(path.startswith(f"{name}.") for path in declared):
+    if name in declared_types:
+        return declared_types[name]
+    if not any(path.startswith(f"{name}.") for path in declared_types):
         return type_
     if pa.types.is_struct(type_):
         return pa.struct(
-            [(field.name, apply_declared_types(f"{name}.{field.name}", field.type, declared)) for field in type_]
+            [(field.name, apply_declared_types(f"{name}.{field.name}", field.type, declared_types)) for field in type_]
         )
     if pa.types.is_list(type_):
-        return pa.list_(pa.field("element", apply_declared_types(f"{name}.element", type_.value_type, declared)))
+        return pa.list_(pa.field("element", apply_declared_types(f"{name}.element", type_.value_type, declared_types)))
     if pa.types.is_map(type_):
         return pa.map_(
-            apply_declared_types(f"{name}.key", type_.key_type, declared),
-            apply_declared_types(f"{name}.value", type_.item_type, declared),
+            apply_declared_types(f"{name}.key", type_.key_type, declared_types),
+            apply_declared_types(f"{name}.value", type_.item_type, declared_types),
         )
     return type_
 
@@ -105,13 +105,13 @@ def cast_losslessly(array: pa.Array, target: pa.DataType) -> pa.Array:
         ArrowInvalid: the types have no values in common, or a value would change. In the second case, the message has
             the first such value.
     """
-    stored, target_kind = "text" if is_text(array.type) else type_kind(array.type), type_kind(target)
+    stored_kind, target_kind = "text" if is_text(array.type) else type_kind(array.type), type_kind(target)
     convert: Callable[[pa.Array, pa.DataType], pa.Array]
-    if stored == "text" and target_kind != "bytes":
+    if stored_kind == "text" and target_kind != "bytes":
         array, convert = array.cast(pa.string()), parse
-    elif stored != "other" and (target_kind == "text" or stored == target_kind):
+    elif stored_kind != "other" and (target_kind == "text" or stored_kind == target_kind):
         convert = _cast
-    elif (stored, target_kind) in _COMPATIBLE_KINDS:
+    elif (stored_kind, target_kind) in _COMPATIBLE_KINDS:
         convert = _cast_between_kinds
     else:
         raise pa.ArrowInvalid(f"the file holds {array.type} where the table has {target}; {SCHEMA_HINT}")

@@ -83,10 +83,10 @@ class FooterReader:
                 if block is not None:
                     yield block
                 key = cache_key("footers", self.location.uri, id_ if id_.startswith(_BLOCK_START) else "")
-                cached: Mapping[str, Footer] | None = self.cache.get(key, self._decode)
-                if cached is None and block is not None:
-                    cached = block.cached  # A new file may have split a block.
-                block = _Block(key, cached or {})
+                cached_footers: Mapping[str, Footer] | None = self.cache.get(key, self._decode)
+                if cached_footers is None and block is not None:
+                    cached_footers = block.cached  # A new file may have split a block.
+                block = _Block(key, cached_footers or {})
             block.files.append((file, id_))
         if block is not None:
             yield block
@@ -109,11 +109,11 @@ class FooterReader:
         )
         for block in blocks:
             footers: dict[str, Footer] = {}
-            for listed in block.files:
-                footer = block.cached.get(listed[1]) or self._store(next(outcomes))
+            for listed_file in block.files:
+                footer = block.cached.get(listed_file[1]) or self._store(next(outcomes))
                 if not isinstance(footer, FragmentError):
-                    footers[listed[1]] = footer
-                yield listed, footer
+                    footers[listed_file[1]] = footer
+                yield listed_file, footer
             if footers != block.cached:
                 self.cache.put(block.key, _encode(footers), shared=True)
 

@@ -117,8 +117,8 @@ class TableFolder:
             if not file.path:
                 overlapping.add_data_file("")
             files.add(file)
-        committed = committed_paths(location, location_policy) if has_log else None
-        return (files if committed is None else self._committed_files(files, committed, filter_)), overlapping
+        logged_paths = committed_paths(location, location_policy) if has_log else None
+        return (files if logged_paths is None else self._committed_files(files, logged_paths, filter_)), overlapping
 
     def _is_listed_folder(self, path: str, filter_: BoundPartitionFilter | None) -> bool:
         """Return whether a folder may contain files of the table in selected partitions, at any depth."""
@@ -134,7 +134,7 @@ class TableFolder:
         return not is_ignored(name) and self.partitioning.contains_files(folder.split("/") if folder else ())
 
     def _committed_files(
-        self, files: ListedFiles, committed: Sequence[str], filter_: BoundPartitionFilter | None
+        self, files: ListedFiles, logged_paths: Sequence[str], filter_: BoundPartitionFilter | None
     ) -> ListedFiles:
         """Return the files that the log of Spark's structured streaming has committed.
 
@@ -142,7 +142,7 @@ class TableFolder:
 
         Args:
             files: The listed files.
-            committed: The paths in the log.
+            logged_paths: The paths in the log.
             filter_: The filter of the partitions to read. Committed files in other partitions are left out.
 
         Raises:
@@ -150,7 +150,7 @@ class TableFolder:
         """
         present = {file.path: file for file in files}
         committed_files = ListedFiles()
-        for path in committed:
+        for path in logged_paths:
             if path in present:
                 committed_files.add(present[path])
             elif self._is_listed_file(path) and all(
@@ -197,27 +197,27 @@ class TableFolder:
         if not partitions:
             return
         filter_ = bind(partition_columns(self.partitioning, partitions.values()))
-        selected = {
+        selected_partitions = {
             folder: partition for folder, partition in partitions.items() if filter_.may_match(key_items(partition))
         }
-        for stored in files:
-            path = stored.path
-            partition = selected.get(path.rpartition("/")[0])
-            if partition is None or not (stored.size or is_data_if_empty(path)):
+        for stored_file in files:
+            path = stored_file.path
+            partition = selected_partitions.get(path.rpartition("/")[0])
+            if partition is None or not (stored_file.size or is_data_if_empty(path)):
                 continue
             stem, compression, suffix = self._split_name(path)
             if path and not suffix:
-                if stem.endswith(_MANIFEST) and self._sniff(stored) == _MANIFEST:
+                if stem.endswith(_MANIFEST) and self._sniff(stored_file) == _MANIFEST:
                     continue
                 _check_suffix(location, path, stem)
             kind = _KINDS.get(suffix, "")
             if kind in ("", _TEXT):
                 # The suffix .txt does not tell CSV from JSON.
-                kind = self.default_kind or kind or self._sniff(stored)
+                kind = self.default_kind or kind or self._sniff(stored_file)
             # Compressed text is supported, and decompressed when it is opened.
-            is_compressed = compression and kind not in TEXT_KINDS and self._sniff(stored) != kind
+            is_compressed = compression and kind not in TEXT_KINDS and self._sniff(stored_file) != kind
             _check_readable(location, path, kind, compression if is_compressed else None)
-            yield DataFile(stored, kind, suffix, partition)
+            yield DataFile(stored_file, kind, suffix, partition)
 
     def _split_name(self, path: str) -> tuple[str, str | None, str]:
         """Split the name of the file at a path, in lower case.
@@ -250,15 +250,15 @@ class TableFolder:
             raise TableFormatError(f"{self.location.full_path(path)} has {error}") from None
         return items
 
-    def _sniff(self, stored: StoredFile) -> str:
+    def _sniff(self, stored_file: StoredFile) -> str:
         """Return the kind that the first bytes of a file show, or `unknown`.
 
         The result is cached.
         """
-        key = cache_key("first bytes", self.location.uri, *stored)
+        key = cache_key("first bytes", self.location.uri, *stored_file)
         kind = self.cache.get(key, _decode_kind)
         if kind is None:
-            with self.location.open_stored(stored) as file:
+            with self.location.open_stored(stored_file) as file:
                 head = file.read(_HEAD_BYTES)
             other = _MANIFEST if _MANIFEST_START.match(head) else _UNKNOWN
             kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), other)
@@ -294,8 +294,8 @@ def _check_suffix(location: Location, path: str, stem: str) -> None:
 def _check_readable(location: Location, path: str, kind: str, compression: str | None) -> None:
     """Raise TableFormatError if files of this kind, or in this compression, cannot be read."""
     full_path = location.full_path(path)
-    if kind == _UNKNOWN and (recognised := kind_of_file(full_path)):
-        what, advice = recognised
+    if kind == _UNKNOWN and (recognised_kind := kind_of_file(full_path)):
+        what, advice = recognised_kind
         raise TableFormatError(f"{full_path} is {what}: {advice}; move it elsewhere if it is no data of this table")
     if kind in (_UNKNOWN, _MANIFEST):
         raise TableFormatError(

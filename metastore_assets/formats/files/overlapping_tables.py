@@ -116,15 +116,19 @@ class OverlappingTables:
         self._check_below()
         look_up = _table_above if refresh_cache or self._location.is_local else _cached_table_above
         formats = tuple(self._formats.items())
-        above, linked = look_up(self._location, formats), _nearest_table(list(self._linked), formats)
-        if overlap := above or linked:
+        above, linked_table = look_up(self._location, formats), _nearest_table(list(self._linked), formats)
+        if overlap := above or linked_table:
             kind, table = overlap
-            unsupported = self._formats[kind].unsupported
+            unsupported_reason = self._formats[kind].unsupported
             selection = ", and filter with `partitions` (`--partition`)" if self._formats[kind].has_partitions else ""
             raise TableFormatError(
                 f"{self._location.uri} {'lies inside' if above else 'has links to files inside'} the {kind} table "
                 f"{table.uri}, {_REASON}; "
-                + (f"{kind} tables are not supported: {unsupported}" if unsupported else f"name {table.uri}{selection}")
+                + (
+                    f"{kind} tables are not supported: {unsupported_reason}"
+                    if unsupported_reason
+                    else f"name {table.uri}{selection}"
+                )
             )
         if self._table_file:
             path, kind, advice = self._table_file
@@ -143,21 +147,21 @@ class OverlappingTables:
     def _check_below(self) -> None:
         """Raise TableFormatError if the location is the folder of a table of another format, or contains one."""
         suspects = sorted(self._suspects, key=lambda suspect: (suspect[0].count("/"), suspect))
-        confirmed = (
+        confirmed_tables = (
             (folder, kind)
             for folder, kind in suspects
             if (folder or not self._formats[kind].is_plain) and self._is_table(folder, kind)
         )
-        tables = list(islice(confirmed, _MAX_NAMED + 1))
+        tables = list(islice(confirmed_tables, _MAX_NAMED + 1))
         if not tables:
             return
         location = self._location
         folder, kind = tables[0]
         if folder:
             raise TableFormatError(self._tables_below_message(tables))
-        if unsupported := self._formats[kind].unsupported:
+        if unsupported_reason := self._formats[kind].unsupported:
             raise TableFormatError(
-                f"{location.uri} is the folder of a {kind} table; {kind} tables are not supported: {unsupported}"
+                f"{location.uri} is the folder of a {kind} table; {kind} tables are not supported: {unsupported_reason}"
             )
         raise TableFormatError(
             f"{location.uri} is the folder of a table of the format {kind}, {_REASON}; leave out `format: files`"
@@ -173,14 +177,17 @@ class OverlappingTables:
         names = [location.full_path(folder) for folder, _ in tables]
         if len(kinds) > 1:
             names = [f"{name} ({kind})" for name, (_, kind) in zip(names, tables, strict=True)]
-        shown = [*names[:_MAX_NAMED], *(["others"] if len(names) > _MAX_NAMED else [])]
-        listed = " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
+        shown_names = [*names[:_MAX_NAMED], *(["others"] if len(names) > _MAX_NAMED else [])]
+        name_list = (
+            " and ".join([", ".join(shown_names[:-1]), shown_names[-1]]) if len(shown_names) > 1 else shown_names[0]
+        )
         subject = f"the {min(kinds)} " if len(kinds) == 1 else "the "
-        advice = f"name {'one' if len(shown) > 1 else names[0]}"
-        if refused := sorted({kind for kind in kinds if self._formats[kind].unsupported}):
-            kind = refused[0]
+        advice = f"name {'one' if len(shown_names) > 1 else names[0]}"
+        if refused_kinds := sorted({kind for kind in kinds if self._formats[kind].unsupported}):
+            kind = refused_kinds[0]
             advice = f"{kind} tables are not supported: {self._formats[kind].unsupported}"
-        return f"{location.uri} holds {subject}{'tables' if len(shown) > 1 else 'table'} {listed}, {_REASON}; {advice}"
+        noun = "tables" if len(shown_names) > 1 else "table"
+        return f"{location.uri} holds {subject}{noun} {name_list}, {_REASON}; {advice}"
 
     def _is_table(self, folder: str, kind: str) -> bool:
         """Return whether a folder below the location is a table of a format.

@@ -104,10 +104,10 @@ class HivePartitioning:
             name, equals, value = folder.partition("=")
             if not equals or not name:
                 continue
-            decoded = _unquote(name)
-            if decoded in items:
-                raise ValueError(f"two values of the partition column {decoded!r}")
-            items[decoded] = None if value == NULL_VALUE else _unquote(value)
+            decoded_name = _unquote(name)
+            if decoded_name in items:
+                raise ValueError(f"two values of the partition column {decoded_name!r}")
+            items[decoded_name] = None if value == NULL_VALUE else _unquote(value)
         return tuple(items.items())
 
     def check(self, folders: Sequence[str]) -> None:
@@ -322,7 +322,7 @@ def _catalog_value(table: str, path: str, name: str, type_: pa.DataType, value: 
         ) from None
 
 
-def catalog_partitioning(table: TableConfig, registered: RegisteredFolders) -> CatalogPartitioning:
+def catalog_partitioning(table: TableConfig, registered_folders: RegisteredFolders) -> CatalogPartitioning:
     """Return the partitioning by the folders that a catalog registers for the table.
 
     Raises:
@@ -331,7 +331,7 @@ def catalog_partitioning(table: TableConfig, registered: RegisteredFolders) -> C
     table_folder = table_location(table)
     location_policy = LocationPolicy.of(table, table_folder)
     partitions = []
-    for partition in registered.partitions:
+    for partition in registered_folders.partitions:
         location, path = location_policy.resolve(partition.location)
         if location != table_folder:
             values = "/".join(map(str, partition.values))
@@ -340,7 +340,7 @@ def catalog_partitioning(table: TableConfig, registered: RegisteredFolders) -> C
                 f"{table_folder.uri}; tables with partitions elsewhere are not supported"
             )
         partitions.append((path, partition.values))
-    return CatalogPartitioning.of(table_folder.uri, registered.columns, partitions)
+    return CatalogPartitioning.of(table_folder.uri, registered_folders.columns, partitions)
 
 
 def key_items(items: Items) -> tuple[tuple[str, str | None], ...]:

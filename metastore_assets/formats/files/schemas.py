@@ -89,7 +89,7 @@ class TableSchema:
 def merge_schemas(
     location: Location,
     first_paths: Mapping[pa.Schema, str],
-    declared: DeclaredTypes,
+    declared_types: DeclaredTypes,
     partition_types: Mapping[str, pa.DataType],
 ) -> TableSchema:
     """Merge the schemas of Parquet, ORC or Avro files.
@@ -97,7 +97,7 @@ def merge_schemas(
     Args:
         location: the folder of the table.
         first_paths: the path of the first file with each schema, ordered by path.
-        declared: types that the configuration declares.
+        declared_types: types that the configuration declares.
         partition_types: types of the partition columns by name.
 
     Raises:
@@ -108,7 +108,7 @@ def merge_schemas(
         [
             (
                 location.full_path(path),
-                [field.with_type(apply_declared_types(field.name, field.type, declared)) for field in schema],
+                [field.with_type(apply_declared_types(field.name, field.type, declared_types)) for field in schema],
             )
             for schema, path in first_paths.items()
         ],
@@ -219,10 +219,10 @@ class TextSchemaReader:
 
         If the cached summary has values of hidden columns, the summary without them is written to the cache.
         """
-        cached = self.cache.get(key, partial(_decode_summary, reader, self.is_hidden))
-        if cached is None:
+        cached_summary = self.cache.get(key, partial(_decode_summary, reader, self.is_hidden))
+        if cached_summary is None:
             return None
-        summary, had_hidden_values = cached
+        summary, had_hidden_values = cached_summary
         if had_hidden_values:
             self.cache.put(key, reader.encode(summary))
         return summary
@@ -237,9 +237,9 @@ class TextSchemaReader:
             description: The summary, a result of `describe_file`.
         """
         summary = reader.without_values(description, self.is_hidden)
-        encoded = reader.encode(summary)
-        if len(encoded) <= max(_ALWAYS_CACHED_BYTES, file.stored.size // _CACHED_FRACTION):
-            self.cache.put(key, encoded, shared=True)
+        encoded_summary = reader.encode(summary)
+        if len(encoded_summary) <= max(_ALWAYS_CACHED_BYTES, file.stored.size // _CACHED_FRACTION):
+            self.cache.put(key, encoded_summary, shared=True)
         return summary
 
 
@@ -265,8 +265,8 @@ def _decode_summary(reader: TextReader, is_hidden: Callable[[str], bool], data: 
         The summary, and whether the cached bytes `data` contain values of hidden columns.
     """
     summary = reader.decode(data)
-    redacted = reader.without_values(summary, is_hidden)
-    return redacted, redacted is not summary
+    redacted_summary = reader.without_values(summary, is_hidden)
+    return redacted_summary, redacted_summary is not summary
 
 
 def describe_file(location: Location, file: DataFile, reader: TextReader | None) -> Any:
@@ -278,14 +278,14 @@ def describe_file(location: Location, file: DataFile, reader: TextReader | None)
     Raises:
         FragmentError: the file cannot be read, or has changed since it was listed.
     """
-    stored = file.stored
-    with fragment_errors(location.full_path(stored.path)):
+    stored_file = file.stored
+    with fragment_errors(location.full_path(stored_file.path)):
         if reader is not None:
             description: Any = reader.summarize(lambda: open_text(location, file))
         else:
-            with location.open_listed(stored) as source:
+            with location.open_listed(stored_file) as source:
                 description = _FOOTER_READERS[file.kind](source)
-        location.check(stored)
+        location.check(stored_file)
     return description
 
 
@@ -313,13 +313,13 @@ def _read_parquet_footer(source: pa.NativeFile) -> tuple[int, bytes]:
     key_values = metadata.metadata or {}
     _refuse_delete_file(_DELETE_TYPE.encode() in key_values)
     key = text, key_values.get(ARROW_SCHEMA)
-    serialized = _SERIALIZED_SCHEMAS.get(key)
-    if serialized is None:
-        serialized = _serialize_schema(open_parquet(source, metadata).schema_arrow)
+    serialized_schema = _SERIALIZED_SCHEMAS.get(key)
+    if serialized_schema is None:
+        serialized_schema = _serialize_schema(open_parquet(source, metadata).schema_arrow)
         if len(_SERIALIZED_SCHEMAS) >= _MAX_SCHEMAS:
             _SERIALIZED_SCHEMAS.clear()
-        _SERIALIZED_SCHEMAS[key] = serialized
-    return validate_row_count(metadata), serialized
+        _SERIALIZED_SCHEMAS[key] = serialized_schema
+    return validate_row_count(metadata), serialized_schema
 
 
 def _read_parquet_metadata(source: pa.NativeFile) -> pq.FileMetaData:

@@ -57,11 +57,11 @@ def committed_paths(location: Location, location_policy: LocationPolicy) -> list
                 f"{location.full_path(path)} is missing: which files that batch committed is not known; restore the "
                 f"file, or remove the folder {LOG} to read all files that are there"
             )
-        for recorded, is_added in _actions(location, path):
+        for recorded_path, is_added in _actions(location, path):
             if is_added:
-                paths[_relative(location, location_policy, recorded)] = None
+                paths[_relative(location, location_policy, recorded_path)] = None
             else:
-                paths.pop(_relative(location, location_policy, recorded), None)
+                paths.pop(_relative(location, location_policy, recorded_path), None)
     return list(paths)
 
 
@@ -82,19 +82,19 @@ def _actions(location: Location, path: str) -> Iterator[tuple[str, bool]]:
             yield unquote(as_text(file.get("path"), "path")), action == "add"
 
 
-def _relative(location: Location, location_policy: LocationPolicy, recorded: str) -> str:
+def _relative(location: Location, location_policy: LocationPolicy, recorded_path: str) -> str:
     """Return the path of a file below the table's folder, given its absolute path in the log.
 
     If the log has a path outside of the folder, the table was moved after the log was written. The result is then the
     file name with the `column=value` folders directly above it.
     """
     try:
-        target, path = location_policy.resolve(recorded)
+        target, path = location_policy.resolve(recorded_path)
     except TableFormatError:
         target, path = None, ""
     if target == location and path:
         return path
-    *folders, name = recorded.split("/")
+    *folders, name = recorded_path.split("/")
     first = len(folders)
     while first and "=" in folders[first - 1]:
         first -= 1

@@ -169,15 +169,15 @@ class FilesFormat(TableFormat):
         from metastore_assets.formats.files.declared_types import check_declared_columns
         from metastore_assets.formats.files.schemas import TextSchemaReader
 
-        listed = list(listing.files)
-        tasks = [(file, reader) for file, _ in listed if (reader := self._text_reader(file)) is not None]
+        listed_files = list(listing.files)
+        tasks = [(file, reader) for file, _ in listed_files if (reader := self._text_reader(file)) is not None]
         schema_reader = TextSchemaReader(self._location, self._cache, self._runner, self._is_hidden)
         schema, descriptions, bytes_read = schema_reader.read(tasks, self._partition_types(listing.columns))
         check_declared_columns(self._table.name, self._declared_types, schema.schema, listing.columns)
         make_fragment = self._fragment_factory(listing)
         fragments = [
             make_fragment(*listed_file, description)
-            for listed_file, description in zip(listed, descriptions, strict=True)
+            for listed_file, description in zip(listed_files, descriptions, strict=True)
         ]
         return Snapshot(
             **vars(self._snapshot_metadata(listing, schema, bytes_read)),
@@ -198,18 +198,18 @@ class FilesFormat(TableFormat):
         """Numbers of the schemas by their digests, ordered by the path of the first file."""
         first_error: FragmentError | None = None
         for (file, id_), footer in footers.read(listing.files):
-            stored = file.stored
-            key = fragment_key(listing.partition_keys[file.partition], self._location.full_path(stored.path))
+            stored_file = file.stored
+            key = fragment_key(listing.partition_keys[file.partition], self._location.full_path(stored_file.path))
             if isinstance(footer, FragmentError):
                 first_error = first_error or footer
-                described = FileDescription.unreadable(footer)
-                rows.add((key, id_, *stored, file.kind, file.suffix, None, None, described.fatal))
+                file_description = FileDescription.unreadable(footer)
+                rows.add((key, id_, *stored_file, file.kind, file.suffix, None, None, file_description.fatal))
                 continue
             row_count, digest = footer
             if digest not in digests:
                 digests[digest] = len(digests)
-                first_paths.setdefault(footers.schemas[digest], stored.path)
-            rows.add((key, id_, *stored, file.kind, file.suffix, row_count, digests[digest], None))
+                first_paths.setdefault(footers.schemas[digest], stored_file.path)
+            rows.add((key, id_, *stored_file, file.kind, file.suffix, row_count, digests[digest], None))
         check_any_readable(self._location, first_error, is_readable=bool(digests))
         schema = merge_schemas(
             self._location, first_paths, self._declared_types, self._partition_types(listing.columns)
@@ -372,8 +372,8 @@ class FilesFormat(TableFormat):
 
         The configuration may name the column with or without backquotes.
         """
-        quoted = "`" + column.replace("`", "``") + "`"
-        return any(self._table.effective_policy(path).values == "hidden" for path in (column, quoted))
+        quoted_column = "`" + column.replace("`", "``") + "`"
+        return any(self._table.effective_policy(path).values == "hidden" for path in (column, quoted_column))
 
     def _text_reader(self, file: DataFile) -> TextReader | None:
         """Return the reader of a CSV or JSON file; None for other kinds."""
@@ -400,12 +400,14 @@ class FilesFormat(TableFormat):
 
         These are its path, size, version and kind, and the settings with which it is read.
         """
-        stored = file.stored
+        stored_file = file.stored
         # The path has the partition values of Hive folders. Values by a template change when the template does.
         template_values = [key_items(file.partition)] if self._partitioning.types else []
         self._text_reader(file)
         reader = self._text_readers[file.kind, file.suffix][1]
-        return digest_json([stored.path, stored.size, stored.version, file.kind, reader, *template_values])
+        return digest_json(
+            [stored_file.path, stored_file.size, stored_file.version, file.kind, reader, *template_values]
+        )
 
     def _fragment_factory(self, listing: _Listing) -> Callable[[DataFile, str, FileDescription], Fragment]:
         """Return a function that creates a fragment from a file, its fragment id and its description.

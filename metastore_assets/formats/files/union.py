@@ -35,16 +35,16 @@ def union_fields(
     for path, fields in schemas:
         for field in fields:
             origins_by_name.setdefault(field.name, {}).setdefault(field.type, path)
-    united = []
+    united_fields = []
     reasons: list[TypeReason] = []
     for name, origins in origins_by_name.items():
         wide = _union(table, name, origins)
-        united.append(pa.field(name, wide))
+        united_fields.append(pa.field(name, wide))
         for type_ in origins:
             # The reason names the first type whose values this type does not hold.
             unfit_types = (other for other in origins if _wider_column(type_, other) != type_)
             reasons += [TypeReason(name, type_, f"{other} in {origins[other]}") for other in islice(unfit_types, 1)]
-    return united, reasons
+    return united_fields, reasons
 
 
 def _union(table: str, name: str, origins: Mapping[pa.DataType, str]) -> pa.DataType:
@@ -56,14 +56,14 @@ def _union(table: str, name: str, origins: Mapping[pa.DataType, str]) -> pa.Data
     """
     # Floats come first. Otherwise signed and unsigned integers could merge to a decimal first, whose values floats do
     # not hold.
-    ordered = sorted(origins, key=lambda type_: not pa.types.is_floating(type_))
-    wide = ordered[0]
-    for number, type_ in enumerate(ordered[1:], 1):
+    sorted_types = sorted(origins, key=lambda type_: not pa.types.is_floating(type_))
+    wide = sorted_types[0]
+    for number, type_ in enumerate(sorted_types[1:], 1):
         wider = _wider_column(wide, type_)
         if wider is None:
             # The union of earlier types may be the type of no file.
-            earlier = [wide] * (wide in origins) + ordered[:number]
-            other = next((other for other in earlier if _wider_column(other, type_) is None), ordered[0])
+            earlier = [wide] * (wide in origins) + sorted_types[:number]
+            other = next((other for other in earlier if _wider_column(other, type_) is None), sorted_types[0])
             raise TableFormatError(
                 f"{table}: column {name!r} is {other} in {origins[other]} and {type_} in {origins[type_]}; no type "
                 "holds both without loss: say in the table's `schema` what type the column is to have"
@@ -114,9 +114,11 @@ def _wider_number(first: pa.DataType, second: pa.DataType) -> pa.DataType | None
         first, second = second, first
     if pa.types.is_integer(first) and pa.types.is_floating(second):
         # Each float type with the bits of its significand. It holds all integers of so many bits.
-        needed = first.bit_width - pa.types.is_signed_integer(first)
+        needed_bits = first.bit_width - pa.types.is_signed_integer(first)
         exact = [(pa.float16(), 11), (pa.float32(), 24), (pa.float64(), 53)]
-        return next((type_ for type_, bits in exact if bits >= needed and type_.bit_width >= second.bit_width), None)
+        return next(
+            (type_ for type_, bits in exact if bits >= needed_bits and type_.bit_width >= second.bit_width), None
+        )
     return _wider_decimal(first, second)
 
 

@@ -100,8 +100,8 @@ def _kinds_of_folder(folder: str) -> tuple[bool, bool, bool]:
     """
     parts = folder.split("/")
     patterns = (_PAIMON_BUCKET, _ACID_PADDED, _ACID_FOLDER)
-    bucket, padded, numbered = (any(map(pattern.fullmatch, parts)) for pattern in patterns)
-    return bucket, padded, numbered
+    is_bucket, is_padded, is_numbered = (any(map(pattern.fullmatch, parts)) for pattern in patterns)
+    return is_bucket, is_padded, is_numbered
 
 
 def kind_of_file(name: str) -> tuple[str, str] | None:

@@ -70,19 +70,19 @@ def writes_between(timeline: Timeline, record: StateRecord, state: HudiState) ->
         raise NoDiffError("the snapshot is that of a savepoint, and writes after it may be archived")
     if record.cleans and record.cleans.isdisjoint(instant.requested for instant in timeline.cleans):
         raise NoDiffError("the timeline has no clean of the earlier snapshot's time")
-    if any(present.get(requested, instant) != instant for requested, instant in earlier.items()):
+    if any(present.get(requested_time, instant) != instant for requested_time, instant in earlier.items()):
         raise NoDiffError("writes of the earlier snapshot have other metadata now")
-    if any(requested < timeline.start and requested not in present for requested in record.unfinished):
+    if any(requested_time < timeline.start and requested_time not in present for requested_time in record.unfinished):
         raise NoDiffError("a write was incomplete in the earlier snapshot, and the timeline no longer has it")
-    added = tuple(instant for instant in state.instants if instant.requested not in earlier)
-    absent = [earlier[requested] for requested in earlier.keys() - present.keys()]
+    added_instants = tuple(instant for instant in state.instants if instant.requested not in earlier)
+    absent = [earlier[requested_time] for requested_time in earlier.keys() - present.keys()]
     return WritesBetween(
-        added,
-        tuple(present[requested] for requested in earlier.keys() & present.keys() - state.requested),
+        added_instants,
+        tuple(present[requested_time] for requested_time in earlier.keys() & present.keys() - state.requested),
         tuple(instant for instant in absent if instant.requested >= timeline.start),
         tuple(instant for instant in absent if instant.requested < timeline.start),
         tuple(instant for instant in timeline.cleans if instant.requested not in record.cleans),
-        any(instant.requested <= record.until for instant in added),
+        any(instant.requested <= record.until for instant in added_instants),
     )
 
 
@@ -112,7 +112,7 @@ class TouchedGroups:
         self,
         timeline: Timeline,
         load: Callable[[Sequence[Instant]], Iterable[Commit]],
-        changed: Sequence[Commit],
+        changed_commits: Sequence[Commit],
         is_selected: Callable[[str], bool],
     ) -> None:
         """List the files of the touched groups in the store.
@@ -120,26 +120,29 @@ class TouchedGroups:
         Args:
             timeline: the timeline of the table.
             load: reads the metadata of instants on the timeline.
-            changed: the metadata of the writes between the states, also of those that were rolled back.
+            changed_commits: the metadata of the writes between the states, also of those that were rolled back.
             is_selected: returns whether the partition at a path is selected.
 
         Raises:
             NoDiffError: a data file is not named as Hudi names data files.
         """
-        touched = {write.group for commit in changed for write in commit.writes}
-        touched.update(group for commit in changed for group in commit.replaced)
-        self._groups = frozenset(group for group in touched if is_selected(group[0]))
+        touched_groups = {write.group for commit in changed_commits for write in commit.writes}
+        touched_groups.update(group for commit in changed_commits for group in commit.replaced)
+        self._groups = frozenset(group for group in touched_groups if is_selected(group[0]))
         self._timeline = timeline
         self._load = load
         self._active = {instant.requested: instant for instant in timeline.completed}
         self.rolled_back = frozenset(
-            write.group for commit in changed for write in commit.writes if commit.instant.requested not in self._active
+            write.group
+            for commit in changed_commits
+            for write in commit.writes
+            if commit.instant.requested not in self._active
         )
         """Groups with writes that were rolled back. Their log files no longer show which blocks applied."""
         self._commits: dict[str, Commit] = {}
         self._confirmed: set[tuple[Group, str]] = set()
         """Group and instant of each base file that a later write builds on. Such a file belongs to the table."""
-        self.add_commits(changed)
+        self.add_commits(changed_commits)
         self._listed = _list_groups(timeline.location, self._groups)
 
     def add_commits(self, commits: Iterable[Commit]) -> None:
@@ -149,8 +152,8 @@ class TouchedGroups:
         """
         for commit in commits:
             writes = tuple(write for write in commit.writes if write.group in self._groups)
-            replaced = tuple(group for group in commit.replaced if group in self._groups)
-            self._commits[commit.instant.requested] = replace(commit, writes=writes, replaced=replaced)
+            replaced_groups = tuple(group for group in commit.replaced if group in self._groups)
+            self._commits[commit.instant.requested] = replace(commit, writes=writes, replaced=replaced_groups)
             self._confirmed.update((write.group, write.previous) for write in writes if write.previous is not None)
 
     def slices(self, state: HudiState) -> dict[Group, FileSlice]:
@@ -175,16 +178,19 @@ class TouchedGroups:
             NoDiffError: it is uncertain which files a group had. Or log files of a slice without a base file were
                 removed or rolled back.
         """
-        files = {(group, stored.path): (group, parsed, stored) for group, parsed, stored in self._listed}
-        written = [(write.group[0], write.name) for commit in self._commits.values() for write in commit.writes]
+        files = {
+            (group, stored_file.path): (group, parsed_name, stored_file)
+            for group, parsed_name, stored_file in self._listed
+        }
+        written_files = [(write.group[0], write.name) for commit in self._commits.values() for write in commit.writes]
         try:
-            cleaned = read_cleaned_files(self._timeline.location, cleans)
+            cleaned_files = read_cleaned_files(self._timeline.location, cleans)
         except TableFormatError as error:
             raise NoDiffError("the metadata of a clean cannot be read") from error
-        for partition, name in (*written, *cleaned):
-            parsed, path = _parse(name), f"{partition}/{name}".lstrip("/")
-            if parsed is not None and (group := (partition, parsed.file_id)) in self._groups:
-                files.setdefault((group, path), (group, parsed, removed_file(path)))
+        for partition, name in (*written_files, *cleaned_files):
+            parsed_name, path = _parse(name), f"{partition}/{name}".lstrip("/")
+            if parsed_name is not None and (group := (partition, parsed_name.file_id)) in self._groups:
+                files.setdefault((group, path), (group, parsed_name, removed_file(path)))
         group_files = list(files.values())
         self._read_unread_commits(state, group_files)
         # Later commits, too: they show that a file is missing which a clean that did not complete has removed.
@@ -208,10 +214,10 @@ class TouchedGroups:
             files: the files of the groups.
         """
         bases: dict[Group, dict[str, set[str]]] = {}
-        for group, parsed, stored in files:
-            if isinstance(parsed, BaseName) and state.includes(parsed.instant):
-                names = bases.setdefault(group, {}).setdefault(parsed.instant, set())
-                names.add(stored.path.rpartition("/")[2])
+        for group, parsed_name, stored_file in files:
+            if isinstance(parsed_name, BaseName) and state.includes(parsed_name.instant):
+                names = bases.setdefault(group, {}).setdefault(parsed_name.instant, set())
+                names.add(stored_file.path.rpartition("/")[2])
         while unread := {instant for group in bases if (instant := self._unread_commit(group, bases[group]))}:
             self.add_commits(self._load([self._active[instant] for instant in sorted(unread)]))
 
@@ -264,7 +270,9 @@ def types_since(
     Raises:
         NoDiffError: the partition columns or their types may have changed.
     """
-    partitions, earlier_partitions = ({partition for partition, _ in touched} for touched in (groups, earlier_groups))
+    partitions, earlier_partitions = (
+        {partition for partition, _ in touched_groups} for touched_groups in (groups, earlier_groups)
+    )
     if not paths.columns and (record.partition_columns or any(partitions | earlier_partitions)):
         raise NoDiffError("the table does not record its partition columns")
     types = partition_types(paths, paths.columns, partitions, schema)
@@ -290,15 +298,17 @@ def _list_groups(location: Location, groups: Collection[Group]) -> list[GroupFil
         if location.is_local or len(file_ids) > _MAX_GROUPS:
             return list(location.files(partition))
         prefixes = [prefix for file_id in file_ids for prefix in (f"{file_id}_", f".{file_id}_")]
-        return [stored for prefix in prefixes for stored in location.files(partition, prefix, f"{prefix}{_LAST}")]
+        return [
+            stored_file for prefix in prefixes for stored_file in location.files(partition, prefix, f"{prefix}{_LAST}")
+        ]
 
     listings = parallel_map(list_files, by_partition, _THREADS)
     files = []
     for partition, listing in zip(by_partition, listings, strict=True):
-        for stored in listing:
-            parsed = _parse(stored.path.rpartition("/")[2])
-            if parsed is not None and (group := (partition, parsed.file_id)) in groups:
-                files.append((group, parsed, stored))
+        for stored_file in listing:
+            parsed_name = _parse(stored_file.path.rpartition("/")[2])
+            if parsed_name is not None and (group := (partition, parsed_name.file_id)) in groups:
+                files.append((group, parsed_name, stored_file))
     return files
 
 

@@ -32,13 +32,15 @@ class HudiColumns:
         self._indices = [
             index for index, field in enumerate(columns.fields) if meta_columns or not is_added(field.name)
         ]
-        stored = [columns.fields[index] for index in self._indices]
+        stored_fields = [columns.fields[index] for index in self._indices]
         self._parsed = {
             number: numbers[field.name]
-            for number, field in enumerate(stored)
+            for number, field in enumerate(stored_fields)
             if field.name in numbers and pa.types.is_string(field.type)
         }
-        self.fields = [field.with_type(self._parsed.get(number, field.type)) for number, field in enumerate(stored)]
+        self.fields = [
+            field.with_type(self._parsed.get(number, field.type)) for number, field in enumerate(stored_fields)
+        ]
         self.row_count = columns.row_count
 
     def read(self, index: int) -> Iterator[pa.Array]:
@@ -61,7 +63,9 @@ class HudiColumns:
 class PartitionConstants:
     """The values of partition columns that data files do not store, taken from the paths of partitions."""
 
-    def __init__(self, location: Location, paths: PartitionPaths, schema: pa.Schema, dropped: Sequence[str]) -> None:
+    def __init__(
+        self, location: Location, paths: PartitionPaths, schema: pa.Schema, dropped_columns: Sequence[str]
+    ) -> None:
         """Create the object.
 
         No file is read.
@@ -72,12 +76,12 @@ class PartitionConstants:
             location: the table's folder.
             paths: the layout of the partition paths.
             schema: the columns of the table, which include the dropped ones.
-            dropped: names of the partition columns that data files do not store.
+            dropped_columns: names of the partition columns that data files do not store.
         """
         self._location = location
         self.paths = paths
-        self._types = {name: schema.field(name).type for name in dropped}
-        if dropped and None in paths.depths and len(paths.columns) > 1:
+        self._types = {name: schema.field(name).type for name in dropped_columns}
+        if dropped_columns and None in paths.depths and len(paths.columns) > 1:
             raise TableFormatError(f"{location.uri} drops partition columns that are dates, which has no reader")
 
     def partition_constants(self, path: str) -> tuple[tuple[str, Constant], ...]:

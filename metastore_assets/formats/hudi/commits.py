@@ -81,10 +81,10 @@ def read_cleaned_files(location: Location, instants: Sequence[Instant]) -> list[
     for _, path, load in _read_documents(location, instants):
         with metadata_errors(path):
             partitions = as_object(as_object(load(), "it").get("partitionMetadata") or {}, "partitionMetadata")
-            for partition, cleaned in partitions.items():
+            for partition, partition_metadata in partitions.items():
                 for key in ("successDeleteFiles", "failedDeleteFiles"):
                     # The first version has absolute paths here, later ones have names.
-                    names = as_list(as_object(cleaned, "partitionMetadata").get(key) or [], key)
+                    names = as_list(as_object(partition_metadata, "partitionMetadata").get(key) or [], key)
                     files += [(partition, as_text(name, key).rpartition("/")[2]) for name in names]
     return files
 
@@ -102,9 +102,9 @@ def _read_documents(location: Location, instants: Sequence[Instant]) -> list[_Do
     outcomes = IsolatedRunner(chunk_size=_CHUNK_SIZE).outcomes(
         _decode_avro, [contents[index] for index in in_avro], paths=[paths[index] for index in in_avro]
     )
-    decoded = dict(zip(in_avro, outcomes, strict=True))
+    decoded_documents = dict(zip(in_avro, outcomes, strict=True))
     loaders: list[Callable[[], Mapping[str, Any]]] = [
-        partial(metadata_result, decoded[index]) if index in decoded else partial(_parse_json, data)
+        partial(metadata_result, decoded_documents[index]) if index in decoded_documents else partial(_parse_json, data)
         for index, data in enumerate(contents)
     ]
     return list(zip(instants, paths, loaders, strict=True))
@@ -123,21 +123,23 @@ def _parse_commit(instant: Instant, path: str, load: Callable[[], Mapping[str, A
     """
     try:
         metadata = as_object(load(), "it")
-        written = as_object(metadata.get("partitionToWriteStats") or {}, "partitionToWriteStats").items()
-        replaced = as_object(metadata.get("partitionToReplaceFileIds") or {}, "partitionToReplaceFileIds").items()
+        written_partitions = as_object(metadata.get("partitionToWriteStats") or {}, "partitionToWriteStats").items()
+        replaced_partitions = as_object(
+            metadata.get("partitionToReplaceFileIds") or {}, "partitionToReplaceFileIds"
+        ).items()
         # The second name is that of the first Hudi versions.
         extra = as_object(metadata.get("extraMetadata") or metadata.get("extraMetadataMap") or {}, "extraMetadata")
         return Commit(
             instant,
             tuple(
                 write
-                for partition, stats in written
+                for partition, stats in written_partitions
                 for stat in as_objects(stats, "partitionToWriteStats")
                 for write in _writes(partition, stat)
             ),
             tuple(
                 (partition, as_text(file_id, "a file group"))
-                for partition, ids in replaced
+                for partition, ids in replaced_partitions
                 for file_id in as_list(ids, "partitionToReplaceFileIds")
             ),
             as_text(extra["schema"], "schema") if (extra.get("schema") or "") not in _NO_SCHEMA else None,
@@ -179,16 +181,16 @@ def _writes(partition: str, stat: Mapping[str, Any]) -> list[Write]:
     Raises ValueError if it names files and no file id.
     """
     path = stat.get("path")
-    written = as_text(path, "path").rpartition("/")[2] if path else ""
+    written_name = as_text(path, "path").rpartition("/")[2] if path else ""
     # In delta commits `path` is the last of several log files of an older base file.
     logs = as_list(stat.get("logFiles") or [], "logFiles")
-    other_names = {as_text(name, "logFiles") for name in (*logs, stat.get("baseFile")) if name} - {written}
-    if not written and not other_names:
+    other_names = {as_text(name, "logFiles") for name in (*logs, stat.get("baseFile")) if name} - {written_name}
+    if not written_name and not other_names:
         return []
     group = (partition, as_text(stat.get("fileId"), "fileId"))
     previous = stat.get("prevCommit")
     previous = None if previous in (None, "null") else as_text(previous, "prevCommit")
     rows = stat.get("numWrites")
-    rows = None if rows is None or written.startswith(".") else as_integer(rows, "numWrites")
-    base_writes = [Write(group, written, rows, previous)] if written else []
+    rows = None if rows is None or written_name.startswith(".") else as_integer(rows, "numWrites")
+    base_writes = [Write(group, written_name, rows, previous)] if written_name else []
     return base_writes + [Write(group, name, None, previous) for name in sorted(other_names)]

@@ -30,12 +30,12 @@ class CompletionTimes:
         The result is the instant itself if no completion time is recorded. Raises TableFormatError if the archive is
         corrupt, or FileNotFoundError if it lacks one of its files.
         """
-        completed = self._active.get(instant)
-        if completed is None and instant not in self._active:
+        completion_time = self._active.get(instant)
+        if completion_time is None and instant not in self._active:
             if self._archived is None:
                 self._archived = _read_archive(self._timeline)
-            completed = self._archived.get(instant)
-        return completed or instant
+            completion_time = self._archived.get(instant)
+        return completion_time or instant
 
 
 def _read_archive(timeline: Timeline) -> dict[str, str]:
@@ -59,12 +59,12 @@ def _read_archive(timeline: Timeline) -> dict[str, str]:
         entries = as_objects(as_object(parse_json(location.read(path)), "the list").get("files"), "files")
         names = [as_text(entry.get("fileName"), "fileName") for entry in entries]
         check_distinct(names, "the file")
-    completed: dict[str, str] = {}
+    completion_times: dict[str, str] = {}
     for name in names:
         path = f"{folder}/{name}"
         with metadata_errors(location.full_path(path)):
-            completed |= run_isolated(_read_archive_file, location.full_path(path), location, path)
-    return completed
+            completion_times |= run_isolated(_read_archive_file, location.full_path(path), location, path)
+    return completion_times
 
 
 def _read_archive_file(location: Location, path: str) -> dict[str, str]:
@@ -76,4 +76,7 @@ def _read_archive_file(location: Location, path: str) -> dict[str, str]:
         file = pq.ParquetFile(source, pre_buffer=False)
         table = file.read(["instantTime", "completionTime"], use_threads=False)
     pairs = zip(table[0].to_pylist(), table[1].to_pylist(), strict=True)
-    return {as_text(requested, "instantTime"): as_text(completed, "completionTime") for requested, completed in pairs}
+    return {
+        as_text(requested_time, "instantTime"): as_text(completion_time, "completionTime")
+        for requested_time, completion_time in pairs
+    }

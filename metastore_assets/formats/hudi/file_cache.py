@@ -48,14 +48,14 @@ class HudiFileCache:
         value = zlib.compress(json.dumps(fields, separators=(",", ":")).encode(), 1)
         self._cache.put(self._key("commit", commit.instant.stored), value)
 
-    def get_blocks(self, stored: StoredFile) -> list[LogBlock] | None:
+    def get_blocks(self, stored_file: StoredFile) -> list[LogBlock] | None:
         """Return the cached blocks of a log file; None if they are not cached.
 
         The schemas in the headers of the blocks are missing.
         """
-        return self._cache.get(self._key("log", stored), _decode_blocks)
+        return self._cache.get(self._key("log", stored_file), _decode_blocks)
 
-    def put_blocks(self, stored: StoredFile, blocks: Sequence[LogBlock]) -> None:
+    def put_blocks(self, stored_file: StoredFile, blocks: Sequence[LogBlock]) -> None:
         """Cache the blocks of a log file."""
         fields = [
             [
@@ -66,7 +66,7 @@ class HudiFileCache:
             ]
             for block in blocks
         ]
-        self._cache.put(self._key("log", stored), json.dumps(fields, separators=(",", ":")).encode())
+        self._cache.put(self._key("log", stored_file), json.dumps(fields, separators=(",", ":")).encode())
 
     def get_state(self, reference: SnapshotReference) -> StateRecord | None:
         """Return the record of a snapshot's state, and remove it from the cache; None if it is not cached."""
@@ -85,7 +85,7 @@ class HudiFileCache:
         self._cache.discard(
             [
                 *(self._key("commit", instant.stored) for instant in instants),
-                *(self._key("log", stored) for stored in logs),
+                *(self._key("log", stored_file) for stored_file in logs),
             ]
         )
 
@@ -101,11 +101,11 @@ class HudiFileCache:
 
         Raises LookupError if its schema, which is cached separately, is missing.
         """
-        writes, replaced, digest, is_rewrite, evolved_by_id = json.loads(zlib.decompress(data))
+        writes, replaced_groups, digest, is_rewrite, evolved_by_id = json.loads(zlib.decompress(data))
         return Commit(
             instant,
             tuple(Write((folder, file), name, rows, previous) for folder, file, name, rows, previous in writes),
-            tuple((folder, file) for folder, file in replaced),
+            tuple((folder, file) for folder, file in replaced_groups),
             self._get_schema(digest),
             is_rewrite,
             evolved_by_id,
@@ -135,8 +135,8 @@ class HudiFileCache:
             raise LookupError(digest)
         return schema
 
-    def _key(self, kind: str, stored: StoredFile) -> bytes:
-        return cache_key(f"hudi {kind}", self._table, *stored)
+    def _key(self, kind: str, stored_file: StoredFile) -> bytes:
+        return cache_key(f"hudi {kind}", self._table, *stored_file)
 
 
 def _decode_schema(data: bytes) -> str:

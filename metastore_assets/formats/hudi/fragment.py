@@ -69,7 +69,7 @@ class HudiFragmentSource:
                 columns = open_columns(self.kind, source)
             elif self.merge_plan is not None:
                 try:
-                    merged = merge_files(self.location, self.base, self.logs, self.merge_plan)
+                    merged_file = merge_files(self.location, self.base, self.logs, self.merge_plan)
                 except FileNotFoundError as error:
                     # The base file may exist: the reason names the file that does not.
                     raise FragmentError(
@@ -77,7 +77,7 @@ class HudiFragmentSource:
                         path=path,
                         missing=True,
                     ) from error
-                source = stack.enter_context(merged)
+                source = stack.enter_context(merged_file)
                 columns = open_columns("parquet", source)
             reader = FileFragmentReader(
                 HudiColumns(columns, dict(self.numbers), meta_columns=self.meta_columns),
@@ -93,22 +93,23 @@ class HudiFragmentSource:
             self.location.check(self.base)
 
 
-def fragment_id(planned: PlannedSlice, constants: Sequence[tuple[str, Constant]]) -> str:
+def fragment_id(planned_slice: PlannedSlice, constants: Sequence[tuple[str, Constant]]) -> str:
     """Return the id of the fragment of a file slice.
 
     Equal ids mean equal rows.
 
     Args:
-        planned: the file slice.
+        planned_slice: the file slice.
         constants: (column, value) of each partition column that its files do not store.
     """
-    file_slice, merge_plan = planned.file_slice, planned.merge_plan
+    file_slice, merge_plan = planned_slice.file_slice, planned_slice.merge_plan
     files = file_slice.files
-    parts: list[object] = [[stored.path, stored.size] for stored in files]
-    if planned.log_ranges:
+    parts: list[object] = [[stored_file.path, stored_file.size] for stored_file in files]
+    if planned_slice.log_ranges:
         # The size of a log file also changes with blocks that do not apply.
         parts[-len(file_slice.logs) :] = [
-            [stored.path, *ranges] for stored, ranges in zip(file_slice.logs, planned.log_ranges, strict=True)
+            [stored_file.path, *ranges]
+            for stored_file, ranges in zip(file_slice.logs, planned_slice.log_ranges, strict=True)
         ]
     if merge_plan is not None and file_slice.logs:
         rules = merge_plan.rules

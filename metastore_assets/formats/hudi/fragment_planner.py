@@ -84,26 +84,26 @@ class HudiFragmentPlanner:
             meta_columns: whether the columns that Hudi adds are requested.
         """
         fragments = {}
-        for planned in self._plan(slices):
-            used = planned.file_slice
-            constants = self._constants.partition_constants(used.partition)
+        for planned_slice in self._plan(slices):
+            file_slice = planned_slice.file_slice
+            constants = self._constants.partition_constants(file_slice.partition)
             source = HudiFragmentSource(
                 self._location,
-                used.base,
-                used.kind,
-                used.logs,
+                file_slice.base,
+                file_slice.kind,
+                file_slice.logs,
                 constants,
                 self._planner.schema.numbers,
                 meta_columns,
-                planned.merge_plan,
+                planned_slice.merge_plan,
             )
-            key, path = self._fragment_path(used)
-            fragments[used.group] = Fragment(
-                id=fragment_id(planned, constants),
+            key, path = self._fragment_path(file_slice)
+            fragments[file_slice.group] = Fragment(
+                id=fragment_id(planned_slice, constants),
                 partition_key=key,
                 path=path,
-                bytes=sum(stored.size for stored in used.files),
-                row_count=None if used.logs else used.rows,
+                bytes=sum(stored_file.size for stored_file in file_slice.files),
+                row_count=None if file_slice.logs else file_slice.rows,
                 source=source,
             )
         return fragments
@@ -117,17 +117,20 @@ class HudiFragmentPlanner:
         planned_slices = self._plan(
             [replace(file_slice, logs=()) if file_slice.base else file_slice for file_slice in slices]
         )
-        return {planned.file_slice.group: self._fragment_path(planned.file_slice) for planned in planned_slices}
+        return {
+            planned_slice.file_slice.group: self._fragment_path(planned_slice.file_slice)
+            for planned_slice in planned_slices
+        }
 
     def _plan(self, slices: Iterable[FileSlice]) -> list[PlannedSlice]:
         """Plan the slices in selected partitions.
 
         Slices without files that apply to the state are left out.
         """
-        selected = [file_slice for file_slice in slices if self._is_selected(file_slice.partition)]
-        plans = parallel_map(self._planner.plan_slice, selected, _THREADS)
-        return [planned for planned in plans if planned.file_slice.files]
+        selected_slices = [file_slice for file_slice in slices if self._is_selected(file_slice.partition)]
+        plans = parallel_map(self._planner.plan_slice, selected_slices, _THREADS)
+        return [planned_slice for planned_slice in plans if planned_slice.file_slice.files]
 
-    def _fragment_path(self, used: FileSlice) -> FragmentPath:
-        key = encode_partition_key(self._paths.items(used.partition))
-        return key, self._location.full_path(used.files[0].path)
+    def _fragment_path(self, file_slice: FileSlice) -> FragmentPath:
+        key = encode_partition_key(self._paths.items(file_slice.partition))
+        return key, self._location.full_path(file_slice.files[0].path)

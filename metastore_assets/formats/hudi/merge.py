@@ -103,7 +103,7 @@ class MergeRules:
         mode = properties.get("hoodie.record.merge.mode", "").upper() or _infer_mode(
             version, payload, strategy, ordering
         )
-        unsupported = next(
+        unsupported_property = next(
             (key for key, value in properties.items() if value and key.startswith(_MERGE_PROPERTIES)), None
         )
         if mode not in _MODES:
@@ -112,8 +112,8 @@ class MergeRules:
             raise ValueError(f"the payload class {payload}")
         if properties.get(_PARTIAL_UPDATES, "NONE").upper() != "NONE":
             raise ValueError(f"partial updates ({_PARTIAL_UPDATES})")
-        if unsupported:
-            raise ValueError(f"the property {unsupported}")
+        if unsupported_property:
+            raise ValueError(f"the property {unsupported_property}")
         record_key = names_property(properties, (_RECORD_KEY,))
         meta_fields = boolean_property(properties, _META_FIELDS, True)
         if not meta_fields and not record_key:
@@ -179,15 +179,15 @@ def log_blocks(location: Location, logs: tuple[StoredFile, ...]) -> list[LogBloc
     Raises OSError, ArrowInvalid for a corrupt file, or UnsupportedError for a block that cannot be merged.
     """
     blocks: list[LogBlock] = []
-    for stored in logs:
+    for stored_file in logs:
         try:
-            blocks_of_file = read_blocks(location.open_stored(stored))
+            blocks_of_file = read_blocks(location.open_stored(stored_file))
             check_mergeable(blocks_of_file)
         except (FileNotFoundError, OverwrittenError):
             raise
         except CORRUPTION_ERRORS as error:
             kind = UnsupportedError if isinstance(error, UnsupportedError) else pa.ArrowInvalid
-            raise kind(f"{location.full_path(stored.path)}: {error_reason(error)}") from error
+            raise kind(f"{location.full_path(stored_file.path)}: {error_reason(error)}") from error
         blocks += blocks_of_file
     return blocks
 
@@ -217,15 +217,15 @@ def merge_files(
         )
     if any(block.instant < _FIRST_INSTANT for block in blocks):
         raise pa.ArrowInvalid("its log files have blocks of instants that are not times")
-    applied = [block for block in blocks if block.instant in plan.instants]
+    applied_blocks = [block for block in blocks if block.instant in plan.instants]
     with TemporaryFolder("hudi") as folder, _hudi_rs_errors():
         files = ((base,) if base else ()) + logs
-        paths = [_provide_file(location, stored, folder) for stored in files]
+        paths = [_provide_file(location, stored_file, folder) for stored_file in files]
         base_path = paths.pop(0) if base else ""
         if logs:
             local_base = os.path.join(folder, base_path) if base_path.endswith(".parquet") else ""
             local_logs = [os.path.join(folder, path) for path in paths]
-            _check_values(local_base, local_logs, applied, plan)
+            _check_values(local_base, local_logs, applied_blocks, plan)
             positions = operation_positions(local_logs, plan.instants)
             schema = add_operations(plan.schema, positions, meta_fields=plan.rules.meta_fields)
             plan = replace(plan, schema=schema)
@@ -240,8 +240,8 @@ def merge_files(
         if first is None:
             return write_temporary_parquet(pa.schema([]), [])
         result = write_temporary_parquet(first.schema, chain([first], batches))
-        for stored in files:
-            location.check(stored)
+        for stored_file in files:
+            location.check(stored_file)
         return result
 
 
@@ -325,17 +325,17 @@ def _write_table(folder: str, plan: HudiMergePlan) -> None:
             json.dump(metadata | {"operationType": "UPSERT"}, file)
 
 
-def _provide_file(location: Location, stored: StoredFile, folder: str) -> str:
+def _provide_file(location: Location, stored_file: StoredFile, folder: str) -> str:
     """Link or copy a file of the table into the temporary folder, and return its name there."""
-    name = stored.path.rpartition("/")[2]
+    name = stored_file.path.rpartition("/")[2]
     target = os.path.join(folder, name)
     if location.is_local:
-        location.check(stored)
-        os.symlink(location.full_path(stored.path), target)
+        location.check(stored_file)
+        os.symlink(location.full_path(stored_file.path), target)
         # hudi-rs reads the whole file and does not report its bytes.
-        record_read(location.full_path(stored.path), stored.size)
+        record_read(location.full_path(stored_file.path), stored_file.size)
     else:
-        with location.open_stored(stored) as source, open(target, "wb") as file:
+        with location.open_stored(stored_file) as source, open(target, "wb") as file:
             shutil.copyfileobj(source, file, _COPY_BYTES)
     return name
 

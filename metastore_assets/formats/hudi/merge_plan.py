@@ -99,13 +99,17 @@ class MergePlanner:
             and the value of `PlannedSlice.log_ranges`.
         """
         if self._timeline.layout == 1:
-            blocks = {stored: self._read_blocks(stored) for stored in file_slice.logs}
+            blocks = {stored_file: self._read_blocks(stored_file) for stored_file in file_slice.logs}
             instants = live_instants(chain.from_iterable(blocks.values()), self._state.includes)
-            applied = {stored: applied_blocks(headers, instants) for stored, headers in blocks.items()}
-            logs = tuple(stored for stored in file_slice.logs if applied[stored])
-            log_ranges = tuple(tuple(block.content_range for block in applied[stored]) for stored in logs)
+            applied_by_file = {
+                stored_file: applied_blocks(headers, instants) for stored_file, headers in blocks.items()
+            }
+            logs = tuple(stored_file for stored_file in file_slice.logs if applied_by_file[stored_file])
+            log_ranges = tuple(
+                tuple(block.content_range for block in applied_by_file[stored_file]) for stored_file in logs
+            )
             return replace(file_slice, logs=logs), instants, log_ranges
-        names = [parse_data_file_name(stored.path.rpartition("/")[2]) for stored in file_slice.logs]
+        names = [parse_data_file_name(stored_file.path.rpartition("/")[2]) for stored_file in file_slice.logs]
         return file_slice, tuple(dict.fromkeys(name.instant for name in names if name)), ()
 
     def _merge_rules(self) -> MergeRules:
@@ -129,12 +133,12 @@ class MergePlanner:
         except ValueError:
             return MergeRules.without_merging(self._timeline.version, self._timeline.properties)
 
-    def _read_blocks(self, stored: StoredFile) -> list[LogBlock]:
+    def _read_blocks(self, stored_file: StoredFile) -> list[LogBlock]:
         """Return the block headers of a log file, from the cache if possible."""
-        blocks = self._cache.get_blocks(stored)
+        blocks = self._cache.get_blocks(stored_file)
         if blocks is None:
-            blocks = log_blocks(self._timeline.location, (stored,))
-            self._cache.put_blocks(stored, blocks)
+            blocks = log_blocks(self._timeline.location, (stored_file,))
+            self._cache.put_blocks(stored_file, blocks)
         return blocks
 
 

@@ -190,8 +190,8 @@ def _deletes(content: bytes) -> list[tuple[str, Mapping[str, Any] | None]]:
     """Return the record key and the ordering value of each delete in a block, such as ("a", {"Long": 3})."""
     # The content is a version, a length, and one Avro record. A block of rows also has the number of its rows.
     block = content[:4] + (1).to_bytes(4, "big") + content[4:]
-    (deleted,) = read_avro_records(encode_avro_block(block, json.dumps(_DELETES)))
-    return [(str(entry["recordKey"]), entry["orderingVal"]) for entry in deleted["deleteRecordList"]]
+    (delete_list,) = read_avro_records(encode_avro_block(block, json.dumps(_DELETES)))
+    return [(str(entry["recordKey"]), entry["orderingVal"]) for entry in delete_list["deleteRecordList"]]
 
 
 def _check_deletes(deletes: Sequence[tuple[str, Mapping[str, Any] | None]], field: str, kind: str) -> None:
@@ -202,9 +202,9 @@ def _check_deletes(deletes: Sequence[tuple[str, Mapping[str, Any] | None]], fiel
         field: the name of the ordering field.
         kind: the kind of the field's values, such as `integer`; see `ordering_kind`.
     """
-    allowed = _DELETED_KINDS[kind.partition(" ")[0]]
+    allowed_types = _DELETED_KINDS[kind.partition(" ")[0]]
     types = {name for _, value in deletes if value is not None and value != {"Int": 0} for name in value}
-    for name in sorted(types.difference(allowed)):
+    for name in sorted(types.difference(allowed_types)):
         raise UnsupportedError(
             f"delete blocks with ordering values of the type {name} are not supported, because the ordering field "
             f"{field!r} of the table has values of the kind {kind!r}; compact the table with Hudi"
@@ -248,9 +248,9 @@ def _column(content: bytes, block: LogBlock, field: str, kind: str) -> pa.Chunke
         file = open_parquet(pa.BufferReader(content))
         column = file.read([field]).column(0)
         return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else _days_as_integers(column)
-    stored = _physical(types[field])
+    stored_type = _physical(types[field])
     writer = schema | {
-        "fields": [part | {"type": stored} if part["name"] == field else part for part in schema["fields"]]
+        "fields": [part | {"type": stored_type} if part["name"] == field else part for part in schema["fields"]]
     }
     reader = schema | {"fields": [part for part in writer["fields"] if part["name"] == field]}
     records = read_avro_records(encode_avro_block(content, block.headers[SCHEMA_HEADER]), lambda _: (writer, reader))
@@ -281,8 +281,8 @@ def _kind(type_: object) -> str | None:
     if logical == "decimal":
         return f"decimal with {type_.get('scale', 0)} digits after the point"
     if logical is not None:
-        unzoned = str(logical).removeprefix("local-")  # Numbers with and without a zone are the same.
-        return unzoned if unzoned in _TIMES else None
+        unzoned_name = str(logical).removeprefix("local-")  # Numbers with and without a zone are the same.
+        return unzoned_name if unzoned_name in _TIMES else None
     return _kind(type_["type"])
 
 

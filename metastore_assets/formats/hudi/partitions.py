@@ -40,23 +40,25 @@ class PartitionPaths:
 
         Older tables lack some of these properties. Then `columns` may be empty, and `hive_style` or `encoded` None.
         """
-        recorded = next((properties[key] for key in _FIELDS if properties.get(key)), "")
-        fields = [part.strip().partition(":") for part in recorded.split(",") if part.strip()]
+        recorded_fields = next((properties[key] for key in _FIELDS if properties.get(key)), "")
+        fields = [part.strip().partition(":") for part in recorded_fields.split(",") if part.strip()]
         style = properties.get("hoodie.datasource.write.hive_style_partitioning")
-        encoded = properties.get("hoodie.datasource.write.partitionpath.urlencode")
+        encoded_flag = properties.get("hoodie.datasource.write.partitionpath.urlencode")
         generator = properties.get("hoodie.table.keygenerator.type", "") + properties.get(
             "hoodie.table.keygenerator.class", ""
         )
         dates = "TIMESTAMP" in generator.upper()
-        dated = tuple(name.strip() for name, _, kind in fields if dates or kind.strip().upper() == "TIMESTAMP")
+        dated_columns = tuple(name.strip() for name, _, kind in fields if dates or kind.strip().upper() == "TIMESTAMP")
         columns = tuple(name.strip() for name, _, _ in fields)
         return cls(
             table,
             columns,
-            (None,) if len(fields) == 1 else tuple(_depth(properties) if name in dated else 1 for name in columns),
+            (None,)
+            if len(fields) == 1
+            else tuple(_depth(properties) if name in dated_columns else 1 for name in columns),
             None if style is None else style.lower() == "true",
-            dated,
-            None if encoded is None else encoded.lower() == "true",
+            dated_columns,
+            None if encoded_flag is None else encoded_flag.lower() == "true",
         )
 
     def with_folder_columns(self, partitions: Collection[str]) -> PartitionPaths:
@@ -70,8 +72,8 @@ class PartitionPaths:
         """
         if self.columns or self.hive_style is False:
             return self
-        named = {_named_columns(path) for path in partitions}
-        columns = named.pop() if len(named) == 1 else ()
+        named_columns = {_named_columns(path) for path in partitions}
+        columns = named_columns.pop() if len(named_columns) == 1 else ()
         if len(set(columns)) < len(columns):
             return self
         return replace(self, columns=columns, hive_style=True, encoded=self.encoded is not False)
@@ -166,14 +168,16 @@ def partition_types(
         schema: the table's schema.
     """
     types = {column: value_type(paths, column, schema) for column in columns}
-    typed = {column for column, type_ in types.items() if not pa.types.is_string(type_)}
-    if typed:
+    typed_columns = {column for column, type_ in types.items() if not pa.types.is_string(type_)}
+    if typed_columns:
         from metastore_assets.expressions.partition_condition import is_partition_value  # most columns are texts
 
         for path in partitions:
             texts = dict(paths.items(path))
-            typed -= {column for column in typed if not is_partition_value(texts.get(column), types[column])}
-    return {column: type_ if column in typed else pa.string() for column, type_ in types.items()}
+            typed_columns -= {
+                column for column in typed_columns if not is_partition_value(texts.get(column), types[column])
+            }
+    return {column: type_ if column in typed_columns else pa.string() for column, type_ in types.items()}
 
 
 def unparsed_columns(paths: PartitionPaths, types: Mapping[str, pa.DataType], schema: pa.Schema) -> tuple[str, ...]:
@@ -196,8 +200,8 @@ def _named_columns(path: str) -> tuple[str, ...]:
 
     The result is empty if the first folder has no `=`, or if any folder has no name before its `=`.
     """
-    named = [folder.partition("=")[0] if "=" in folder else None for folder in path.split("/")]
-    return tuple(name for name in named if name) if named[0] and "" not in named else ()
+    folder_columns = [folder.partition("=")[0] if "=" in folder else None for folder in path.split("/")]
+    return tuple(name for name in folder_columns if name) if folder_columns[0] and "" not in folder_columns else ()
 
 
 def _depth(properties: Mapping[str, str]) -> int | None:

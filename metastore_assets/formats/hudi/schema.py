@@ -72,8 +72,8 @@ def table_schema(
     location: Location,
     properties: Mapping[str, str],
     commits: Sequence[Commit],
-    dropped: Sequence[str],
-    dated: Sequence[str],
+    dropped_columns: Sequence[str],
+    dated_columns: Sequence[str],
 ) -> HudiSchema | None:
     """Return the schema that the commits or the table's properties record; None if neither records one.
 
@@ -83,21 +83,26 @@ def table_schema(
         location: the table's folder.
         properties: the table's properties.
         commits: the commits of the state, at least the one that defines its schema.
-        dropped: partition columns that data files do not store. Those that the schema lacks are added as strings.
-        dated: partition columns whose values are formatted as dates in folder names.
+        dropped_columns: partition columns that data files do not store. Those that the schema lacks are added as
+            strings.
+        dated_columns: partition columns whose values are formatted as dates in folder names.
 
     Raises:
         TableFormatError: the schema cannot be read, or columns were renamed.
     """
-    created = properties.get(_CREATED)
+    created_text = properties.get(_CREATED)
     newest = schema_commit(commits)
-    text = newest.schema if newest else created
+    text = newest.schema if newest else created_text
     if text is None:
         return None
     if any(commit.evolved_by_id for commit in commits):
         _check_no_column_renamed(location)
-    schema = parse_schema(location, text, dropped)
-    return _restore_numbers(schema, parse_schema(location, created).columns, dated) if created and dated else schema
+    schema = parse_schema(location, text, dropped_columns)
+    return (
+        _restore_numbers(schema, parse_schema(location, created_text).columns, dated_columns)
+        if created_text and dated_columns
+        else schema
+    )
 
 
 def schema_commit(commits: Iterable[Commit]) -> Commit | None:
@@ -110,23 +115,24 @@ def schema_commit(commits: Iterable[Commit]) -> Commit | None:
     return max(with_schema, key=lambda commit: (not commit.is_rewrite, commit.instant.requested), default=None)
 
 
-def _restore_numbers(schema: HudiSchema, created: pa.Schema, dated: Sequence[str]) -> HudiSchema:
-    """Return the schema with `dated` columns as integers if they were created so, but are text now.
+def _restore_numbers(schema: HudiSchema, created_schema: pa.Schema, dated_columns: Sequence[str]) -> HudiSchema:
+    """Return the schema with `dated_columns` as integers if they were created so, but are text now.
 
     Spark reads such a column as text, and stores it as text when it updates rows.
 
     Args:
         schema: the schema, in which these columns may be text.
-        created: the schema with which the table was created.
-        dated: partition columns whose values are formatted as dates in folder names. Other columns do not change.
+        created_schema: the schema with which the table was created.
+        dated_columns: partition columns whose values are formatted as dates in folder names. Other columns do not
+            change.
     """
     numbers = tuple(
-        (field.name, created.field(field.name).type)
+        (field.name, created_schema.field(field.name).type)
         for field in schema.columns
-        if field.name in dated
-        and field.name in created.names
+        if field.name in dated_columns
+        and field.name in created_schema.names
         and pa.types.is_string(field.type)
-        and pa.types.is_integer(created.field(field.name).type)
+        and pa.types.is_integer(created_schema.field(field.name).type)
     )
     types = dict(numbers)
     columns = pa.schema([field.with_type(types.get(field.name, field.type)) for field in schema.columns])
@@ -143,7 +149,7 @@ def file_schema(location: Location, base: StoredFile) -> tuple[bytes | None, pa.
         return (file.metadata.metadata or {}).get(b"parquet.avro.schema"), file.schema_arrow
 
 
-def parse_schema(location: Location, text: str, dropped: Sequence[str] = ()) -> HudiSchema:
+def parse_schema(location: Location, text: str, dropped_columns: Sequence[str] = ()) -> HudiSchema:
     """Parse a schema in Avro JSON.
 
     Raises TableFormatError if it cannot be read.
@@ -151,7 +157,8 @@ def parse_schema(location: Location, text: str, dropped: Sequence[str] = ()) -> 
     Args:
         location: the table's folder, for messages.
         text: the schema as Avro JSON.
-        dropped: partition columns that data files do not store. Those that the schema lacks are added as strings.
+        dropped_columns: partition columns that data files do not store. Those that the schema lacks are added as
+            strings.
     """
     try:
         document: dict[str, Any] = parse_json(text)
@@ -163,16 +170,16 @@ def parse_schema(location: Location, text: str, dropped: Sequence[str] = ()) -> 
         check_distinct([field.name for field in columns])
     except CORRUPTION_ERRORS as error:
         raise unreadable_error(f"{location.uri}: the table's schema cannot be read", error) from error
-    missing = [name for name in dropped if name not in {field.name for field in columns}]
-    document["fields"] = [field for field in fields if field["name"] not in dropped]
+    missing = [name for name in dropped_columns if name not in {field.name for field in columns}]
+    document["fields"] = [field for field in fields if field["name"] not in dropped_columns]
     schema = pa.schema(columns + [pa.field(name, pa.string()) for name in missing])
     return HudiSchema(json.dumps(document), schema, OPERATION in arrow.names)
 
 
-def schema_of_columns(stored: pa.Schema) -> HudiSchema:
+def schema_of_columns(stored_schema: pa.Schema) -> HudiSchema:
     """Return the schema of a table without a recorded Avro schema, from the Arrow schema of a file."""
-    fields = [pa.field(field.name, field.type) for field in stored if not is_added(field.name)]
-    return HudiSchema(None, pa.schema(fields), OPERATION in stored.names)
+    fields = [pa.field(field.name, field.type) for field in stored_schema if not is_added(field.name)]
+    return HudiSchema(None, pa.schema(fields), OPERATION in stored_schema.names)
 
 
 def _check_no_column_renamed(location: Location) -> None:

@@ -102,7 +102,7 @@ class FileSlice:
 
         False if one was created by `removed_file`.
         """
-        return all(stored.size >= 0 for stored in self.files)
+        return all(stored_file.size >= 0 for stored_file in self.files)
 
 
 GroupFile: TypeAlias = tuple[Group, BaseName | LogName, StoredFile]
@@ -111,7 +111,7 @@ GroupFile: TypeAlias = tuple[Group, BaseName | LogName, StoredFile]
 
 def logs_of(slices: Mapping[Group, FileSlice]) -> set[StoredFile]:
     """Return the log files of file slices."""
-    return {stored for file_slice in slices.values() for stored in file_slice.logs}
+    return {stored_file for file_slice in slices.values() for stored_file in file_slice.logs}
 
 
 def removed_file(path: str) -> StoredFile:
@@ -175,13 +175,13 @@ class SlicePlanner:
         state_commits, later_commits = self._split(commits)
         self._add_files(files, state_commits)
         self._add_recorded_files(state_commits)
-        replaced = {group for commit in state_commits for group in commit.replaced}
+        replaced_groups = {group for commit in state_commits for group in commit.replaced}
         slices = {
             group: self._newest_slice(group, group_files)
             for group, group_files in self._groups.items()
-            if group not in replaced and self._is_selected(group[0]) and (group_files.bases or group_files.logs)
+            if group not in replaced_groups and self._is_selected(group[0]) and (group_files.bases or group_files.logs)
         }
-        self._check_complete(later_commits, slices | dict.fromkeys(replaced))
+        self._check_complete(later_commits, slices | dict.fromkeys(replaced_groups))
         return slices
 
     def _split(self, commits: Sequence[Commit]) -> tuple[list[Commit], list[Commit]]:
@@ -199,15 +199,17 @@ class SlicePlanner:
             state_commits: The commits of the state. A base file of such a commit is ignored if the commit does not
                 record it.
         """
-        written = {commit.instant.requested: commit.file_names for commit in state_commits}
+        written_names = {commit.instant.requested: commit.file_names for commit in state_commits}
         first_instants: dict[type, dict[Group, str]] = {BaseName: {}, LogName: {}}
-        for group, parsed, stored in files:
-            name = stored.path.rpartition("/")[2]
-            instants = first_instants[type(parsed)]
-            instants[group] = min(parsed.instant, instants.get(group, parsed.instant))
+        for group, parsed_name, stored_file in files:
+            name = stored_file.path.rpartition("/")[2]
+            instants = first_instants[type(parsed_name)]
+            instants[group] = min(parsed_name.instant, instants.get(group, parsed_name.instant))
             # Failed attempts leave base files that their commit does not record.
-            if isinstance(parsed, LogName) or (group, name) in written.get(parsed.instant, {(group, name)}):
-                self._add(group, name, stored)
+            if isinstance(parsed_name, LogName) or (group, name) in written_names.get(
+                parsed_name.instant, {(group, name)}
+            ):
+                self._add(group, name, stored_file)
         first_bases = first_instants[BaseName]
         for group, instant in first_instants[LogName].items():
             if (group not in first_bases or instant < first_bases[group]) and not self._state.includes(instant):
@@ -233,25 +235,27 @@ class SlicePlanner:
                 if write.rows is not None:
                     self._row_counts[write.group, write.name] = write.rows
 
-    def _add(self, group: Group, name: str, stored: StoredFile | None) -> None:
+    def _add(self, group: Group, name: str, stored_file: StoredFile | None) -> None:
         """Add a file to its group if it belongs to the state.
 
-        `stored` is None for a file that only a commit records.
+        `stored_file` is None for a file that only a commit records.
 
         Raises ValueError for a data file with an invalid name.
         """
-        parsed = parse_data_file_name(name)
-        if isinstance(parsed, BaseName) and self._state.includes(parsed.instant):
+        parsed_name = parse_data_file_name(name)
+        if isinstance(parsed_name, BaseName) and self._state.includes(parsed_name.instant):
             group_files = self._groups.setdefault(group, _GroupFiles())
-            group_files.bases.setdefault(parsed.instant, {}).setdefault(name, (parsed.kind, stored))
+            group_files.bases.setdefault(parsed_name.instant, {}).setdefault(name, (parsed_name.kind, stored_file))
             return
         # Up to version 6 a log file is named after its base file's instant, which may be a planned compaction.
-        if isinstance(parsed, LogName) and (
-            parsed.instant <= self._state.until if self._timeline.layout == 1 else self._state.includes(parsed.instant)
+        if isinstance(parsed_name, LogName) and (
+            parsed_name.instant <= self._state.until
+            if self._timeline.layout == 1
+            else self._state.includes(parsed_name.instant)
         ):
             group_files = self._groups.setdefault(group, _GroupFiles())
-            if stored is not None or name not in group_files.logs:
-                group_files.logs[name] = (parsed, stored)
+            if stored_file is not None or name not in group_files.logs:
+                group_files.logs[name] = (parsed_name, stored_file)
 
     def _newest_slice(self, group: Group, group_files: _GroupFiles) -> FileSlice:
         """Return the newest base file of a group with the log files that apply to it.
@@ -272,16 +276,20 @@ class SlicePlanner:
             )
         ((name, (kind, base)),) = bases.items()
         logs = []
-        for log_name, (parsed, stored) in group_files.logs.items():
-            applied = (
-                parsed.instant if self._timeline.layout == 1 else self._completion_times.completion_time(parsed.instant)
+        for log_name, (parsed_name, stored_file) in group_files.logs.items():
+            applied_time = (
+                parsed_name.instant
+                if self._timeline.layout == 1
+                else self._completion_times.completion_time(parsed_name.instant)
             )
             # Earlier log files were compacted into the base file.
-            if applied >= instant:
-                logs.append(((applied, parsed.instant, parsed.version, parsed.token), log_name, stored))
+            if applied_time >= instant:
+                logs.append(
+                    ((applied_time, parsed_name.instant, parsed_name.version, parsed_name.token), log_name, stored_file)
+                )
         logs.sort(key=lambda log: log[0])
         missing = [name] if name and base is None else []
-        missing += [log_name for _, log_name, stored in logs if stored is None]
+        missing += [log_name for _, log_name, stored_file in logs if stored_file is None]
         if missing:
             path = self._timeline.location.full_path(f"{group[0]}/{missing[0]}".lstrip("/"))
             raise self._incomplete_error(f"{path} is missing, although a commit records it")
@@ -291,7 +299,7 @@ class SlicePlanner:
             group[1],
             base,
             kind,
-            tuple(stored for _, _, stored in logs if stored is not None and stored.size),
+            tuple(stored_file for _, _, stored_file in logs if stored_file is not None and stored_file.size),
             self._row_counts.get((group, name)),
             instants == sorted(instants),
         )
@@ -310,13 +318,13 @@ class SlicePlanner:
         # A file group that a later commit continues or replaces was part of the state, so its files must exist. The
         # commits that wrote them may be archived.
         for commit in later_commits:
-            needed: list[tuple[Group, str]] = [(group, "") for group in commit.replaced]
+            needed_files: list[tuple[Group, str]] = [(group, "") for group in commit.replaced]
             for write in commit.writes:
                 if write.previous is None:
                     self._later_groups.add(write.group)
                 elif self._state.includes(write.previous) and not write.name.startswith("."):
-                    needed.append((write.group, write.previous))
-            for group, previous in needed:
+                    needed_files.append((write.group, write.previous))
+            for group, previous in needed_files:
                 if group in self._later_groups or not self._is_selected(group[0]):
                     continue
                 file_slice = slices.get(group)
@@ -331,8 +339,8 @@ class SlicePlanner:
 
         It is SnapshotNotFoundError if a newer state exists, otherwise TableFormatError.
         """
-        uri, completed = self._timeline.location.uri, self._timeline.completed
-        if self._state.until < (completed[-1].requested if completed else ""):
+        uri, completed_instants = self._timeline.location.uri, self._timeline.completed
+        if self._state.until < (completed_instants[-1].requested if completed_instants else ""):
             return SnapshotNotFoundError(
                 f"{uri} cannot be read any more as of {self._state.until}: {reason}; read a newer state"
             )

@@ -83,8 +83,8 @@ class StateRecord:
         Raises KeyError, TypeError or ValueError for other values.
         """
         instants = [
-            Instant(requested, completed, action, StoredFile(*stored))
-            for requested, completed, action, *stored in fields["instants"]
+            Instant(requested_time, completion_time, action, StoredFile(*file_fields))
+            for requested_time, completion_time, action, *file_fields in fields["instants"]
         ]
         return cls(
             **{

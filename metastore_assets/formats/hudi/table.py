@@ -154,8 +154,8 @@ class HudiFormat(TableFormat):
         with _hudi_errors(self._location):
             timeline = self._load_timeline()
             has_commits = bool(timeline.state(self._at).instants)
-            if has_commits and (recorded := self._partition_paths(timeline).columns):
-                return recorded
+            if has_commits and (recorded_columns := self._partition_paths(timeline).columns):
+                return recorded_columns
         return self.snapshot().partition_columns
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
@@ -175,19 +175,19 @@ class HudiFormat(TableFormat):
         paths = self._partition_paths(timeline)
         commits = self._commits(timeline.completed)
         state_commits = [commit for commit in commits if commit.instant.requested in state.requested]
-        recorded = self._recorded_schema(timeline, state_commits, paths)
-        slices = TableSlices(timeline, state, commits, self._listing_filter(paths, recorded))
-        dropped = self._dropped(timeline, paths)
+        recorded_schema = self._recorded_schema(timeline, state_commits, paths)
+        slices = TableSlices(timeline, state, commits, self._listing_filter(paths, recorded_schema))
+        dropped_columns = self._dropped(timeline, paths)
         # Partition paths can only be interpreted when all are known, because older tables do not record their columns.
         partitions = {partition_slices[0].partition for partition_slices in slices}
         paths = paths.with_folder_columns(partitions)
         names = paths.names(partitions)
         self._check_filter(names)
-        schema = recorded or self._schema_of_files(chain.from_iterable(slices))
+        schema = recorded_schema or self._schema_of_files(chain.from_iterable(slices))
         types = partition_types(paths, names, partitions, schema.columns)
-        columns = StateColumns(paths, schema, types, dropped)
+        columns = StateColumns(paths, schema, types, dropped_columns)
         metadata = self._metadata(timeline, state, columns)
-        if recorded is not None:
+        if recorded_schema is not None:
             self._record_state(timeline, state, schema_commit(state_commits), columns, metadata)
         planner = self._planner(timeline, state, columns)
 
@@ -213,15 +213,17 @@ class HudiFormat(TableFormat):
         if record.settings != self._settings(timeline):
             raise NoDiffError("properties of the table or the selected partitions changed")
         writes = writes_between(timeline, record, state)
-        changed = self._commits((*writes.added, *writes.withdrawn)) + self._cached_commits(writes.rolled_back)
+        changed_commits = self._commits((*writes.added, *writes.withdrawn)) + self._cached_commits(writes.rolled_back)
         further = self._commits(further_instants(timeline, state, writes))
-        schema_commits = [commit for commit in (*changed, *further) if commit.instant.requested in state.requested]
+        schema_commits = [
+            commit for commit in (*changed_commits, *further) if commit.instant.requested in state.requested
+        ]
         if not writes.withdrawn and not writes.rolled_back:
             schema_commits += record.schema_commits
         schema = self._recorded_schema(timeline, schema_commits, paths)
         if schema is None:
             raise NoDiffError("no commit records the schema")
-        groups = TouchedGroups(timeline, self._commits, changed, self._listing_filter(paths, schema))
+        groups = TouchedGroups(timeline, self._commits, changed_commits, self._listing_filter(paths, schema))
         groups.add_commits(further)
         slices, earlier_slices = groups.slices(state), groups.earlier_slices(record.state, writes.cleans)
         types = types_since(record, paths, schema.columns, slices, earlier_slices)
@@ -229,26 +231,28 @@ class HudiFormat(TableFormat):
         metadata = self._metadata(timeline, state, columns)
         if _columns_digest(metadata) != record.columns:
             raise NoDiffError("the schema changed")
-        added = self._planner(timeline, state, columns).fragments(slices.values(), meta_columns=self._meta_columns)
+        added_fragments = self._planner(timeline, state, columns).fragments(
+            slices.values(), meta_columns=self._meta_columns
+        )
         earlier_planner = self._planner(timeline, record.state, columns)
-        removed = earlier_planner.fragment_paths(earlier_slices.values())
+        removed_paths = earlier_planner.fragment_paths(earlier_slices.values())
         # A write does not change a fragment if none of its rows belong to the state.
         comparable = [
             earlier_slices[group]
-            for group in (added.keys() & removed.keys()) - groups.rolled_back
-            if added[group].path == removed[group][1] and earlier_slices[group].is_stored
+            for group in (added_fragments.keys() & removed_paths.keys()) - groups.rolled_back
+            if added_fragments[group].path == removed_paths[group][1] and earlier_slices[group].is_stored
         ]
         for group, fragment in earlier_planner.fragments(comparable, meta_columns=self._meta_columns).items():
-            if fragment.id == added[group].id:
-                del added[group], removed[group]
+            if fragment.id == added_fragments[group].id:
+                del added_fragments[group], removed_paths[group]
         self._record_state(timeline, state, schema_commit(schema_commits), columns, metadata)
         self._cache.discard((*writes.archived, *writes.rolled_back), logs_of(earlier_slices) - logs_of(slices))
-        added_paths = {(fragment.partition_key, fragment.path) for fragment in added.values()}
-        earlier_paths = frozenset(removed.values())
+        added_paths = {(fragment.partition_key, fragment.path) for fragment in added_fragments.values()}
+        earlier_paths = frozenset(removed_paths.values())
         return SnapshotDiff(
             since,
             metadata,
-            tuple(sorted(added.values(), key=fragment_order)),
+            tuple(sorted(added_fragments.values(), key=fragment_order)),
             removed=earlier_paths - added_paths,
             replaced=earlier_paths & added_paths,
         )
@@ -280,8 +284,8 @@ class HudiFormat(TableFormat):
 
         The result is None if neither has one.
         """
-        dropped = self._dropped(timeline, paths)
-        return table_schema(self._location, timeline.properties, commits, dropped, paths.dated)
+        dropped_columns = self._dropped(timeline, paths)
+        return table_schema(self._location, timeline.properties, commits, dropped_columns, paths.dated)
 
     def _dropped(self, timeline: Timeline, paths: PartitionPaths) -> tuple[str, ...]:
         """Return the partition columns that data files do not store."""
@@ -299,12 +303,12 @@ class HudiFormat(TableFormat):
         """
         schema = columns.complete_schema
         names = (*META_COLUMNS, OPERATION) if schema.has_operations else META_COLUMNS
-        added = [pa.field(name, pa.string()) for name in names] if self._meta_columns else []
+        added_fields = [pa.field(name, pa.string()) for name in names] if self._meta_columns else []
         return SnapshotMetadata(
             format="hudi",
             id=state.id,
             committed_at=state.committed_at,
-            schema=pa.schema([*added, *schema.columns]),
+            schema=pa.schema([*added_fields, *schema.columns]),
             partition_columns=tuple(columns.partition_types),
             derived=self._derived(timeline.properties, tuple(columns.partition_types)),
             partition_types=tuple(columns.partition_types.items()),
@@ -361,25 +365,29 @@ class HudiFormat(TableFormat):
         `_hoodie_record_key` is returned if the table is read with Hudi's own columns. `_hoodie_partition_path` is
         returned if it is a partition column.
         """
-        derived = []
+        derived_columns = []
         if self._meta_columns:
             keys = [name.strip() for name in properties.get("hoodie.table.recordkey.fields", "").split(",")]
             sources = tuple((name.partition(".")[0], name) for name in keys if name)
-            derived.append(DerivedColumn("_hoodie_record_key", sources, "the record key", is_partition_field=False))
+            derived_columns.append(
+                DerivedColumn("_hoodie_record_key", sources, "the record key", is_partition_field=False)
+            )
         if PATH_COLUMN in partition_columns:
-            derived.append(DerivedColumn(PATH_COLUMN, (), "the partition path", is_partition_field=True))
-        return tuple(derived)
+            derived_columns.append(DerivedColumn(PATH_COLUMN, (), "the partition path", is_partition_field=True))
+        return tuple(derived_columns)
 
     def _commits(self, instants: Sequence[Instant]) -> list[Commit]:
         """Return the metadata of instants.
 
         Only commits that are not cached are read.
         """
-        cached = {instant: self._cache.get_commit(instant) for instant in instants}
-        for commit in read_commits(self._location, [instant for instant, commit in cached.items() if commit is None]):
-            cached[commit.instant] = commit
+        commits_by_instant = {instant: self._cache.get_commit(instant) for instant in instants}
+        for commit in read_commits(
+            self._location, [instant for instant, commit in commits_by_instant.items() if commit is None]
+        ):
+            commits_by_instant[commit.instant] = commit
             self._cache.put_commit(commit)
-        return [commit for commit in cached.values() if commit is not None]
+        return [commit for commit in commits_by_instant.values() if commit is not None]
 
     def _cached_commits(self, instants: Sequence[Instant]) -> list[Commit]:
         """Return the metadata of writes that are no longer on the timeline.
@@ -401,8 +409,8 @@ class HudiFormat(TableFormat):
             return lambda path: True
         # A condition is applied only to columns that are certainly text. Other conditions exclude no partition.
         types = {} if schema is None else {name: value_type(paths, name, schema.columns) for name in paths.columns}
-        filtered = {name.lower() for name in self._filter.columns}
-        are_texts = all(type_ == pa.string() for name, type_ in types.items() if name.lower() in filtered)
+        filtered_columns = {name.lower() for name in self._filter.columns}
+        are_texts = all(type_ == pa.string() for name, type_ in types.items() if name.lower() in filtered_columns)
         if self._filter.condition is not None and not (types and are_texts):
             return lambda path: True
         return self._partition_filter(paths, types or dict.fromkeys(paths.columns, pa.string()))
@@ -429,11 +437,11 @@ class HudiFormat(TableFormat):
         bases = (
             file_slice.base for file_slice in slices if file_slice.base is not None and file_slice.kind == "parquet"
         )
-        newest = max(bases, key=lambda stored: stored.path.rpartition("_")[2], default=None)
+        newest = max(bases, key=lambda file: file.path.rpartition("_")[2], default=None)
         if newest is None:
             raise TableFormatError(f"{self._location.uri}: neither a commit nor a Parquet file records the schema")
-        text, stored = run_isolated(file_schema, self._location.full_path(newest.path), self._location, newest)
-        return parse_schema(self._location, text.decode()) if text is not None else schema_of_columns(stored)
+        text, stored_schema = run_isolated(file_schema, self._location.full_path(newest.path), self._location, newest)
+        return parse_schema(self._location, text.decode()) if text is not None else schema_of_columns(stored_schema)
 
 
 def _columns_digest(metadata: SnapshotMetadata) -> str:

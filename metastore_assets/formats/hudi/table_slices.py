@@ -65,12 +65,12 @@ class TableSlices:
             for write in commit.writes
         }
         self._files = SortedTuples(_FILES)
-        for stored in timeline.location.list(descend=lambda path: path.rpartition("/")[2] != FOLDER):
-            folder, _, name = stored.path.rpartition("/")
+        for stored_file in timeline.location.list(descend=lambda path: path.rpartition("/")[2] != FOLDER):
+            folder, _, name = stored_file.path.rpartition("/")
             if name.startswith(PARTITION_MARKER):
                 self._partitions.add(folder)
             if _is_data_file(name):
-                self._files.add((f"{folder}\0{name}", *stored))
+                self._files.add((f"{folder}\0{name}", *stored_file))
 
     def __iter__(self) -> Iterator[list[FileSlice]]:
         """Yield one list of slices for each partition that has any.
@@ -83,16 +83,16 @@ class TableSlices:
             SnapshotNotFoundError: a file of the state was removed, and newer states exist.
         """
         # Commits may name partitions without a listed file. They are planned, too, so that missing files are noticed.
-        unlisted = iter(sorted(self._changed))
-        following = next(unlisted, None)
+        changed_partitions = iter(sorted(self._changed))
+        following = next(changed_partitions, None)
         for folder, rows in groupby(self._files, key=lambda row: row[0].partition("\0")[0]):
             while following is not None and following < folder:
                 yield from self._slices(following, [])
-                following = next(unlisted, None)
+                following = next(changed_partitions, None)
             if following == folder:
-                following = next(unlisted, None)
+                following = next(changed_partitions, None)
             yield from self._slices(folder, [StoredFile(*fields) for _, *fields in rows])
-        for partition in chain([] if following is None else [following], unlisted):
+        for partition in chain([] if following is None else [following], changed_partitions):
             yield from self._slices(partition, [])
 
     def _changes_of(self, partition: str, number: int) -> tuple[list[Write], list[Group]]:
@@ -104,8 +104,8 @@ class TableSlices:
         if not self._is_selected(partition):
             return
         commits = list(self._commits)
-        for number, (writes, replaced) in self._changed.get(partition, {}).items():
-            commits[number] = replace(commits[number], writes=tuple(writes), replaced=tuple(replaced))
+        for number, (writes, replaced_groups) in self._changed.get(partition, {}).items():
+            commits[number] = replace(commits[number], writes=tuple(writes), replaced=tuple(replaced_groups))
         slices = self._planner.plan(commits, group_files)
         if slices:
             yield [slices[group] for group in sorted(slices)]
@@ -118,18 +118,18 @@ class TableSlices:
         location = self._timeline.location
         is_partition, is_selected = folder in self._partitions, self._is_selected(folder)
         group_files: list[GroupFile] = []
-        for stored in files:
+        for stored_file in files:
             try:
-                parsed = parse_data_file_name(stored.path.rpartition("/")[2])
+                parsed_name = parse_data_file_name(stored_file.path.rpartition("/")[2])
             except ValueError as error:
                 if is_partition and is_selected:
-                    raise foreign_file_error(location, stored.path, error) from error
+                    raise foreign_file_error(location, stored_file.path, error) from error
                 continue
-            if parsed is None:
+            if parsed_name is None:
                 continue
             if is_partition:
-                group_files.append(((folder, parsed.file_id), parsed, stored))
-            elif self._state.includes(parsed.instant):
+                group_files.append(((folder, parsed_name.file_id), parsed_name, stored_file))
+            elif self._state.includes(parsed_name.instant):
                 # A copy of files, another table, or a partition that lost its marker.
                 raise TableFormatError(
                     f"{location.full_path(folder)} has data files but no {PARTITION_MARKER}, so that it is uncertain "

@@ -144,12 +144,14 @@ class Timeline:
 
         These are the instants requested up to the time `until`, inclusive, except at one of the times in `without`.
         """
-        excluded = frozenset(instant for instant in without if instant <= until)
+        excluded_instants = frozenset(instant for instant in without if instant <= until)
         instants = tuple(
-            instant for instant in self.completed if instant.requested <= until and instant.requested not in excluded
+            instant
+            for instant in self.completed
+            if instant.requested <= until and instant.requested not in excluded_instants
         )
         newest = instants[-1].requested if instants else NO_INSTANT
-        missing = sorted(instant for instant in excluded if instant < newest)
+        missing = sorted(instant for instant in excluded_instants if instant < newest)
         return HudiState(
             id="~".join([newest, ",".join(missing)]) if missing else newest,
             committed_at=instant_time(max((instant.became_visible for instant in instants), default="")),
@@ -202,37 +204,37 @@ def load_timeline(location: Location) -> Timeline:
     layout = _layout(location, properties)
     _version(location, properties)
     folder = FOLDER if layout == 1 else f"{FOLDER}/{_timeline_folder(properties)}"
-    completed: dict[str, Instant] = {}
+    completed_instants: dict[str, Instant] = {}
     pending: dict[str, str] = {}
     cleans = []
     savepoints = set()
-    for stored in location.files(folder, *INSTANTS):
-        match = _FILE.fullmatch(stored.path.rpartition("/")[2])
+    for stored_file in location.files(folder, *INSTANTS):
+        match = _FILE.fullmatch(stored_file.path.rpartition("/")[2])
         if match is None:
             continue
-        requested, ended, pending_state, action = match[1], match[2], match[4], match[5]
+        requested_time, completion_time, pending_state, action = match[1], match[2], match[4], match[5]
         if pending_state:
-            pending[requested] = match[3] or "commit"
+            pending[requested_time] = match[3] or "commit"
         elif action == "savepoint":
-            savepoints.add(requested)
-        elif (layout == 1) == (ended is None):
-            instant = Instant(requested, ended, action, stored)
+            savepoints.add(requested_time)
+        elif (layout == 1) == (completion_time is None):
+            instant = Instant(requested_time, completion_time, action, stored_file)
             if action in _WRITES:
-                completed[requested] = instant
+                completed_instants[requested_time] = instant
             elif action == "clean":
                 cleans.append(instant)
     unfinished_writes = {
-        requested: action
-        for requested, action in pending.items()
-        if requested not in completed and action in (*_WRITES, *_PENDING_PLANS)
+        requested_time: action
+        for requested_time, action in pending.items()
+        if requested_time not in completed_instants and action in (*_WRITES, *_PENDING_PLANS)
     }
-    present = {*completed, *unfinished_writes}
+    present = {*completed_instants, *unfinished_writes}
     return Timeline(
         location,
         properties,
-        tuple(sorted(completed.values())),
-        frozenset(requested for requested, action in unfinished_writes.items() if action in _WRITES),
-        frozenset(requested for requested, action in unfinished_writes.items() if action in _PENDING_PLANS),
+        tuple(sorted(completed_instants.values())),
+        frozenset(requested_time for requested_time, action in unfinished_writes.items() if action in _WRITES),
+        frozenset(requested_time for requested_time, action in unfinished_writes.items() if action in _PENDING_PLANS),
         tuple(sorted(cleans)),
         # A savepoint retains its instant, and later instants may be archived.
         start=min(present - savepoints or present, default=""),

@@ -27,7 +27,7 @@ def needs_transcoding(avro_schema: str) -> bool:
 
     These are enumerations, local timestamps, and nested timestamps.
     """
-    return any(_needs_transcoding(field["type"], nested=False) for field in json.loads(avro_schema)["fields"])
+    return any(_needs_transcoding(field["type"], is_nested=False) for field in json.loads(avro_schema)["fields"])
 
 
 def in_utc(avro_schema: str) -> str:
@@ -96,17 +96,17 @@ def encode_avro_block(content: bytes, schema: str) -> bytes:
     return _encode_avro_file(schema, rows)
 
 
-def _needs_transcoding(type_: object, *, nested: bool) -> bool:
+def _needs_transcoding(type_: object, *, is_nested: bool) -> bool:
     """Return True if an Avro type, or a type in it, cannot be merged by hudi-rs.
 
-    `nested` says whether the type is inside of another one. There, UTC timestamps cannot be merged either.
+    `is_nested` says whether the type is inside of another one. There, UTC timestamps cannot be merged either.
     """
     if isinstance(type_, list):
-        return any(_needs_transcoding(branch, nested=nested) for branch in type_)
+        return any(_needs_transcoding(branch, is_nested=is_nested) for branch in type_)
     if not isinstance(type_, Mapping):
         return False
     logical = str(type_.get("logicalType"))
-    if type_["type"] == "enum" or logical.startswith(_LOCAL) or (nested and "timestamp" in logical):
+    if type_["type"] == "enum" or logical.startswith(_LOCAL) or (is_nested and "timestamp" in logical):
         return True
     nested_types = [
         type_["type"],
@@ -114,7 +114,7 @@ def _needs_transcoding(type_: object, *, nested: bool) -> bool:
         type_.get("values"),
         *(field["type"] for field in type_.get("fields", ())),
     ]
-    return any(_needs_transcoding(part, nested=True) for part in nested_types)
+    return any(_needs_transcoding(part, is_nested=True) for part in nested_types)
 
 
 def _encode_parquet(table: pa.Table) -> bytes:

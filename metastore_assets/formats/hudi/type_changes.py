@@ -40,21 +40,21 @@ def avro_columns(avro_schema: str) -> pa.Schema:
     return pa.schema(list(resolve_record_type(json.loads(avro_schema)).arrow))
 
 
-def check_type_changes(stored: pa.Schema, table: pa.Schema) -> None:
+def check_type_changes(stored_schema: pa.Schema, table: pa.Schema) -> None:
     """Raise UnsupportedError if hudi-rs might change values when it casts to the table's types.
 
     For some types, hudi-rs rounds values, takes microseconds for milliseconds, or returns null for a value that does
     not fit. The error is also raised for a stored column whose name differs from the table's only in case.
     """
-    by_folded = {name.lower(): name for name in stored.names}
+    by_folded = {name.lower(): name for name in stored_schema.names}
     for field in table:
-        index = stored.get_field_index(field.name)
+        index = stored_schema.get_field_index(field.name)
         if index < 0 and (similar := by_folded.get(field.name.lower())):
             raise UnsupportedError(
                 f"files with a column {similar!r} are not supported together with log files, because the table has the "
                 f"column {field.name!r}; compact the table with Hudi"
             )
-        if index >= 0 and (change := _unsafe_change(canonical_type(stored.field(index).type), field.type)):
+        if index >= 0 and (change := _unsafe_change(canonical_type(stored_schema.field(index).type), field.type)):
             before, after = change
             raise UnsupportedError(
                 f"files with {before} in the column {field.name!r}, which is {after} in the table, are not supported "
@@ -82,42 +82,44 @@ def check_calendar(file: pq.ParquetFile) -> None:
                     )
 
 
-def _unsafe_change(stored: pa.DataType, target: pa.DataType) -> tuple[pa.DataType, pa.DataType] | None:
+def _unsafe_change(stored_type: pa.DataType, target: pa.DataType) -> tuple[pa.DataType, pa.DataType] | None:
     """Return the first pair (stored type, target type) whose cast may change values, or None.
 
     Nested types are compared field by field, so the pair may be the types of a nested field.
     """
-    if stored == target:
+    if stored_type == target:
         return None
-    if pa.types.is_struct(stored) and pa.types.is_struct(target):
-        pairs = [(stored.field(field.name).type, field.type) for field in target if field.name in stored.names]
-    elif pa.types.is_map(stored) and pa.types.is_map(target):
-        pairs = [(stored.key_type, target.key_type), (stored.item_type, target.item_type)]
-    elif pa.types.is_list(stored) and pa.types.is_list(target):
-        pairs = [(stored.value_type, target.value_type)]
+    if pa.types.is_struct(stored_type) and pa.types.is_struct(target):
+        pairs = [
+            (stored_type.field(field.name).type, field.type) for field in target if field.name in stored_type.names
+        ]
+    elif pa.types.is_map(stored_type) and pa.types.is_map(target):
+        pairs = [(stored_type.key_type, target.key_type), (stored_type.item_type, target.item_type)]
+    elif pa.types.is_list(stored_type) and pa.types.is_list(target):
+        pairs = [(stored_type.value_type, target.value_type)]
     else:
-        return None if _is_safe(stored, target) else (stored, target)
+        return None if _is_safe(stored_type, target) else (stored_type, target)
     return next((change for pair in pairs if (change := _unsafe_change(*pair))), None)
 
 
-def _is_safe(stored: pa.DataType, target: pa.DataType) -> bool:
+def _is_safe(stored_type: pa.DataType, target: pa.DataType) -> bool:
     """Return True if hudi-rs never returns wrong values when it casts one leaf type to another.
 
     It then casts each value as Hudi does, or raises an error.
     """
-    if pa.types.is_timestamp(stored) and pa.types.is_timestamp(target):
-        return stored.unit == target.unit or target.unit == "us"
-    if pa.types.is_decimal(stored) and pa.types.is_decimal(target):
+    if pa.types.is_timestamp(stored_type) and pa.types.is_timestamp(target):
+        return stored_type.unit == target.unit or target.unit == "us"
+    if pa.types.is_decimal(stored_type) and pa.types.is_decimal(target):
         digits = target.precision - target.scale
-        return bool(stored.scale <= target.scale and stored.precision - stored.scale <= digits)
-    if pa.types.is_integer(stored):
+        return bool(stored_type.scale <= target.scale and stored_type.precision - stored_type.scale <= digits)
+    if pa.types.is_integer(stored_type):
         if pa.types.is_decimal(target):
-            return bool(target.precision - target.scale >= (10 if stored.bit_width <= 32 else 19))
-        is_wider = pa.types.is_integer(target) and stored.bit_width <= target.bit_width
+            return bool(target.precision - target.scale >= (10 if stored_type.bit_width <= 32 else 19))
+        is_wider = pa.types.is_integer(target) and stored_type.bit_width <= target.bit_width
         return is_wider or pa.types.is_floating(target) or is_text(target)
-    if pa.types.is_floating(stored):
-        is_wider = pa.types.is_floating(target) and stored.bit_width <= target.bit_width
+    if pa.types.is_floating(stored_type):
+        is_wider = pa.types.is_floating(target) and stored_type.bit_width <= target.bit_width
         return is_wider or is_text(target)
-    if type_kind(stored) in ("text", "bytes"):
+    if type_kind(stored_type) in ("text", "bytes"):
         return type_kind(target) in ("text", "bytes")
     return True

@@ -54,11 +54,15 @@ def plan_changes(planner: IcebergFragmentPlanner, since: IcebergSnapshot | None)
     if any(manifest.spec_id is None for manifest in (*before, *manifests)):
         raise NoDiffError("the table does not record the partition specs of its manifests")
     planner.specs_in_use |= {manifest.spec_id for manifest in manifests if manifest.spec_id is not None}
-    unchanged = set(map(_manifest_identity, before)) & set(map(_manifest_identity, manifests))
+    shared_identities = set(map(_manifest_identity, before)) & set(map(_manifest_identity, manifests))
     with _no_diff_errors(since):
-        old = list(planner.entries([manifest for manifest in before if _manifest_identity(manifest) not in unchanged]))
-    new = list(planner.entries([manifest for manifest in manifests if _manifest_identity(manifest) not in unchanged]))
-    shared_manifests = [manifest for manifest in manifests if _manifest_identity(manifest) in unchanged]
+        old = list(
+            planner.entries([manifest for manifest in before if _manifest_identity(manifest) not in shared_identities])
+        )
+    new = list(
+        planner.entries([manifest for manifest in manifests if _manifest_identity(manifest) not in shared_identities])
+    )
+    shared_manifests = [manifest for manifest in manifests if _manifest_identity(manifest) in shared_identities]
     return _FileChanges(planner, shared_manifests, *_compare_entries(old, new)).fragments()
 
 
@@ -115,24 +119,24 @@ class _FileChanges:
         self,
         planner: IcebergFragmentPlanner,
         shared_manifests: Sequence[Manifest],
-        removed: Sequence[FileEntry],
-        added: Sequence[FileEntry],
-        unchanged: Sequence[FileEntry],
+        removed_entries: Sequence[FileEntry],
+        added_entries: Sequence[FileEntry],
+        unchanged_entries: Sequence[FileEntry],
     ) -> None:
         """Split each list of files into data files and delete files.
 
         Args:
             planner: plans the fragments of the current snapshot.
             shared_manifests: the manifests that both snapshots list.
-            removed: files that only the earlier snapshot has.
-            added: files that only the current snapshot has.
-            unchanged: files that both snapshots have, except those in shared manifests.
+            removed_entries: files that only the earlier snapshot has.
+            added_entries: files that only the current snapshot has.
+            unchanged_entries: files that both snapshots have, except those in shared manifests.
         """
         self._planner = planner
         self._shared_manifests = shared_manifests
-        self._removed, self._removed_deletes = _split_by_kind(removed)
-        self._added, self._added_deletes = _split_by_kind(added)
-        self._unchanged, self._unchanged_deletes = _split_by_kind(unchanged)
+        self._removed, self._removed_deletes = _split_by_kind(removed_entries)
+        self._added, self._added_deletes = _split_by_kind(added_entries)
+        self._unchanged, self._unchanged_deletes = _split_by_kind(unchanged_entries)
 
     def fragments(self) -> FragmentDifference:
         """Return the fragments that differ.
@@ -140,34 +144,40 @@ class _FileChanges:
         Raises NoDiffError if the manifests do not determine them.
         """
         # Compare the fragments before and after of all data files that may differ: files of one path in both snapshots
-        # (`replaced`), files whose deletes changed (`touched`), and added files.
-        touched = self._touched()
+        # (`replaced_entries`), files whose deletes changed (`touched_entries`), and added files.
+        touched_entries = self._touched()
         added_paths = set(map(self._planner.fragment_path, self._added))
-        replaced = [entry for entry in self._removed if self._planner.fragment_path(entry) in added_paths]
-        deletes = [*self._unchanged_deletes, *self._read(_DELETE_MANIFEST, [*self._added, *replaced, *touched])]
+        replaced_entries = [entry for entry in self._removed if self._planner.fragment_path(entry) in added_paths]
+        deletes = [
+            *self._unchanged_deletes,
+            *self._read(_DELETE_MANIFEST, [*self._added, *replaced_entries, *touched_entries]),
+        ]
         old_index, new_index = (self._index([*deletes, *more]) for more in (self._removed_deletes, self._added_deletes))
         old_ids = {
             (fragment.partition_key, fragment.path): fragment.id
             for fragment in (
-                self._planner.fragment(entry, old_index.deletes_of(entry)) for entry in (*replaced, *touched)
+                self._planner.fragment(entry, old_index.deletes_of(entry))
+                for entry in (*replaced_entries, *touched_entries)
             )
         }
         # Only the manifests that were read are searched for repeated files.
-        removed = set(map(self._planner.fragment_path, self._removed))
-        if len(removed) < len(self._removed) or len(added_paths) < len(self._added):
+        removed_paths = set(map(self._planner.fragment_path, self._removed))
+        if len(removed_paths) < len(self._removed) or len(added_paths) < len(self._added):
             raise _listed_again()
-        added = [
+        added_fragments = [
             fragment
             for fragment in (
-                self._planner.fragment(entry, new_index.deletes_of(entry)) for entry in (*self._added, *touched)
+                self._planner.fragment(entry, new_index.deletes_of(entry)) for entry in (*self._added, *touched_entries)
             )
             if old_ids.get((fragment.partition_key, fragment.path)) != fragment.id
         ]
         if old_index.crosses_partitions or new_index.crosses_partitions:
             raise NoDiffError("position delete files are of other partitions than their data files")
-        added.sort(key=fragment_order)
-        replaced_paths = old_ids.keys() & {(fragment.partition_key, fragment.path) for fragment in added}
-        return FragmentDifference(tuple(added), frozenset(removed - added_paths), frozenset(replaced_paths))
+        added_fragments.sort(key=fragment_order)
+        replaced_paths = old_ids.keys() & {(fragment.partition_key, fragment.path) for fragment in added_fragments}
+        return FragmentDifference(
+            tuple(added_fragments), frozenset(removed_paths - added_paths), frozenset(replaced_paths)
+        )
 
     def _touched(self) -> list[FileEntry]:
         """Return the shared data files to which an added or removed delete file applies.
@@ -175,9 +185,9 @@ class _FileChanges:
         Shared data files are those that both snapshots have. Raises NoDiffError if a file is listed twice, or if the
         data file of an added delete file is not found.
         """
-        changed = [*self._removed_deletes, *self._added_deletes]
+        changed_deletes = [*self._removed_deletes, *self._added_deletes]
         indexes = [self._index(deletes) for deletes in (self._removed_deletes, self._added_deletes)]
-        candidates = [*self._unchanged, *self._read(DATA, changed)]
+        candidates = [*self._unchanged, *self._read(DATA, changed_deletes)]
         for others in (self._removed, self._added):
             if len({entry.path for entry in (*others, *candidates)}) < len(others) + len(candidates):
                 raise _listed_again()
@@ -192,8 +202,8 @@ class _FileChanges:
         # Such a delete file may apply to a data file in a partition that was not searched.
         naming = [entry for entry in self._added_deletes if target_path(entry) is not None]
         index = self._index(naming)
-        named = {id(delete) for entry in data for delete in index.path_deletes(entry)}
-        if len(named) < len(naming):
+        named_deletes = {id(delete) for entry in data for delete in index.path_deletes(entry)}
+        if len(named_deletes) < len(naming):
             raise NoDiffError("a delete file names a data file that is not in its partition")
 
     def _read(self, content: int, files: Collection[FileEntry]) -> list[FileEntry]:
@@ -207,8 +217,8 @@ class _FileChanges:
             files: Delete files if `content` is DATA, otherwise data files.
         """
         manifests = [manifest for manifest in self._shared_manifests if manifest.content == content]
-        selected = TouchedManifests(self._planner.partitions, files).select(manifests)
-        return list(self._planner.entries(selected))
+        selected_manifests = TouchedManifests(self._planner.partitions, files).select(manifests)
+        return list(self._planner.entries(selected_manifests))
 
     def _index(self, deletes: Iterable[FileEntry]) -> DeleteIndex:
         return DeleteIndex(deletes, self._planner.partitions.is_unpartitioned)

@@ -56,17 +56,17 @@ class PositionDeletes:
         try:
             names = [field.name for field in file.fields]
             paths, positions = (_column(file.read(names.index(name))) for name in ("file_path", "pos"))
-            deleted: list[Positions] = []
+            position_arrays: list[Positions] = []
             for chunk_paths, chunk_positions in align_chunks([paths, positions]):
                 part = pc.filter(chunk_positions, _names_file(chunk_paths, data_path))
                 if part.null_count:
                     raise ValueError("it has a row without a position")
                 if len(part):
-                    deleted.append(part.cast(pa.uint64()).to_numpy(zero_copy_only=False))
-                check_limit(DELETED_ROWS, sum(map(len, deleted)), "deleted rows of one data file")
+                    position_arrays.append(part.cast(pa.uint64()).to_numpy(zero_copy_only=False))
+                check_limit(DELETED_ROWS, sum(map(len, position_arrays)), "deleted rows of one data file")
         finally:
             file.close()
-        return np.concatenate(deleted) if deleted else np.empty(0, np.uint64)
+        return np.concatenate(position_arrays) if position_arrays else np.empty(0, np.uint64)
 
     def _vector_positions(self, row_count: int) -> Positions:
         """Return the positions in a deletion vector.
@@ -78,13 +78,13 @@ class PositionDeletes:
                 f"the manifest does not say where it is: content_offset is {self.offset}, "
                 f"content_size_in_bytes is {self.size}"
             )
-        stored = read_part(self.location, self.path, self.offset, self.size)
-        (length,) = struct.unpack_from(">I", stored)
+        stored_bytes = read_part(self.location, self.path, self.offset, self.size)
+        (length,) = struct.unpack_from(">I", stored_bytes)
         if length != self.size - 8:
             raise ValueError(
                 f"the manifest records {self.size} bytes, but the length stored at {self.offset} is {length}"
             )
-        return decode_vector(verify_checksum(stored[4:]), self.record_count, "manifest", row_count)
+        return decode_vector(verify_checksum(stored_bytes[4:]), self.record_count, "manifest", row_count)
 
 
 def align_chunks(columns: Sequence[Iterator[pa.Array]]) -> Iterator[tuple[pa.Array, ...]]:
@@ -115,6 +115,6 @@ def _column(chunks: Iterator[pa.Array]) -> Iterator[pa.Array]:
 
 def _names_file(paths: pa.Array, data_path: str) -> pa.Array:
     """Return a mask of the paths that name the data file."""
-    encoded = paths.dictionary_encode()
-    matches = [path is not None and is_same_file(path, data_path) for path in encoded.dictionary.to_pylist()]
-    return pc.fill_null(pc.take(pa.array(matches, pa.bool_()), encoded.indices), False)
+    encoded_paths = paths.dictionary_encode()
+    matches = [path is not None and is_same_file(path, data_path) for path in encoded_paths.dictionary.to_pylist()]
+    return pc.fill_null(pc.take(pa.array(matches, pa.bool_()), encoded_paths.indices), False)

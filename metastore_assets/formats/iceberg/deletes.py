@@ -86,19 +86,19 @@ class DeleteIndex:
             raise ValueError(f"{data.path} has no sequence number in its manifest, and there are delete files")
         by_path = [entry for entry in by_path if _applies(entry, data.sequence_number)]
         partition = data.spec_id, data.partition
-        shared = self._shared.get((partition, data.sequence_number))
-        if shared is None:
-            shared = self._shared[partition, data.sequence_number] = self._partition_deletes(
+        shared_deletes = self._shared.get((partition, data.sequence_number))
+        if shared_deletes is None:
+            shared_deletes = self._shared[partition, data.sequence_number] = self._partition_deletes(
                 partition, data.sequence_number
             )
         if not by_path:
-            return shared
+            return shared_deletes
         self.crosses_partitions |= any((entry.spec_id, entry.partition) != partition for entry in by_path)
-        files = (*by_path, *shared.files)
+        files = (*by_path, *shared_deletes.files)
         if any(entry.format == "puffin" for entry in by_path):
             # A deletion vector includes all earlier position deletes of its data file.
             vectors = [entry for entry in by_path if entry.format == "puffin"]
-            files = (*vectors, *(entry for entry in shared.files if entry.content == EQUALITY_DELETES))
+            files = (*vectors, *(entry for entry in shared_deletes.files if entry.content == EQUALITY_DELETES))
             if len(vectors) > 1:
                 raise ValueError(f"{data.path} has {len(vectors)} deletion vectors, of which there may be one")
         return Deletes(files, _digest(files))

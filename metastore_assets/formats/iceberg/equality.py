@@ -64,7 +64,7 @@ class EqualityDeletes:
     """The key columns, each as a top-level field that is pruned to one leaf."""
 
 
-def deleted_positions(
+def find_deleted_positions(
     data: FileFragmentReader, path: str, deletes: Sequence[EqualityDeletes], fallback: FallbackIds
 ) -> Positions:
     """Return the ascending positions of the rows that equality delete files delete.
@@ -95,10 +95,10 @@ def deleted_positions(
                 size += sum(column.nbytes for column in rows[-1])
                 check_limit(DELETE_FILE_BYTES, size, _WHAT)
         columns = [pa.concat_arrays([row[index] for row in rows]) for index in range(len(keys))]
-        deleted = _RowSet(columns)
+        deleted_rows = _RowSet(columns)
         start = 0
         for pieces in align_chunks([_leaves(data, key) for key in keys]):
-            positions.append(np.flatnonzero(deleted.contain(pieces)).astype(np.uint64) + np.uint64(start))
+            positions.append(np.flatnonzero(deleted_rows.contain(pieces)).astype(np.uint64) + np.uint64(start))
             start += len(pieces[0])
     return np.unique(np.concatenate(positions))
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from metastore_assets.formats.base import ArrowFile, FragmentReader, FragmentSource
 from metastore_assets.formats.deletion_vectors import check_within
 from metastore_assets.formats.iceberg.delete_files import PositionDeletes, Positions
-from metastore_assets.formats.iceberg.equality import EqualityDeletes, deleted_positions
+from metastore_assets.formats.iceberg.equality import EqualityDeletes, find_deleted_positions
 from metastore_assets.formats.iceberg.name_mapping import FallbackIds, has_ids
 from metastore_assets.formats.readers.columns import FileColumns, open_columns
 from metastore_assets.formats.readers.reader import ColumnMapping, FileFragmentReader, fragment_errors
@@ -64,12 +64,12 @@ class IcebergFragmentSource:
                 stack.callback(columns.close)
                 matcher = self.fallback.matcher(self.format, columns.fields)
                 reader = self._reader(columns, matcher, full_path, None)
-            deleted = self._deleted_positions(reader, columns.row_count, full_path)
+            deleted_positions = self._deleted_positions(reader, columns.row_count, full_path)
             stack.pop_all()
-        return self._reader(columns, matcher, full_path, deleted)
+        return self._reader(columns, matcher, full_path, deleted_positions)
 
     def _reader(
-        self, columns: FileColumns, matcher: FieldMatcher, full_path: str, deleted: Positions | None
+        self, columns: FileColumns, matcher: FieldMatcher, full_path: str, deleted_positions: Positions | None
     ) -> FileFragmentReader:
         """Return a reader of the file's rows.
 
@@ -79,10 +79,10 @@ class IcebergFragmentSource:
         constants = dict(self.constants)
         if has_ids(columns.fields):
             # Columns in the file take precedence. Files migrated from Hive have neither ids nor partition values.
-            stored = set(map(matcher.identity, columns.fields))
-            constants = {key: value for key, value in constants.items() if key not in stored}
+            stored_identities = set(map(matcher.identity, columns.fields))
+            constants = {key: value for key, value in constants.items() if key not in stored_identities}
         mapping = ColumnMapping(matcher, constants)
-        return FileFragmentReader(columns, path=full_path, mapping=mapping, deleted=deleted)
+        return FileFragmentReader(columns, path=full_path, mapping=mapping, deleted_positions=deleted_positions)
 
     def _deleted_positions(self, reader: FileFragmentReader, row_count: int, full_path: str) -> Positions | None:
         """Return the ascending positions of the deleted rows; None if no deletes apply.
@@ -92,17 +92,17 @@ class IcebergFragmentSource:
             row_count: the number of rows in the data file.
             full_path: the path of the data file, for messages.
         """
-        deleted: list[Positions] = []
+        position_arrays: list[Positions] = []
         for deletes in self.position_deletes:
             what = "the deletion vector" if deletes.format == "puffin" else "the list of deleted rows"
             with fragment_errors(full_path, what, deletes.location.full_path(deletes.path)):
                 positions = deletes.positions(self.recorded_path, row_count)
                 check_within(positions, row_count)
-                deleted.append(positions)
+                position_arrays.append(positions)
         if self.equality_deletes:
             with fragment_errors(full_path):
-                deleted.append(deleted_positions(reader, full_path, self.equality_deletes, self.fallback))
-        return _ascending(deleted) if deleted else None
+                position_arrays.append(find_deleted_positions(reader, full_path, self.equality_deletes, self.fallback))
+        return _ascending(position_arrays) if position_arrays else None
 
 
 def _ascending(parts: Sequence[Positions]) -> Positions:

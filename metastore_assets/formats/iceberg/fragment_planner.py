@@ -111,19 +111,19 @@ class IcebergFragmentPlanner:
             self.specs_in_use.add(entry.spec_id)
             (data if entry.content == DATA else deletes).append(entry)
         index = DeleteIndex(deletes, self.partitions.is_unpartitioned)
-        planned: dict[FragmentPath, PlannedFragment] = {}
-        repeated: dict[FragmentPath, list[PlannedFragment]] = {}
+        planned_fragments: dict[FragmentPath, PlannedFragment] = {}
+        repeated_fragments: dict[FragmentPath, list[PlannedFragment]] = {}
         for entry in data:
             deletes_of_file = index.deletes_of(entry)
             fragment = self.fragment(entry, deletes_of_file)
             planned_fragment = PlannedFragment(fragment, entry, bool(deletes_of_file.files))
             key = fragment.partition_key, fragment.path
-            if key in planned:
-                repeated.setdefault(key, [planned[key]]).append(planned_fragment)
-            planned[key] = planned_fragment
+            if key in planned_fragments:
+                repeated_fragments.setdefault(key, [planned_fragments[key]]).append(planned_fragment)
+            planned_fragments[key] = planned_fragment
         self.crosses_partitions = index.crosses_partitions
-        self.repeats_files = bool(repeated)
-        return list((planned | {key: _repeat(copies) for key, copies in repeated.items()}).values())
+        self.repeats_files = bool(repeated_fragments)
+        return list((planned_fragments | {key: _repeat(copies) for key, copies in repeated_fragments.items()}).values())
 
     def stream(self, manifests: Sequence[Manifest]) -> Iterator[Fragment]:
         """Yield the fragments of the selected partitions, in any order.
@@ -202,9 +202,9 @@ class IcebergFragmentPlanner:
         """
         for entry in entries:
             partition = self.partitions.normalize(entry.spec_id, entry.partition)
-            normalized = entry if partition is entry.partition else entry._replace(partition=partition)
-            if normalized.content != DATA or self._is_selected(normalized):
-                yield normalized
+            normalized_entry = entry if partition is entry.partition else entry._replace(partition=partition)
+            if normalized_entry.content != DATA or self._is_selected(normalized_entry):
+                yield normalized_entry
 
     def _listed_manifests(self, snapshot: IcebergSnapshot) -> list[Manifest]:
         if snapshot.is_encrypted:

@@ -16,22 +16,22 @@ from metastore_assets.storage.location_policy import LocationPolicy, StorageAddr
 _AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/]+)/")
 
 
-def plain_path(recorded: str) -> str:
+def plain_path(recorded_path: str) -> str:
     """Return a path without scheme, authority and leading `./`."""
-    return path_without_origin(recorded).removeprefix("./")
+    return path_without_origin(recorded_path).removeprefix("./")
 
 
-def is_same_file(recorded: str, other: str) -> bool:
+def is_same_file(recorded_path: str, other_path: str) -> bool:
     """Return True if two recorded paths name the same file.
 
     Schemes are ignored. Authorities are compared only if both paths have one.
     """
-    if recorded == other:
+    if recorded_path == other_path:
         return True
-    if plain_path(recorded) != plain_path(other):
+    if plain_path(recorded_path) != plain_path(other_path):
         return False
     # Some writers record paths in delete files with another scheme and authority than in manifests.
-    ours, theirs = _AUTHORITY.match(recorded), _AUTHORITY.match(other)
+    ours, theirs = _AUTHORITY.match(recorded_path), _AUTHORITY.match(other_path)
     return not (ours and theirs) or ours[1] == theirs[1]
 
 
@@ -50,18 +50,18 @@ class TableFiles:
         """The table's name, for messages."""
         return self.location_policy.name
 
-    def locate(self, recorded: str) -> tuple[Location, str]:
+    def locate(self, recorded_path: str) -> tuple[Location, str]:
         """Return (location, path below the location) of the file with a recorded path.
 
         A configured path mapping takes precedence over a detected move of the table.
 
         Raises TableFormatError if the table may not refer to the file, or if a relative path cannot be resolved.
         """
-        if self.location_policy.path_mapping.apply(recorded) == recorded:
+        if self.location_policy.path_mapping.apply(recorded_path) == recorded_path:
             for root in (*self.previous_roots, self.folder.uri):
-                if (path := _below(recorded, root)) is not None:
+                if (path := _below(recorded_path, root)) is not None:
                     return self.location_policy.resolve_relative(self.folder, path)
-        return self.location_policy.resolve(recorded)
+        return self.location_policy.resolve(recorded_path)
 
 
 def table_files(
@@ -94,15 +94,15 @@ def table_files(
     return TableFiles(location_policy, folder, tuple(sorted(other_roots, key=len, reverse=True)))
 
 
-def _below(recorded: str, root: str) -> str | None:
+def _below(recorded_path: str, root: str) -> str | None:
     """Return the path of a file relative to `root`; None if the file is not below it.
 
     Schemes and authorities are compared as in `is_same_file`.
     """
-    ours, theirs = _AUTHORITY.match(recorded), _AUTHORITY.match(f"{root}/")
+    ours, theirs = _AUTHORITY.match(recorded_path), _AUTHORITY.match(f"{root}/")
     if ours and theirs and ours[1] != theirs[1]:
         return None
-    path, start = plain_path(recorded), f"{plain_path(root).rstrip('/')}/"
+    path, start = plain_path(recorded_path), f"{plain_path(root).rstrip('/')}/"
     return path[len(start) :] if path.startswith(start) else None
 
 

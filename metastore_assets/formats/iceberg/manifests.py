@@ -231,7 +231,7 @@ def _entry(
     Raises KeyError for a missing field, ValueError for one of a wrong type, and UnsupportedError for an unknown kind of
     file.
     """
-    referenced, offset, size = map(file.get, _VECTOR_FIELDS)
+    referenced_path, offset, size = map(file.get, _VECTOR_FIELDS)
     content = as_integer(file.get("content") or DATA, "content", minimum=DATA)
     if content > EQUALITY_DELETES:
         raise UnsupportedError(f"{format_value(file['file_path'])} has the content {content}, which is not supported")
@@ -246,7 +246,7 @@ def _entry(
         sequence_number=None if sequence_number is None else as_integer(sequence_number, "sequence_number"),
         is_encrypted=bool(file.get("key_metadata")),
         equality_ids=tuple(as_integer(field_id, "equality_ids") for field_id in file.get("equality_ids") or ()),
-        referenced_data_file=None if referenced is None else as_text(referenced, "referenced_data_file"),
+        referenced_data_file=None if referenced_path is None else as_text(referenced_path, "referenced_data_file"),
         content_offset=None if offset is None else as_integer(offset, "content_offset"),
         content_size=None if size is None else as_integer(size, "content_size_in_bytes"),
         statistics=statistics,
@@ -270,8 +270,8 @@ def _partition(record: Mapping[str, Any], spec: tuple[PartitionField, ...]) -> t
 
 def _summary(record: Mapping[str, Any]) -> tuple[bytes | None, bytes | None, bool]:
     # Old writers do not record whether there is a NaN. `Partitions.bound_item` therefore uses no bounds of floats.
-    mixed = record.get("contains_null") is not False or record.get("contains_nan") is True
-    return record.get("lower_bound"), record.get("upper_bound"), mixed
+    is_mixed = record.get("contains_null") is not False or record.get("contains_nan") is True
+    return record.get("lower_bound"), record.get("upper_bound"), is_mixed
 
 
 def _statistics(file: Mapping[str, Any]) -> FileStatistics:

@@ -149,16 +149,20 @@ def last_changed_ms(raw: Mapping[str, Any]) -> int:
     Args:
         raw: the content of the metadata file.
     """
-    updated: int = raw["last-updated-ms"]
+    updated_ms: int = raw["last-updated-ms"]
     log = raw.get("metadata-log")
     if not isinstance(log, list) or not log or not isinstance(log[-1], dict):
-        return updated
-    replaced = log[-1].get("metadata-file")
+        return updated_ms
+    replaced_file = log[-1].get("metadata-file")
     for properties in _statistics_properties(raw):
-        recorded = properties.get(CHANGED_AT_PROPERTY)
-        if replaced and properties.get(CHANGED_FILE_PROPERTY) == replaced and _MILLISECONDS.fullmatch(str(recorded)):
-            return min(updated, int(str(recorded)))
-    return updated
+        recorded_ms = properties.get(CHANGED_AT_PROPERTY)
+        if (
+            replaced_file
+            and properties.get(CHANGED_FILE_PROPERTY) == replaced_file
+            and _MILLISECONDS.fullmatch(str(recorded_ms))
+        ):
+            return min(updated_ms, int(str(recorded_ms)))
+    return updated_ms
 
 
 def _statistics_properties(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

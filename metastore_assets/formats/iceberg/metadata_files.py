@@ -81,8 +81,8 @@ def newest_metadata(folder: Location) -> StoredFile:
     if len(candidates) > 1:
         # Two writers without a catalog wrote the same version, or names lack a version.
         hint = _read_version_hint(folder)
-        hinted = [name for name in candidates if hint in (_stem(name), name)]
-        candidates = hinted or sorted(candidates, key=lambda name: _update_order(folder, name))
+        hinted_names = [name for name in candidates if hint in (_stem(name), name)]
+        candidates = hinted_names or sorted(candidates, key=lambda name: _update_order(folder, name))
     return files[candidates[-1]]
 
 
@@ -129,8 +129,10 @@ def _update_order(folder: Location, name: str) -> tuple[int, int, str]:
     path = f"{METADATA}/{name}"
     raw = read_metadata_json(folder, path)
     with metadata_errors(folder.full_path(path)):
-        updated, sequence = (as_integer(raw.get(key) or 0, key) for key in ("last-updated-ms", "last-sequence-number"))
-    return updated, sequence, name
+        updated_ms, sequence = (
+            as_integer(raw.get(key) or 0, key) for key in ("last-updated-ms", "last-sequence-number")
+        )
+    return updated_ms, sequence, name
 
 
 def _is_metadata(location: Location, path: str) -> bool:

@@ -19,7 +19,7 @@ def check_metadata(raw: Mapping[str, Any]) -> None:
     for key in _OPTIONAL_NUMBERS:
         if raw.get(key) is not None:
             as_integer(raw[key], key)
-    _snapshot_id(raw, "current-snapshot-id", required=False)
+    _snapshot_id(raw, "current-snapshot-id", is_required=False)
     schemas = raw.get("schemas") or [raw.get("schema")]
     schemas = as_objects(schemas, "schemas")
     check_distinct((as_integer(schema.get("schema-id", 0), "schema-id") for schema in schemas), "schema-id")
@@ -85,9 +85,9 @@ def _check_spec(fields: Any) -> None:
     check_distinct((field["name"] for field in objects), "the partition field")
 
 
-def _snapshot_id(raw: Mapping[str, Any], key: str, *, required: bool = True) -> None:
+def _snapshot_id(raw: Mapping[str, Any], key: str, *, is_required: bool = True) -> None:
     # Snapshot ids may use all 64 bits without a sign.
-    if required or raw.get(key) is not None:
+    if is_required or raw.get(key) is not None:
         as_integer(raw.get(key), key, unsigned=True)
 
 
@@ -101,7 +101,7 @@ def _check_snapshots(raw: Mapping[str, Any]) -> None:
     for snapshot in snapshots:
         _snapshot_id(snapshot, "snapshot-id")
         as_integer(snapshot.get("timestamp-ms"), "timestamp-ms")
-        _snapshot_id(snapshot, "parent-snapshot-id", required=False)
+        _snapshot_id(snapshot, "parent-snapshot-id", is_required=False)
         if snapshot.get("schema-id") is not None:
             as_integer(snapshot["schema-id"], "schema-id")
         if snapshot.get("manifest-list") is not None:

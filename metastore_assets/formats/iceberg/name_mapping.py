@@ -140,8 +140,10 @@ class FallbackIds:
             for index, field in enumerate(fields)
             if (node := find_node(field, index, nodes)) is not None and node.id is not None
         }
-        unmapped = None if by_position else UNMAPPED_COLUMNS
-        return _NamedMatcher(dict(_ids_and_names(fields, nodes, find_node)), top_level, unmapped, longs_are_times)
+        unmapped_identity = None if by_position else UNMAPPED_COLUMNS
+        return _NamedMatcher(
+            dict(_ids_and_names(fields, nodes, find_node)), top_level, unmapped_identity, longs_are_times
+        )
 
 
 def _ids_and_names(
@@ -181,25 +183,29 @@ class _NamedMatcher(FieldMatcher):
     """
 
     def __init__(
-        self, names: Mapping[str, str], top_level: Mapping[str, str], unmapped: str | None, longs_are_times: bool
+        self,
+        names: Mapping[str, str],
+        top_level: Mapping[str, str],
+        unmapped_identity: str | None,
+        longs_are_times: bool,
     ) -> None:
         super().__init__(by_id=True, longs_are_times=longs_are_times)
         self._names = names
         self._top_level = top_level
-        self._unmapped = unmapped
+        self._unmapped = unmapped_identity
 
-    def identity(self, stored: pa.Field) -> str | None:
-        return self._top_level.get(stored.name, self._unmapped)
+    def identity(self, stored_field: pa.Field) -> str | None:
+        return self._top_level.get(stored_field.name, self._unmapped)
 
-    def index_finder(self, stored: Sequence[pa.Field]) -> Callable[[pa.Field], int | None]:
+    def index_finder(self, stored_fields: Sequence[pa.Field]) -> Callable[[pa.Field], int | None]:
         """Return a function that finds the index of a table's field among the fields of the file."""
-        find = FieldMatcher().index_finder(stored)
+        find = FieldMatcher().index_finder(stored_fields)
 
-        def find_named(wanted: pa.Field) -> int | None:
-            if FIELD_ID not in (wanted.metadata or {}):
-                return find(wanted)
-            name = self._names.get(identity(wanted))  # the name in the file
-            return None if name is None else find(pa.field(name, wanted.type))
+        def find_named(table_field: pa.Field) -> int | None:
+            if FIELD_ID not in (table_field.metadata or {}):
+                return find(table_field)
+            name = self._names.get(identity(table_field))  # the name in the file
+            return None if name is None else find(pa.field(name, table_field.type))
 
         return find_named
 
@@ -253,8 +259,8 @@ def _position_nodes(columns: _Tree, count: int) -> _Tree:
 
 
 def _struct_nodes(fields: Sequence[Mapping[str, Any]]) -> _Tree:
-    ordered = sorted(fields, key=lambda field: field["id"])
-    return tuple(Node((field["name"],), field["id"], _type_nodes(field["type"])) for field in ordered)
+    sorted_fields = sorted(fields, key=lambda field: field["id"])
+    return tuple(Node((field["name"],), field["id"], _type_nodes(field["type"])) for field in sorted_fields)
 
 
 def _type_nodes(type_: Any) -> _Tree:
@@ -299,8 +305,8 @@ def _deviations(mapping: _Tree, metadata: TableMetadata) -> _Deviations:
         uses = Counter(name for node in nodes for name in set(node.names))
         for node in nodes:
             if node.id is not None and node.id in names:
-                mapped, schema_names = set(node.names), names[node.id]
-                deviations[node.id] = (mapped ^ schema_names) | {name for name in schema_names if uses[name] > 1}
+                mapped_names, schema_names = set(node.names), names[node.id]
+                deviations[node.id] = (mapped_names ^ schema_names) | {name for name in schema_names if uses[name] > 1}
     for above, node in _nodes(mapping):
         if node.id in deviations:
             deviations[node.id] |= {name for name in node.names if ids.get((above, name), set()) - {node.id}}
@@ -322,18 +328,19 @@ def _levels(nodes: _Tree) -> Iterator[_Tree]:
         yield from _levels(node.children)
 
 
-def _is_among(mapped: tuple[int | None, ...], field_paths: set[tuple[int | None, ...]] | None) -> bool:
+def _is_among(mapped_path: tuple[int | None, ...], field_paths: set[tuple[int | None, ...]] | None) -> bool:
     """Return True if a field has the same path in a name mapping as in one of the table's schemas.
 
     Also True if no schema has the id of the field.
 
     Args:
-        mapped: the path of the field in the mapping: field ids from the top level down. A None in it matches every id.
+        mapped_path: the path of the field in the mapping: field ids from the top level down. A None in it matches every
+            id.
         field_paths: the paths of the field with this id in the schemas; None if no schema has the id.
     """
     return field_paths is None or any(
-        len(field_path) == len(mapped)
-        and all(mapped_id in (None, field_id) for mapped_id, field_id in zip(mapped, field_path, strict=True))
+        len(field_path) == len(mapped_path)
+        and all(mapped_id in (None, field_id) for mapped_id, field_id in zip(mapped_path, field_path, strict=True))
         for field_path in field_paths
     )
 

@@ -28,8 +28,9 @@ def records_by_id(
     """
 
     def schemas(field: Any) -> tuple[Any, Any | None]:
-        written = _rename_fields(field, _Naming(names, spec))
-        return written, _prune_fields(written, dict(_definitions(written))) if skip_others else None
+        written_schema = _rename_fields(field, _Naming(names, spec))
+        pruned_schema = _prune_fields(written_schema, dict(_definitions(written_schema))) if skip_others else None
+        return written_schema, pruned_schema
 
     return read_avro_records(data, schemas)
 

@@ -147,11 +147,15 @@ def primitive_type(table: str, column: str, name: str) -> pa.DataType:
     """
     if name in _PRIMITIVES:
         return _PRIMITIVES[name]
-    decimal, fixed = _DECIMAL.fullmatch(name), _FIXED.fullmatch(name)
-    if decimal and 0 < int(decimal[1]) <= _DECIMAL_DIGITS and int(decimal[2]) <= int(decimal[1]):
-        return pa.decimal128(int(decimal[1]), int(decimal[2]))
-    if fixed and int(fixed[1]) <= FIXED_BYTES:
-        return pa.binary(int(fixed[1]))
+    decimal_match, fixed_match = _DECIMAL.fullmatch(name), _FIXED.fullmatch(name)
+    if (
+        decimal_match
+        and 0 < int(decimal_match[1]) <= _DECIMAL_DIGITS
+        and int(decimal_match[2]) <= int(decimal_match[1])
+    ):
+        return pa.decimal128(int(decimal_match[1]), int(decimal_match[2]))
+    if fixed_match and int(fixed_match[1]) <= FIXED_BYTES:
+        return pa.binary(int(fixed_match[1]))
     if _WELL_KNOWN_BINARY.fullmatch(name):
         return pa.binary()
     raise TableFormatError(f"{table}: column {column!r} has type {name!r}, which has no reader")

@@ -106,10 +106,10 @@ def _state_not_found(name: str, metadata: TableMetadata, at: str) -> TableNotFou
 
 
 def _schema(name: str, metadata: TableMetadata, schema_id: int | None) -> Mapping[str, Any]:
-    wanted = metadata.current_schema_id if schema_id is None else schema_id
-    if wanted not in metadata.schemas:
-        raise TableFormatError(f"{name}: the metadata file lacks the schema {wanted} that it refers to")
-    return metadata.schemas[wanted]
+    wanted_id = metadata.current_schema_id if schema_id is None else schema_id
+    if wanted_id not in metadata.schemas:
+        raise TableFormatError(f"{name}: the metadata file lacks the schema {wanted_id} that it refers to")
+    return metadata.schemas[wanted_id]
 
 
 def _history(metadata: TableMetadata) -> Sequence[tuple[int, int]]:
@@ -126,11 +126,11 @@ def _ancestors(metadata: TableMetadata, current: int | None) -> Iterator[Iceberg
 
     Yields nothing if `current` is None. Raises ValueError if a snapshot is its own ancestor.
     """
-    visited = set()
+    visited_ids = set()
     while current is not None and current in metadata.snapshots:
-        if current in visited:
+        if current in visited_ids:
             raise ValueError(f"the snapshot {current} is its own ancestor")
-        visited.add(current)
+        visited_ids.add(current)
         yield metadata.snapshots[current]
         current = metadata.snapshots[current].parent_id
 

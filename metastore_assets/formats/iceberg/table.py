@@ -85,16 +85,16 @@ class IcebergFormat(TableFormat):
         self._current = None
         with self._iceberg_errors():
             location, file = self._file()
-            loaded = None
+            loaded_table = None
             # The result is cached, because a metadata file is immutable and may list thousands of snapshots.
             key = cache_key("iceberg state", location.uri, self._table.at, *file)
             reference = self._cache.get(key, _decode_reference)
             if reference is None:
-                loaded = self._load(location, file)
-                state = loaded.state
+                loaded_table = self._load(location, file)
+                state = loaded_table.state
                 reference = SnapshotReference(state.id, state.committed_at)
                 self._cache.put(key, json.dumps([reference.id, state.committed_at.isoformat()]).encode())
-        self._current = location, file, loaded
+        self._current = location, file, loaded_table
         return reference
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
@@ -104,17 +104,21 @@ class IcebergFormat(TableFormat):
         or if the kind of change is not known.
         """
         with self._iceberg_errors():
-            loaded = self._load()
-        planned, uuid = self._cache.get(self._planned_key, PlannedState.decode), loaded.metadata.uuid
-        if planned is not None and planned.uuid and uuid and planned.uuid != uuid:
+            loaded_table = self._load()
+        planned_state, uuid = self._cache.get(self._planned_key, PlannedState.decode), loaded_table.metadata.uuid
+        if planned_state is not None and planned_state.uuid and uuid and planned_state.uuid != uuid:
             return "recreated"
-        return history_change_since(loaded.metadata, loaded.state, previous) if loaded.state.id == current.id else None
+        return (
+            history_change_since(loaded_table.metadata, loaded_table.state, previous)
+            if loaded_table.state.id == current.id
+            else None
+        )
 
     def snapshot(self) -> Snapshot:
         """Return the requested snapshot, and cache the record of it that `changes` needs."""
         with self._iceberg_errors():
             planner = self._planner(self._load())
-            fragments = [planned.fragment for planned in planner.fragments()]
+            fragments = [planned_fragment.fragment for planned_fragment in planner.fragments()]
             self._cache.put(self._planned_key, PlannedState.of(self._table, planner).encode())
             return Snapshot(
                 **self._metadata_fields(planner),
@@ -165,17 +169,17 @@ class IcebergFormat(TableFormat):
 
         Raises NoDiffError if they cannot be determined.
         """
-        (location, file, loaded), self._current = self._current or (None, None, None), None
-        loaded = loaded or self._load(location, file)
-        planned = self._cache.get(self._planned_key, PlannedState.decode)
-        if planned is None or planned.reference != since:
+        (location, file, loaded_table), self._current = self._current or (None, None, None), None
+        loaded_table = loaded_table or self._load(location, file)
+        planned_state = self._cache.get(self._planned_key, PlannedState.decode)
+        if planned_state is None or planned_state.reference != since:
             raise NoDiffError("no record of the last planned snapshot is cached")
-        planner = self._planner(loaded)
+        planner = self._planner(loaded_table)
         current = PlannedState.of(self._table, planner)
-        planned.check_only_files_differ(current)
-        if since.id and int(since.id) not in loaded.metadata.snapshots:
+        planned_state.check_only_files_differ(current)
+        if since.id and int(since.id) not in loaded_table.metadata.snapshots:
             raise NoDiffError(f"the snapshot {since.id} has expired")
-        changes = plan_changes(planner, loaded.metadata.snapshots[int(since.id)] if since.id else None)
+        changes = plan_changes(planner, loaded_table.metadata.snapshots[int(since.id)] if since.id else None)
         self._cache.put(self._planned_key, current.encode())
         metadata = SnapshotMetadata(**self._metadata_fields(planner))
         return SnapshotDiff(since, metadata, changes.added, changes.removed, replaced=changes.replaced)
@@ -193,14 +197,16 @@ class IcebergFormat(TableFormat):
         path = column_path(snapshot.schema, column)
         bounds_by_id: dict[str, FragmentBounds] = {}
         with self._iceberg_errors():
-            loaded = self._load()
-            if loaded.state.id != snapshot.id:
+            loaded_table = self._load()
+            if loaded_table.state.id != snapshot.id:
                 # The table has changed since.
-                loaded = replace(loaded, state=resolve_state(self._table.uri, loaded.metadata, snapshot.id or None))
-            has_points = any(is_geospatial(one, identity(path[-1])) for one in loaded.metadata.schemas.values())
-            for planned in self._planner(loaded).fragments(with_statistics=True) if snapshot.id else ():
-                bounds_by_id[planned.fragment.id] = fragment_bounds(
-                    path, planned.entry, has_deletes=planned.has_deletes, is_geospatial=has_points
+                loaded_table = replace(
+                    loaded_table, state=resolve_state(self._table.uri, loaded_table.metadata, snapshot.id or None)
+                )
+            has_points = any(is_geospatial(one, identity(path[-1])) for one in loaded_table.metadata.schemas.values())
+            for planned_fragment in self._planner(loaded_table).fragments(with_statistics=True) if snapshot.id else ():
+                bounds_by_id[planned_fragment.fragment.id] = fragment_bounds(
+                    path, planned_fragment.entry, has_deletes=planned_fragment.has_deletes, is_geospatial=has_points
                 )
         return bounds_table(
             snapshot, column, (bounds_by_id.get(fragment.id, FragmentBounds()) for fragment in snapshot.fragments)
@@ -252,9 +258,11 @@ class IcebergFormat(TableFormat):
         location, path = location_policy.resolve(metadata.location)
         return location_policy, location.below(path)
 
-    def _planner(self, loaded: _LoadedTable) -> IcebergFragmentPlanner:
-        files = table_files(loaded.location_policy, loaded.folder, loaded.metadata, loaded.state.snapshot)
-        return IcebergFragmentPlanner(files, loaded.metadata, loaded.state, self._filter)
+    def _planner(self, loaded_table: _LoadedTable) -> IcebergFragmentPlanner:
+        files = table_files(
+            loaded_table.location_policy, loaded_table.folder, loaded_table.metadata, loaded_table.state.snapshot
+        )
+        return IcebergFragmentPlanner(files, loaded_table.metadata, loaded_table.state, self._filter)
 
     def _metadata_fields(self, planner: IcebergFragmentPlanner) -> dict[str, Any]:
         """Return the keyword arguments of SnapshotMetadata for the snapshot that the planner plans.

@@ -167,11 +167,11 @@ def _field_bounds(
     """
     if field.transform == "void" or type_ is None or lower is None or upper is None:
         return None
-    decoded = _decode(lower, type_), _decode(upper, type_)
-    if None in decoded or type(decoded[0]) is not type(decoded[1]):
+    decoded_bounds = _decode(lower, type_), _decode(upper, type_)
+    if None in decoded_bounds or type(decoded_bounds[0]) is not type(decoded_bounds[1]):
         return None
     # Not all writers record whether there is a NaN.
-    return (*decoded, is_mixed or pa.types.is_floating(type_))
+    return (*decoded_bounds, is_mixed or pa.types.is_floating(type_))
 
 
 def _decode(bound: bytes, type_: pa.DataType) -> Any:

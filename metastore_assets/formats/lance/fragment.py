@@ -97,8 +97,8 @@ class LanceColumns:
         check_types(schema)
         is_stored = [not stored_ids.isdisjoint(field_ids(field)) for field in fields]
         columns = arrow_fields(schema, fields, PARQUET_FIELD_ID)
-        self._stored = [field for field, stored in zip(schema, is_stored, strict=True) if stored]
-        present = [field for field, stored in zip(columns, is_stored, strict=True) if stored]
+        self._stored = [field for field, is_field_stored in zip(schema, is_stored, strict=True) if is_field_stored]
+        present = [field for field, is_field_stored in zip(columns, is_stored, strict=True) if is_field_stored]
         self._present = present
         self.fields: list[pa.Field] = [
             *present,
@@ -113,14 +113,14 @@ class LanceColumns:
 
         Raises UnsupportedError for blobs that are external or inside of other types.
         """
-        stored, target = self._stored[index], self._present[index].type
+        stored_field, target = self._stored[index], self._present[index].type
         options: dict[str, Any] = {"batch_size": CHUNK_ROWS, "batch_size_bytes": CHUNK_BYTES}
-        if has_nested_blob(stored.type) and not is_blob(stored):
+        if has_nested_blob(stored_field.type) and not is_blob(stored_field):
             raise UnsupportedError("it has blobs inside of other types, which have no reader")
-        if is_blob(stored):
-            options = {"batch_size": self._blob_rows(stored), "blob_handling": "all_binary"}
+        if is_blob(stored_field):
+            options = {"batch_size": self._blob_rows(stored_field), "blob_handling": "all_binary"}
         matcher = FieldMatcher()
-        for array in self._scan(stored, options):
+        for array in self._scan(stored_field, options):
             if isinstance(array, pa.DictionaryArray) and not pa.types.is_nested(target):
                 yield array
             else:
@@ -131,24 +131,24 @@ class LanceColumns:
         """Add the number of bytes that pylance has read to the counts of I/O (see `record_read`)."""
         record_read(self._dataset.uri, self._dataset.io_stats_incremental().read_bytes)
 
-    def _scan(self, stored: pa.Field, options: dict[str, Any]) -> Iterator[pa.Array]:
+    def _scan(self, stored_field: pa.Field, options: dict[str, Any]) -> Iterator[pa.Array]:
         """Yield the live rows of a column as pylance returns them, with options of its scanner.
 
         Raises UnsupportedError if pylance cannot select the column by its name.
         """
         with _missing_files(self._files), lance_errors():
             try:
-                scanner = self._fragment.scanner(columns=[stored.name], batch_readahead=_READAHEAD, **options)
+                scanner = self._fragment.scanner(columns=[stored_field.name], batch_readahead=_READAHEAD, **options)
                 names = scanner.projected_schema.names
             except ValueError as error:
-                raise _selection_error(stored) from error
-            if names != [stored.name]:
-                raise _selection_error(stored)
+                raise _selection_error(stored_field) from error
+            if names != [stored_field.name]:
+                raise _selection_error(stored_field)
             batches = iter(scanner.to_batches())
             while (batch := call_or_end(lambda: next(batches, None))) is not None:
                 yield batch.column(0)
 
-    def _blob_rows(self, stored: pa.Field) -> int:
+    def _blob_rows(self, stored_field: pa.Field) -> int:
         """Return the number of blobs to read at once.
 
         Together, they have at most about CHUNK_BYTES.
@@ -156,7 +156,7 @@ class LanceColumns:
         Raises UnsupportedError if the column has external blobs.
         """
         longest = 1
-        for blobs in self._scan(stored, {"blob_handling": "all_descriptions", "batch_size": CHUNK_ROWS}):
+        for blobs in self._scan(stored_field, {"blob_handling": "all_descriptions", "batch_size": CHUNK_ROWS}):
             if "kind" in blobs.type.names and pc.any(pc.equal(blobs.field("kind"), _EXTERNAL_BLOB)).as_py():
                 raise UnsupportedError("it has external blobs, whose content is not part of the table")
             longest = max(longest, pc.max(blobs.field("size")).as_py() or 0)
@@ -177,8 +177,8 @@ def _missing_files(files: Iterable[tuple[Location, str]]) -> Iterator[None]:
         raise
 
 
-def _selection_error(stored: pa.Field) -> UnsupportedError:
-    return UnsupportedError(f"pylance cannot select a column named {stored.name!r}; rename it")
+def _selection_error(stored_field: pa.Field) -> UnsupportedError:
+    return UnsupportedError(f"pylance cannot select a column named {stored_field.name!r}; rename it")
 
 
 def _dropped_fields(stored_ids: set[int], schema_ids: set[int]) -> list[pa.Field]:
@@ -191,7 +191,7 @@ def _dropped_fields(stored_ids: set[int], schema_ids: set[int]) -> list[pa.Field
     """
     # Data files list only the ids of leaf fields. The id of a dropped struct is lower than those of its fields, so each
     # unused lower id may be that of a dropped column.
-    dropped = [number for number in stored_ids - schema_ids if number >= 0]
-    check_limit(FIELDS, max(dropped, default=0), "as the id of a field that the schema lacks")
-    candidates = sorted(set(range(max(dropped) + 1)) - schema_ids) if dropped else []
+    dropped_ids = [number for number in stored_ids - schema_ids if number >= 0]
+    check_limit(FIELDS, max(dropped_ids, default=0), "as the id of a field that the schema lacks")
+    candidates = sorted(set(range(max(dropped_ids) + 1)) - schema_ids) if dropped_ids else []
     return [pa.field("", pa.null(), metadata={PARQUET_FIELD_ID: str(number)}) for number in candidates]

@@ -113,10 +113,13 @@ def read_difference(earlier: LanceVersion, version: LanceVersion) -> LanceDiffer
     """Return the difference between two versions, from their manifests."""
     before, now = read_version(earlier), read_version(version)
     ids_before, ids_now = ({fragment.id for fragment in content.fragments} for content in (before, now))
-    added = tuple(fragment for fragment in now.fragments if fragment.id not in ids_before)
-    removed = tuple(fragment for fragment in before.fragments if fragment.id not in ids_now)
+    added_fragments = tuple(fragment for fragment in now.fragments if fragment.id not in ids_before)
+    removed_fragments = tuple(fragment for fragment in before.fragments if fragment.id not in ids_now)
     return LanceDifference(
-        before.committed_at, before.schema, VersionContent(now.committed_at, now.schema, added), removed
+        before.committed_at,
+        before.schema,
+        VersionContent(now.committed_at, now.schema, added_fragments),
+        removed_fragments,
     )
 
 
@@ -154,21 +157,21 @@ def fragment_metadata(fragment: Any, bases: Mapping[int, tuple[str, bool]]) -> F
         UnsupportedError: the fragment has overlay files, which replace values of data files.
         LookupError, ValueError: the record is invalid.
     """
-    recorded = fragment.metadata
-    if recorded.overlays:
+    metadata = fragment.metadata
+    if metadata.overlays:
         raise UnsupportedError("a fragment has overlay files, which have no reader")
-    stored = [(file.fields, file.column_indices, file.file_size_bytes) for file in recorded.files]
-    files = [_data_file(file, bases) for file in recorded.files]
-    sizes = [size for _, _, size in stored]
-    rows, deletion, deleted_rows = recorded.physical_rows, recorded.deletion_file, 0
+    data_files = [(file.fields, file.column_indices, file.file_size_bytes) for file in metadata.files]
+    files = [_data_file(file, bases) for file in metadata.files]
+    sizes = [size for _, _, size in data_files]
+    rows, deletion, deleted_rows = metadata.physical_rows, metadata.deletion_file, 0
     if deletion is not None:
         base = None if deletion.base_id is None else bases[deletion.base_id]
-        files.append(BaseFile(base, deletion.path(recorded.id)))
+        files.append(BaseFile(base, deletion.path(metadata.id)))
         deleted_rows = deletion.num_deleted_rows
     has_row_count = rows is not None and deleted_rows is not None and deleted_rows <= rows
-    identity = [stored, [(file.base, file.path) for file in files], rows, deleted_rows]
+    identity = [data_files, [(file.base, file.path) for file in files], rows, deleted_rows]
     return FragmentMetadata(
-        recorded.id,
+        metadata.id,
         digest_json(identity),
         tuple(files),
         sum(sizes) if None not in sizes else None,

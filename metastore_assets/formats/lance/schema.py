@@ -21,7 +21,7 @@ def arrow_fields(schema: pa.Schema, fields: Sequence[Any], key: bytes) -> list[p
         fields: the same columns as pylance's `LanceField`, which have the ids.
         key: the metadata key of the ids: FIELD_ID for the table's schema, PARQUET_FIELD_ID for the columns of a file.
     """
-    return [_field(stored, field, key) for stored, field in zip(schema, fields, strict=True)]
+    return [_field(stored_field, field, key) for stored_field, field in zip(schema, fields, strict=True)]
 
 
 def field_ids(field: Any) -> Iterator[int]:
@@ -42,23 +42,23 @@ def has_nested_blob(type_: pa.DataType) -> bool:
     return any(is_blob(child) or has_nested_blob(child.type) for child in children)
 
 
-def _field(stored: pa.Field, field: Any, key: bytes) -> pa.Field:
-    type_ = pa.binary() if is_blob(stored) else _read_type(stored.type, field.children(), key)
+def _field(stored_field: pa.Field, field: Any, key: bytes) -> pa.Field:
+    type_ = pa.binary() if is_blob(stored_field) else _read_type(stored_field.type, field.children(), key)
     # Nullable, because a column can be added without values.
-    return pa.field(stored.name, type_, metadata={key: str(field.id())})
+    return pa.field(stored_field.name, type_, metadata={key: str(field.id())})
 
 
-def _read_type(stored: pa.DataType, children: Sequence[Any], key: bytes) -> pa.DataType:
-    """Return the Arrow type in which a column with the type `stored` is read."""
-    if pa.types.is_date64(stored):
+def _read_type(stored_type: pa.DataType, children: Sequence[Any], key: bytes) -> pa.DataType:
+    """Return the Arrow type in which a column with the type `stored_type` is read."""
+    if pa.types.is_date64(stored_type):
         return pa.date32()
-    if isinstance(stored, pa.BaseExtensionType) or not pa.types.is_nested(stored):
-        return canonical_type(stored)
-    if pa.types.is_struct(stored):
-        return pa.struct([_field(child, field, key) for child, field in zip(stored, children, strict=True)])
-    if pa.types.is_map(stored):
+    if isinstance(stored_type, pa.BaseExtensionType) or not pa.types.is_nested(stored_type):
+        return canonical_type(stored_type)
+    if pa.types.is_struct(stored_type):
+        return pa.struct([_field(child, field, key) for child, field in zip(stored_type, children, strict=True)])
+    if pa.types.is_map(stored_type):
         # The only child of a map is a struct of key and value.
         item = children[0].children()[1]
-        return pa.map_(canonical_type(stored.key_type), _read_type(stored.item_type, item.children(), key))
+        return pa.map_(canonical_type(stored_type.key_type), _read_type(stored_type.item_type, item.children(), key))
     nested_fields = children[0].children() if children else ()  # A list of fixed size may have no child.
-    return pa.list_(pa.field("element", _read_type(stored.field(0).type, nested_fields, key)))
+    return pa.list_(pa.field("element", _read_type(stored_type.field(0).type, nested_fields, key)))

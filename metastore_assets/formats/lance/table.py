@@ -77,9 +77,9 @@ class LanceFormat(TableFormat):
         """Return the requested version with its commit time, which is cached."""
         version = self._requested_version()
         identity = [version.id, *version.manifest]
-        cached = self._cache.get(self._time_key, json.loads)
-        if cached is not None and cached[0] == identity:
-            return SnapshotReference(version.id, datetime.fromisoformat(cached[1]))
+        cached_entry = self._cache.get(self._time_key, json.loads)
+        if cached_entry is not None and cached_entry[0] == identity:
+            return SnapshotReference(version.id, datetime.fromisoformat(cached_entry[1]))
         committed_at: datetime = run_isolated(read_commit_time, version.manifest_path, version)
         self._put_time(version, committed_at)
         return SnapshotReference(version.id, committed_at)
@@ -130,11 +130,13 @@ class LanceFormat(TableFormat):
                 return NoDiff(f"the table was recreated since version {since.id}")
             if not difference.earlier_schema.equals(difference.current.schema, check_metadata=True):
                 return NoDiff(f"the schema changed since version {since.id}")
-            added = self._fragments(version, difference.current.fragments)
-            removed = {(UNPARTITIONED, self._path(earlier, fragment)) for fragment in difference.removed}
-            live = {(fragment.partition_key, fragment.path) for fragment in added}
+            added_fragments = self._fragments(version, difference.current.fragments)
+            removed_paths = {(UNPARTITIONED, self._path(earlier, fragment)) for fragment in difference.removed}
+            live = {(fragment.partition_key, fragment.path) for fragment in added_fragments}
             metadata = self._metadata(version, difference.current)
-        return SnapshotDiff(since, metadata, added, frozenset(removed - live), replaced=frozenset(removed & live))
+        return SnapshotDiff(
+            since, metadata, added_fragments, frozenset(removed_paths - live), replaced=frozenset(removed_paths & live)
+        )
 
     def partition_columns(self) -> tuple[str, ...]:
         """Return no columns: Lance tables have no partitions."""
@@ -170,13 +172,13 @@ class LanceFormat(TableFormat):
         identity = [version.id, *version.manifest]
         self._cache.put(self._time_key, json.dumps([identity, committed_at.isoformat()]).encode())
 
-    def _fragments(self, version: LanceVersion, recorded: Iterable[FragmentMetadata]) -> tuple[Fragment, ...]:
+    def _fragments(self, version: LanceVersion, recorded_fragments: Iterable[FragmentMetadata]) -> tuple[Fragment, ...]:
         """Return the fragments of a version, sorted by id.
 
         Raises TableFormatError if two have the same first data file.
         """
         fragments: dict[str, Fragment] = {}
-        for metadata in recorded:
+        for metadata in recorded_fragments:
             fragment = self._fragment(version, metadata)
             if fragment.path in fragments:
                 raise TableFormatError(f"{version.manifest_path} has the data file {fragment.path} twice")
@@ -209,13 +211,16 @@ class LanceFormat(TableFormat):
         """
         if file.base is None:
             return self._location_policy.resolve_relative(version.location, file.path)
-        recorded = f"{file.base[0].rstrip('/')}/{file.path}"
-        location, path = self._location_policy.resolve(recorded)
+        recorded_path = f"{file.base[0].rstrip('/')}/{file.path}"
+        location, path = self._location_policy.resolve(recorded_path)
         # pylance would look for such a file elsewhere.
-        if location.options != self._location.options or self._location_policy.path_mapping.apply(recorded) != recorded:
+        if (
+            location.options != self._location.options
+            or self._location_policy.path_mapping.apply(recorded_path) != recorded_path
+        ):
             raise TableFormatError(
-                f"{self._location.uri}: a version names the file {recorded} of another table; pylance can read it only "
-                "with the storage options of this table, and without path_mapping"
+                f"{self._location.uri}: a version names the file {recorded_path} of another table; pylance can read it "
+                "only with the storage options of this table, and without path_mapping"
             )
         return location, path
 

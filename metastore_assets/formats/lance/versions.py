@@ -91,10 +91,10 @@ def list_versions(location: Location, branch: str | None = None) -> dict[int, La
         return {}
     folder = location if branch is None else location.below(f"tree/{branch}")
     versions = {}
-    for stored in folder.files(FOLDER):
-        if match := _MANIFEST.fullmatch(stored.path.rpartition("/")[2]):
+    for stored_file in folder.files(FOLDER):
+        if match := _MANIFEST.fullmatch(stored_file.path.rpartition("/")[2]):
             number = _MAX_VERSION - int(match[1]) if len(match[1]) == _REVERSED_DIGITS else int(match[1])
-            versions[number] = LanceVersion(folder, branch, number, stored)
+            versions[number] = LanceVersion(folder, branch, number, stored_file)
     return dict(sorted(versions.items()))
 
 

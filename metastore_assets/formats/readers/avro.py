@@ -231,8 +231,8 @@ def _to_decimals(array: pa.Array, target: pa.DataType) -> pa.Array:
     width = target.bit_width // 8
     data = bytearray()
     for value in array.to_pylist():
-        unscaled = int.from_bytes(value or b"", "big", signed=True)
-        data += unscaled.to_bytes(width, "little", signed=True)
+        unscaled_value = int.from_bytes(value or b"", "big", signed=True)
+        data += unscaled_value.to_bytes(width, "little", signed=True)
     buffers = [array.is_valid().buffers()[1], pa.py_buffer(bytes(data))]
     result = pa.Array.from_buffers(target, len(array), buffers)
     # Validation refuses values with more digits than the schema declares.

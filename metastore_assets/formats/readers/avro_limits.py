@@ -140,17 +140,17 @@ class _SchemaCompiler:
             size = schema["size"]
             if not isinstance(size, int) or size < 0:
                 raise pa.ArrowInvalid(f"its Avro type {name!r} has the size {str(size)[:100]!r}")
-            encoded = _encoded_type(kind, [], size, size)
+            encoded_type = _encoded_type(kind, [], size, size)
         elif kind == "enum":
-            encoded = _encoded_type(kind, [], None, 1)
+            encoded_type = _encoded_type(kind, [], None, 1)
         else:
             children = [self.compile(field["type"], inner_namespace, depth + 1) for field in schema["fields"]]
             sizes = [child.fixed_bytes for child in children]
             fixed_bytes = None if None in sizes else sum(size for size in sizes if size is not None)
-            encoded = _encoded_type("record", children, fixed_bytes, sum(child.min_bytes for child in children))
+            encoded_type = _encoded_type("record", children, fixed_bytes, sum(child.min_bytes for child in children))
         self._open.discard(name)
-        self._named[name] = encoded
-        return encoded
+        self._named[name] = encoded_type
+        return encoded_type
 
     def _reference(self, name: str, namespace: str) -> _EncodedType:
         """Return the type of this name: a primitive type, or one that the schema has already defined.
@@ -212,26 +212,26 @@ class _ValueSkipper:
         self._position = 0
         self.items = 0
 
-    def skip(self, encoded: _EncodedType) -> None:
+    def skip(self, encoded_type: _EncodedType) -> None:
         """Skip one value of a type.
 
         Raises EOFError or IndexError beyond the end of the data, ArrowInvalid for a negative length, or LimitError for
         too many items.
         """
-        kind = encoded.kind
-        if encoded.fixed_bytes is not None:
-            self._position += encoded.fixed_bytes
+        kind = encoded_type.kind
+        if encoded_type.fixed_bytes is not None:
+            self._position += encoded_type.fixed_bytes
         elif kind in _VARINTS:
             self._read_varint()
         elif kind in _LENGTHS:
             self._skip_bytes()
         elif kind == "union":
-            self.skip(encoded.children[self._read_varint()])
+            self.skip(encoded_type.children[self._read_varint()])
         elif kind == "record":
-            for child in encoded.children:
+            for child in encoded_type.children:
                 self.skip(child)
         else:
-            self._skip_items(encoded.children[0], is_map=kind == "map")
+            self._skip_items(encoded_type.children[0], is_map=kind == "map")
         if self._position > len(self._data):
             raise EOFError
 

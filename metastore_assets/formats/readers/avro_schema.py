@@ -75,14 +75,14 @@ def resolve_record_type(schema: Any) -> AvroType:
         LimitError: the schema has too many types, or a `fixed` is too wide.
     """
     try:
-        resolved = _Resolver().resolve(schema, "")
+        resolved_type = _Resolver().resolve(schema, "")
     except (LimitError, pa.ArrowInvalid):
         raise
     except CORRUPTION_ERRORS as error:
         raise pa.ArrowInvalid(f"its Avro schema is broken: {error_reason(error)}") from error
     if not isinstance(schema, dict) or schema.get("type") not in ("record", "error"):
-        raise pa.ArrowInvalid(f"its Avro schema is no record but {resolved.arrow}")
-    return resolved
+        raise pa.ArrowInvalid(f"its Avro schema is no record but {resolved_type.arrow}")
+    return resolved_type
 
 
 class _Resolver:
@@ -151,44 +151,44 @@ class _Resolver:
         if type_name in self._open:
             raise UnsupportedError(f"its Avro type {type_name!r} contains itself, which has no reader")
         # Each use becomes a separate definition with a generated name, so that names cannot collide.
-        written: dict[str, Any] = {"type": schema["type"], "name": f"n{self._count}"}
+        written_schema: dict[str, Any] = {"type": schema["type"], "name": f"n{self._count}"}
         if schema["type"] == "enum":
             # Existing files have symbols that the Avro specification forbids.
-            return AvroType(written | {"symbols": schema["symbols"]}, pa.string(), pa.string())
+            return AvroType(written_schema | {"symbols": schema["symbols"]}, pa.string(), pa.string())
         if schema["type"] == "fixed":
             check_limit(FIXED_BYTES, schema["size"], "bytes in a value of fixed width")
             # Parquet, to which decoded rows are written, has no values of zero bytes.
-            return _leaf(written | {"size": schema["size"]}, pa.binary(schema["size"] or -1), schema)
+            return _leaf(written_schema | {"size": schema["size"]}, pa.binary(schema["size"] or -1), schema)
         self._open.append(type_name)
         fields = [(field, self.resolve(field["type"], namespace)) for field in schema["fields"]]
         self._open.pop()
-        written |= {
+        written_schema |= {
             "type": "record",
             "fields": [{"name": f"f{number}", "type": type_.written} for number, (_, type_) in enumerate(fields)],
         }
         types = tuple(type_ for _, type_ in fields)
         arrow = pa.struct([_field(field["name"], type_, field.get("field-id")) for field, type_ in fields])
-        return _struct(written, arrow, types, _prepare_record(types))
+        return _struct(written_schema, arrow, types, _prepare_record(types))
 
     def _array(self, schema: dict[str, Any], namespace: str) -> AvroType:
         """Return the list type of an array, or the map type of an array of key-value records."""
         item = self.resolve(schema["items"], namespace)
-        written = {"type": "array", "items": item.written}
+        written_schema = {"type": "array", "items": item.written}
         raw = pa.list_(pa.field("element", item.raw))
         prepare = item.prepare and _prepare_list(item.prepare)
         if schema.get("logicalType") == "map" and pa.types.is_struct(item.arrow) and item.arrow.num_fields == 2:
             # Iceberg writes maps whose keys are not strings as arrays of key-value records.
             key, value = item.arrow
-            return AvroType(written, raw, pa.map_(key.with_nullable(False), value), (item,), prepare)
+            return AvroType(written_schema, raw, pa.map_(key.with_nullable(False), value), (item,), prepare)
         element = _field("element", item, schema.get("element-id"))
-        return AvroType(written, raw, pa.list_(element), (item,), prepare)
+        return AvroType(written_schema, raw, pa.list_(element), (item,), prepare)
 
     def _map(self, schema: dict[str, Any], namespace: str) -> AvroType:
         item = self.resolve(schema["values"], namespace)
         key = pa.field("key", pa.string(), nullable=False, metadata=_metadata(schema.get("key-id")))
         arrow = pa.map_(key, _field("value", item, schema.get("value-id")))
-        written = {"type": "map", "values": item.written}
-        return AvroType(written, pa.map_(pa.string(), item.raw), arrow, (item,), _prepare_map(item.prepare))
+        written_schema = {"type": "map", "values": item.written}
+        return AvroType(written_schema, pa.map_(pa.string(), item.raw), arrow, (item,), _prepare_map(item.prepare))
 
     def _union(self, branches: list[Any], namespace: str) -> AvroType:
         """Return the type of a union.
@@ -198,25 +198,25 @@ class _Resolver:
         field for each branch besides null.
         """
         types = [self.resolve(branch, namespace) for branch in branches]
-        written = [type_.written for type_ in types]
+        written_schema = [type_.written for type_ in types]
         non_null_types = [type_ for type_ in types if type_.written != "null"]
         if not non_null_types:
-            return AvroType(written, pa.null(), pa.null())
+            return AvroType(written_schema, pa.null(), pa.null())
         if len(non_null_types) == 1:
             only = non_null_types[0]
             unwrap = _prepare_named(only.prepare) if _is_named(only.written) else only.prepare
-            return AvroType(written, only.raw, only.arrow, only.children, unwrap)
+            return AvroType(written_schema, only.raw, only.arrow, only.children, unwrap)
         for wider, names in (("long", {"int", "long"}), ("double", {"float", "double"})):
             if {str(type_.written) for type_ in non_null_types} == names and all(
                 type_.raw == type_.arrow for type_ in non_null_types
             ):
-                return AvroType(written, _PRIMITIVES[wider], _PRIMITIVES[wider])
+                return AvroType(written_schema, _PRIMITIVES[wider], _PRIMITIVES[wider])
         arrow = pa.struct([pa.field(f"member{number}", type_.arrow) for number, type_ in enumerate(non_null_types)])
-        return _struct(written, arrow, tuple(non_null_types), _prepare_union(non_null_types))
+        return _struct(written_schema, arrow, tuple(non_null_types), _prepare_union(non_null_types))
 
 
-def _leaf(written: Any, raw: pa.DataType, schema: Mapping[str, Any]) -> AvroType:
-    return AvroType(written, raw, _logical(raw, schema) or raw)
+def _leaf(written_schema: Any, raw: pa.DataType, schema: Mapping[str, Any]) -> AvroType:
+    return AvroType(written_schema, raw, _logical(raw, schema) or raw)
 
 
 def _logical(raw: pa.DataType, schema: Mapping[str, Any]) -> pa.DataType | None:
@@ -253,9 +253,11 @@ def _decimal(schema: Mapping[str, Any]) -> pa.DataType | None:
     return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(min(precision, _MAX_DIGITS), scale)
 
 
-def _struct(written: Any, arrow: pa.StructType, types: tuple[AvroType, ...], prepare: Prepare | None) -> AvroType:
+def _struct(
+    written_schema: Any, arrow: pa.StructType, types: tuple[AvroType, ...], prepare: Prepare | None
+) -> AvroType:
     raw = pa.struct([pa.field(f"f{number}", type_.raw) for number, type_ in enumerate(types)])
-    return AvroType(written, raw, arrow, types, prepare)
+    return AvroType(written_schema, raw, arrow, types, prepare)
 
 
 def _field(name: str, type_: AvroType, field_id: Any) -> pa.Field:
@@ -274,8 +276,8 @@ def full_name(name: str, namespace: str) -> str:
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
-def _is_named(written: Any) -> bool:
-    return isinstance(written, dict) and written["type"] in _NAMED
+def _is_named(written_schema: Any) -> bool:
+    return isinstance(written_schema, dict) and written_schema["type"] in _NAMED
 
 
 def _prepare_named(prepare: Prepare | None) -> Prepare:
@@ -325,9 +327,9 @@ def _prepare_union(non_null_types: list[AvroType]) -> Prepare:
     """
     branch_numbers: dict[Any, int] = {}
     for number, type_ in enumerate(non_null_types):
-        written = type_.written
-        name = written["type"] if isinstance(written, dict) else written
-        key = written["name"] if _is_named(written) else _PYTHON_TYPES[name]
+        written_schema = type_.written
+        name = written_schema["type"] if isinstance(written_schema, dict) else written_schema
+        key = written_schema["name"] if _is_named(written_schema) else _PYTHON_TYPES[name]
         if key in branch_numbers:
             raise UnsupportedError(
                 f"its Avro schema has a union of {', '.join(_names(non_null_types))}, which has no reader"

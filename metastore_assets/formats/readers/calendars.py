@@ -139,8 +139,8 @@ class FileCalendar:
         days, unit_of_day = np.divmod(values, _units_per_day(leaf.type))
         values = _gregorian_days(days) * _units_per_day(leaf.type) + unit_of_day
         mask = leaf.is_null().to_numpy(zero_copy_only=False) if leaf.null_count else None
-        stored = values.astype(f"int{integers.type.bit_width}")
-        return pa.array(stored, integers.type, mask=mask).view(leaf.type)
+        stored_integers = values.astype(f"int{integers.type.bit_width}")
+        return pa.array(stored_integers, integers.type, mask=mask).view(leaf.type)
 
 
 def _units_per_day(type_: pa.DataType) -> int:

@@ -42,11 +42,11 @@ def decode_dictionary(array: pa.Array) -> Iterator[pa.Array]:
         return
     sizes = pc.fill_null(pc.binary_length(array.dictionary), 0).to_numpy().astype(np.int64)
     ends = np.cumsum(pc.fill_null(pc.take(pa.array(sizes), array.indices), 0).to_numpy())
-    start = taken = 0
+    start = taken_bytes = 0
     while start < len(array):
-        stop = max(start + 1, int(np.searchsorted(ends, taken + CHUNK_BYTES, side="right")))
+        stop = max(start + 1, int(np.searchsorted(ends, taken_bytes + CHUNK_BYTES, side="right")))
         yield array.slice(start, stop - start).dictionary_decode()
-        start, taken = stop, int(ends[stop - 1])
+        start, taken_bytes = stop, int(ends[stop - 1])
 
 
 def cast_dictionary(array: pa.Array, target: pa.DataType, matcher: FieldMatcher) -> pa.DictionaryArray | None:

@@ -80,10 +80,10 @@ def check_distinct(names: Sequence[str]) -> None:
 
 def check_types(fields: Iterable[pa.Field]) -> None:
     """Raise LimitError if types are nested too deeply, have too many fields, or have too wide values."""
-    counted = 0
+    field_count = 0
     for field in fields:
-        counted += _count_fields(field.type, 1)
-        check_limit(FIELDS, counted, "fields in the file's schema")
+        field_count += _count_fields(field.type, 1)
+        check_limit(FIELDS, field_count, "fields in the file's schema")
 
 
 def _count_fields(type_: pa.DataType, depth: int) -> int:

@@ -49,10 +49,10 @@ def check_no_overflow(micros: pa.Array, millis: pa.Array) -> None:
         millis: the same values, read in milliseconds, which never overflow.
     """
     for fine, coarse in zip(_timestamps(micros), _timestamps(millis), strict=True):
-        floored = pc.floor_temporal(fine, unit="millisecond").cast(coarse.type)
-        if not floored.equals(coarse):
-            wrapped = pc.fill_null(pc.not_equal(floored, coarse), False)
-            year = _year(coarse.filter(wrapped)[0])
+        floored_times = pc.floor_temporal(fine, unit="millisecond").cast(coarse.type)
+        if not floored_times.equals(coarse):
+            is_wrapped = pc.fill_null(pc.not_equal(floored_times, coarse), False)
+            year = _year(coarse.filter(is_wrapped)[0])
             raise UnsupportedError(
                 f"it holds an INT96 timestamp in the year {year:,}; the years up to 294,246 can be read. Such a value "
                 "mostly is a fault of the writer, or stands for no value: write it as null, or as a day up to the year "

@@ -127,39 +127,41 @@ def _to_local(clock: Clock, leaf: pa.Array) -> pa.Array:
     return clock.to_local(leaf) if pa.types.is_timestamp(leaf.type) and leaf.type.tz is None else leaf
 
 
-def _field(stored: pa.Field, name: str | None = None) -> pa.Field:
+def _field(stored_field: pa.Field, name: str | None = None) -> pa.Field:
     """Return a field of an ORC file with its field id, and with the type in which the reader returns it.
 
     Args:
-        stored: The field in the file.
+        stored_field: The field in the file.
         name: The name of the returned field; None for the name in the file.
     """
     metadata = None
-    attributes = stored.metadata or {}
+    attributes = stored_field.metadata or {}
     if _FIELD_ID in attributes:
         metadata = {PARQUET_FIELD_ID: attributes[_FIELD_ID]}
-    type_ = _read_type(stored.type)
+    type_ = _read_type(stored_field.type)
     if type_ == pa.int64() and attributes.get(_SPARK_TYPE) == b"timestamp_ntz":
         # Spark writes timestamps without a zone as integers in microseconds, and their type as an attribute.
         type_ = pa.timestamp("us")
-    return pa.field(stored.name if name is None else name, type_, metadata=metadata)
+    return pa.field(stored_field.name if name is None else name, type_, metadata=metadata)
 
 
-def _read_type(stored: pa.DataType) -> pa.DataType:
+def _read_type(stored_type: pa.DataType) -> pa.DataType:
     """Return the type in which the reader returns values of a stored type.
 
     Fields at every depth get their field ids. A union becomes a struct with the fields `tag`, `field0`, `field1`, …
     """
-    if pa.types.is_struct(stored):
-        return pa.struct([_field(field) for field in stored])
-    if pa.types.is_map(stored):
-        return pa.map_(_field(stored.key_field, "key").with_nullable(False), _field(stored.item_field, "value"))
-    if pa.types.is_list(stored):
-        return pa.list_(_field(stored.value_field, "element"))
-    if pa.types.is_union(stored):
-        alternatives = [_field(stored.field(index), f"field{index}") for index in range(stored.num_fields)]
+    if pa.types.is_struct(stored_type):
+        return pa.struct([_field(field) for field in stored_type])
+    if pa.types.is_map(stored_type):
+        return pa.map_(
+            _field(stored_type.key_field, "key").with_nullable(False), _field(stored_type.item_field, "value")
+        )
+    if pa.types.is_list(stored_type):
+        return pa.list_(_field(stored_type.value_field, "element"))
+    if pa.types.is_union(stored_type):
+        alternatives = [_field(stored_type.field(index), f"field{index}") for index in range(stored_type.num_fields)]
         return pa.struct([pa.field("tag", pa.int32()), *alternatives])
-    return stored
+    return stored_type
 
 
 def _convert(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -186,9 +188,9 @@ def _union_struct(array: pa.UnionArray, target: pa.StructType) -> pa.Array:
     present = pa.array([False] * len(array))
     for index, field in enumerate(list(target)[1:]):
         child = _convert(array.field(index), field.type)
-        chosen = pc.equal(tags, index)
-        children.append(pc.if_else(chosen, child, pa.scalar(None, field.type)))
-        present = pc.or_(present, pc.and_(chosen, child.is_valid()))
+        is_chosen = pc.equal(tags, index)
+        children.append(pc.if_else(is_chosen, child, pa.scalar(None, field.type)))
+        present = pc.or_(present, pc.and_(is_chosen, child.is_valid()))
     # Arrow does not distinguish a null union from a null in an alternative, so both become null.
     return pa.StructArray.from_arrays([tags.cast(pa.int32()), *children], fields=list(target), mask=pc.invert(present))
 

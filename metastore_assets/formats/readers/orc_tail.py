@@ -47,12 +47,12 @@ class OrcTail:
     postscript: dict[int, list[Value]]
 
     @classmethod
-    def of(cls, serialized: bytes) -> OrcTail:
+    def of(cls, serialized_tail: bytes) -> OrcTail:
         """Parse the serialized file tail that pyarrow returns.
 
         Raises ArrowInvalid if it is corrupt.
         """
-        tail = decode_message(serialized)
+        tail = decode_message(serialized_tail)
         footer, postscript = (
             decode_message(_bytes(tail.get(part, [b""])[0])) for part in (_TAIL_FOOTER, _TAIL_POSTSCRIPT)
         )
@@ -132,11 +132,11 @@ class OrcTail:
             content: number of bytes in the new file before the result.
             pack: encodes the footer in the compression of the file.
         """
-        replaced: dict[int, list[Value]] = {
+        replaced_fields: dict[int, list[Value]] = {
             _FOOTER_STRIPES: [encode_message(stripe.fields) for stripe in stripes],
             _CONTENT_LENGTH: [content],
         }
-        footer = pack(encode_message(self.footer | replaced))
+        footer = pack(encode_message(self.footer | replaced_fields))
         postscript = encode_message(self.postscript | {_FOOTER_LENGTH: [len(footer)], _METADATA_LENGTH: [0]})
         return footer + postscript + bytes([len(postscript)])
 

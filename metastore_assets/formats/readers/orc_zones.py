@@ -371,10 +371,10 @@ def _decompress_lz4(data: bytes) -> bytes:
             break
         distance = int.from_bytes(data[position : position + 2], "little")
         position += 2
-        copied = length(token & 15) + 4
-        if not 0 < distance <= len(result) or len(result) + copied > _MAX_CHUNK_BYTES:
+        copy_length = length(token & 15) + 4
+        if not 0 < distance <= len(result) or len(result) + copy_length > _MAX_CHUNK_BYTES:
             raise pa.ArrowInvalid("the footer of a stripe is broken")
-        for _ in range(copied):
+        for _ in range(copy_length):
             result.append(result[-distance])
     return bytes(result)
 

@@ -52,7 +52,7 @@ def _open(
     source: pa.NativeFile,
     int96_unit: str,
     metadata: pq.FileMetaData | None = None,
-    encoded: list[int] | None = None,
+    dictionary_leaves: list[int] | None = None,
 ) -> pq.ParquetFile:
     """Open a Parquet file.
 
@@ -62,13 +62,13 @@ def _open(
         source: The content of the file.
         int96_unit: The unit in which INT96 timestamps are read, such as `us`.
         metadata: The footer, if it was read before.
-        encoded: The numbers of the leaf columns to read as dictionary arrays; None for none.
+        dictionary_leaves: The numbers of the leaf columns to read as dictionary arrays; None for none.
     """
     try:
         file = pq.ParquetFile(
             source,
             metadata=metadata,
-            read_dictionary=encoded,
+            read_dictionary=dictionary_leaves,
             # Arrow's prefetch threads abort a process that exits while they release a Python file.
             pre_buffer=False,
             coerce_int96_timestamp_unit=int96_unit,
@@ -142,24 +142,28 @@ class ParquetColumns:
         leaves = self._leaves[index]
         has_int96 = any(self._file.schema.column(leaf).physical_type == "INT96" for leaf in leaves)
         may_encode = leaves.start in self._text_leaves
-        encoded = False
+        is_dictionary = False
         for group in range(self._file.num_row_groups):
             try:
-                chunks = self._read_group(self._dictionary_file if encoded else self._file, group, leaves, encoded)
+                chunks = self._read_group(
+                    self._dictionary_file if is_dictionary else self._file, group, leaves, is_dictionary
+                )
                 first = next(chunks, None)
             except OSError:
-                if not encoded:
+                if not is_dictionary:
                     raise
                 # The previous row group had a dictionary; this one has an encoding that Arrow does not read as one.
-                encoded = False
-                chunks = self._read_group(self._file, group, leaves, encoded)
+                is_dictionary = False
+                chunks = self._read_group(self._file, group, leaves, is_dictionary)
                 first = next(chunks, None)
             if first is None:
                 continue
             # Row groups of a file are mostly alike, so this restarts a read about once per file.
-            if may_encode and encoded != self._has_short_dictionary(group, leaves.start):
-                encoded = not encoded
-                chunks = self._read_group(self._dictionary_file if encoded else self._file, group, leaves, encoded)
+            if may_encode and is_dictionary != self._has_short_dictionary(group, leaves.start):
+                is_dictionary = not is_dictionary
+                chunks = self._read_group(
+                    self._dictionary_file if is_dictionary else self._file, group, leaves, is_dictionary
+                )
                 first = next(chunks)
             arrays = chain([first], chunks)
             for array in self._convert_int96(arrays, group, leaves) if has_int96 else arrays:
@@ -188,7 +192,7 @@ class ParquetColumns:
         """The same file, opened to return strings and bytes as dictionary arrays."""
         return _open(self._source, "us", self._file.metadata, sorted(self._text_leaves))
 
-    def _read_group(self, file: pq.ParquetFile, group: int, leaves: range, encoded: bool) -> Iterator[pa.Array]:
+    def _read_group(self, file: pq.ParquetFile, group: int, leaves: range, is_dictionary: bool) -> Iterator[pa.Array]:
         """Yield the values of a top-level column in one row group.
 
         The first array has one row: reading it validates the metadata of the row group before they are used.
@@ -197,8 +201,8 @@ class ParquetColumns:
             file: The file, opened so that it returns the wanted types, such as timestamps in nanoseconds.
             group: The number of the row group.
             leaves: The numbers of the column's leaf columns.
-            encoded: Whether `file` was opened to return strings and bytes as dictionary arrays. The lengths of the
-                yielded arrays depend on this.
+            is_dictionary: Whether `file` was opened to return strings and bytes as dictionary arrays. The lengths of
+                the yielded arrays depend on this.
         """
         position = 0
         try:
@@ -208,7 +212,7 @@ class ParquetColumns:
                 if not position:
                     # Only the first batch validates the metadata of the row group. Reading corrupt metadata before
                     # would end the process.
-                    file.reader.set_batch_size(self._chunk_rows(group, leaves, encoded))
+                    file.reader.set_batch_size(self._chunk_rows(group, leaves, is_dictionary))
                 yield batch.column(0)
                 position += batch.num_rows
         except (pa.ArrowInvalid, OSError) as error:
@@ -313,7 +317,7 @@ class ParquetColumns:
             return False
         return bool(0 < column.data_page_offset - column.dictionary_page_offset <= _SHORT_DICTIONARY)
 
-    def _chunk_rows(self, group: int, leaves: range, encoded: bool) -> int:
+    def _chunk_rows(self, group: int, leaves: range, is_dictionary: bool) -> int:
         """Return how many rows of a row group to read at once.
 
         Together, they have at most about CHUNK_BYTES.
@@ -321,7 +325,7 @@ class ParquetColumns:
         Args:
             group: The number of the row group.
             leaves: The numbers of the leaf columns to read.
-            encoded: Whether strings and bytes are read as dictionary arrays.
+            is_dictionary: Whether strings and bytes are read as dictionary arrays.
         """
         metadata = self._file.metadata.row_group(group)
         max_rows = CHUNK_ROWS
@@ -331,7 +335,7 @@ class ParquetColumns:
             # Runs, dictionaries and nulls take almost no space in the file, but every value takes space in memory.
             width = max(_VALUE_BYTES, self._file.schema.column(leaf).length)
             size += max(column.total_uncompressed_size, column.num_values * width)
-            if column.has_dictionary_page and column.physical_type == "BYTE_ARRAY" and not encoded:
+            if column.has_dictionary_page and column.physical_type == "BYTE_ARRAY" and not is_dictionary:
                 # The footer does not say how long the strings in the dictionary are.
                 max_rows = _DICTIONARY_ROWS
         average = max(1, size // max(1, metadata.num_rows))

@@ -63,7 +63,7 @@ class FileFragmentReader:
         *,
         path: str,
         mapping: ColumnMapping,
-        deleted: npt.NDArray[np.uint64] | None = None,
+        deleted_positions: npt.NDArray[np.uint64] | None = None,
         verify: Callable[[], None] = lambda: None,
     ) -> None:
         self._columns = columns
@@ -71,7 +71,7 @@ class FileFragmentReader:
         self._matcher = mapping.matcher
         self._column_index = mapping.matcher.index_finder(columns.fields)
         self._constants = mapping.constants
-        self._deleted = np.empty(0, np.uint64) if deleted is None else deleted
+        self._deleted = np.empty(0, np.uint64) if deleted_positions is None else deleted_positions
         self._verify = verify
 
     @property
@@ -81,8 +81,8 @@ class FileFragmentReader:
     @property
     def stored_columns(self) -> frozenset[str]:
         """Identities (field ids or names) of the columns in the file and of columns with a constant value."""
-        stored = {self._matcher.identity(field) for field in self._columns.fields}
-        return frozenset(name for name in stored if name is not None) | frozenset(self._constants)
+        stored_identities = {self._matcher.identity(field) for field in self._columns.fields}
+        return frozenset(name for name in stored_identities if name is not None) | frozenset(self._constants)
 
     def read(self, field: pa.Field, *, encoded: bool = False) -> Iterator[pa.Array]:
         """Yield the values of a column of the table in the live rows of the file.
@@ -169,15 +169,15 @@ def fragment_errors(path: str, what: str = "the file", other_file: str | None = 
         raise
     except (FileNotFoundError, OverwrittenError) as error:
         fate = "has been overwritten" if isinstance(error, OverwrittenError) else "is gone"
-        needed = "" if other_file is None else f": {path} cannot be read without it"
+        purpose = "" if other_file is None else f": {path} cannot be read without it"
         raise FragmentError(
-            f"{other_file or path} {fate} since the table was listed{needed}", path=path, missing=True
+            f"{other_file or path} {fate} since the table was listed{purpose}", path=path, missing=True
         ) from error
     except CORRUPTION_ERRORS as error:
         where = "" if other_file is None else f" in {other_file}"
-        unsupported = is_unsupported(error)
-        summary = f"{path}: {what}{where} {'is not supported' if unsupported else 'cannot be read'}"
-        fragment_error = FragmentError(f"{summary}: {error_reason(error)}", path=path, unsupported=unsupported)
+        lacks_support = is_unsupported(error)
+        summary = f"{path}: {what}{where} {'is not supported' if lacks_support else 'cannot be read'}"
+        fragment_error = FragmentError(f"{summary}: {error_reason(error)}", path=path, unsupported=lacks_support)
         raise with_redacted_message(fragment_error, summary, error) from error
 
 

@@ -24,9 +24,13 @@ class SpilledColumns:
 
     def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         self.row_count = 0
-        stored = pa.schema([field.with_type(_type_with_fillers(field.type)) for field in schema])
-        self._parquet = ParquetColumns(write_temporary_parquet(stored, self._with_fillers(stored, batches)))
-        self._is_filled = [stored_field.type != field.type for stored_field, field in zip(stored, schema, strict=True)]
+        stored_schema = pa.schema([field.with_type(_type_with_fillers(field.type)) for field in schema])
+        self._parquet = ParquetColumns(
+            write_temporary_parquet(stored_schema, self._with_fillers(stored_schema, batches))
+        )
+        self._is_filled = [
+            stored_field.type != field.type for stored_field, field in zip(stored_schema, schema, strict=True)
+        ]
         self.fields: list[pa.Field] = [
             field if is_filled else read
             for field, read, is_filled in zip(schema, self._parquet.fields, self._is_filled, strict=True)

@@ -26,7 +26,7 @@ _STORED = st.sampled_from(
 def _reader(data: pa.Buffer, deleted: list[int] | None = None) -> FileFragmentReader:
     columns = ParquetColumns(pa.BufferReader(data))
     positions = None if deleted is None else np.array(deleted, np.uint64)
-    return FileFragmentReader(columns, path="x", mapping=ColumnMapping(FieldMatcher(), {}), deleted=positions)
+    return FileFragmentReader(columns, path="x", mapping=ColumnMapping(FieldMatcher(), {}), deleted_positions=positions)
 
 
 def _written(table: pa.Table, **options: object) -> pa.Buffer:

@@ -78,13 +78,13 @@ def read_blocks(open_stream: OpenStream, options: CsvOptions, size: int) -> Iter
     """
     with open_stream() as stream:
         source = _Utf8Reader(stream, options.encoding)
-        ignored = b"\r\n" + (_ignored_blanks(options) if options.skip_initial_space else b"")
+        ignored_bytes = b"\r\n" + (_ignored_blanks(options) if options.skip_initial_space else b"")
         remainder, line, is_start, blanks = b"", 1, True, 0
         while True:
             data = remainder + source.read(size - len(remainder))
             if is_start:
                 # Whether blank lines before the first row are rows depends on its number of columns.
-                content = data.lstrip(ignored)
+                content = data.lstrip(ignored_bytes)
                 breaks = data[: len(data) - len(content)].rstrip(_BLANKS)
                 remainder = data[len(breaks) :]
                 is_start = not content and (source.at_end or len(remainder) < size)
@@ -197,13 +197,13 @@ def _rewrite_for_arrow(data: bytes, quoting: Quoting, options: CsvOptions) -> by
         initial = (starts == 0) | (before == ord(options.delimiter)) | (before == _LF) | (before == _CR)
         # `quoted` counts the offset after a closing quote as outside of quotes.
         initial |= np.isin(starts, quoting.skipped_blanks)
-        dropped = np.zeros(len(text) + 1, np.int8)
+        drop_changes = np.zeros(len(text) + 1, np.int8)
         initial &= ~quoting.quoted(starts)
         # A delimiter or line break after an escape is part of the value, and so are blanks after it.
         initial &= ~np.isin(starts - 1, [*quoting.escaped_breaks, *quoting.escaped_delimiters])
-        dropped[starts[initial]] = 1
-        dropped[ends[initial]] = -1
-        repeats[np.cumsum(dropped[:-1], dtype=np.int8) > 0] = 0
+        drop_changes[starts[initial]] = 1
+        drop_changes[ends[initial]] = -1
+        repeats[np.cumsum(drop_changes[:-1], dtype=np.int8) > 0] = 0
     return np.repeat(text, repeats).tobytes()
 
 
@@ -293,6 +293,6 @@ class _Utf8Reader:
             before = error.object[: error.start].decode(error.encoding, "replace")
             line = self._line + count_breaks(before.encode())
             raise pa.ArrowInvalid(f"line {line}: {error}; set options.encoding") from error
-        written = text.encode()
-        self._line += count_breaks(written)
-        return written
+        utf8_text = text.encode()
+        self._line += count_breaks(utf8_text)
+        return utf8_text

@@ -82,15 +82,15 @@ class CsvOptions:
         quote = options.get("quote", '"') or None
         escape = options.get("escape") or None
         escape = None if escape == quote else escape  # Some writers call it an escape that quotes are doubled.
-        used: set[str] = set()
+        used_characters: set[str] = set()
         for key, value in (("delimiter", delimiter), ("quote", quote), ("escape", escape)):
             if value is None and key != "delimiter":
                 continue
             if not isinstance(value, str) or len(value) != 1 or not value.isascii() or value in "\r\n":
                 raise ConfigError(f"table {table!r}: options.{key} = {value!r}: one ASCII character, no line break")
-            if value in used:
+            if value in used_characters:
                 raise ConfigError(f"table {table!r}: options.{key} = {value!r}: another option is this character, too")
-            used.add(value)
+            used_characters.add(value)
         null_values = options.get("null_values")
         if null_values is not None and not (
             isinstance(null_values, list | tuple) and all(isinstance(value, str) for value in null_values)

@@ -71,8 +71,8 @@ def scan_quotes(data: bytes, options: CsvOptions, is_last: bool) -> Quoting:
         block = np.frombuffer(data, np.uint8)
         offsets = np.flatnonzero(block == ord(options.quote or ""))
         if _is_unambiguous(block, offsets, options):
-            doubled = int(np.count_nonzero(offsets[1:-1:2] + 1 == offsets[2::2]))
-            return Quoting(offsets, doubled=doubled)
+            doubled_count = int(np.count_nonzero(offsets[1:-1:2] + 1 == offsets[2::2]))
+            return Quoting(offsets, doubled=doubled_count)
     return _QuoteScanner(data, options, is_last).result()
 
 
@@ -198,10 +198,10 @@ class _QuoteScanner:
         block = np.frombuffer(self._data, np.uint8)
         events = np.flatnonzero((block == self._quote) | (block == self._escape)).tolist()
         # A quote or escape may be consumed together with the one before it.
-        consumed = -1
+        last_consumed = -1
         for offset in events:
-            if offset > consumed:
-                consumed = self._scan_inside(offset) if len(self._offsets) % 2 else self._scan_outside(offset)
+            if offset > last_consumed:
+                last_consumed = self._scan_inside(offset) if len(self._offsets) % 2 else self._scan_outside(offset)
         self._quoting.quotes = np.array(self._offsets, np.int64)
         return self._quoting
 

@@ -106,7 +106,9 @@ class CsvReader:
             has_header = True
         if not has_header:
             check_blanks_before(block, batch.num_columns, self.options)
-        headed = tuple(replace(column, name=name) for column, name in zip(columns, first_row.cells, strict=True))
+        headed_columns = tuple(
+            replace(column, name=name) for column, name in zip(columns, first_row.cells, strict=True)
+        )
         if has_header:
             check_distinct(first_row.cells)
         columns = tuple(
@@ -119,7 +121,7 @@ class CsvReader:
             columns=columns,
             first_row=first_row,
             has_header=has_header,
-            headed=headed,
+            headed=headed_columns,
         )
 
     @staticmethod
@@ -151,29 +153,32 @@ class CsvReader:
                 lines are rows.
         """
         _check_backslashes(table, files)
-        configured = [reader.options.header for _, reader, _ in files]
-        detected = detect_headers(table, [(path, summary.has_header, summary.first_row) for path, _, summary in files])
+        configured_headers = [reader.options.header for _, reader, _ in files]
+        detected_headers = detect_headers(
+            table, [(path, summary.has_header, summary.first_row) for path, _, summary in files]
+        )
         headers = [
-            has_header if option is None else option for option, has_header in zip(configured, detected, strict=True)
+            has_header if option is None else option
+            for option, has_header in zip(configured_headers, detected_headers, strict=True)
         ]
-        planned: list[PlannedFile] = []
+        planned_files: list[PlannedFile] = []
         summaries: list[tuple[str, CsvSummary]] = []
-        resolved = [summary.resolved(header) for (_, _, summary), header in zip(files, headers, strict=True)]
-        names = {column.name for summary in resolved for column in summary.columns}
-        for (path, reader, _), summary, header in zip(files, resolved, headers, strict=True):
+        resolved_summaries = [summary.resolved(header) for (_, _, summary), header in zip(files, headers, strict=True)]
+        names = {column.name for summary in resolved_summaries for column in summary.columns}
+        for (path, reader, _), summary, header in zip(files, resolved_summaries, headers, strict=True):
             if summary.blank_lines and not summary.columns:
                 has_headers = any(headers)
                 columns = set() if has_headers else names or set(reader.options.columns or ["f0"])
                 reader, summary = _plan_blank_lines(f"{table}: {path}", reader, summary.blank_lines, columns)
             summaries.append((path, summary))
             # A file without rows has no header.
-            planned.append(
+            planned_files.append(
                 PlannedFile(summary.row_count, replace(reader, options=replace(reader.options, header=bool(header))))
             )
         types, reasons = _merge_columns(summaries)
-        declared = dict(files[0][1].declared) if files else {}
-        fields = [pa.field(name, declared.get(name) or preferred(fits)) for name, fits in types.items()]
-        return planned, fields, reasons
+        declared_types = dict(files[0][1].declared) if files else {}
+        fields = [pa.field(name, declared_types.get(name) or preferred(fits)) for name, fits in types.items()]
+        return planned_files, fields, reasons
 
     def batches(
         self, open_stream: OpenStream, types: Mapping[str, pa.DataType]
@@ -228,8 +233,8 @@ class CsvReader:
             schema: the columns to return.
         """
         texts = {name: replace_null_texts(column, self.options) for name, column in zip(names, columns, strict=True)}
-        parsed = [_parse_column(texts[field.name], field, block, first, self.options) for field in schema]
-        return pa.RecordBatch.from_arrays(parsed, schema=schema)
+        parsed_columns = [_parse_column(texts[field.name], field, block, first, self.options) for field in schema]
+        return pa.RecordBatch.from_arrays(parsed_columns, schema=schema)
 
 
 def _merge_columns(summaries: Sequence[tuple[str, CsvSummary]]) -> tuple[dict[str, Types], list[TypeReason]]:
@@ -338,10 +343,10 @@ def _check_backslashes(table: str, files: Sequence[tuple[str, CsvReader, CsvSumm
     They are ambiguous if each backslash in all files of the table may be an escape.
     """
     with_backslashes = [(path, summary.backslashes) for path, _, summary in files if summary.backslashes]
-    merged: Backslashes | None = None
+    merged_backslashes: Backslashes | None = None
     for _, backslashes in with_backslashes:
-        merged = backslashes.merge(merged)
-    if merged is not None and merged.are_ambiguous:
+        merged_backslashes = backslashes.merge(merged_backslashes)
+    if merged_backslashes is not None and merged_backslashes.are_ambiguous:
         path, first = with_backslashes[0]
         raise TableFormatError(
             f"{table}: {path}, line {first.line}: all backslashes may be escapes; set options.escape to '\\' if a pair "
@@ -362,11 +367,11 @@ def _check_delimiter(batch: pa.RecordBatch, options: CsvOptions) -> None:
     if options.has_delimiter or batch.num_columns > 1:
         return
     texts = batch.column(0)
-    for delimiter, spelled in OTHER_DELIMITERS.items() if len(texts) > 1 or options.header is not False else ():
+    for delimiter, spelling in OTHER_DELIMITERS.items() if len(texts) > 1 or options.header is not False else ():
         counts = pc.min_max(pc.count_substring(texts, delimiter)).as_py()
         if delimiter != options.delimiter and counts["min"] == counts["max"] and counts["min"]:
             raise InvalidContentError(
-                f"each of its first rows has {counts['min']} {spelled!r} and no {options.delimiter!r}, so it may be "
-                f"the delimiter; set options.delimiter to {spelled!r}, or to {options.delimiter!r} if it is part of "
+                f"each of its first rows has {counts['min']} {spelling!r} and no {options.delimiter!r}, so it may be "
+                f"the delimiter; set options.delimiter to {spelling!r}, or to {options.delimiter!r} if it is part of "
                 "the values"
             )

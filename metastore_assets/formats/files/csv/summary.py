@@ -108,22 +108,22 @@ class CsvSummary:
                 text in the first row, and its name if there is no header, such as `f0`. The column is hidden if the
                 result is true for at least one of them.
         """
-        named = self.headed or self.columns
-        hidden = [
+        named_columns = self.headed or self.columns
+        are_hidden = [
             is_hidden(column.name) or is_hidden(named_column.name)
-            for column, named_column in zip(self.columns, named, strict=True)
+            for column, named_column in zip(self.columns, named_columns, strict=True)
         ]
-        columns, headed = (
-            tuple(column.without_values() if hide else column for column, hide in zip(part, hidden, strict=False))
+        columns, headed_columns = (
+            tuple(column.without_values() if hide else column for column, hide in zip(part, are_hidden, strict=False))
             for part in (self.columns, self.headed)
         )
         # A first row that is no header consists of values.
-        is_row = any(hidden) and self.has_header is False and self.first_row is not None
-        if not is_row and columns == self.columns and headed == self.headed:
+        is_row = any(are_hidden) and self.has_header is False and self.first_row is not None
+        if not is_row and columns == self.columns and headed_columns == self.headed:
             return self
         if is_row:
             return replace(self, columns=columns, headed=(), first_row=None)
-        return replace(self, columns=columns, headed=headed)
+        return replace(self, columns=columns, headed=headed_columns)
 
     def resolved(self, has_header: bool | None) -> CsvSummary:
         """Return the summary of the rows without the header, once the caller knows whether there is one.

@@ -144,11 +144,11 @@ def _delimiter_hint(block: RowBlock, options: CsvOptions) -> str:
     head = block.data[:_HINT_BYTES]
     complete = head[: max(head.rfind(b"\n"), head.rfind(b"\r")) + 1]
     lines = [line for line in re.split(rb"[\r\n]+", complete)[:_HINT_LINES] if line]
-    for delimiter, spelled in OTHER_DELIMITERS.items():
+    for delimiter, spelling in OTHER_DELIMITERS.items():
         counts = {line.count(delimiter.encode()) for line in lines}
         if delimiter != options.delimiter and len(counts) == 1 and counts != {0}:
             return (
-                f"; the first lines have equally many {spelled!r}: set options.delimiter to {spelled!r} if it "
+                f"; the first lines have equally many {spelling!r}: set options.delimiter to {spelling!r} if it "
                 "separates values"
             )
     return ""

@@ -150,12 +150,12 @@ def _fits(values: pa.StringArray, type_: pa.DataType) -> bool:
     if is_number and _any(matches(values, _LEADING_ZERO)):
         return False
     try:
-        parsed = parse(values, type_)
+        parsed_values = parse(values, type_)
     except pa.ArrowInvalid:
         return False
     if pa.types.is_floating(type_):
         # Two different integers beyond 2^53 may become the same float.
-        large = parsed.filter(matches(values, _LONG_INTEGER))
+        large = parsed_values.filter(matches(values, _LONG_INTEGER))
         return not _any(pc.greater(pc.abs(large), float(_EXACT)))
     return True
 

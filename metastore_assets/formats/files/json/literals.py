@@ -61,48 +61,50 @@ _PARSING = FieldMatcher(convert=cast_losslessly)
 """Matches fields by name, and parses texts as the declared types."""
 
 
-def replace_literals(value: Any, path: str, declared: Set[str]) -> Any:
+def replace_literals(value: Any, path: str, declared_paths: Set[str]) -> Any:
     """Replace each Literal in a value by its text if its path has a declared type, otherwise by a number.
 
     Args:
         value: what `LITERAL_DECODER` returned.
         path: dotted path of the value; empty for a row.
-        declared: paths with declared types. An object or array there becomes JSON text without blanks; null stays null.
+        declared_paths: paths with declared types. An object or array there becomes JSON text without blanks; null stays
+            null.
     """
-    if path in declared:
+    if path in declared_paths:
         return value if value is None or type(value) is str else _json_text(value)
     if isinstance(value, Literal):
         return _parse_literal(value)
     if isinstance(value, dict):
         return {
-            key: replace_literals(inner, f"{path}.{key}" if path else key, declared) for key, inner in value.items()
+            key: replace_literals(inner, f"{path}.{key}" if path else key, declared_paths)
+            for key, inner in value.items()
         }
     if isinstance(value, list):
-        return [replace_literals(inner, f"{path}.element", declared) for inner in value]
+        return [replace_literals(inner, f"{path}.element", declared_paths) for inner in value]
     return value
 
 
-def text_types(type_: pa.DataType, path: str, declared: Set[str]) -> pa.DataType:
-    """Return `type_`, but with Arrow's type `string` for each part whose path is in `declared`.
+def text_types(type_: pa.DataType, path: str, declared_paths: Set[str]) -> pa.DataType:
+    """Return `type_`, but with Arrow's type `string` for each part whose path is in `declared_paths`.
 
     Rows have this type before `cast_rows` parses the texts.
 
     Args:
         type_: The type of a row, or of a part of a row.
         path: The dotted path of the part; empty for a row.
-        declared: The dotted paths of the columns with declared types.
+        declared_paths: The dotted paths of the columns with declared types.
     """
-    if path in declared:
+    if path in declared_paths:
         return pa.string()
     if pa.types.is_struct(type_):
         return pa.struct(
             [
-                (field.name, text_types(field.type, f"{path}.{field.name}" if path else field.name, declared))
+                (field.name, text_types(field.type, f"{path}.{field.name}" if path else field.name, declared_paths))
                 for field in type_
             ]
         )
     if pa.types.is_list(type_):
-        return pa.list_(pa.field("element", text_types(type_.value_type, f"{path}.element", declared)))
+        return pa.list_(pa.field("element", text_types(type_.value_type, f"{path}.element", declared_paths)))
     return type_
 
 

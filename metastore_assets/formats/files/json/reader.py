@@ -98,14 +98,17 @@ class JsonReader:
         Raises:
             TableFormatError: no type fits all values of a column, or no object has a key.
         """
-        merged = Shape()
+        merged_shape = Shape()
         for path, _, summary in files:
-            merge(merged, summary.shape, path)
-        declared = dict(files[0][1].declared) if files else {}
-        fields = [pa.field(name, arrow_type(table, name, child, declared)) for name, child in merged.fields.items()]
+            merge(merged_shape, summary.shape, path)
+        declared_types = dict(files[0][1].declared) if files else {}
+        fields = [
+            pa.field(name, arrow_type(table, name, child, declared_types))
+            for name, child in merged_shape.fields.items()
+        ]
         if not fields and any(summary.row_count for _, _, summary in files):
             raise TableFormatError(f"{table}: none of the objects in its files has a key")
-        reasons = [reason for name, child in merged.fields.items() for reason in type_reasons(name, child)]
+        reasons = [reason for name, child in merged_shape.fields.items() for reason in type_reasons(name, child)]
         return [PlannedFile(summary.row_count, reader) for _, reader, summary in files], fields, reasons
 
     def batches(
@@ -235,13 +238,13 @@ def _read_lines(content: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
         at_end = not piece
         data = incomplete_line + piece
         end = len(data) if at_end else data.rfind(b"\n") + 1
-        counted = 0
+        counted_end = 0
         # The pattern skips blank lines together: a small compressed file may have millions of them.
         for match in _LINE.finditer(data, 0, end):
-            number += data.count(b"\n", counted, match.start())
-            counted = match.start()
+            number += data.count(b"\n", counted_end, match.start())
+            counted_end = match.start()
             yield number, match[0]
-        number += data.count(b"\n", counted, end)
+        number += data.count(b"\n", counted_end, end)
         incomplete_line = data[end:].lstrip(_BLANKS)
         if len(incomplete_line) > LINE_BYTES:
             yield number, incomplete_line

@@ -134,7 +134,7 @@ def _range_end(size: int, ends: Sequence[int]) -> int:
     return next((end for end in ends if size <= end), 10 ** len(str(size)) - 1)
 
 
-def arrow_type(table: str, column: str, shape: Shape, declared: Mapping[str, pa.DataType]) -> pa.DataType:
+def arrow_type(table: str, column: str, shape: Shape, declared_types: Mapping[str, pa.DataType]) -> pa.DataType:
     """Return the declared type of a path, or else a type that holds all values at the path.
 
     A path without values has the null type. Objects without keys are text.
@@ -143,13 +143,13 @@ def arrow_type(table: str, column: str, shape: Shape, declared: Mapping[str, pa.
         table: URI of the table, for messages.
         column: dotted path.
         shape: the shape of the path in all files.
-        declared: declared types by path.
+        declared_types: declared types by path.
 
     Raises:
         TableFormatError: no type holds all values.
     """
-    if column in declared:
-        return declared[column]
+    if column in declared_types:
+        return declared_types[column]
     kinds = set(shape.locations)
     if len(kinds) > 1 and kinds != {int, float}:
         (kind, location), (other_kind, other_location) = list(shape.locations.items())[:2]
@@ -160,10 +160,12 @@ def arrow_type(table: str, column: str, shape: Shape, declared: Mapping[str, pa.
             f"no type holds both: {SCHEMA_HINT}"
         )
     if dict in kinds:
-        inner = [(name, arrow_type(table, f"{column}.{name}", child, declared)) for name, child in shape.fields.items()]
+        inner = [
+            (name, arrow_type(table, f"{column}.{name}", child, declared_types)) for name, child in shape.fields.items()
+        ]
         return pa.struct(inner) if inner else pa.string()
     if list in kinds and shape.items is not None:
-        return pa.list_(pa.field("element", arrow_type(table, f"{column}.element", shape.items, declared)))
+        return pa.list_(pa.field("element", arrow_type(table, f"{column}.element", shape.items, declared_types)))
     if int in kinds:
         return _number_type(table, column, shape)
     return {bool: pa.bool_(), float: pa.float64(), str: pa.string()}[kinds.pop()] if kinds else pa.null()
