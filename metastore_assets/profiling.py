@@ -22,7 +22,7 @@ from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.spark.pyspark_compat import require_pyspark
 from metastore_assets.storage.temporary_folders import TemporaryFolder
-from metastore_assets.values.leaf_columns import plain_array, plain_type
+from metastore_assets.values.leaf_columns import map_child_types, plain_array, plain_type
 from metastore_assets.values.physical import canonical
 from metastore_assets.values.types import type_class
 
@@ -209,7 +209,7 @@ def _write(reader: pa.RecordBatchReader, folder: Path) -> str:
     duplicate = next((name for name in names if names.count(name) > 1), None)
     if duplicate is not None:
         raise MetastoreError(f"the data have two columns named {duplicate!r}: rename one")
-    schema = pa.schema([_parquet_field(field) for field in reader.schema])
+    schema = pa.schema([field.with_type(_parquet_type(field.type)) for field in reader.schema])
     _check_types(schema)
     folder.mkdir()
     writer: pq.ParquetWriter | None = None
@@ -257,21 +257,7 @@ def _parquet_type(type_: pa.DataType) -> pa.DataType:
         return pa.dictionary(type_.index_type, _VIEWED.get(type_.value_type, type_.value_type), type_.ordered)
     if t.is_date64(type_):  # Arrow's writer of Parquet wraps days beyond the range of date32 around.
         return pa.date32()
-    if t.is_map(type_):
-        return pa.map_(_parquet_field(type_.key_field), _parquet_field(type_.item_field), type_.keys_sorted)
-    if t.is_struct(type_):
-        return pa.struct([_parquet_field(field) for field in type_])
-    if t.is_list(type_):
-        return pa.list_(_parquet_field(type_.value_field))
-    if t.is_large_list(type_):
-        return pa.large_list(_parquet_field(type_.value_field))
-    if t.is_fixed_size_list(type_):
-        return pa.list_(_parquet_field(type_.value_field), type_.list_size)
-    return type_
-
-
-def _parquet_field(field: pa.Field) -> pa.Field:
-    return field.with_type(_parquet_type(field.type))
+    return map_child_types(type_, _parquet_type)
 
 
 def _parquet_array(array: pa.Array) -> pa.Array:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from metastore_assets.produce.rows import SOURCE, Rows
 from metastore_assets.produce.stages import Batch, PerBatch, PerKey, Stage
+from metastore_assets.values.leaf_columns import map_child_types
 
 _PIECE = 1024
 """Number of values that are converted to Python at a time."""
@@ -178,17 +179,7 @@ def _plain_type(type_: pa.DataType) -> pa.DataType:
         return pa.timestamp("us", type_.tz)
     if pa.types.is_duration(type_) and type_.unit == "ns":
         return pa.duration("us")
-    if pa.types.is_struct(type_):
-        return pa.struct([field.with_type(_plain_type(field.type)) for field in type_])
-    if pa.types.is_map(type_):
-        return pa.map_(_plain_type(type_.key_type), _plain_type(type_.item_type))
-    if pa.types.is_large_list(type_):
-        return pa.large_list(type_.value_field.with_type(_plain_type(type_.value_type)))
-    if pa.types.is_fixed_size_list(type_):
-        return pa.list_(type_.value_field.with_type(_plain_type(type_.value_type)), type_.list_size)
-    if pa.types.is_list(type_):
-        return pa.list_(type_.value_field.with_type(_plain_type(type_.value_type)))
-    return type_
+    return map_child_types(type_, _plain_type)
 
 
 def _groups(port: pa.Table, keys: int) -> Iterator[Port]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from polars.io.plugins import register_io_source
 
 from metastore_assets.errors import ColumnNotFoundError, LiteralError, PredicateError, UnsupportedTypeError
+from metastore_assets.formats.readers.nested_arrays import leaf_types
 from metastore_assets.reads.polars_predicates import weaken_predicate
 
 if TYPE_CHECKING:
@@ -130,15 +131,9 @@ def _to_polars_schema(table: str, schema: pa.Schema) -> pl.Schema:
     Raises UnsupportedTypeError if a column is or contains a decimal of 256 bits, for which Polars has no type.
     """
     for field in schema:
-        if _has_wide_decimal(field.type):
+        if any(map(pa.types.is_decimal256, leaf_types(field.type))):
             raise UnsupportedTypeError(
                 f"column {field.name!r} of table {table!r}: Polars has no type for {field.type}; read the other "
                 "columns with `read(columns=…)`"
             )
     return _empty_frame(schema).schema
-
-
-def _has_wide_decimal(type_: pa.DataType) -> bool:
-    if pa.types.is_nested(type_):
-        return any(_has_wide_decimal(type_.field(index).type) for index in range(type_.num_fields))
-    return pa.types.is_decimal256(type_)

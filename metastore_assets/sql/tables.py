@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 
 from metastore_assets.errors import ColumnNotFoundError, LiteralError, PredicateError
 from metastore_assets.lookup.table import RowSource
-from metastore_assets.values.leaf_columns import is_list
+from metastore_assets.values.leaf_columns import is_list, map_child_types
 
 
 class TableDataset(ds.Dataset):  # type: ignore[misc]
@@ -74,15 +74,10 @@ def _duckdb_type(type: pa.DataType) -> pa.DataType:
         return pa.float32()
     if pa.types.is_decimal256(type):
         return pa.string() if type.precision > 38 else pa.decimal128(type.precision, type.scale)
-    if pa.types.is_struct(type):
-        return pa.struct([_duckdb_field(field) for field in type])
-    if pa.types.is_map(type):
-        return pa.map_(_duckdb_field(type.key_field), _duckdb_field(type.item_field), type.keys_sorted)
-    return pa.list_(_duckdb_field(type.value_field)) if is_list(type) and _is_converted(type.value_type) else type
-
-
-def _duckdb_field(field: pa.Field) -> pa.Field:
-    return field.with_type(_duckdb_type(field.type))
+    if is_list(type):
+        element = type.value_field
+        return pa.list_(element.with_type(_duckdb_type(element.type))) if _is_converted(element.type) else type
+    return map_child_types(type, _duckdb_type)
 
 
 def _is_converted(type: pa.DataType) -> bool:

@@ -8,7 +8,7 @@ Structs, lists and maps are leaf columns too, in addition to their fields and el
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -159,6 +159,28 @@ def children(type: pa.DataType) -> Sequence[tuple[str, pa.Field]]:
     if t.is_map(type):
         return [("key", type.key_field), ("value", type.item_field)]
     return [("element", type.value_field)] if is_list(type) else []
+
+
+def map_child_types(type: pa.DataType, function: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return a struct, map or list type with `function(child type)` for the type of each child.
+
+    Other types, and list views, are returned unchanged.
+    """
+
+    def mapped(field: pa.Field) -> pa.Field:
+        return field.with_type(function(field.type))
+
+    if t.is_struct(type):
+        return pa.struct([mapped(field) for field in type])
+    if t.is_map(type):
+        return pa.map_(mapped(type.key_field), mapped(type.item_field), type.keys_sorted)
+    if t.is_list(type):
+        return pa.list_(mapped(type.value_field))
+    if t.is_large_list(type):
+        return pa.large_list(mapped(type.value_field))
+    if t.is_fixed_size_list(type):
+        return pa.list_(mapped(type.value_field), type.list_size)
+    return type
 
 
 def is_list(type: pa.DataType) -> bool:

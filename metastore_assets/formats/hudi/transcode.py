@@ -16,6 +16,7 @@ from metastore_assets.formats.hudi.log import AVRO_BLOCK, PARQUET_BLOCK, SCHEMA_
 from metastore_assets.formats.readers.avro import AvroColumns, encode_zigzag
 from metastore_assets.formats.readers.parquet import open_parquet
 from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
+from metastore_assets.values.leaf_columns import map_child_types
 
 _SYNC = b"\0" * 16
 _LOCAL = "local-timestamp-"
@@ -144,13 +145,7 @@ def _type_in_utc(type_: pa.DataType) -> pa.DataType:
     """Return the type with timestamps in UTC, also in nested types."""
     if pa.types.is_timestamp(type_):
         return pa.timestamp(type_.unit, "UTC")
-    if pa.types.is_struct(type_):
-        return pa.struct([field.with_type(_type_in_utc(field.type)) for field in type_])
-    if pa.types.is_map(type_):
-        return pa.map_(_type_in_utc(type_.key_type), type_.item_field.with_type(_type_in_utc(type_.item_type)))
-    if pa.types.is_list(type_):
-        return pa.list_(type_.value_field.with_type(_type_in_utc(type_.value_type)))
-    return type_
+    return map_child_types(type_, _type_in_utc)
 
 
 def _decode_avro_block(content: bytes, headers: Mapping[int, str]) -> pa.Table:

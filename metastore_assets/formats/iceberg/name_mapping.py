@@ -17,7 +17,7 @@ from metastore_assets.formats.iceberg.metadata import TableMetadata
 from metastore_assets.formats.metadata_json import as_integer, as_list, as_objects, as_text, parse_json
 from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, FieldMatcher, identity
 from metastore_assets.storage.corrupt_input import metadata_errors
-from metastore_assets.values.leaf_columns import FIELD_ID
+from metastore_assets.values.leaf_columns import FIELD_ID, children, plain_type
 
 NAME_MAPPING = "schema.name-mapping.default"
 _Tree = tuple["Node", ...]
@@ -217,15 +217,7 @@ def has_ids(fields: Sequence[pa.Field]) -> bool:
 
 def _child_fields(type_: pa.DataType) -> list[pa.Field]:
     """Return the child fields of a type, named `element`, `key` and `value` in lists and maps."""
-    if isinstance(type_, pa.BaseExtensionType):
-        return _child_fields(type_.storage_type)
-    if pa.types.is_struct(type_):
-        return list(type_)
-    if pa.types.is_map(type_):
-        return [type_.key_field.with_name("key"), type_.item_field.with_name("value")]
-    if pa.types.is_nested(type_) and type_.num_fields == 1:
-        return [type_.field(0).with_name("element")]
-    return []
+    return [field.with_name(name) for name, field in children(plain_type(type_))]
 
 
 def _parse_mapping(fields: Any, what: str) -> _Tree:

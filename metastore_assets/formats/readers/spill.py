@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
 from metastore_assets.storage.temporary_folders import full_folder_errors
+from metastore_assets.values.leaf_columns import map_child_types
 
 _FILLER = pa.field("", pa.bool_())
 """Placeholder field of a struct without fields, of which Parquet would store nothing."""
@@ -82,12 +83,6 @@ def write_temporary_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 
 def _type_with_fillers(type_: pa.DataType) -> pa.DataType:
     """Return the type with a placeholder field in each struct that has no fields."""
-    if pa.types.is_struct(type_):
-        fields = [field.with_type(_type_with_fillers(field.type)) for field in type_]
-        return pa.struct(fields or [_FILLER])
-    if pa.types.is_map(type_):
-        key, item = type_.key_field, type_.item_field
-        return pa.map_(key.with_type(_type_with_fillers(key.type)), item.with_type(_type_with_fillers(item.type)))
-    if pa.types.is_list(type_):
-        return pa.list_(type_.value_field.with_type(_type_with_fillers(type_.value_type)))
-    return type_
+    if pa.types.is_struct(type_) and not type_.num_fields:
+        return pa.struct([_FILLER])
+    return map_child_types(type_, _type_with_fillers)
