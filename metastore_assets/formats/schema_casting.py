@@ -19,7 +19,7 @@ from metastore_assets.iso8601 import TICKS
 from metastore_assets.startup import pc
 from metastore_assets.storage.corrupt_input import UnsupportedError
 from metastore_assets.values.leaf_columns import FIELD_ID
-from metastore_assets.values.types import is_binary, is_text
+from metastore_assets.values.types import is_byte_string, is_text
 
 PARQUET_FIELD_ID = b"PARQUET:field_id"
 _WITHHELD = b"withheld"
@@ -361,7 +361,7 @@ def _is_number(type_: pa.DataType) -> bool:
 
 def _is_bytes(type_: pa.DataType) -> bool:
     """Return True if the type is one of Arrow's text or binary types."""
-    return is_text(type_) or is_binary(type_) or bool(pa.types.is_fixed_size_binary(type_))
+    return is_byte_string(type_) or bool(pa.types.is_fixed_size_binary(type_))
 
 
 _SOURCES: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {

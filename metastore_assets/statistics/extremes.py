@@ -14,7 +14,7 @@ from pyarrow import types as t
 from metastore_assets.startup import pc
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.interface import BuiltinStatistic, ColumnContext
-from metastore_assets.statistics.lengths import is_byte_string
+from metastore_assets.statistics.lengths import has_byte_length
 from metastore_assets.statistics.merge_rules import Flags, MergeParts
 from metastore_assets.statistics.typed_union import scatter_values, select_class
 from metastore_assets.values.physical import comparable, numbers, order_key
@@ -66,7 +66,7 @@ class Extremes(BuiltinStatistic[ExtremesState]):
         """
         minimum, maximum = state.minimum, state.maximum
         minimum_exact = maximum_exact = True
-        if minimum is not None and maximum is not None and is_byte_string(state.cls):
+        if minimum is not None and maximum is not None and has_byte_length(state.cls):
             minimum, minimum_exact = truncate_lower(minimum.as_buffer().to_pybytes(), state.cls)
             maximum, maximum_exact = truncate_upper(maximum.as_buffer().to_pybytes(), state.cls)
         return {

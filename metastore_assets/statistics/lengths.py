@@ -44,7 +44,7 @@ class LengthStatistics(BuiltinStatistic[LengthState]):
     columns = ("minimum_length", "maximum_length", "mean_length", "total_length", "total_bytes")
 
     def initial(self, context: ColumnContext) -> LengthState:
-        return LengthState(is_byte_string(context.cls), context.value_width)
+        return LengthState(has_byte_length(context.cls), context.value_width)
 
     def update(self, state: LengthState, block: ValueBlock) -> LengthState:
         """Add the lengths of a block.
@@ -88,7 +88,7 @@ class LengthStatistics(BuiltinStatistic[LengthState]):
         return {"mean_length": row.total_length / row.value_count}
 
 
-def is_byte_string(cls: TypeClass) -> bool:
+def has_byte_length(cls: TypeClass) -> bool:
     """Return whether a type class has strings or binary values (also those of fixed size)."""
     return cls.name in ("string", "binary")
 

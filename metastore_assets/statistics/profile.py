@@ -29,7 +29,7 @@ from metastore_assets.values.leaf_columns import (
     plain_type,
     split_leaves,
 )
-from metastore_assets.values.types import TypeClass, is_binary, is_text, type_class, type_text
+from metastore_assets.values.types import TypeClass, is_byte_string, is_text, type_class, type_text
 
 HIDDEN_REASON = "its values are hidden by its policy `values: hidden`; with `shown` a refresh reads them"
 """The reason in the statistics of columns whose values are hidden."""
@@ -142,7 +142,7 @@ class _LeafProfiler:
         if self._is_hidden:
             self.reason = HIDDEN_REASON
         kind = plain_type(leaf.type)
-        self._has_lengths = t.is_map(kind) or is_list(kind) or (self._is_hidden and _is_byte_string(kind))
+        self._has_lengths = t.is_map(kind) or is_list(kind) or (self._is_hidden and is_byte_string(kind))
         self._lengths: list[tuple[int, int, int]] = []
         """Minimum, maximum and sum of the lengths in each chunk."""
 
@@ -317,17 +317,13 @@ def _count_nulls(array: pa.Array) -> int:
     return array.null_count
 
 
-def _is_byte_string(kind: pa.DataType) -> bool:
-    return is_text(kind) or is_binary(kind)
-
-
 def _hidden_lengths(array: pa.Array) -> np.ndarray:
     """Return the lengths of a hidden column's values that are not null.
 
     They are characters of strings, bytes of binary, and elements of lists and maps.
     """
     kind = plain_type(array.type)
-    if not _is_byte_string(kind):
+    if not is_byte_string(kind):
         return _list_lengths(array)
     large = pa.large_string() if is_text(kind) else pa.large_binary()
     if t.is_dictionary(array.type):

@@ -102,6 +102,11 @@ def is_binary(type: pa.DataType) -> bool:
     return t.is_binary(type) or t.is_large_binary(type) or t.is_binary_view(type)
 
 
+def is_byte_string(type: pa.DataType) -> bool:
+    """Return whether a type is one of Arrow's text or binary types of variable length."""
+    return is_text(type) or is_binary(type)
+
+
 @lru_cache(maxsize=4096)
 def type_class(type: pa.DataType) -> TypeClass:
     """Return the type class of an Arrow type.

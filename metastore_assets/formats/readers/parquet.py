@@ -17,7 +17,7 @@ from metastore_assets.formats.readers.int96 import check_no_overflow, has_common
 from metastore_assets.formats.readers.parquet_footer import REFUSED, is_misunderstood, read_lenient_metadata
 from metastore_assets.storage.corrupt_input import UnsupportedError, check_limit
 from metastore_assets.storage.limits import FILE_ROWS
-from metastore_assets.values.types import is_binary, is_text
+from metastore_assets.values.types import is_byte_string
 
 _DICTIONARY_ROWS = 4096
 _SHORT_DICTIONARY = 64 << 10
@@ -122,7 +122,7 @@ class ParquetColumns:
         check_types(self.fields)
         self._leaves = _leaf_ranges(self.fields)
         self._text_leaves = {
-            leaves.start for leaves, field in zip(self._leaves, self.fields, strict=True) if _is_bytes(field.type)
+            leaves.start for leaves, field in zip(self._leaves, self.fields, strict=True) if is_byte_string(field.type)
         }
         """Numbers of the leaf columns that store top-level strings and bytes."""
         self._polars_columns: dict[int, pa.Array] = {}
@@ -389,10 +389,6 @@ def _has_empty_struct(type_: pa.DataType) -> bool:
         return False
     children = [type_.field(index).type for index in range(type_.num_fields)]
     return (pa.types.is_struct(type_) and not children) or any(map(_has_empty_struct, children))
-
-
-def _is_bytes(type_: pa.DataType) -> bool:
-    return is_text(type_) or is_binary(type_)
 
 
 def _is_number(type_: pa.DataType) -> bool:
