@@ -10,11 +10,11 @@ partition and the like in a version.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -51,9 +51,6 @@ from metastore_assets.store.versions import HISTORY, VersionStore, file_paths
 from metastore_assets.value_counts import read_value_counts, rewrite_value_counts, write_value_counts
 from metastore_assets.values.leaf_columns import schema_leaves
 
-Result = TypeVar("Result")
-
-_ATTEMPTS = 5
 _ENTRIES_PER_LOT = 10_000
 """Maximum number of entries that are copied at once."""
 _NOT_REACHED = (
@@ -152,32 +149,13 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
         size,
         published,
         unfinished + unfinished_writes,
-        _read_newest(versions, _count_outdated_profiles),
+        versions.with_newest(_count_outdated_profiles),
     )
 
 
-def _read_newest(versions: VersionStore, read: Callable[[Version], Result]) -> Result:
-    """Return `read(newest version)`.
-
-    Call `read` again if another purge removes this version meanwhile.
-
-    Raises:
-        StoreError: The files of the newest version cannot be read.
-        VersionConflictError: Other processes published during every attempt.
-    """
-    for _ in range(_ATTEMPTS):
-        newest = versions.latest()
-        assert newest is not None, "another purge removes only older versions than its own"
-        try:
-            return read(newest)
-        except StoreError:
-            if versions.documents.exists(newest.number):
-                raise
-    raise _conflict_error(versions)
-
-
-def _count_outdated_profiles(version: Version) -> int:
+def _count_outdated_profiles(version: Version | None) -> int:
     """Return the number of profiles with columns that the version's schema no longer has."""
+    assert version is not None, "another purge removes only older versions than its own"
     leaves = {leaf.field_id for column_leaves in schema_leaves(version.schema) for leaf in column_leaves}
     outdated_specs = set()
     for id_, columns in version.specs.items():
@@ -248,23 +226,18 @@ def _publish_without_removed(engine: Engine, versions: VersionStore, before: int
         VersionNotFoundError: There is no version `before` or later.
         VersionConflictError: Other processes published during every attempt.
     """
-    for _ in range(_ATTEMPTS):
-        latest = versions.latest()
+
+    def attempt(latest: Version | None) -> tuple[int, _StoredFiles]:
         if latest is None or not 1 <= before <= latest.number:
             newest = "none is published" if latest is None else f"the newest is {latest.number}"
             raise VersionNotFoundError(
                 f"table {versions.table!r} has no version {before} or later that could stay: {newest}"
             )
-        try:
-            value_counts = write_value_counts(
-                versions.objects,
-                rewrite_value_counts(versions.objects, read_value_counts(versions.objects, latest.value_counts)),
-            )
-            copied, staged = _copy_entries(engine, versions, replace(latest, value_counts=value_counts))
-        except StoreError:
-            if versions.documents.exists(latest.number):
-                raise
-            continue  # Another purge removed the version, and files that this one has written.
+        value_counts = write_value_counts(
+            versions.objects,
+            rewrite_value_counts(versions.objects, read_value_counts(versions.objects, latest.value_counts)),
+        )
+        copied, staged = _copy_entries(engine, versions, replace(latest, value_counts=value_counts))
         new = replace(
             copied,
             number=latest.number + 1,
@@ -285,15 +258,10 @@ def _publish_without_removed(engine: Engine, versions: VersionStore, before: int
             written = {path for entries in stored_entries(staged) for path in entries.files.paths()} if staged else ()
             versions.objects.delete(sorted({*new.paths(), *written} - set(latest.paths())))
             listing.files.close()
-            continue
+            raise
         return new.number, listing
-    raise _conflict_error(versions)
 
-
-def _conflict_error(versions: VersionStore) -> VersionConflictError:
-    return VersionConflictError(
-        f"table {versions.table!r}: other processes published {_ATTEMPTS} versions meanwhile; try again"
-    )
+    return versions.with_newest(attempt)
 
 
 def _copy_entries(engine: Engine, versions: VersionStore, version: Version) -> tuple[Version, Version | None]:

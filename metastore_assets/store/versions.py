@@ -19,12 +19,12 @@ the profiles of removed fragments, and deletes all pending profiles.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -75,6 +75,9 @@ if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig
     from metastore_assets.store.expire import ExpiryCounts
 
+Result = TypeVar("Result")
+
+_ATTEMPTS = 5
 STAGED = "staged"
 """The folder of staged versions, see `store.staged_versions`."""
 HISTORY = "history"
@@ -274,6 +277,31 @@ class VersionStore:
             values = entries.put.values() if isinstance(entries, EntryChanges) else entries
             changes = EntryChanges.changed(METADATA_CACHE, None, values)
             return write_entries(self.objects, changes, allow_step=True, may_merge=True)
+
+    def with_newest(self, function: Callable[[Version | None], Result]) -> Result:
+        """Return `function(newest version)`. Call the function again if another process published or purged meanwhile.
+
+        The function raises VersionConflictError if another process has published, and any StoreError if another process
+        has removed the version and its files.
+
+        Args:
+            function: Gets the newest version, or None if there is none.
+
+        Raises:
+            VersionConflictError: Other processes published or purged during each of `_ATTEMPTS` calls.
+        """
+        for _ in range(_ATTEMPTS):
+            newest = self.latest()
+            try:
+                return function(newest)
+            except VersionConflictError:
+                continue
+            except StoreError:
+                if newest is None or self.documents.exists(newest.number):
+                    raise
+        raise VersionConflictError(
+            f"table {self.table!r}: other processes published {_ATTEMPTS} versions meanwhile; try again"
+        )
 
     def discard(self, version: Version, base: Version | None) -> None:
         """Delete the value counts and indexes of a version that was built, but not published.

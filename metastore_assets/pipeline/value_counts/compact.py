@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import StoreError, VersionConflictError, VersionNotFoundError
+from metastore_assets.errors import VersionConflictError, VersionNotFoundError
 from metastore_assets.pipeline.value_counts.plain import plain_file_columns, write_frequencies, write_ranks
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import ValueCountFiles, Version
@@ -17,8 +17,6 @@ from metastore_assets.store.versions import VersionStore
 from metastore_assets.value_counts import TableValueCounts, read_value_counts, write_value_counts
 from metastore_assets.value_counts.fingerprinted import fingerprint_dataflow
 from metastore_assets.values.leaf_columns import schema_leaves
-
-_ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
@@ -52,20 +50,15 @@ def compact(versions: VersionStore, table: TableConfig) -> Compacted:
         VersionNotFoundError: The table has no version.
         VersionConflictError: Other processes published versions in each attempt.
     """
-    for _ in range(_ATTEMPTS):
-        latest = versions.latest()
+
+    def attempt(latest: Version | None) -> Compacted:
         if latest is None:
             raise VersionNotFoundError(
                 f"table {versions.table!r} has no published version; run `metastore refresh {versions.table}`"
             )
-        try:
-            before = read_value_counts(versions.objects, latest.value_counts)
-            after = _compact_files(versions.objects, before)
-            files = _write_plain_files(versions.objects, latest, after, table, is_same=after.is_same(before))
-        except StoreError:
-            if versions.documents.exists(latest.number):
-                raise
-            continue  # A purge removed the version and its files.
+        before = read_value_counts(versions.objects, latest.value_counts)
+        after = _compact_files(versions.objects, before)
+        files = _write_plain_files(versions.objects, latest, after, table, is_same=after.is_same(before))
         file_counts = (len(before.paths()), len(after.paths()))
         plain_paths = (None, None) if files is None else (files.frequencies or None, files.ranks or None)
         if files == latest.value_counts:
@@ -82,11 +75,10 @@ def compact(versions: VersionStore, table: TableConfig) -> Compacted:
             versions.publish(new, latest)
         except VersionConflictError:
             versions.discard(new, latest)
-            continue
+            raise
         return Compacted(new.number, True, *file_counts, *plain_paths)
-    raise VersionConflictError(
-        f"table {versions.table!r}: other processes published {_ATTEMPTS} versions meanwhile; try again"
-    )
+
+    return versions.with_newest(attempt)
 
 
 def _compact_files(store: ObjectStore, value_counts: TableValueCounts) -> TableValueCounts:
