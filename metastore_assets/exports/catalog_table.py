@@ -142,6 +142,11 @@ class TableChangedError(ExportError):
     Another process has then changed the table.
     """
 
+    def __init__(self) -> None:
+        super().__init__(
+            "another process changed the table in the catalog at the same time: the next refresh exports it again"
+        )
+
 
 def changed_properties(
     properties: Mapping[str, str] | None,
@@ -157,9 +162,7 @@ def changed_properties(
     """
     present = properties or {}
     if expected is not None and present.get(expected[0]) != expected[1]:
-        raise TableChangedError(
-            "another process exported the table at the same time: the next refresh exports it again"
-        )
+        raise TableChangedError
     return {**{name: text for name, text in present.items() if name not in removed}, **added}
 
 

@@ -23,6 +23,7 @@ from metastore_assets.exports.base import (
     ExportTarget,
     WrittenExport,
 )
+from metastore_assets.exports.catalog_table import TableChangedError
 from metastore_assets.exports.iceberg.partition_file import encode_partition_statistics
 from metastore_assets.exports.iceberg.puffin import Blob, encode_puffin
 from metastore_assets.extras import extra
@@ -43,7 +44,6 @@ NDV = "ndv"
 _PARTITION_FILE = "metastore-assets-partition-stats-"
 """Prefix of the names of our partition statistics files, which have no properties."""
 _SKETCHES = "metastore_assets.exports.iceberg.sketches"
-_ATTEMPTS = 3
 
 
 class IcebergOptions(ExportOptions):
@@ -96,8 +96,6 @@ class IcebergTarget(ExportTarget):
 
         If no column has a sketch, nothing is written, and our files of all snapshots are removed.
         """
-        from pyiceberg.exceptions import CommitFailedException
-
         if not version.version.snapshot:
             return WrittenExport(0, 0, ("the table has no snapshot yet",))
         columns, notes = _sketched_columns(version)
@@ -105,16 +103,9 @@ class IcebergTarget(ExportTarget):
             if self.status() is not None:
                 self.remove()
             return WrittenExport(0, 0, (*notes, "no column has values that are exported"))
-        for attempt in range(_ATTEMPTS):
-            with self._open() as table:
-                try:
-                    size = self._write_files(table, version, columns, notes)
-                except CommitFailedException:
-                    if attempt + 1 == _ATTEMPTS:
-                        raise
-                else:
-                    break
-        return WrittenExport(size, len(columns), tuple(dict.fromkeys(notes)))
+        with self._open() as table:
+            size = self._write_files(table, version, columns, notes)
+        return WrittenExport(size, len(columns), tuple(notes))
 
     def status(self) -> ExportMark | None:
         """Return the mark of the newest version that has a statistics file of ours.
@@ -202,6 +193,7 @@ class IcebergTarget(ExportTarget):
         Raises:
             ExportError: The catalog no longer has the snapshot. Or another program registered statistics for it, and
                 the option `replace` is false.
+            TableChangedError: Another process changed the table in the catalog at the same time.
         """
         from pyiceberg.exceptions import CommitFailedException
         from pyiceberg.table.statistics import StatisticsFile
@@ -266,9 +258,9 @@ class IcebergTarget(ExportTarget):
                 written.append(update.partition_statistics)
         try:
             before = _commit(table, updates)
-        except CommitFailedException:
+        except CommitFailedException as error:
             _delete(table, written)
-            raise
+            raise TableChangedError from error
         ours, partition_files = _our_files(before)
         replaced = [*ours, *(partition_files if len(updates) > 1 else ())]
         _delete(table, [file for file in replaced if file.snapshot_id == snapshot.snapshot_id])
