@@ -15,10 +15,8 @@ from datetime import timedelta
 
 from metastore_assets.errors import (
     CorruptionError,
-    ObjectNotFoundError,
     StoreError,
     VersionConflictError,
-    VersionNotFoundError,
 )
 from metastore_assets.formats.base import NoDiffError, SnapshotReference, UnstreamableError
 from metastore_assets.pipeline import planning
@@ -26,7 +24,7 @@ from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.execution import ImpossibleLotsError, execute
 from metastore_assets.pipeline.fragment_runs import Lot, stream_lots
 from metastore_assets.pipeline.plan import Lots, Plan
-from metastore_assets.pipeline.planning import PUBLISHED_BY_ANOTHER, AttemptProfiles, plan_lot, stored_fragments
+from metastore_assets.pipeline.planning import AttemptProfiles, plan_lot, stored_fragments
 from metastore_assets.pipeline.stages import (
     DivideIntoLots,
     PlanStage,
@@ -36,7 +34,7 @@ from metastore_assets.pipeline.stages import (
     join_lots,
 )
 from metastore_assets.storage.io_counters import io_step
-from metastore_assets.store.staged_versions import StagedVersions
+from metastore_assets.store.staged_versions import PUBLISHED_BY_ANOTHER, StagedVersions, reading_staged
 from metastore_assets.store.version import Version
 from metastore_assets.store.version_document import OlderFormatError
 
@@ -65,15 +63,11 @@ def make_lots(
     """
     maker = _LotMaker(context, plan, attempt)
     try:
-        version = maker.make(lots)
+        with reading_staged(context.versions):
+            version = maker.make(lots)
     except (NoDiffError, UnstreamableError) as error:
         attempt.makes_lots = False
         raise ImpossibleLotsError(str(error)) from error
-    except (CorruptionError, ObjectNotFoundError, VersionNotFoundError) as error:
-        if context.versions.newest():
-            # The process that published it has removed the staged versions.
-            raise VersionConflictError(PUBLISHED_BY_ANOTHER) from error
-        raise
     return version, maker.executed_stage(version)
 
 

@@ -63,7 +63,7 @@ def plan_fragment_index(
     """
     before, after = changed_entries(fragments, is_rebuilt=base is None)
     before_rows, after_rows = ({entry.key: _row_identity(entry) for entry in entries} for entries in (before, after))
-    changes = KeyChanges.between(before_rows, after_rows, len(fragments), may_merge=False)
+    changes = KeyChanges.between(before_rows, after_rows, len(fragments))
 
     def write(may_merge: bool) -> SegmentFiles:
         added = [entry for entry in after if entry.key in changes.added]

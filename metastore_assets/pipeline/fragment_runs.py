@@ -10,7 +10,6 @@ import io
 import pickle
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -103,10 +102,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 class FragmentRuns:
-    """The fragments of a snapshot, partly in a temporary file.
-
-    The end of the context manager deletes the file.
-    """
+    """The fragments of a snapshot, partly in a temporary file, which is deleted with this object."""
 
     def __init__(self, fragments: Iterable[Fragment]) -> None:
         """Read all fragments.
@@ -120,15 +116,11 @@ class FragmentRuns:
         self._codec = _FragmentCodec()
         self.count = 0
         """Number of fragments."""
-        try:
-            for chunk in batched(fragments, _AT_ONCE):
-                keys = [fragment_key(fragment.partition_key, fragment.path) for fragment in chunk]
-                ids, data = [fragment.id for fragment in chunk], list(map(self._codec.encode, chunk))
-                self._runs.add(pa.table([keys, ids, data], schema=_COLUMNS))
-                self.count += len(chunk)
-        except BaseException:
-            self.close()
-            raise
+        for chunk in batched(fragments, _AT_ONCE):
+            keys = [fragment_key(fragment.partition_key, fragment.path) for fragment in chunk]
+            ids, data = [fragment.id for fragment in chunk], list(map(self._codec.encode, chunk))
+            self._runs.add(pa.table([keys, ids, data], schema=_COLUMNS))
+            self.count += len(chunk)
 
     def rows(self) -> Iterator[tuple[str, str, bytes]]:
         """Yield (key, id, encoded fragment) of each fragment, by ascending key.
@@ -150,31 +142,14 @@ class FragmentRuns:
         """Decode a fragment that `rows` yielded."""
         return self._codec.decode(data)
 
-    def close(self) -> None:
-        """Delete the temporary file."""
-        self._runs.close()
 
-    def __enter__(self) -> FragmentRuns:
-        return self
-
-    def __exit__(self, *ended: object) -> None:
-        self.close()
-
-
-@contextmanager
-def sort_fragments(stream: SnapshotStream) -> Iterator[FragmentRuns | SortedFragments]:
-    """Provide the fragments of a snapshot, sorted by key.
-
-    If the format does not sort them, a temporary file is used.
+def sort_fragments(stream: SnapshotStream) -> FragmentRuns | SortedFragments:
+    """Return the fragments of a snapshot, sorted by key.
 
     Raises:
         UnstreamableError: The format must read all fragments together (see `TableFormat.snapshot`).
     """
-    if stream.sorted_fragments is not None:
-        yield stream.sorted_fragments
-        return
-    with FragmentRuns(stream.fragments) as runs:
-        yield runs
+    return stream.sorted_fragments or FragmentRuns(stream.fragments)
 
 
 def compare_stream(
@@ -198,23 +173,23 @@ def compare_stream(
         UnstreamableError: The format must read all fragments together, or two fragments have the same key.
         MetastoreError: The table cannot be read.
     """
-    with sort_fragments(stream) as fragments:
-        differences = list(_differences(fragments, published))
-        added = [fragment for fragment, _ in differences if fragment is not None]
-        removed = [key for _, key in differences if key is not None]
-        added.sort(key=fragment_order)
-        changes = SnapshotChanges(
-            stream.metadata, tuple(added), published.find_all(removed) if removed else {}, comparison=reason
-        )
-        if requested is None:
-            return changes
-        keys, added_ids = set(requested(changes)), {fragment.id for fragment in added}
-        unchanged = (
-            fragments.decode(row)
-            for key, id_, row in fragments.rows()
-            if split_fragment_key(key)[0] in keys and id_ not in added_ids
-        )
-        return replace(changes, unchanged=tuple(unchanged))
+    fragments = sort_fragments(stream)
+    differences = list(_differences(fragments, published))
+    added = [fragment for fragment, _ in differences if fragment is not None]
+    removed = [key for _, key in differences if key is not None]
+    added.sort(key=fragment_order)
+    changes = SnapshotChanges(
+        stream.metadata, tuple(added), published.find_all(removed) if removed else {}, comparison=reason
+    )
+    if requested is None:
+        return changes
+    keys, added_ids = set(requested(changes)), {fragment.id for fragment in added}
+    unchanged = (
+        fragments.decode(row)
+        for key, id_, row in fragments.rows()
+        if split_fragment_key(key)[0] in keys and id_ not in added_ids
+    )
+    return replace(changes, unchanged=tuple(unchanged))
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def with_hidden_key(config: MetastoreConfig, table: TableConfig, *, create: bool
     """
     if not table.hides_values:
         return table
-    text = os.environ.get(KEY_VARIABLE) or (config.hidden_key.get_secret_value() if config.hidden_key else None)
+    text = _configured_key(config)
     if text is None:
         return table.with_hidden_key(_stored_key(ObjectStore(config.root, config.storage_options), create=create))
     if len(text) < HIDDEN_KEY_MIN_LENGTH:
@@ -61,13 +61,17 @@ def has_hidden_key(config: MetastoreConfig) -> bool:
 
     The key is configured, or stored in a file that this user can read.
     """
-    if os.environ.get(KEY_VARIABLE) or config.hidden_key is not None:
+    if _configured_key(config) is not None:
         return True
     try:
         ObjectStore(config.root, config.storage_options).read(KEY_FILE)
     except StoreError:
         return False
     return True
+
+
+def _configured_key(config: MetastoreConfig) -> str | None:
+    return os.environ.get(KEY_VARIABLE) or (config.hidden_key.get_secret_value() if config.hidden_key else None)
 
 
 def _stored_key(root: ObjectStore, *, create: bool) -> bytes:

@@ -57,7 +57,7 @@ def plan_partition_index(
         {entry.key: _unindexed(entry) for entry in entries}
         for entries in changed_entries(partitions, is_rebuilt=base is None)
     )
-    changes = KeyChanges.between(before, after, len(partitions), may_merge=False)
+    changes = KeyChanges.between(before, after, len(partitions))
     changed = {key: partition for key, partition in after.items() if key in changes.added}
     read = partial(_read_batches, engine, store, max(1, columns))
 

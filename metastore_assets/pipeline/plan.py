@@ -253,8 +253,6 @@ class Lots:
 
     fragments: FragmentRuns | SortedFragments
     """All fragments of the snapshot."""
-    count: int
-    """Number of fragments of the snapshot."""
     profiled: int
     """Number of fragments to read."""
     bytes: int
@@ -353,7 +351,7 @@ class Plan:
     @property
     def added_count(self) -> int:
         """Number of fragments of the snapshot that are not in the published version."""
-        return self.lots.count if self.lots else len(self.added)
+        return self.lots.fragments.count if self.lots else len(self.added)
 
     @property
     def may_read_again(self) -> dict[str, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import ChainMap, Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 
@@ -22,8 +22,6 @@ from metastore_assets.errors import (
     CorruptionError,
     ObjectNotFoundError,
     StoreError,
-    VersionConflictError,
-    VersionNotFoundError,
 )
 from metastore_assets.exports.configured_targets import read_export_entries
 from metastore_assets.exports.results import ExportResult
@@ -45,7 +43,7 @@ from metastore_assets.messages import close_names, join_names
 from metastore_assets.pipeline.auto_policies import planned_resolutions
 from metastore_assets.pipeline.column_spec import check_sources
 from metastore_assets.pipeline.context import RefreshContext
-from metastore_assets.pipeline.fragment_runs import FragmentRuns, Lot, compare_stream, stream_lots
+from metastore_assets.pipeline.fragment_runs import Lot, compare_stream, sort_fragments, stream_lots
 from metastore_assets.pipeline.hidden_values import check_hidden_not_derived, check_hidden_not_renamed, column_paths
 from metastore_assets.pipeline.plan import (
     DEFAULT_REQUEST,
@@ -78,12 +76,11 @@ from metastore_assets.pipeline.version_policies import (
 )
 from metastore_assets.store.entries import FRAGMENTS, StoredEntries, partition_fragment_counts
 from metastore_assets.store.entry_changes import entries_of
-from metastore_assets.store.staged_versions import StagedVersions
+from metastore_assets.store.staged_versions import StagedVersions, reading_staged
 from metastore_assets.store.version import FragmentEntry, Version, split_fragment_key
 from metastore_assets.store.version_document import OlderFormatError
 from metastore_assets.store.versions import VersionStore
 
-PUBLISHED_BY_ANOTHER = "another process has published the first version"
 FRAGMENTS_PER_LOT = 10_000
 """Number of fragments in a lot. The first version of a table with more fragments is made in several lots."""
 
@@ -471,16 +468,11 @@ class _Planner(_PlanMaker):
             reason = str(error)
         if self._base is None and self._number == 1 and not self._request.forces_reading:
             self._staged = _read_staged(self._versions)
-        try:
+        with nullcontext() if self._staged is None else reading_staged(self._versions):
             plan_or_snapshot = self.plan_from_stream(reason)
             if isinstance(plan_or_snapshot, Plan):
                 return plan_or_snapshot
             return self.plan_from_snapshot(reason, plan_or_snapshot)
-        except (CorruptionError, ObjectNotFoundError, VersionNotFoundError) as error:
-            if self._staged is not None and self._versions.newest():
-                # The process that published it has removed the staged versions.
-                raise VersionConflictError(PUBLISHED_BY_ANOTHER) from error
-            raise
 
     def plan_from_difference(self) -> Plan:
         """Return the plan made from the changes of the commits since the newest version.
@@ -580,7 +572,7 @@ class _Planner(_PlanMaker):
         spec, dropped_columns = maker._resolve_policies(stream.metadata)
         if not _allows_lots(spec) or (staged is not None and staged.spec_id != spec.id):
             return None
-        fragments = stream.sorted_fragments or FragmentRuns(stream.fragments)
+        fragments = sort_fragments(stream)
         specs = ChainMap({spec.id: spec.column_specs}, staged.specs if staged else {})  # type: ignore[arg-type]
         compatibility = SpecCompatibility(specs, spec)
         saved: dict[str, list[FragmentEntry]] = {}
@@ -630,7 +622,7 @@ class _Planner(_PlanMaker):
             read_again=count_missing_outputs(compatibility, self._pending, read_again),
             dropped_columns=dropped_columns,
             staged=staged,
-            lots=Lots(fragments, fragments.count, profiled, size, partition_keys),
+            lots=Lots(fragments, profiled, size, partition_keys),
         )
 
     def first_version_totals(self) -> FirstVersionTotals | None:

@@ -61,7 +61,7 @@ def plan_value_filters(
         base = None  # Rebuilt from all profiles, so that no filter of a removed column remains.
     before, after = changed_entries(fragments, is_rebuilt=base is None)
     before_names, after_names = ({entry.key: entry.files.name for entry in entries} for entries in (before, after))
-    changes = KeyChanges.between(before_names, after_names, len(fragments), may_merge=False)
+    changes = KeyChanges.between(before_names, after_names, len(fragments))
     stored = base.files if base else None
 
     def write(may_merge: bool) -> ValueFilterFiles:

@@ -190,19 +190,16 @@ class KeyChanges:
         return len(self.added) + len(self.removed)
 
     @classmethod
-    def between(
-        cls, before: Mapping[Any, object], after: Mapping[Any, object], row_count: int, *, may_merge: bool
-    ) -> KeyChanges:
-        """Return the difference between two versions.
+    def between(cls, before: Mapping[Any, object], after: Mapping[Any, object], row_count: int) -> KeyChanges:
+        """Return the difference between two versions, with `may_merge` false.
 
         Args:
             before: The rows that the newer version removes or replaces, by key. No row may be None.
             after: The rows of the newer version, by key. Unchanged rows may be missing, if `before` lacks them, too.
             row_count: Number of all rows of the newer version.
-            may_merge: Whether a commit that changes many keys merges stored segments.
         """
         removed = before.keys() - after.keys()
-        return cls(changed_items(before, after).keys(), removed, row_count, may_merge=may_merge)
+        return cls(changed_items(before, after).keys(), removed, row_count, may_merge=False)
 
 
 def changed_items(before: Mapping[Key, Item], after: Mapping[Key, Item]) -> dict[Key, Item]:

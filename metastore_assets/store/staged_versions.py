@@ -9,14 +9,37 @@ rewriting its files. `expire` retains the files of staged versions while the tab
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from metastore_assets.errors import CorruptionError, ObjectNotFoundError, StoreError
+from metastore_assets.errors import (
+    CorruptionError,
+    ObjectNotFoundError,
+    StoreError,
+    VersionConflictError,
+    VersionNotFoundError,
+)
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.version import FragmentEntry, Version
 from metastore_assets.store.version_document import load_version
 from metastore_assets.store.versions import STAGED, VersionStore
+
+PUBLISHED_BY_ANOTHER = "another process has published the first version"
+
+
+@contextmanager
+def reading_staged(versions: VersionStore) -> Iterator[None]:
+    """Raise VersionConflictError for missing or damaged files if another process has published the first version.
+
+    That process removes the staged versions, which this process reads.
+    """
+    try:
+        yield
+    except (CorruptionError, ObjectNotFoundError, VersionNotFoundError) as error:
+        if versions.newest():
+            raise VersionConflictError(PUBLISHED_BY_ANOTHER) from error
+        raise
 
 
 class StagedVersions(VersionStore):

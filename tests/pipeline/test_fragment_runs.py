@@ -84,7 +84,8 @@ def test_the_changes_are_those_of_a_comparison_in_memory(
 
 
 def test_fragments_with_equal_keys_are_not_streamed() -> None:
-    with FragmentRuns([fragment("all", "a", "x"), fragment("all", "a", "y")]) as runs, pytest.raises(UnstreamableError):
+    runs = FragmentRuns([fragment("all", "a", "x"), fragment("all", "a", "y")])
+    with pytest.raises(UnstreamableError):
         list(runs.rows())
 
 
@@ -105,9 +106,9 @@ def test_rows_have_no_credentials(locations: list[tuple[str, str, bool]]) -> Non
         policy = LocationPolicy(uri, location, PathMapping(), (), False)
         source: Any = (location, policy, Location(f"{uri.rstrip('/')}/{number}", location.options))
         fragments.append(Fragment(f"{number}", "all", f"{number}", 10, 1, source=source))
-    with FragmentRuns(fragments) as runs:
-        rows = list(runs.rows())
-        assert [runs.decode(data) for _, _, data in rows] == fragments
+    runs = FragmentRuns(fragments)
+    rows = list(runs.rows())
+    assert [runs.decode(data) for _, _, data in rows] == fragments
     for _, _, data in rows:
         assert b"Secret" not in data
         assert b"PassWord" not in data
