@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from metastore_assets.config.models import TableConfig as TableConfig
     from metastore_assets.config.policy import FREQUENCY_LIMIT as FREQUENCY_LIMIT
     from metastore_assets.config.policy import HIDDEN_KEY_MIN_LENGTH as HIDDEN_KEY_MIN_LENGTH
-    from metastore_assets.config.policy import NEAR_UNIQUE_FROM as NEAR_UNIQUE_FROM
+    from metastore_assets.config.policy import NEAR_UNIQUE_ABOVE as NEAR_UNIQUE_ABOVE
     from metastore_assets.config.policy import CardinalityMode as CardinalityMode
     from metastore_assets.config.policy import ClassReferences as ClassReferences
     from metastore_assets.config.policy import ColumnPolicy as ColumnPolicy
@@ -43,7 +43,7 @@ _MODULES = {
     "FREQUENCY_LIMIT": "policy",
     "HIDDEN_KEY_MIN_LENGTH": "policy",
     "MetastoreConfig": "models",
-    "NEAR_UNIQUE_FROM": "policy",
+    "NEAR_UNIQUE_ABOVE": "policy",
     "ResolvedPolicy": "policy",
     "DagsterConfig": "models",
     "SensorConfig": "models",

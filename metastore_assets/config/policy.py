@@ -12,8 +12,8 @@ from metastore_assets.config.base import ConfigModel
 
 FREQUENCY_LIMIT = 131_072
 """Approximate number of distinct values up to which `frequencies: auto` enumerates the values of a column."""
-NEAR_UNIQUE_FROM = 65_536
-"""Number of values from which `frequencies: auto` does not enumerate a column if more than half of them are distinct.
+NEAR_UNIQUE_ABOVE = 65_536
+"""Number of values above which `frequencies: auto` does not enumerate a column if more than half of them are distinct.
 """
 CardinalityMode = Literal["enumerated", "estimated", "fingerprinted"]
 """How the values of a column are stored. If the policy does not say it, profiling decides.

@@ -5,7 +5,7 @@ with the policy `repeated` is `fingerprinted`: stored as short hashes of its val
 distinct values and of all values:
 
 - An `auto` column becomes estimated if it has more than FREQUENCY_LIMIT distinct values, or if it has more than
-  NEAR_UNIQUE_FROM values and more than half of them are distinct.
+  NEAR_UNIQUE_ABOVE values and more than half of them are distinct.
 - It becomes enumerated again only at stricter limits, see `why_enumerated`. A column near a limit therefore does not
   change with each commit.
 - A `repeated` column follows the same rules without FREQUENCY_LIMIT.
@@ -29,7 +29,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, CardinalityMode, ResolvedPolicy, TableConfig
+from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_ABOVE, CardinalityMode, ResolvedPolicy, TableConfig
 from metastore_assets.pipeline.cardinality import (
     PROFILES_PER_TASK,
     UNKNOWN,
@@ -63,7 +63,7 @@ def why_estimated(distinct: int, values: int) -> str | None:
     """
     if distinct > FREQUENCY_LIMIT:
         return f"about {distinct:,} distinct values, more than {FREQUENCY_LIMIT:,}"
-    if values > NEAR_UNIQUE_FROM and 2 * distinct > values:
+    if values > NEAR_UNIQUE_ABOVE and 2 * distinct > values:
         return f"about {distinct:,} of {values:,} values are distinct: they hardly repeat"
     return None
 
@@ -75,7 +75,7 @@ def why_enumerated(distinct: int, values: int) -> str | None:
         distinct: Approximate number of distinct values.
         values: Number of values.
     """
-    if 2 * distinct <= FREQUENCY_LIMIT and (2 * values <= NEAR_UNIQUE_FROM or 4 * distinct <= values):
+    if 2 * distinct <= FREQUENCY_LIMIT and (2 * values <= NEAR_UNIQUE_ABOVE or 4 * distinct <= values):
         return f"about {distinct:,} distinct values among {values:,}: few enough to be enumerated"
     return None
 
@@ -87,7 +87,7 @@ def why_fingerprinted(distinct: int, values: int) -> str | None:
         distinct: Approximate number of distinct values.
         values: Number of values.
     """
-    if values > NEAR_UNIQUE_FROM and 2 * distinct > values:
+    if values > NEAR_UNIQUE_ABOVE and 2 * distinct > values:
         return f"about {distinct:,} of {values:,} values are distinct: few of them can occur twice"
     return None
 
@@ -99,7 +99,7 @@ def why_not_fingerprinted(distinct: int, values: int) -> str | None:
         distinct: Approximate number of distinct values.
         values: Number of values.
     """
-    if 2 * values <= NEAR_UNIQUE_FROM or 4 * distinct <= values:
+    if 2 * values <= NEAR_UNIQUE_ABOVE or 4 * distinct <= values:
         return f"about {distinct:,} distinct values among {values:,}: they repeat, so that value counts are shorter"
     return None
 

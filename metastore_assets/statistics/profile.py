@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
-from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, ResolvedPolicy
+from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_ABOVE, ResolvedPolicy
 from metastore_assets.errors import UnsupportedTypeError
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.column_profiler import ColumnProfiler, HiddenColumnProfiler
@@ -253,7 +253,7 @@ class _LeafProfiler:
         decides. If it is passed on, all later batches are passed on, too; if not, none is. The deciding batch is the
         first one that meets two conditions:
 
-        - More than `NEAR_UNIQUE_FROM` values have been added so far.
+        - More than `NEAR_UNIQUE_ABOVE` values have been added so far.
         - The values of the batch are not counted yet: `run.counts` is None.
 
         It is passed on if it has too many distinct values: depending on the policy, more than half of its values, or
@@ -268,7 +268,7 @@ class _LeafProfiler:
         cls = self.type_class
         if cls is None or (self._policy.has_all_values and self._policy.frequencies != "enumerated"):
             return False
-        if self._is_decided or self.value_count <= NEAR_UNIQUE_FROM or run.counts is not None:
+        if self._is_decided or self.value_count <= NEAR_UNIQUE_ABOVE or run.counts is not None:
             return False
         self._is_decided = True
         if not is_mostly_distinct(run.values):

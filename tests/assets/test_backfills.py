@@ -111,13 +111,13 @@ def test_scattered_partitions_are_read_once_and_reported_by_their_runs(
     assert iterate(lab, workspace, backfill) == BulkActionStatus.COMPLETED_SUCCESS
     runs = runs_of(lab, backfill)
     assert {run.status for run in runs} == {DagsterRunStatus.SUCCESS}
-    reported_row_counts = [events_of_run(lab, run) for run in runs]
-    assert sorted(sorted(key for asset, key in counts if asset == "partitions") for counts in reported_row_counts) == [
+    events_by_run = [events_of_run(lab, run) for run in runs]
+    assert sorted(sorted(key for asset, key in counts if asset == "partitions") for counts in events_by_run) == [
         [key_of(1)],
         [key_of(3), key_of(4)],
         [key_of(6)],
     ]
-    assert [{asset for asset, _ in counts} for counts in reported_row_counts] == [
+    assert [{asset for asset, _ in counts} for counts in events_by_run] == [
         {"partitions"},
         {"partitions"},
         {"partitions", *KINDS},

@@ -109,22 +109,18 @@ def test_a_run_evaluates_the_checks_of_its_version(checked: Lab) -> None:
     table = second["enough_rows"].metadata["partitions"].value
     assert [record.data["partition"] for record in table.records] == [key_of(4)]  # type: ignore[union-attr]
 
-    reported_row_counts = {kind_of(event.asset_key): event.metadata for event in checked.events(again.run_id)}[
-        "statistics"
-    ]
-    assert reported_row_counts["price/null_share"].value == pytest.approx(
-        second["price_null_share"].metadata["null_share"].value
-    )
-    assert reported_row_counts["shop/distinct_count"].value == 5
-    lineage = reported_row_counts["dagster/column_lineage"].value.deps_by_column  # type: ignore[union-attr]
+    metadata = {kind_of(event.asset_key): event.metadata for event in checked.events(again.run_id)}["statistics"]
+    assert metadata["price/null_share"].value == pytest.approx(second["price_null_share"].metadata["null_share"].value)
+    assert metadata["shop/distinct_count"].value == 5
+    lineage = metadata["dagster/column_lineage"].value.deps_by_column  # type: ignore[union-attr]
     assert lineage["price"][0].asset_key == AssetKey(["sales", "sales_source"])
-    changes = {record.data["what"]: record.data for record in reported_row_counts["changes"].value.records}  # type: ignore[union-attr]
+    changes = {record.data["what"]: record.data for record in metadata["changes"].value.records}  # type: ignore[union-attr]
     assert changes["rows"] == {"what": "rows", "before": "600", "now": "620", "change": "+20"}
     assert changes["files"]["change"] == "+1"
     assert (changes["partitions"]["now"], changes["partitions"]["change"]) == ("4", "1 added")
     assert "added" in str(changes["value counts"]["change"])
     assert changes["version"]["before"] == str(first_version.number)
-    assert reported_row_counts["rows_changed"].value == 20
+    assert metadata["rows_changed"].value == 20
     # The version is published and reported: another run would change nothing.
     assert not checked.tick("sales").run_requests
     _assert_removal_is_reported_once(checked)
@@ -137,25 +133,25 @@ def _assert_removal_is_reported_once(lab: Lab) -> None:
     removed = lab.tick("sales")
     assert not removed.run_requests
     assert "version 2 remains the newest: the table no longer exists" in str(removed.skip_message)
-    (reported_row_counts,) = removed.asset_events
-    assert isinstance(reported_row_counts, AssetCheckEvaluation)
-    assert (reported_row_counts.check_name, reported_row_counts.passed, reported_row_counts.severity.value) == (
+    (evaluation,) = removed.asset_events
+    assert isinstance(evaluation, AssetCheckEvaluation)
+    assert (evaluation.check_name, evaluation.passed, evaluation.severity.value) == (
         "current",
         False,
         "ERROR",
     )
-    assert reported_row_counts.asset_key == AssetKey(["sales", "sales_statistics"])
+    assert evaluation.asset_key == AssetKey(["sales", "sales_statistics"])
     # As the daemon does with the results of a tick.
-    lab.instance.report_runless_asset_event(reported_row_counts)
-    key = AssetCheckKey(reported_row_counts.asset_key, reported_row_counts.check_name)
+    lab.instance.report_runless_asset_event(evaluation)
+    key = AssetCheckKey(evaluation.asset_key, evaluation.check_name)
     (shown,) = lab.instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).values()
     assert shown.status == AssetCheckExecutionRecordStatus.FAILED
     assert lab.tick("sales", removed.cursor).asset_events == []
     away.rename(table)
     back = lab.tick("sales", removed.cursor)
-    (reported_row_counts,) = back.asset_events
-    assert isinstance(reported_row_counts, AssetCheckEvaluation)
-    assert (reported_row_counts.check_name, reported_row_counts.passed) == ("current", True)
+    (evaluation,) = back.asset_events
+    assert isinstance(evaluation, AssetCheckEvaluation)
+    assert (evaluation.check_name, evaluation.passed) == ("current", True)
     assert lab.tick("sales", back.cursor).asset_events == []
 
 
@@ -197,8 +193,8 @@ def test_infinite_measures_are_text_alone(tmp_path: Path) -> None:
 
 def test_values_with_markup_are_shown_literally() -> None:
     """`escape_markdown` escapes images, tags, code, line breaks and control characters."""
-    reported_row_counts = escape_markdown("not ![x](http://a/b) <img src=y> `c` \n\x1b[31m")
-    assert reported_row_counts == r"not `![x](http://a/b)` \<img src=y\> \`c\` \\n\\x1b\[31m"
+    markdown = escape_markdown("not ![x](http://a/b) <img src=y> `c` \n\x1b[31m")
+    assert markdown == r"not `![x](http://a/b)` \<img src=y\> \`c\` \\n\\x1b\[31m"
 
 
 def test_a_dropped_column_fails_its_check_and_nothing_else(

@@ -189,8 +189,8 @@ def test_user_defined_statistics_follow_the_others() -> None:
         "parts": UserResult(pa.array([[{"name": "a|b", "count": 3}]]), "exact"),
         "broken": UserResult(pa.nulls(1, pa.int64()), "absent", "it raised"),
     }
-    reported_row_counts = user_defined_markdown([row("flag", "string", 3, user_defined=texts), row("key", "int64", 3)])
-    assert reported_row_counts.splitlines()[2:] == [
+    markdown = user_defined_markdown([row("flag", "string", 3, user_defined=texts), row("key", "int64", 3)])
+    assert markdown.splitlines()[2:] == [
         "| flag | share | \\~0.25 |",
         "| flag | parts | a\\|b 3 |",
         "| flag | broken | – (it raised) |",

@@ -67,12 +67,12 @@ def test_an_interrupted_report_continues(lab: Lab, monkeypatch: pytest.MonkeyPat
     The next one reports only the remaining partitions.
     """
     monkeypatch.setattr("metastore_assets.assets.events._BATCH", 2)
-    store, reported_row_counts = PostgresEventLogStorage.store_event_batch, list[int]()
+    store, batch_sizes = PostgresEventLogStorage.store_event_batch, list[int]()
 
     def cut(self: PostgresEventLogStorage, events: Any) -> None:
-        if reported_row_counts:
+        if batch_sizes:
             raise ConnectionError("the server went away")
-        reported_row_counts.append(len(events))
+        batch_sizes.append(len(events))
         store(self, events)
 
     lab.append(4, 5)

@@ -158,15 +158,15 @@ def test_a_glue_catalog_is_queried_with_the_settings_of_the_resource(
     catalog.create_namespace_if_not_exists("shop")
     rows = pa.table({"id": pa.array([1, 2], pa.int64())})
     catalog.create_table("shop.sales", rows.schema, location=f"file://{tmp_path}/sales").append(rows)
-    reported_row_counts = {"glue.endpoint": s3_endpoint}
+    endpoint_options = {"glue.endpoint": s3_endpoint}
     config = MetastoreConfig.model_validate(
         {
             "root": str(tmp_path / "root"),
             "catalogs": {
-                "lake": {"type": "glue", **reported_row_counts},
+                "lake": {"type": "glue", **endpoint_options},
                 "own": {
                     "type": "glue",
-                    **reported_row_counts,
+                    **endpoint_options,
                     "glue.access-key-id": "own",
                     "s3.session-token": "vended",
                 },
@@ -187,7 +187,7 @@ def test_a_glue_catalog_is_queried_with_the_settings_of_the_resource(
     assert isinstance(sales.catalog, CatalogConfig)
     assert isinstance(other.catalog, CatalogConfig)
     assert sales.catalog.properties == {
-        **reported_row_counts,
+        **endpoint_options,
         **{f"glue.{name}": value for name, value in access.items()},
         **{f"s3.{name}": value for name, value in access.items()},
         "s3.endpoint": s3_endpoint,

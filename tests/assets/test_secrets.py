@@ -52,13 +52,13 @@ def config(lake: str) -> MetastoreConfig:
     )
 
 
-def assert_no_secrets(*reported_row_counts: str, folder: Path | None = None) -> None:
+def assert_no_secrets(*texts: str, folder: Path | None = None) -> None:
     """Assert that no secret occurs in the texts or in a file below the folder."""
     files = [file.read_bytes() for file in folder.rglob("*") if file.is_file()] if folder else []
     for secret in ENVIRONMENT.values():
         spellings = {secret, secret.replace("/", "\\/"), json.dumps(secret)[1:-1], repr(secret)[1:-1]}
         for spelling in spellings:
-            assert not [text for text in reported_row_counts if spelling in text]
+            assert not [text for text in texts if spelling in text]
             assert not [data for data in files if spelling.encode() in data]
 
 

@@ -87,8 +87,8 @@ def test_a_check_that_no_single_partition_violates_names_none(
     result = commit(build_metastore_definitions(config), instance, "t")
     assert result is not None
     by_name = {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
-    reported_row_counts = "1 distinct of 2 values; 1 value occurs more than once"
-    assert by_name["x_unique"].description == reported_row_counts + (
+    description = "1 distinct of 2 values; 1 value occurs more than once"
+    assert by_name["x_unique"].description == description + (
         "; in none of 2 partitions by itself" if partitioned else ""
     )
 

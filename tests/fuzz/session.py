@@ -130,7 +130,7 @@ class Session:
             for _ in range(self.draw.choice([1, 1, 2, 3])):
                 self.steps.append(self.table.take_step())
             for _ in range(3):
-                self._ask("count of a table that moved on", self._check_older_versions)
+                self._ask("count of a table that moved on", self._check_count_now)
         # A policy of a column that does not exist is an error.
         self.policies = self.policies.of_columns(self.table.columns)
         if self.lookup is None or self.draw.random() < 0.5:
@@ -212,7 +212,7 @@ class Session:
         predicate = drawer.drawn(self.draw.choice([0, 1, 2, 3]), ieee=ieee)
         return predicate, predicate.arrow() if ieee else predicate.sql()
 
-    def _check_older_versions(self) -> None:
+    def _check_count_now(self) -> None:
         """Check the count of a condition in the table's state, which is newer than the version."""
         predicate, where = self._drawn(self.table.state())
         with _noting(where, self.policies), self._tolerate_uncertainty():

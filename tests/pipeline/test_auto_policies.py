@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, MetastoreConfig, TableConfig
+from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_ABOVE, MetastoreConfig, TableConfig
 from metastore_assets.errors import NotStoredError
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline import auto_policies
@@ -56,7 +56,7 @@ def test_small_changes_do_not_revert_a_decision(walk: list[tuple[int, int]], est
             estimated = True
     distinct, repeats = walk[-1]
     if estimated:
-        assert distinct > FREQUENCY_LIMIT // 2 or (repeats < 4 and 2 * distinct * repeats > NEAR_UNIQUE_FROM)
+        assert distinct > FREQUENCY_LIMIT // 2 or (repeats < 4 and 2 * distinct * repeats > NEAR_UNIQUE_ABOVE)
 
 
 @pytest.mark.parametrize("frequencies", ["auto", "repeated"])
@@ -68,7 +68,7 @@ def test_a_decision_stays_while_the_number_of_distinct_values_is_unknown(
     It is unknown while one file has a text that is not UTF-8. A commit then reads only the new file. After the removal
     of this file, the decision has the number of distinct values.
     """
-    monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 30)
+    monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_ABOVE", 30)
     lake = tmp_path / "lake"
     lake.mkdir()
     columns = {"s": {"frequencies": frequencies}}
@@ -127,8 +127,8 @@ class Walk:
     def state(self) -> str:
         """Return how the frequencies of `x` are stored, which must be equal in partitions and table."""
         table = Metastore(self.config.root).table("t")
-        locations = [None, *(entry.key for entry in table.partitions())]
-        (state,) = {table.statistics(["x"], partition=location)[0].frequencies for location in locations}
+        partition_keys = [None, *(entry.key for entry in table.partitions())]
+        (state,) = {table.statistics(["x"], partition=location)[0].frequencies for location in partition_keys}
         return state
 
 

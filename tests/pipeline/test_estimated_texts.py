@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metastore_assets.config import NEAR_UNIQUE_FROM, MetastoreConfig, TableConfig
+from metastore_assets.config import NEAR_UNIQUE_ABOVE, MetastoreConfig, TableConfig
 from metastore_assets.pipeline.refresh import refresh
 from tests.pipeline.file_lake import latest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROWS = 2 * NEAR_UNIQUE_FROM
+ROWS = 2 * NEAR_UNIQUE_ABOVE
 
 
 def test_a_small_commit_does_not_enumerate_an_estimated_column(tmp_path: Path) -> None:

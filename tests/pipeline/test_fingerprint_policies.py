@@ -81,7 +81,7 @@ def test_columns_that_hardly_repeat_are_fingerprinted(tmp_path: Path, monkeypatc
     The decision is recorded with its reason. The column is enumerated again only after most of its values repeat.
     """
     for module in (auto_policies, profile):
-        monkeypatch.setattr(module, "NEAR_UNIQUE_FROM", 100)
+        monkeypatch.setattr(module, "NEAR_UNIQUE_ABOVE", 100)
     lake = Words(tmp_path, frequencies="repeated")
     lake.words(*(f"unique {at}" for at in range(90)), "twice", "twice")
     lake.refresh()

@@ -121,7 +121,7 @@ def lake_of(folder: Path, seed: int, columns: Sequence[str] = ("id", "group")) -
 
 @given(st.integers(0, 10**6), st.integers(1, 5), st.sampled_from([10, 10**6]))
 @settings(max_examples=max(2, settings().max_examples // 100))
-def test_lots_and_one_plan_give_equal_versions(seed: int, lot: int, near_unique_from: int) -> None:
+def test_lots_and_one_plan_give_equal_versions(seed: int, lot: int, near_unique_above: int) -> None:
     """A version computed in lots has the rows and fragments of one computed at once.
 
     This holds also after a commit. Their statistics are equal if every column is enumerated. `verify` finds no
@@ -129,7 +129,7 @@ def test_lots_and_one_plan_give_equal_versions(seed: int, lot: int, near_unique_
     version are left.
     """
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setattr(auto_policies, "NEAR_UNIQUE_FROM", near_unique_from)
+        patch.setattr(auto_policies, "NEAR_UNIQUE_ABOVE", near_unique_above)
         lake = lake_of(Path(folder), seed, SCHEMA.names)
         at_once, parts = Root(lake, "whole", 10**6), Root(lake, "parts", lot)
         for step in range(2):
@@ -139,7 +139,7 @@ def test_lots_and_one_plan_give_equal_versions(seed: int, lot: int, near_unique_
             versions = [root.versions.latest() for root in (at_once, parts)]
             assert versions[0] is not None
             assert versions[1] is not None
-            if near_unique_from > 10:
+            if near_unique_above > 10:
                 assert_same(everything(at_once.config), everything(parts.config))
             assert versions[0].row_count == versions[1].row_count
             assert {entry.id for entry in versions[0].fragments} == {entry.id for entry in versions[1].fragments}

@@ -382,7 +382,7 @@ def test_value_counts_are_dropped_with_the_decision(tmp_path: Path, monkeypatch:
 
     Then no fragment, old or new, has their value counts.
     """
-    monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 2000)
+    monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_ABOVE", 2000)
     lake = SmallFiles(tmp_path)
     config = lake.config()
 
@@ -437,7 +437,7 @@ def test_a_kill_before_rewritten_files_are_deleted_loses_nothing(
 
     The next attempt reads no data file.
     """
-    monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 2000)
+    monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_ABOVE", 2000)
     lake = SmallFiles(tmp_path)
     near_unique(lake, 12)
     config = lake.config()

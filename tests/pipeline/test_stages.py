@@ -131,7 +131,7 @@ def test_auto_policies_are_marked_and_resolved_by_the_marked_stage(
 
     It says that resolving them may change which partitions are merged.
     """
-    monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 2000)
+    monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_ABOVE", 2000)
     lake = Lake(tmp_path)
     config = config_of(lake)
     for number in range(12):

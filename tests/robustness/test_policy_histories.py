@@ -65,7 +65,7 @@ def _lots(kind: type[Policies], count: int, length: int, first: int = 0, quick: 
 def _in_runs(monkeypatch: pytest.MonkeyPatch, seeds: range) -> None:
     monkeypatch.setattr(graph, "SETTINGS", RUNS)
     if seeds[0] // _LOTS % 2:
-        monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", _NEAR_UNIQUE)
+        monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_ABOVE", _NEAR_UNIQUE)
 
 
 @pytest.mark.parametrize(("kind", "seeds", "length"), _lots(FewPartitions, 50, 2, quick=10))

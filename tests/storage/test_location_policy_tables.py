@@ -270,8 +270,8 @@ def test_a_catalog_determines_the_location(tmp_path: Path, monkeypatch: pytest.M
     table = TableConfig(name="t", uri="catalog://c/db.t", catalog=catalog, table="db.t", format="iceberg")
     confined = table.model_copy(update={"restrict_to_table_root": True})
     recorded = [str(newest)]
-    result = "metastore_assets.formats.catalogs.table.load_catalog_entry"
-    monkeypatch.setattr(result, lambda table: CatalogEntry("iceberg", recorded[0]))
+    loader_path = "metastore_assets.formats.catalogs.table.load_catalog_entry"
+    monkeypatch.setattr(loader_path, lambda table: CatalogEntry("iceberg", recorded[0]))
     for requested in (table, confined):
         assert read_rows(open_table_format(requested).snapshot()) == [(1,)]
     recorded[0] = f"FILE://{far}"

@@ -214,7 +214,7 @@ class _StoredValues:
 def _find_stored_values(
     store: ObjectStore, column: FingerprintedColumn, fingerprints: Numbers, batch: Sequence[FragmentEntry]
 ) -> _StoredValues:
-    """Return the stored values with any of the fingerprints, and the fragments whose files have to be read.
+    """Return stored values with any of the fingerprints, and the fragments whose files must be read.
 
     May run in a worker process.
     """
@@ -235,7 +235,7 @@ def _find_stored_values(
 
 
 def _read_values(column: FingerprintedColumn, fingerprints: Numbers, fragment: Fragment) -> Frequencies:
-    """Return the values that have one of the fingerprints, and their frequencies in the file of one fragment.
+    """Return the values in one fragment's file that have any of the fingerprints, with frequencies.
 
     Runs in another process, which a corrupt file may crash.
 
