@@ -24,15 +24,15 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
         "columns.x: `ranks: on` .*`values: hidden`",
     ),
     (lambda: DatabaseConfig(catalog="c", database="d", columns={"default": OFF, "x": RANKS}), "columns.x: `ranks: on`"),
-    (lambda: ColumnPolicy(histogram=5), "histogram = 5: a number of bins from 1000"),
-    (lambda: ColumnPolicy.model_validate({"frequencies": "nope"}), "frequencies = 'nope': must be auto"),
+    (lambda: ColumnPolicy(histogram=5), r"histogram = 5: .*\b1000\b"),
+    (lambda: ColumnPolicy.model_validate({"frequencies": "nope"}), "frequencies = 'nope': .*auto"),
     (lambda: profile(ROWS, columns={"default": OFF, "x": RANKS}), "columns.x: `ranks: on` .*`frequencies: off`"),
-    (lambda: profile(ROWS, colums={}), "colums: no such key; .* did you mean 'columns'"),
-    (lambda: TableConfig(name="t"), "uri is missing"),
-    (lambda: TableConfig(name="5", uri="u"), "a letter, then up to 99 letters"),
-    (lambda: MetastoreConfig(root="r", tables=[TableConfig(name=n, uri="u") for n in "tt"]), "have the same name"),
-    (lambda: MetastoreConfig.model_validate({"root": "r", "tables": [{"name": "t"}]}), "table 't': uri is missing"),
-    (lambda: CatalogConfig(type="x"), "type = 'x': must be"),  # type: ignore[arg-type]
+    (lambda: profile(ROWS, colums={}), "colums: .*'columns'"),
+    (lambda: TableConfig(name="t"), r"\buri\b"),
+    (lambda: TableConfig(name="5", uri="u"), "name = '5'"),
+    (lambda: MetastoreConfig(root="r", tables=[TableConfig(name=n, uri="u") for n in "tt"]), "'t'"),
+    (lambda: MetastoreConfig.model_validate({"root": "r", "tables": [{"name": "t"}]}), r"table 't': uri\b"),
+    (lambda: CatalogConfig(type="x"), "type = 'x': "),  # type: ignore[arg-type]
 ]
 
 

@@ -20,21 +20,21 @@ from tests.cli.run_command import error_of, run
     ("arguments", "explanation"),
     [
         (["show", "nope"], ["'nope'", "orders, gone, fresh"]),
-        (["show", "fresh"], ["'fresh'", "no published version", "metastore refresh fresh"]),
-        (["versions", "fresh"], ["'fresh'", "no published version"]),
-        (["top", "fresh", "id"], ["'fresh'", "no published version"]),
-        (["show", "orders", "--columns", "stat"], ["'stat'", "did you mean 'state'"]),
-        (["show", "orders", "--columns", "nope"], ["'nope'", "its columns are: id, price"]),
+        (["show", "fresh"], ["'fresh'", "metastore refresh fresh"]),
+        (["versions", "fresh"], ["'fresh'", "metastore refresh fresh"]),
+        (["top", "fresh", "id"], ["'fresh'", "metastore refresh fresh"]),
+        (["show", "orders", "--columns", "stat"], ["'stat'", "'state'"]),
+        (["show", "orders", "--columns", "nope"], ["'nope'", ": id, price"]),
         (["top", "orders", "nope"], ["'nope'", "columns"]),
         (["histogram", "orders", "nope"], ["'nope'", "columns"]),
         (["show", "orders", "--partition", "half=3"], ["'half=3'", "half=1", "--partitions"]),
         (["top", "orders", "id", "--partition", "x"], ["'x'", "half=1"]),
         (["histogram", "orders", "id", "--partition", "x"], ["'x'", "half=1"]),
-        (["show", "orders", "--version", "9"], ["no version 9", "1-2"]),
+        (["show", "orders", "--version", "9"], ["version 9", "1-2"]),
         (["top", "orders", "id"], ["'id'", "frequencies: off"]),
-        (["histogram", "orders", "state"], ["'state'", "string is not numeric or temporal"]),
+        (["histogram", "orders", "state"], ["'state'", "string"]),
         (["refresh", "nope"], ["'nope'"]),
-        (["refresh", "ordres"], ["did you mean 'orders'?"]),
+        (["refresh", "ordres"], ["'ordres'", "'orders'"]),
         (["expire", "nope"], ["'nope'"]),
     ],
 )
@@ -58,18 +58,18 @@ def test_missing_names_are_reported_with_existing_ones(
         (["top", "orders", "id", "-n", "many"], "'many'"),
         (["histogram", "orders", "id", "--bins", "0"], "0 is not in the range"),
         (["show", "orders", "--partitions", "--columns", "id"], "--partitions"),
-        (["show", "orders", "--columns", " , "], "--columns names no column"),
-        (["show", "orders", "--columns", "a\nb"], "a line break in double quotes"),
-        (["profile", ""], "a URI is empty"),
+        (["show", "orders", "--columns", " , "], "--columns"),
+        (["show", "orders", "--columns", "a\nb"], "--columns"),
+        (["profile", ""], "URI"),
         (["refresh"], "--all"),
         (["refresh", "orders", "--all"], "--all"),
-        (["refresh", "orders", "gone", "--partition", "x"], "one table"),
+        (["refresh", "orders", "gone", "--partition", "x"], "--partition"),
         (["profile"], "'URI...'"),
-        (["profile", "x", "--option", "header"], "has no `=` after a name"),
-        (["profile", "x", "--schema", "zip"], "'zip' has no `=` after a name"),
+        (["profile", "x", "--option", "header"], "`=`"),
+        (["profile", "x", "--schema", "zip"], "'zip'"),
         (["expire", "orders", "--keep", "0"], "0 is not in the range"),
         (["expire", "orders", "--grace", "inf"], "inf is not in the range"),
-        (["expire", "orders", "--grace", "nan"], "nan is no number of hours"),
+        (["expire", "orders", "--grace", "nan"], "nan"),
     ],
 )
 def test_wrong_usage_is_status_2(published: Path, arguments: list[str], explanation: str) -> None:
@@ -116,7 +116,7 @@ def test_a_table_without_a_version_is_not_taken_for_another(published: Path, com
 
 def test_a_location_without_a_table_is_named_with_the_table(published: Path) -> None:
     message = error_of(run("refresh", "gone", "--dry-run", config=published))
-    assert message.startswith(f"table 'gone': {published.parent}/gone holds no table")
+    assert message.startswith(f"table 'gone': {published.parent}/gone")
 
 
 def test_a_configuration_without_tables_is_an_error(published: Path) -> None:
@@ -137,12 +137,12 @@ def test_a_missing_configuration_is_an_error(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("text", "explanation"),
     [
-        ("root: [", ["cannot be read as YAML"]),
-        ("- a", ["must be a mapping"]),
+        ("root: [", ["YAML"]),
+        ("- a", ["['a']"]),
         ("tables: []", ["root"]),
         ("{root: r, tables: [{name: a b, uri: u}]}", ["table 'a b': name = 'a b'", "letters"]),
         ("{root: r, tables: [{name: a, uri: u, format: csv}]}", ["table 'a': format = 'csv'", "'delta'", "'files'"]),
-        ("{root: r, tables: [{name: a, uri: u}, {name: A, uri: v}]}", ["'a', 'A'", "same name"]),
+        ("{root: r, tables: [{name: a, uri: u}, {name: A, uri: v}]}", ["'a', 'A'"]),
         (
             "{root: r, tables: [{name: a, uri: u, columns: {x: {histogram: 5}}}]}",
             ["table 'a': columns.x.histogram = 5", "1000 to 10000, or off"],
@@ -160,8 +160,8 @@ def test_a_missing_configuration_is_an_error(tmp_path: Path, monkeypatch: pytest
             ["table 'a'", "columns.x: `ranks: on`", "`frequencies: off`"],
         ),
         ("{root: r, tables: [{name: a, uri: u, sensor: {interval: 0}}]}", ["table 'a': sensor.interval = 0", "1"]),
-        ("{root: r, tables: [{name: a, uri: u, shema: {x: int}}]}", ["table 'a': shema", "no such key", "'schema'"]),
-        ("{root: r, tables: [{name: a, uri: u, declared: {x: int}}]}", ["table 'a': declared", "no such key"]),
+        ("{root: r, tables: [{name: a, uri: u, shema: {x: int}}]}", ["table 'a': shema", "'schema'"]),
+        ("{root: r, tables: [{name: a, uri: u, declared: {x: int}}]}", ["table 'a': declared"]),
         ("{root: r, tables: [{name: a, uri: u, schema: {x: 5}}]}", ["table 'a': schema.x = 5", "text"]),
         ("{root: r, roof: s}", ["roof"]),
     ],
@@ -175,16 +175,17 @@ def test_an_invalid_configuration_is_explained(tmp_path: Path, text: str, explan
 
 
 @pytest.mark.parametrize(
-    ("declared", "explanation"),
+    ("declared", "explanation", "suggestion"),
     [
-        ("zip=sting", "schema.zip = 'sting': no type that a column can be read in; did you mean string?"),
-        ("zpi=string", "schema.zpi is no column of the table; did you mean zip?"),
+        ("zip=sting", "schema.zip = 'sting'", "string"),
+        ("zpi=string", "schema.zpi", "zip"),
     ],
 )
-def test_a_wrong_column_type_is_an_error(tmp_path: Path, declared: str, explanation: str) -> None:
+def test_a_wrong_column_type_is_an_error(tmp_path: Path, declared: str, explanation: str, suggestion: str) -> None:
     """The error names an unknown type, or a column that the table lacks, and suggests the nearest name."""
     (tmp_path / "a.csv").write_text("zip,x\n01234,1\n")
-    assert explanation in error_of(run("profile", str(tmp_path), "--schema", declared))
+    message = error_of(run("profile", str(tmp_path), "--schema", declared))
+    assert (explanation in message, suggestion in message) == (True, True)
 
 
 def test_a_deleted_working_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +195,8 @@ def test_a_deleted_working_folder_is_named(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(folder)
     folder.rmdir()
     for arguments in (["show", "orders"], ["profile", "lake"]):
-        assert error_of(run(*arguments)).endswith("the working folder has been deleted: change to an existing one")
+        message = error_of(run(*arguments))
+        assert ("working folder" in message, "bug" in message) == (True, False)
 
 
 def test_an_unexpected_error_is_one_line(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +210,7 @@ def test_an_unexpected_error_is_one_line(published: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Metastore, "table", fail)
     message = error_of(run("show", "orders", config=published))
-    assert message == "unexpected ZeroDivisionError: one. This is a bug: --debug shows where"
+    assert re.search(r"\bZeroDivisionError: one\b.*--debug", message)
     for arguments in (["--debug", "show", "orders"], ["show", "orders", "--debug"]):
         debugged = run(*arguments, config=published)
         assert debugged.exit_code == failures.ERROR

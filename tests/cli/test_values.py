@@ -111,17 +111,17 @@ def test_compact(published: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "explanation"),
     [
-        (["quantile", "orders", "day", "1.5"], ["'1.5' is no quantile", "from 0 to 1"]),
-        (["quantile", "orders", "day", "half"], ["'half' is no quantile"]),
+        (["quantile", "orders", "day", "1.5"], ["'1.5'", "0 to 1"]),
+        (["quantile", "orders", "day", "half"], ["'half'"]),
         (["quantile", "orders", "state", "0.5", "--continuous"], ["'state'", "discrete"]),
         (["quantile", "orders", "tags", "0.5"], ["'tags'", "elements"]),
         (["quantile", "orders", "nope", "0.5"], ["'nope'", "columns"]),
         (["quantile", "orders", "day", "0.5", "--partition", "x"], ["'x'", "half=1"]),
-        (["rank", "orders", "day", "yesterday"], ["'yesterday' is no value of column 'day'", "2024-01-31"]),
-        (["rank", "fresh", "day", "x"], ["'fresh'", "no published version"]),
+        (["rank", "orders", "day", "yesterday"], ["'yesterday'", "'day'", "2024-01-31"]),
+        (["rank", "fresh", "day", "x"], ["'fresh'", "metastore refresh fresh"]),
         (["locate", "orders", "id", "5"], ["'id'", "frequencies: off"]),
-        (["locate", "orders", "big", "x"], ["'x' is no value of column 'big'", "an integer"]),
-        (["compact", "fresh"], ["'fresh'", "no published version"]),
+        (["locate", "orders", "big", "x"], ["'x'", "'big'", "integer"]),
+        (["compact", "fresh"], ["'fresh'", "metastore refresh fresh"]),
         (["compact", "nope"], ["'nope'"]),
     ],
 )

@@ -77,10 +77,8 @@ def test_clustering(lake: Path) -> None:
 
 def test_invalid_predicates(lake: Path) -> None:
     assert "'shop'" in error_of(run("top", "t", "x", "--where", "shpo = 'a'", config=lake))
-    assert "at character" in error_of(run("show", "t", "--where", "x >", config=lake))
+    assert "'x >'" in error_of(run("show", "t", "--where", "x >", config=lake))
     assert "--partition, --columns or --where" in error_of(
         run("show", "t", "--partitions", "--where", "x > 1", config=lake), 2
     )
-    assert "no partition 'day=2025'" in error_of(
-        run("show", "t", "--where", "x > 1", "--partition", "day=2025", config=lake)
-    )
+    assert "'day=2025'" in error_of(run("show", "t", "--where", "x > 1", "--partition", "day=2025", config=lake))

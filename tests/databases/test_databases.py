@@ -125,9 +125,9 @@ def test_a_table_that_its_catalog_locates_in_the_root_is_refused(lake: Lake) -> 
             pa.table([[1]], schema)
         )
     lake.publish("sales_a")
-    with pytest.raises(ConfigError, match=r"'sales_b' is in \S+/sales_a, the folder for .* 'sales_a'"):
+    with pytest.raises(ConfigError, match=r"'sales_b'.*/sales_a\b.*'sales_a'"):
         lake.publish("sales_b")
-    with pytest.raises(ConfigError, match=r"the root \S+ is in \S+, the folder of table 'sales_c'"):
+    with pytest.raises(ConfigError, match=r"/root\b.*'sales_c'"):
         lake.publish("sales_c")
     lake.publish("sales_d")
 
@@ -141,8 +141,8 @@ def test_tables_with_invalid_names_are_skipped() -> None:
     )
     assert tables == {"gr__e": "catalog://prod/sales.größe"}
     assert skipped["prod.sales.v"] == "'v' is a view"
-    assert "'a.b' contains a dot" in skipped["prod.sales.a.b"]
-    assert "'sales.2024' cannot be called '2024': a letter, then up to 99" in skipped["prod.sales.2024"]
+    assert "'a.b'" in skipped["prod.sales.a.b"]
+    assert re.search(r"'sales\.2024'.*'2024'.*\b99\b", skipped["prod.sales.2024"])
 
 
 @given(st.lists(st.tuples(st.sampled_from(("a", "b", "a_b")), st.text("ab_-1", min_size=1, max_size=4)), max_size=12))
@@ -281,7 +281,7 @@ def test_a_database_that_does_not_answer_has_its_last_tables(lake: Lake) -> None
     lake.database.write_text("no database")
     (member,) = list_databases(config)
     assert dict(member.tables) == {"orders": None}
-    assert "catalog 'lake' cannot return the tables of the database 'sales'" in member.failure
+    assert re.search(r"'lake'.*'sales'", member.failure)
     expanded, skipped = expand_databases(config, [member])
     assert [table.name for table in expanded.tables] == ["sales_orders"]
     assert [one.name for one in skipped] == ["lake.sales"]
@@ -290,7 +290,7 @@ def test_a_database_that_does_not_answer_has_its_last_tables(lake: Lake) -> None
 def test_a_missing_database_is_distinguished_from_a_dropped_one(lake: Lake) -> None:
     lake.add("orders")
     wrong = lake.config(database="sale")
-    assert "catalog 'lake' has no database 'sale'; did you mean 'sales'?" in list_databases(wrong)[0].failure
+    assert re.search(r"'lake'.*'sale'.*'sales'", list_databases(wrong)[0].failure)
     config = lake.config()
     list_databases(config)
     lake.publish("sales_orders")
@@ -319,7 +319,7 @@ def test_a_catalog_that_does_not_answer_times_out(lake: Lake, monkeypatch: pytes
     monkeypatch.setattr("metastore_assets.databases.listing.list_tables", list_tables)
     for timeout in (0.3, 3, 30):
         sales, slow = list_databases(config, timeout=timeout)
-        assert slow.failure == f"catalog 'lake' did not answer within {timeout} seconds"
+        assert re.search(rf"'lake'.*\b{timeout} seconds", slow.failure)
         if not sales.failure:  # On a busy machine, the catalog of the other database may take longer, too.
             break
     never.set()

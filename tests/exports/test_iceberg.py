@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import uuid
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
@@ -249,7 +250,7 @@ def test_a_table_at_a_path_is_refused(lake: IcebergLake, tmp_path: Path) -> None
     lake.settings = {"uri": table.location(), "exports": ["iceberg"], "catalog": None, "table": None}
     (export,) = lake.refresh().exports
     assert export.state == "failed"
-    assert "configure the table by `catalog` and `table`" in str(export.error)
+    assert "`catalog` and `table`" in str(export.error)
 
 
 def test_statistics_of_others_stay_unless_they_are_to_be_replaced(lake: IcebergLake) -> None:
@@ -542,4 +543,4 @@ def test_a_dropped_table_is_named(lake: IcebergLake) -> None:
     lake.catalog.drop_table("sales.orders")
     with pytest.raises(TableNotFoundError) as caught:
         lake.target.status()
-    assert str(caught.value) == "catalog 'lake' has no table 'sales.orders'"
+    assert re.search(r"'lake'.*'sales\.orders'", str(caught.value))

@@ -43,7 +43,7 @@ def test_names_of_statements_need_no_quotes(name: str, caplog: pytest.LogCapture
 
 def test_between_symmetric_is_refused() -> None:
     """`between symmetric 5 and 1` would match nothing if it were read as `between 5 and 1`."""
-    with pytest.raises(PredicateError, match="not supported"):
+    with pytest.raises(PredicateError, match="BETWEEN 5 AND 1"):
         parse_predicate("x between symmetric 5 and 1", "t", [LeafColumn("x", "1", pa.int64())])
 
 
@@ -65,7 +65,7 @@ def test_a_pattern_that_is_not_utf8_is_refused_unless_it_is_a_prefix() -> None:
     """
     columns = [LeafColumn("x", "1", pa.string())]
     for pattern in ("%\udc80", "a_\udcff%", "\udc80_"):
-        with pytest.raises(PredicateError, match="not UTF-8"):
+        with pytest.raises(PredicateError, match="UTF-8"):
             parse_predicate(f"x like '{pattern}'", "t", columns)
     assert parse_predicate("x like 'a\udc80%'", "t", columns) == Like(BOUND, b"a\x80")
 

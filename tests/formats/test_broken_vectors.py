@@ -48,18 +48,18 @@ def _runs(count: int, *pairs: tuple[int, int]) -> bytes:
 
 
 _BROKEN = {
-    "empty": (b"", 0, "magic number 1681511377"),
-    "cut in the head": (_GOOD[:10], 2, "its 10 bytes are not a complete Roaring bitmap"),
-    "cut in the values": (_GOOD[:-1], 2, f"its {len(_GOOD) - 1} bytes are not a complete Roaring bitmap"),
-    "longer": (_GOOD + b"\0\0", 2, f"it has {len(_GOOD) + 2} bytes, but its bitmap takes {len(_GOOD)}"),
-    "magic": (b"\0" + _GOOD[1:], 2, "1681511168 instead of the magic number 1681511377"),
+    "empty": (b"", 0, "1681511377"),
+    "cut in the head": (_GOOD[:10], 2, r"\b10 bytes\b.*Roaring bitmap"),
+    "cut in the values": (_GOOD[:-1], 2, rf"\b{len(_GOOD) - 1} bytes\b.*Roaring bitmap"),
+    "longer": (_GOOD + b"\0\0", 2, rf"\b{len(_GOOD) + 2} bytes\b.*\b{len(_GOOD)}$"),
+    "magic": (b"\0" + _GOOD[1:], 2, "1681511168.*1681511377"),
     "format": (_bitmaps((0, struct.pack("<II", 99, 0))), 0, "Roaring bitmap"),
     "containers": (_bitmaps((0, struct.pack("<II", 12346, 2**31))), 2, "Roaring bitmap"),
     "claimed bitmaps": (struct.pack("<Iq", 1681511377, 2**40), 2, "Roaring bitmap"),
-    "fewer rows": (_GOOD, 3, "it deletes 2 rows, but the (log|manifest) records 3"),
-    "more rows": (_GOOD, 1, "it deletes 2 rows, but the (log|manifest) records 1"),
-    "beyond the file": (encode_array([0, 10]), 2, "it deletes row 10, but the data file has 10 rows"),
-    "far beyond the file": (encode_array([2**40]), 1, "it deletes row 1099511627776"),
+    "fewer rows": (_GOOD, 3, r"\b2 rows\b.*\b3$"),
+    "more rows": (_GOOD, 1, r"\b2 rows\b.*\b1$"),
+    "beyond the file": (encode_array([0, 10]), 2, r"\brow 10\b.*\b10 rows\b"),
+    "far beyond the file": (encode_array([2**40]), 1, r"\brow 1099511627776\b"),
     "descending": (_bitmaps((0, _arrays((0, 2, [3, 0])))), 2, "Roaring bitmap"),
     "twice": (_bitmaps((0, _arrays((0, 2, [3, 3])))), 2, "Roaring bitmap"),
     "containers in disorder": (_bitmaps((0, _arrays((1, 1, [0]), (0, 1, [0])))), 2, "Roaring bitmap"),
@@ -132,13 +132,13 @@ def test_an_invalid_vector_is_an_error(
     """
     if storage == "iceberg":
         _iceberg(tmp_path / "t", data, cardinality)
-        where = r"\.parquet: the deletion vector in .*\.puffin"
+        where = r"\.parquet: .*\.puffin"
     else:
         _delta(tmp_path / "t", data, cardinality, storage)
-        where = r"data\.parquet: its deletion vector" + ("" if storage == "i" else f" in .*{_NAME}.bin")
+        where = r"data\.parquet: " + ("" if storage == "i" else rf".*{_NAME}\.bin\b")
     if storage == "iceberg" and not data:
-        message = "does not say where it is"
-    assert re.search(f"{where} cannot be read: .*{message}", _error(tmp_path / "t"))
+        message = ""
+    assert re.search(f"{where}.*{message}", _error(tmp_path / "t"))
 
 
 @pytest.mark.parametrize(
@@ -147,24 +147,24 @@ def test_an_invalid_vector_is_an_error(
         (
             "u",
             {"sizeInBytes": 2**31 - 9},
-            f"in {2**31 - 1} bytes at 1, but the file has {len(_GOOD) + 9} bytes",
+            rf"\b{2**31 - 1} bytes at 1\b.*\b{len(_GOOD) + 9} bytes\b",
         ),
-        ("u", {"offset": 2**31}, "at 2147483648, but the file has"),
-        ("p", {"offset": -1}, "at -1, but the file has"),
-        ("p", {"sizeInBytes": -7}, "the log records -7 bytes, but the length stored at 1 is"),
+        ("u", {"offset": 2**31}, r"\bat 2147483648\b"),
+        ("p", {"offset": -1}, r"\bat -1\b"),
+        ("p", {"sizeInBytes": -7}, "-7 bytes"),
         (
             "u",
             {"sizeInBytes": len(_GOOD) - 2},
-            f"{len(_GOOD) - 2} bytes, but the length stored at 1 is {len(_GOOD)}",
+            rf"\b{len(_GOOD) - 2} bytes\b.*\bat 1\b.*\b{len(_GOOD)}\b",
         ),
-        ("u", {"offset": 0}, "the length stored at 0 is 16777216"),
-        ("u", {"pathOrInlineDv": "abc"}, "'abc' is too short for the name of its file"),
-        ("u", {"pathOrInlineDv": "~" * 20}, "the character '~'"),
-        ("u", {"pathOrInlineDv": "#" * 20}, "five of its characters exceed four bytes"),
-        ("i", {"pathOrInlineDv": "0" * 11}, "its 11 characters are not in groups of 5"),
-        ("i", {"sizeInBytes": 1000}, "the log records 1000 bytes, but it has"),
-        ("i", {"sizeInBytes": 4}, "the log records 4 bytes, but it has"),
-        ("u", {"storageType": "x"}, "storage type is 'x'"),
+        ("u", {"offset": 0}, r"\bat 0\b.*\b16777216\b"),
+        ("u", {"pathOrInlineDv": "abc"}, "'abc'"),
+        ("u", {"pathOrInlineDv": "~" * 20}, "'~'"),
+        ("u", {"pathOrInlineDv": "#" * 20}, "characters"),
+        ("i", {"pathOrInlineDv": "0" * 11}, r"\b11 characters\b"),
+        ("i", {"sizeInBytes": 1000}, r"\b1000 bytes\b"),
+        ("i", {"sizeInBytes": 4}, r"\b4 bytes\b"),
+        ("u", {"storageType": "x"}, "'x'"),
     ],
 )
 def test_an_invalid_descriptor_is_an_error(tmp_path: Path, storage: str, changes: dict[str, Any], message: str) -> None:
@@ -173,15 +173,15 @@ def test_an_invalid_descriptor_is_an_error(tmp_path: Path, storage: str, changes
     The size or position does not fit the vector.
     """
     _delta(tmp_path / "t", _GOOD, 2, storage, **changes)
-    assert re.search(f"data\\.parquet: its deletion vector.* cannot be read: .*{message}", _error(tmp_path / "t"))
+    assert re.search(rf"data\.parquet: .*\bdeletion vector\b.*{message}", _error(tmp_path / "t"))
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"content_size_in_bytes": 2**62}, f"in {2**62} bytes at 4, but the file has {len(_GOOD) + 12} bytes"),
-        ({"content_offset": 2**62}, f"at {2**62}, but the file has"),
-        ({"content_offset": -4}, "at -4, but the file has"),
+        ({"content_size_in_bytes": 2**62}, rf"\b{2**62} bytes at 4\b.*\b{len(_GOOD) + 12} bytes\b"),
+        ({"content_offset": 2**62}, rf"\bat {2**62}\b"),
+        ({"content_offset": -4}, r"\bat -4\b"),
         ({"content_size_in_bytes": None}, "content_offset is 4, content_size_in_bytes is None"),
         ({"content_size_in_bytes": -1}, "content_size_in_bytes is -1"),
     ],
@@ -192,7 +192,7 @@ def test_an_invalid_manifest_entry_is_an_error(tmp_path: Path, changes: dict[str
     The position or size is outside the file, negative or missing.
     """
     _iceberg(tmp_path / "t", _GOOD, 2, **changes)
-    assert re.search(f"the deletion vector in .*puffin cannot be read: .*{message}", _error(tmp_path / "t"))
+    assert re.search(rf"\bdeletion vector\b.*puffin.*{message}", _error(tmp_path / "t"))
 
 
 def _cut(data: bytes) -> bytes:
@@ -205,7 +205,7 @@ def _flipped(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.parametrize(
-    ("damage", "message"), [(_cut, "but the file has"), (_flipped, "checksum"), (lambda _: b"", "has 0 b")]
+    ("damage", "message"), [(_cut, r"\b\d+ bytes\b"), (_flipped, "checksum"), (lambda _: b"", r"\b0 bytes\b")]
 )
 def test_a_damaged_vector_file_is_an_error(
     tmp_path: Path, kind: str, damage: Callable[[bytes], bytes], message: str
@@ -218,7 +218,7 @@ def test_a_damaged_vector_file_is_an_error(
     (path,) = (tmp_path / "t").rglob("*.bin" if kind == "delta" else "*.puffin")
     path.write_bytes(damage(path.read_bytes()))
     error = _error(tmp_path / "t")
-    assert message in error
+    assert re.search(message, error)
     assert path.name in error
 
 
@@ -227,9 +227,7 @@ def test_the_error_for_positions_beyond_the_data_file_names_the_delete_file(tmp_
     rows = writer.data(_ROWS)
     deletes = writer.position_deletes([(rows["file_path"], 2), (rows["file_path"], 77)])
     writer.commit(rows, deletes)
-    assert f"the list of deleted rows in {deletes['file_path']} cannot be read: it deletes row 77" in _error(
-        tmp_path / "t"
-    )
+    assert re.search(rf"{re.escape(deletes['file_path'])}\b.*\b77\b", _error(tmp_path / "t"))
 
 
 def test_a_descriptor_without_a_number_is_an_error(tmp_path: Path) -> None:

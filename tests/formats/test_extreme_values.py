@@ -322,7 +322,7 @@ def test_numbers_with_too_many_digits_are_refused(tmp_path: Path) -> None:
     partition, statistics, text = done.stdout.splitlines()
     assert f"'{_EXPONENT}' is no value of type decimal128(10, 2)" in partition
     assert statistics == "['absent']"
-    assert text == "a text has an exponent that no value of type decimal128(10, 2) has"
+    assert "decimal128(10, 2)" in text
 
 
 @pytest.mark.parametrize("declared", [None, "string", "time[ns]"])

@@ -200,26 +200,30 @@ def test_a_partitioned_table_without_rows_has_no_partitions() -> None:
             pa.date32(),
             [date(2024, 1, 1)],
             ("2024-13-01", None),
-            "--from '2024-13-01' is not a value of the partition column",
+            "--from '2024-13-01'.*'c'",
         ),
-        (pa.date32(), [date(2024, 1, 1)], (None, "soon"), "'c': give a date, such as '2024-01-01'"),
-        (pa.int64(), [1, 2], ("2", "1"), "--from '2' is after --to '1'"),
-        (pa.int64(), [1, 2], (f"c={NULL_VALUE}", None), "null is in no range"),
-        (pa.timestamp("us"), [datetime(2024, 1, 1)], ("2024-01-01T00:00:00Z", None), "give a timestamp"),
-        (pa.time64("us"), [time(1)], ("25:00", None), "give a time of day"),
-        (pa.decimal128(5, 2), [Decimal("1.5")], ("Infinity", None), "give a decimal number"),
-        (pa.decimal128(5, 2), [Decimal("1.5")], ("1_0", None), "give a decimal number"),
-        (pa.float64(), [1.5], ("1_0", None), "give a number"),
-        (pa.bool_(), [True], ("yes", None), "give true or false, such as 'true'"),
+        (pa.date32(), [date(2024, 1, 1)], (None, "soon"), "'soon'.*'c'.*'2024-01-01'"),
+        (pa.int64(), [1, 2], ("2", "1"), "--from '2'.*--to '1'"),
+        (pa.int64(), [1, 2], (f"c={NULL_VALUE}", None), "null.*`--partition c="),
+        (
+            pa.timestamp("us"),
+            [datetime(2024, 1, 1)],
+            ("2024-01-01T00:00:00Z", None),
+            "'2024-01-01T00:00:00Z'.*timestamp",
+        ),
+        (pa.time64("us"), [time(1)], ("25:00", None), "'25:00'.*time"),
+        (pa.decimal128(5, 2), [Decimal("1.5")], ("Infinity", None), "'Infinity'.*decimal"),
+        (pa.decimal128(5, 2), [Decimal("1.5")], ("1_0", None), "'1_0'.*decimal"),
+        (pa.float64(), [1.5], ("1_0", None), "'1_0'.*number"),
+        (pa.bool_(), [True], ("yes", None), "'yes'.*'true'"),
     ],
 )
 def test_invalid_bounds_are_refused(
     type_: pa.DataType, values: list[Any], bounds: tuple[Any, Any], message: str
 ) -> None:
     ranges = ranges_of(snapshot({"c": type_}, [[value] for value in values]))
-    with pytest.raises(LiteralError) as raised:
+    with pytest.raises(LiteralError, match=message):
         ranges.between(*bounds)
-    assert message in str(raised.value)
 
 
 def test_a_bound_of_an_unknown_column_is_refused() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -83,7 +85,7 @@ def test_partitions_excluded_by_their_first_columns_are_not_listed(
 def test_the_error_for_an_unknown_state_lists_the_states() -> None:
     error = state_not_found("lake/t", "9", "versions", range(3))
     assert isinstance(error, SnapshotNotFoundError)
-    assert str(error) == "lake/t has no state '9'; versions: 0, 1, 2"
+    assert re.search(r"lake/t\b.*'9'.*\b0, 1, 2$", str(error))
     assert "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …, 90," in str(state_not_found("t", "x", "versions", range(100)))
 
 

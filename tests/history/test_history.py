@@ -242,16 +242,16 @@ def test_a_purge_removes_the_newest_version_meanwhile(
 
 
 @pytest.mark.parametrize(
-    ("reason", "advice"),
+    ("reason", "is_denied"),
     [
-        ("Unable to open file x: Permission denied (os error 13)", "give this user access"),
-        ('Error: Os { code: 30, kind: ReadOnlyFilesystem, message: "Read-only file system" }', "give this user access"),
-        ("Client error with status 403 Forbidden: AccessDenied", "give this user access"),
-        ("Object at location x not found: No such file or directory (os error 2)", "if it is damaged, remove"),
+        ("Unable to open file x: Permission denied (os error 13)", True),
+        ('Error: Os { code: 30, kind: ReadOnlyFilesystem, message: "Read-only file system" }', True),
+        ("Client error with status 403 Forbidden: AccessDenied", True),
+        ("Object at location x not found: No such file or directory (os error 2)", False),
     ],
 )
 def test_only_a_damaged_history_is_to_be_removed(
-    local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, reason: str, advice: str
+    local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, reason: str, is_denied: bool
 ) -> None:
     published(local_store, 1)
     append_versions(VersionStore(local_store, "orders"))
@@ -260,8 +260,9 @@ def test_only_a_damaged_history_is_to_be_removed(
         raise DeltaError(reason)
 
     monkeypatch.setattr(DeltaTable, "to_pyarrow_table", refuse)
-    with pytest.raises(StoreError, match=f"{re.escape(reason)}; {advice}"):
+    with pytest.raises(StoreError, match=re.escape(reason)) as raised:
         HistoryTable(VersionStore(local_store, "orders").objects).read()
+    assert ("remove" in str(raised.value)) != is_denied
 
 
 @pytest.mark.long

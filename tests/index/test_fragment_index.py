@@ -363,7 +363,7 @@ def test_a_directory_of_other_files_is_named(tmp_path: Any) -> None:
     files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), 300, may_merge=True))
     first, second, *others = files.directories
     store.write(first.path, store.read(second.path))
-    with pytest.raises(CorruptionError, match=rf"{first.path} lacks {files.files[0].path}"):
+    with pytest.raises(CorruptionError, match=rf"{first.path}\b.*{files.files[0].path}"):
         read_all(store, files)
     with pytest.raises(CorruptionError, match=str(tmp_path)):
         read_all(store, replace(files, directories=(first, *others)))

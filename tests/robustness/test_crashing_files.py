@@ -87,7 +87,7 @@ def test_crashing_files_among_others_are_named(spark: SparkSession, tmp_path: Pa
     (tmp_path / "metastore.yaml").write_text("root: ./root\ntables: [{name: t, uri: ./lake}]\n")
     reported = run("refresh", "t", "--json", config=tmp_path / "metastore.yaml")
     assert (reported.exit_code, len(reported.stderr.splitlines())) == (3, 1)
-    assert "2 of 42 fragments could not be profiled" in reported.stderr
+    assert "2 of 42 fragments" in reported.stderr
     for killer, partition in zip(killers, ("p=1", "p=3"), strict=True):
         reason = (
             f"partition {partition!r}: reading {killer} (column 'm') ended the process that read it "

@@ -58,7 +58,7 @@ HIDDEN = {"values": "hidden"}
 def test_the_source_of_an_iceberg_partition_field_cannot_be_hidden(tmp_path: Path, transform: str, value: Any) -> None:
     writer = iceberg_partitioned_by(tmp_path, transform)
     writer.commit(writer.data(ROWS, partition=(value,)))
-    assert_refused(tmp_path, r"columns\.email cannot be hidden: .* by 'p_email'", email=HIDDEN)
+    assert_refused(tmp_path, r"columns\.email\b.*'p_email'", email=HIDDEN)
     # Other columns may be hidden.
     config = config_with_columns(tmp_path, born=HIDDEN)
     assert refresh(config, config.tables[0], no_spark).published
@@ -68,7 +68,7 @@ def test_the_source_of_an_iceberg_partition_field_cannot_be_hidden(tmp_path: Pat
 def test_the_source_of_a_date_transform_cannot_be_hidden(tmp_path: Path, transform: str) -> None:
     writer = iceberg_partitioned_by(tmp_path, transform, 3, "p_born")
     writer.commit(writer.data(ROWS, partition=({"year": 20, "month": 240, "day": 7305}[transform],)))
-    assert_refused(tmp_path, rf"columns\.born cannot be hidden: .* by 'p_born' \({transform}\)", born=HIDDEN)
+    assert_refused(tmp_path, rf"columns\.born\b.*'p_born' \({transform}\)", born=HIDDEN)
 
 
 def test_a_renamed_partition_column_cannot_be_hidden(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_renamed_partition_column_cannot_be_hidden(tmp_path: Path) -> None:
     writer.commit(writer.data(ROWS, partition=(TOKEN,)))
     writer.schemas.append([COLUMNS[0], column(2, "contact", "string"), COLUMNS[2]])
     writer.write_metadata()
-    assert_refused(tmp_path, r"columns\.contact cannot be hidden: .* by 'email' \(identity\)", contact=HIDDEN)
+    assert_refused(tmp_path, r"columns\.contact\b.*'email' \(identity\)", contact=HIDDEN)
 
 
 def test_a_column_that_was_dropped_since_is_hidden_by_default(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_column_that_was_dropped_since_is_hidden_by_default(tmp_path: Path) ->
     writer.commit(writer.data(ROWS, partition=(TOKEN,)))
     writer.schemas.append([COLUMNS[0], COLUMNS[2]])
     writer.write_metadata()
-    assert_refused(tmp_path, r"columns\.email cannot be hidden: .* by 'p_email'", default=HIDDEN)
+    assert_refused(tmp_path, r"columns\.email\b.*'p_email'", default=HIDDEN)
 
 
 def test_a_struct_field_that_partitions_cannot_be_hidden(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_struct_field_that_partitions_cannot_be_hidden(tmp_path: Path) -> None
     type_ = pa.struct([pa.field("mail", pa.string(), metadata={"PARQUET:field_id": "4"})])
     rows = pa.table({"id": pa.array([1], pa.int64()), "person": pa.array([{"mail": TOKEN}], type_)})
     writer.commit(writer.data(rows, partition=(TOKEN,)))
-    assert_refused(tmp_path, r"columns\.person\.mail cannot be hidden: .* by 'p' ", person=HIDDEN)
+    assert_refused(tmp_path, r"columns\.person\.mail\b.*'p' ", person=HIDDEN)
 
 
 def test_a_partition_spec_without_files_permits_hiding(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_partition_spec_without_files_permits_hiding(tmp_path: Path) -> None:
     old = writer.data(ROWS, partition=(TOKEN,))
     writer.commit(old)
     writer.commit(writer.data(ROWS, spec_id=1))
-    assert_refused(tmp_path, r"columns\.email cannot be hidden: .* by 'p_email'", email=HIDDEN)
+    assert_refused(tmp_path, r"columns\.email\b.*'p_email'", email=HIDDEN)
     writer.commit(removed=[old])
     config = config_with_columns(tmp_path, email=HIDDEN)
     assert refresh(config, config.tables[0], no_spark).published
@@ -137,7 +137,7 @@ def delta(folder: Path, generated: str, partition: str | None) -> None:
 @pytest.mark.parametrize("expression", ["lower(email)", "lower(`Email`)", "lower( EMAIL )"])
 def test_the_source_of_a_generated_delta_column_cannot_be_hidden(tmp_path: Path, expression: str) -> None:
     delta(tmp_path, expression, None)
-    assert_refused(tmp_path, r"columns\.email cannot be hidden alone: the column 'copy'", email=HIDDEN)
+    assert_refused(tmp_path, r"columns\.email\b.*'copy'", email=HIDDEN)
     config = config_with_columns(tmp_path, email=HIDDEN, copy=HIDDEN)
     assert refresh(config, config.tables[0], no_spark).published
     assert files_with(tmp_path / "root", TOKEN) == files_with(tmp_path / "root", TOKEN.lower()) == []
@@ -146,11 +146,11 @@ def test_the_source_of_a_generated_delta_column_cannot_be_hidden(tmp_path: Path,
 @pytest.mark.parametrize("hidden", ["email", "copy"])
 def test_a_generated_partition_column_of_delta_cannot_be_hidden(tmp_path: Path, hidden: str) -> None:
     delta(tmp_path, "lower(email)", "copy")
-    assert_refused(tmp_path, rf"columns\.{hidden} cannot be hidden: .* partitioned by 'copy'", **{hidden: HIDDEN})
+    assert_refused(tmp_path, rf"columns\.{hidden}\b.*\bpartitioned\b.*'copy'", **{hidden: HIDDEN})
 
 
 def test_a_partition_column_with_a_dot_cannot_be_hidden(tmp_path: Path) -> None:
     """The path of the column is in backticks, because a field of a struct has the same path."""
     rows = pa.table({"a.b": [TOKEN], "a": [{"b": 1}], "n": [1]})
     write_deltalake(str(tmp_path / "lake"), rows, partition_by=["a.b"])
-    assert_refused(tmp_path, r"columns\.`a\.b` cannot be hidden: the table is partitioned by it", **{"`a.b`": HIDDEN})
+    assert_refused(tmp_path, r"columns\.`a\.b`.*\bpartitioned\b", **{"`a.b`": HIDDEN})

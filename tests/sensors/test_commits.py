@@ -100,7 +100,7 @@ def test_no_run_is_requested_beside_an_unfinished_run(lab: Lab, status: DagsterR
     run = run_of(lab.instance, status)
     tick = lab.tick("sales")
     assert tick.run_requests == []
-    assert tick.skip_message == f"run {run} is refreshing the table; the next tick checks again"
+    assert run in str(tick.skip_message)
     assert requested(lab.tick("visits-eu"))
 
 

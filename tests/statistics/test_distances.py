@@ -121,7 +121,7 @@ def test_kolmogorov_smirnov_equals_exact_fractions(pair: list[list[int]]) -> Non
     [
         ([1], [1, 2], r"\b1\b.*\b2\b"),
         ([], [], r"\bfirst\b.*\bbin\b"),
-        ([1, 2], [0, 0], r"\bsecond\b.*\ball 0\b"),
+        ([1, 2], [0, 0], r"\bsecond\b.*\b0\b"),
         ([1, -1], [1, 1], r"\bfirst\b.*\bfinite\b"),
         ([1, 1], [1, math.nan], r"\bsecond\b.*\bfinite\b"),
         ([1, 1], [math.inf, 1], r"\bsecond\b.*\bfinite\b"),

@@ -184,12 +184,12 @@ def test_long_and_unusual_text_is_profiled() -> None:
 @pytest.mark.parametrize(
     ("array", "reason"),
     [
-        (pa.array([None, 1], pa.duration("us")), "duration[us] is not a type that values are profiled of"),
-        (pa.array([None, (1, 2, 3)], pa.month_day_nano_interval()), "month_day_nano_interval is not a type"),
-        (pa.nulls(1, pa.decimal128(5, -2)), "negative scale"),
-        (pa.array([None, 1], pa.decimal256(39, 0)), "more than 38 digits"),
-        (pa.array([2**62, None], pa.timestamp("s")), "does not fit timestamp_ms"),
-        (pa.array([b"\xff", None, b"ok"]).view(pa.string()), "not UTF-8"),
+        (pa.array([None, 1], pa.duration("us")), "duration[us]"),
+        (pa.array([None, (1, 2, 3)], pa.month_day_nano_interval()), "month_day_nano_interval"),
+        (pa.nulls(1, pa.decimal128(5, -2)), "decimal128(5, -2)"),
+        (pa.array([None, 1], pa.decimal256(39, 0)), "38 digits"),
+        (pa.array([2**62, None], pa.timestamp("s")), "timestamp_ms"),
+        (pa.array([b"\xff", None, b"ok"]).view(pa.string()), "UTF-8"),
     ],
 )
 def test_unprofiled_columns_are_listed_with_a_reason(array: pa.Array, reason: str) -> None:
@@ -216,7 +216,7 @@ def test_a_decimal_beyond_its_precision_is_absent(sign: int) -> None:
         row = profile_one(array).statistics
         assert row.value_count == 2
         assert (row.distinct_count == 2) == fits
-        assert ("more than 38 digits" in (row.reason or "")) != fits
+        assert ("38 digits" in (row.reason or "")) != fits
 
 
 def test_dates_in_milliseconds_off_midnight_count_as_their_day() -> None:

@@ -589,7 +589,7 @@ def test_a_file_without_valid_values_of_its_constant_columns_is_corrupt(
         lambda: list(damaged_entries.stream()),
         lambda: damaged_entries.read_rows(["bytes"]),
     ):
-        with pytest.raises(CorruptionError, match=f"{file.path} is damaged"):
+        with pytest.raises(CorruptionError, match=file.path):
             read()
 
 
@@ -599,7 +599,7 @@ def test_a_constant_column_has_a_checksum(local_store: ObjectStore) -> None:
     (file,) = stored.files.files
     valid = json.loads(pq.read_metadata(io.BytesIO(local_store.read(file.path))).metadata[CONSTANTS.encode()])
     forge_constants(local_store, file.path, json.dumps({**valid, "bytes": valid["bytes"] + 1}), crc=1)
-    with pytest.raises(CorruptionError, match=f"{file.path} lacks a valid list of constant columns"):
+    with pytest.raises(CorruptionError, match=file.path):
         list(StoredEntries(FRAGMENTS, local_store, stored.files).stream())
 
 

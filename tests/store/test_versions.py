@@ -141,7 +141,7 @@ def test_the_number_of_a_removed_version_is_not_published_again(
         monkeypatch.setattr(versions_module, "garbage_paths", publish_others)
     else:
         publish_others()
-    with pytest.raises(VersionConflictError, match="version 3 exists"):
+    with pytest.raises(VersionConflictError, match=r"version 2\b.*version 3\b"):
         versions.publish(version(2, "late"), base)
     assert versions.numbers() == [3]
 
@@ -390,7 +390,7 @@ def test_a_table_of_an_older_release_is_refused(versions: VersionStore) -> None:
     versions.publish(version(1))
     document = json.loads(versions.objects.read("versions/1.json"))
     versions.objects.write("versions/2.json", json.dumps({**document, "format_version": 1, "number": 2}).encode())
-    with pytest.raises(StoreError, match=r"2\.json: format_version.*earlier") as caught:
+    with pytest.raises(StoreError, match=r"2\.json: format_version.*\b1\b") as caught:
         versions.latest()
     assert not isinstance(
         caught.value, CorruptionError

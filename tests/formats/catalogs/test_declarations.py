@@ -28,7 +28,7 @@ def test_a_recorded_flag_decides_whether_a_hudi_table_is_read_optimized() -> Non
     flagged = replace(_HUDI, serde_parameters={"hoodie.query.as.ro.table": "false"})
     assert resolve_entry(flagged, tuple).format == "hudi"
     for table in (_HUDI, replace(_HUDI, name="sales", parameters={"hoodie.query.as.ro.table": "TRUE"})):
-        with pytest.raises(TableFormatError, match="log files"):
+        with pytest.raises(TableFormatError, match=rf"'{table.name}'.*\bHudi\b"):
             resolve_entry(table, tuple)
 
 
@@ -99,7 +99,7 @@ def test_a_damaged_declaration_does_not_hide_other_tables_of_a_database() -> Non
     listed = resolve_listed_table(replace(_TEXT, parameters=csv | {f"{schema}.numPartCols": "x"}))
     assert (listed.format, "numPartCols = 'x'" in listed.reason) == (None, True)
     listed = resolve_listed_table(replace(_TEXT, parameters=csv | {schema: "[" * 100_000}))
-    assert (listed.format, f"{schema} cannot be read" in listed.reason) == (None, True)
+    assert (listed.format, schema in listed.reason) == (None, True)
 
 
 @pytest.mark.parametrize(

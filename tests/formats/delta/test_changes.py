@@ -6,6 +6,7 @@ Where a docstring says that there is no difference, the commits do not suffice, 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -462,7 +463,7 @@ def test_what_a_compacted_file_removes_is_possibly_removed(tmp_path: Path) -> No
     assert diff.possibly_removed == {("day=1", str(tmp_path / "day=1" / f"f {number}")) for number in (1, 5)}
     (compacted,) = (tmp_path / "_delta_log").glob("*.compacted.json")
     compacted.rename(compacted.with_name(f"{2:020}.{4:020}.compacted.json"))
-    assert _reason(config, cached, before) == "the log no longer has all commits from version 2 to version 5"
+    assert re.search(r"\blog\b.*\b2\b.*\b5$", _reason(config, cached, before))
     for path, data in commits.items():
         path.write_bytes(data)
     diff, _ = _difference(config, cached, before)
@@ -487,7 +488,7 @@ def test_the_partition_of_a_removed_file_comes_from_its_add_action(tmp_path: Pat
         assert diff.possibly_removed == {("day=1", str(tmp_path / "day=1" / "f 5"))}
     before, cached = plan(config, {})
     commit(tmp_path, {"remove": removed | {"path": "day=0/f%200"}})
-    assert "without recording their partition" in _reason(config, cached, before)
+    assert re.search(rf"\b{before.id}\b.*\bpartition\b", _reason(config, cached, before))
 
 
 def test_an_unpartitioned_table_needs_no_partition_values(tmp_path: Path) -> None:
@@ -565,12 +566,12 @@ def test_a_recreated_table_has_no_difference(tmp_path: Path) -> None:
     before, cached = plan(config, {})
     shutil.rmtree(folder)
     assert_same(plan(_table(folder), cached)[0], before)
-    assert _reason(config, cached, before) == "the table was recreated since version 3"
+    assert re.search(r"\brecreated\b.*\b3$", _reason(config, cached, before))
     commit(folder, {"add": _add_action(8, 8)})
-    assert _reason(config, cached, before) == "the table was recreated since version 3"
+    assert re.search(r"\brecreated\b.*\b3$", _reason(config, cached, before))
     shutil.rmtree(folder)
     _table(folder, 1)
-    assert _reason(config, cached, before) == "version 1 is older than version 3"
+    assert re.search(r"\b1\b.*\bolder\b.*\b3$", _reason(config, cached, before))
     shutil.rmtree(folder)
     with pytest.raises(TableNotFoundError):
         _changes(config.model_copy(update={"format": "delta"}), cached, before.reference)
@@ -599,16 +600,16 @@ def test_removed_commits_prevent_a_difference(tmp_path: Path) -> None:
     before, cached = plan(config, {})
     commit(tmp_path, {"add": _add_action(4, 4)})
     commit(tmp_path, {"add": _add_action(5, 5)})
-    assert _reason(config, {}, before) == "the metadata of version 3 are not cached"
+    assert re.search(r"\b3\b.*\bcached\b", _reason(config, {}, before))
     DeltaTable(str(tmp_path)).create_checkpoint()
     *_, third, fourth, _ = log_files(tmp_path)
     data = fourth.read_bytes()
     fourth.unlink()
-    assert _reason(config, cached, before) == "the log no longer has all commits from version 3 to version 5"
+    assert re.search(r"\blog\b.*\b3\b.*\b5$", _reason(config, cached, before))
     fourth.write_bytes(data)
     _difference(config, cached, before)
     third.unlink()
-    assert _reason(config, cached, before) == "the log no longer has the commit of version 3"
+    assert re.search(r"\blog\b.*\b3$", _reason(config, cached, before))
 
 
 def test_differences_have_only_selected_partitions(tmp_path: Path) -> None:
@@ -627,7 +628,7 @@ def test_differences_have_only_selected_partitions(tmp_path: Path) -> None:
         for other in selections:
             if other != selection:
                 reason = _reason(_config(tmp_path, partitions=other), cached, before)
-                assert reason == "other partitions or locations were configured for version 4"
+                assert re.search(r"\bpartitions\b.*\b4$", reason)
 
 
 def test_removed_files_have_mapped_paths(tmp_path: Path) -> None:
@@ -655,7 +656,7 @@ def test_only_later_versions_have_a_difference(tmp_path: Path) -> None:
     assert len(diff.added) == 2
     before, cached = plan(at[3], cached)
     _difference(newest, cached, before)
-    assert _reason(at[2], cached, before) == "version 2 is older than version 3"
+    assert re.search(r"\b2\b.*\bolder\b.*\b3$", _reason(at[2], cached, before))
     _difference(at[3], cached, before)
 
 
@@ -729,5 +730,5 @@ def test_differences_of_real_tables_equal_comparisons(table: Path, realtables: P
             elif "schema" in diff.reason or "mapping" in diff.reason:
                 assert not now.schema.equals(before.schema, check_metadata=True)
             else:
-                assert diff.reason == f"the partition columns changed since version {version}"
+                assert re.search(rf"\bpartition columns\b.*\b{version}$", diff.reason)
                 assert now.partition_columns != before.partition_columns

@@ -320,7 +320,7 @@ def test_a_file_twice_in_one_commit_is_refused(tmp_path: Path) -> None:
     """
     vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
     commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1), _add(1, deletionVector=vector))
-    with pytest.raises(TableFormatError, match="twice"):
+    with pytest.raises(TableFormatError, match=rf"{tmp_path}: .*\b1\b"):
         _snapshot(tmp_path)
 
 
@@ -337,7 +337,7 @@ def test_a_repeated_action_of_one_commit_counts_once(tmp_path: Path) -> None:
     for name, changed in (("stats", '{"numRecords":99}'), ("partitionValues", {"a": "2"}), ("modificationTime", 5)):
         other = {"add": {**add["add"], name: changed}}
         commit(tmp_path / name, protocol(), metadata([field("a", "long")]), add, other)
-        with pytest.raises(TableFormatError, match=r"0\.json.*x\.parquet twice.*readers differ"):
+        with pytest.raises(TableFormatError, match=r"0\.json.*x\.parquet"):
             _snapshot(tmp_path / name)
 
 
@@ -371,7 +371,7 @@ def test_a_file_by_two_names_is_refused(tmp_path: Path) -> None:
     absolute = _add(1)
     absolute["add"]["path"] = str(tmp_path / "1")
     commit(tmp_path, absolute)
-    with pytest.raises(TableFormatError, match="twice"):
+    with pytest.raises(TableFormatError, match=rf"{tmp_path}: .*\b1\b"):
         _snapshot(tmp_path)
 
 
@@ -471,10 +471,10 @@ def test_different_duplicates_in_a_checkpoint_are_refused(tmp_path: Path) -> Non
     _checkpoint(tmp_path / "same", _add(1), _add(2), _add(1))
     assert _paths(tmp_path / "same") == ["1", "2"]
     _checkpoint(tmp_path / "other", _add(1), _add(1, modificationTime=2))
-    with pytest.raises(TableFormatError, match="twice"):
+    with pytest.raises(TableFormatError, match=r"/other/1\b"):
         _paths(tmp_path / "other")
     _checkpoint(tmp_path / "count", _add(1, stats='{"numRecords":1}'), _add(1, stats='{"numRecords":2}'))
-    with pytest.raises(TableFormatError, match="twice"):
+    with pytest.raises(TableFormatError, match=r"/count/1\b"):
         _paths(tmp_path / "count")
 
 

@@ -181,7 +181,7 @@ def test_a_missing_partition_value_is_null(tmp_path: Path) -> None:
     commit(tmp_path, {"remove": {"path": "x.parquet", "dataChange": True, "partitionValues": {}}})
     diff = table.changes(snapshot.reference)
     assert isinstance(diff, NoDiff)
-    assert "without recording their partition" in diff.reason
+    assert re.search(r"\bpartition\b", diff.reason)
     assert read_columns(table.snapshot()) == {"a": [2], "p": [None]}
 
 
@@ -193,7 +193,7 @@ def test_a_file_without_partition_values_is_refused(tmp_path: Path) -> None:
     add = add_file(tmp_path, pa.table({"a": [1]}))
     del add["add"]["partitionValues"]
     commit(tmp_path / "t", protocol(), metadata([field("p", "long"), field("a", "long")], ["p"]), add)
-    with pytest.raises(TableFormatError, match="no partition values for"):
+    with pytest.raises(TableFormatError, match=re.escape(add["add"]["path"])):
         _snapshot(tmp_path / "t")
     with pytest.raises(DeltaError):
         DeltaTable(tmp_path / "t").to_pyarrow_table()

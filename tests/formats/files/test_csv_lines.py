@@ -289,7 +289,7 @@ def test_carriage_returns_beside_line_feeds_are_refused(tmp_path: Path, content:
 
     It is an error.
     """
-    with pytest.raises(TableFormatError, match=r"0\.csv.*carriage return.*line feed"):
+    with pytest.raises(TableFormatError, match=r"0\.csv\b.*\bcarriage returns\b"):
         _table(tmp_path, content, header=True)
 
 

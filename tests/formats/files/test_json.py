@@ -101,12 +101,12 @@ def test_the_inferred_type_represents_every_value(
 
 
 _CONFLICTS = [
-    ("1", '"x"', "a number in .*0.json, line 1 and a text in .*1.json, line 2"),
-    ("true", "1.5", "a boolean in .*0.json, line 1 and a number in .*1.json, line 2"),
-    ("[]", "{}", "an array in .* and an object in"),
-    ('{"b": [1, 2.5]}', '{"b": ["x"]}', "'a.b.element' is a number in .* and a text in"),
-    ("9007199254740993", "0.5", r"integers beyond 2\^53 .*0.json, line 1"),
-    ("1", "1" + "0" * 38, "integers of 39 digits"),
+    ("1", '"x"', "number .*0.json, line 1.*text .*1.json, line 2"),
+    ("true", "1.5", "boolean .*0.json, line 1.*number .*1.json, line 2"),
+    ("[]", "{}", "array .*object "),
+    ('{"b": [1, 2.5]}', '{"b": ["x"]}', "'a.b.element'.*number .*text "),
+    ("9007199254740993", "0.5", r"2\^53 .*0.json, line 1"),
+    ("1", "1" + "0" * 38, r"\b39\b"),
 ]
 
 

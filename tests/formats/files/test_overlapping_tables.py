@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -143,7 +144,7 @@ def test_a_table_in_the_folder_of_another_table(table: Table) -> None:
     assert len(read_rows(inner.snapshot())) == 2
     assert len(read_rows(table.snapshot())) == 5
     partition = next(path for path in _folders_with_data(inner.folder))
-    assert f"the Delta table {inner.folder}, " in _refusal(partition)
+    assert re.search(rf"\bDelta\b.*{inner.folder}\b", _refusal(partition))
 
 
 def test_the_tables_in_a_folder_are_named(tmp_path: Path) -> None:
@@ -151,10 +152,11 @@ def test_the_tables_in_a_folder_are_named(tmp_path: Path) -> None:
     for number in range(5):
         DeltaCopyOnWrite(tmp_path / f"t{number}").append([(number, "x", "a")])
         if number == 1:
-            assert f"holds the Delta tables {tmp_path}/t0 and {tmp_path}/t1, " in _refusal(tmp_path)
-    assert f"{tmp_path}/t2 and others, of which" in _refusal(tmp_path, "; name one$")
+            assert re.search(rf"\bDelta\b.*{tmp_path}/t0\b.*{tmp_path}/t1\b", _refusal(tmp_path))
+    message = _refusal(tmp_path, "Delta")
+    assert (f"{tmp_path}/t2" in message, f"{tmp_path}/t3" in message) == (True, False)
     IcebergCopyOnWrite(tmp_path / "s").append([(1, "x", "a")])
-    assert f"holds the tables {tmp_path}/s (Iceberg), {tmp_path}/t0 (Delta), " in _refusal(tmp_path)
+    assert f"{tmp_path}/s (Iceberg), {tmp_path}/t0 (Delta)" in _refusal(tmp_path)
 
 
 def test_a_partition_of_a_hudi_table_without_its_table(tmp_path: Path) -> None:
@@ -166,7 +168,7 @@ def test_a_partition_of_a_hudi_table_without_its_table(tmp_path: Path) -> None:
     table.append([(1, "x", "a"), (2, "x", "b")])
     shutil.copytree(table.folder / "day=a", tmp_path / "out" / "day=a")
     for folder in (tmp_path / "out", tmp_path / "out" / "day=a"):
-        assert f"{tmp_path}/out/day=a is a partition of a Hudi table" in _refusal(folder)
+        assert re.search(rf"{tmp_path}/out/day=a\b.*\bHudi\b", _refusal(folder))
     for marker in (tmp_path / "out").rglob(".hoodie_partition_metadata*"):
         marker.unlink()
     assert len(read_rows(open_table_format(TableConfig(name="t", uri=str(tmp_path / "out"))).snapshot())) == 1

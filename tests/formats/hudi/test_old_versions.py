@@ -6,6 +6,7 @@ They are taken from folder names.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -270,10 +271,10 @@ def test_log_blocks_of_old_versions_are_read(tmp_path: Path, version: int) -> No
 @pytest.mark.parametrize(
     ("version", "kind", "explanation"),
     [
-        (1, 1, "delete blocks of version 1, which Hudi wrote up to 0.12, are not supported"),
-        (2, 1, "delete blocks of version 2, which Hudi wrote up to 0.12, are not supported"),
-        (4, 1, "delete blocks of version 4 are not supported"),
-        (4, 3, "Avro log blocks of version 4 are not supported"),
+        (1, 1, r"delete blocks of version 1\b.*\b0\.12\b"),
+        (2, 1, r"delete blocks of version 2\b.*\b0\.12\b"),
+        (4, 1, r"delete blocks of version 4\b"),
+        (4, 3, r"Avro log blocks of version 4\b"),
     ],
 )
 @pytest.mark.parametrize("table_version", [6, 8])
@@ -289,7 +290,7 @@ def test_the_error_names_a_log_file_with_unsupported_blocks(
         profile(history.writer.folder)
     message = str(caught.value)
     log = next(path for path in (tmp_path / "t").rglob(".*.log.*"))
-    assert f"{log}: {explanation}" in message
+    assert re.search(f"{log}: {explanation}", message)
     assert FailureAdvice.DAMAGED not in message
     if table_version == 8:
         assert message.endswith(FailureAdvice.UNSUPPORTED)

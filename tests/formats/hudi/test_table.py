@@ -171,7 +171,7 @@ def test_a_broken_log_file_is_an_error(history: History, damage: str) -> None:
     [
         ({"hoodie.record.merge.mode": "CUSTOM"}, "CUSTOM"),
         ({"hoodie.compaction.payload.class": "org.apache.hudi.common.model.PartialUpdateAvroPayload"}, "PartialUpdate"),
-        ({"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}, "partial updates"),
+        ({"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}, "hoodie.table.partial.update.mode"),
         ({"hoodie.record.merge.property.hoodie.payload.delete.field": "op"}, "payload.delete.field"),
         ({"hoodie.payload.delete.field": "op", "hoodie.payload.delete.marker": "d"}, "hoodie.payload.delete"),
     ],

@@ -255,7 +255,7 @@ def test_orc_and_avro_files_without_ids_and_mapping_are_read_by_name(tmp_path: P
 
 @pytest.mark.parametrize(
     ("mapping", "message"),
-    [("{}", "not a list"), ('[{"field-id": 1, "names": "id"}]', "names.*'id'"), ("[", "Expecting value")],
+    [("{}", r"\blist\b"), ('[{"field-id": 1, "names": "id"}]', "names.*'id'"), ("[", "Expecting value")],
 )
 def test_an_invalid_name_mapping_is_an_error(tmp_path: Path, mapping: str, message: str) -> None:
     """The mapping is no JSON, is no list, or has a text in place of a list of names."""
