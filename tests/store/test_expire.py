@@ -14,12 +14,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError, VersionNotFoundError
+from metastore_assets.pipeline import planning
 from metastore_assets.store import expire, sorted_runs
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.objects import ObjectInfo, ObjectStore
@@ -27,6 +31,7 @@ from metastore_assets.store.pending import remove_all
 from metastore_assets.store.staged_versions import StagedVersions
 from metastore_assets.store.version import RetiredFragment
 from metastore_assets.store.versions import VersionStore
+from tests.cli.run_command import run
 from tests.store.sample_versions import files, files_of, fragment, version, write_small_segments
 
 HOUR = timedelta(hours=1)
@@ -399,3 +404,42 @@ def test_any_number_of_unreferenced_files_is_removed(data: st.DataObject) -> Non
         _, count = table.expire()
         assert table.paths() == before & newest
         assert count == len([path for path in before - newest if not path.startswith("versions/")])
+
+
+def test_every_file_that_commands_store_is_recognized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An expiry would never delete a file that `is_metastore_file` does not recognize.
+
+    Documents of versions and the history are no such files.
+    """
+    written: set[str] = set()
+    write, parquet_writer = ObjectStore.write, ObjectStore.parquet_writer
+
+    def record(store: ObjectStore, path: str) -> None:
+        written.add(store.uri(path).removeprefix(f"{tmp_path}/root/t/"))
+
+    def recorded_write(store: ObjectStore, path: str, *rest: Any, **options: Any) -> None:
+        record(store, path)
+        write(store, path, *rest, **options)
+
+    def recorded_parquet_writer(store: ObjectStore, path: str, *rest: Any) -> Any:
+        record(store, path)
+        return parquet_writer(store, path, *rest)
+
+    monkeypatch.setattr(ObjectStore, "write", recorded_write)
+    monkeypatch.setattr(ObjectStore, "parquet_writer", recorded_parquet_writer)
+    monkeypatch.setattr(planning, "FRAGMENTS_PER_LOT", 4)
+    config = tmp_path / "metastore.yaml"
+    policy = "{value_filter: on, by_partition: on, ranks: on}"
+    config.write_text(f"root: root\nengine: auto\ntables: [{{name: t, uri: lake, columns: {{x: {policy}}}}}]\n")
+    for commands in (["refresh t"], ["refresh t", "backfill t --yes", "verify t", "compact t", "purge t --before 2"]):
+        for part in range(7):
+            folder = tmp_path / "lake" / f"part={part}"
+            folder.mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.table({"x": range(20 * part, 20 * part + 20)}), folder / f"{len(written)}.parquet")
+        for command in commands:
+            assert run(*command.split(), config=config).exit_code == 0
+            written |= {info.path for info in ObjectStore(f"{tmp_path}/root/t").list()}
+    folders = {path.partition("/")[0] for path in written if not path.startswith("/")}
+    others = {path for path in written if not path.startswith(("/", "versions/", "history/"))}
+    assert {path for path in others if not expire.is_metastore_file(path)} == set()
+    assert folders >= {"entries", "fragments", "index", "nodes", "partitions", "pending", "staged", "table", "verify"}
