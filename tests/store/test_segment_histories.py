@@ -234,36 +234,53 @@ class SegmentHistories(RuleBasedStateMachine):
 def _check(
     objects: ObjectStore, stored: StoredEntries[NodeEntry], rows: Mapping[str, int], draw: random.Random
 ) -> None:
-    """Check every way to read the entries `stored` against the dictionary `rows`, with random keys."""
+    """Compare the entries of a version with `rows`, read in three of the seven ways, drawn at random."""
     expected = {key: _node(key, rows[key]) for key in sorted(rows)}
-    assert len(stored) == len(rows)
-    assert list(stored.stream()) == list(expected.values())
-    keys = [key for table in stored.stream_rows(["statistics"]) for key in table["key"].to_pylist()]
-    assert keys == list(expected)
-    names = [*draw.sample(NAMES, 12), *draw.sample(sorted(rows), min(3, len(rows))), *LONG_NAMES, "", "zz"]
-    assert stored.find_all(names) == {key: expected[key] for key in names if key in rows}
-    for key in names[:6]:
-        assert stored.find(key) == expected.get(key)
-    for prefixes in (draw.sample(PREFIXES, 1), draw.sample(PREFIXES, 3)):
-        found = [entry for key, entry in expected.items() if key.startswith(tuple(prefixes))]
-        assert stored.find_prefixes(prefixes) == found
-    files = stored.files.files
-    limits = [*names, *(bound for file in files for bound in (file.first, file.last) if bound)]
-    reader = SegmentReader(objects, NODES.segments, stored.files)
-    for _ in range(3):
-        start, end = (draw.choice([None, draw.choice(limits)]) for _ in range(2))
-        found = reader.find(SegmentKeyRange(start, end))["key"].to_pylist()
-        assert sorted(found) == [
-            key for key in expected if (start is None or key >= start) and (end is None or key < end)
-        ]
-    assert list(StoredEntries(NODES, objects, stored.files)) == list(expected.values())
-    assert sorted(reader.read_rows(["key"])["key"].to_pylist()) == list(expected)
+    assert len(stored) == stored.files.rows == len(rows)
     least = stored.least_key() if rows else None
     assert least is None or least <= min(rows)
     for segment in stored.files.segments:
         bounds = [(file.first, file.last) for file in segment if file.first is not None and file.last is not None]
         assert all(first <= last for first, last in bounds)
         assert all(last < first for (_, last), (first, _) in pairwise(bounds))
+    names = [*draw.sample(NAMES, 12), *draw.sample(sorted(rows), min(3, len(rows))), *LONG_NAMES, "", "zz"]
+    reader = SegmentReader(objects, NODES.segments, stored.files)
+
+    def stream() -> None:
+        assert list(stored.stream()) == list(expected.values())
+
+    def stream_rows() -> None:
+        keys = [key for table in stored.stream_rows(["statistics"]) for key in table["key"].to_pylist()]
+        assert keys == list(expected)
+
+    def read_all() -> None:
+        assert list(StoredEntries(NODES, objects, stored.files)) == list(expected.values())
+
+    def read_rows() -> None:
+        assert sorted(reader.read_rows(["key"])["key"].to_pylist()) == list(expected)
+
+    def find() -> None:
+        assert stored.find_all(names) == {key: expected[key] for key in names if key in rows}
+        for key in names[:6]:
+            assert stored.find(key) == expected.get(key)
+
+    def find_prefixes() -> None:
+        for prefixes in (draw.sample(PREFIXES, 1), draw.sample(PREFIXES, 3)):
+            found = [entry for key, entry in expected.items() if key.startswith(tuple(prefixes))]
+            assert stored.find_prefixes(prefixes) == found
+
+    def find_ranges() -> None:
+        files = stored.files.files
+        limits = [*names, *(bound for file in files for bound in (file.first, file.last) if bound)]
+        for _ in range(3):
+            start, end = (draw.choice([None, draw.choice(limits)]) for _ in range(2))
+            found = reader.find(SegmentKeyRange(start, end))["key"].to_pylist()
+            assert sorted(found) == [
+                key for key in expected if (start is None or key >= start) and (end is None or key < end)
+            ]
+
+    for read in draw.sample([stream, stream_rows, read_all, read_rows, find, find_prefixes, find_ranges], 3):
+        read()
 
 
 def test_any_history_of_commits_is_read_like_a_dictionary() -> None:
