@@ -279,7 +279,7 @@ class VersionStore:
             return write_entries(self.objects, changes, allow_step=True, may_merge=True)
 
     def with_newest(self, function: Callable[[Version | None], Result]) -> Result:
-        """Return `function(newest version)`. Call the function again if another process published or purged meanwhile.
+        """Call a function with the newest version, and again while other processes change it meanwhile.
 
         The function raises VersionConflictError if another process has published, and any StoreError if another process
         has removed the version and its files.
