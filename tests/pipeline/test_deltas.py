@@ -50,7 +50,7 @@ def test_each_file_of_profiles_is_opened_once(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(ObjectStore, "open_parquet", open_parquet)
     store = ObjectStore(config.root).child("t")
-    by_class = read_deltas(store, profiles, columns, version.row_count, removed=False)
+    by_class = read_deltas(store, profiles, columns, version.row_count, is_removed=False)
     assert by_class
     for parts in by_class.values():
         if not few:

@@ -176,14 +176,14 @@ def compact_segments(
         return entries
     results = run_copies(engine, store, columns, tasks)
     copied_files = {files.name: files for result in results for files in result.files}
-    retired = [
+    retired_entries = [
         replace(entry, fragment=fragment)
         for entry, fragment in zip(
             entries.retired, _replace_files([entry.fragment for entry in entries.retired], copied_files), strict=True
         )
     ]
     return SegmentEntries(
-        _replace_files(entries.fragments, copied_files), _replace_files(entries.nodes, copied_files), retired
+        _replace_files(entries.fragments, copied_files), _replace_files(entries.nodes, copied_files), retired_entries
     )
 
 
@@ -191,7 +191,7 @@ def compact_changes(
     context: RefreshContext,
     columns: int,
     changes: SegmentChanges,
-    counted: StoredEntries[SharedFileEntry] | None,
+    shared_files: StoredEntries[SharedFileEntry] | None,
     windows: Mapping[str, Sequence[str]],
 ) -> SegmentChanges:
     """Compact sparse files as `compact_segments` does, in the groups that a commit affects.
@@ -205,7 +205,8 @@ def compact_changes(
         context: The table, its store and engine.
         columns: Number of columns of the table, to estimate the work.
         changes: The changes of the version's entries.
-        counted: How many entries of the previous version reference each shared file; None if there is no such version.
+        shared_files: How many entries of the previous version reference each shared file; None if there is no such
+            version.
         windows: {group of nodes: key prefixes of the nodes that may be compacted now}. A group that is missing here has
             no such limit.
 
@@ -215,33 +216,35 @@ def compact_changes(
     Raises:
         CorruptionError: A file with several profiles is corrupt.
     """
-    tasks, entries = plan_compaction(context.table.name, changes, counted, windows)
+    tasks, entries = plan_compaction(context.table.name, changes, shared_files, windows)
     if not tasks:
         return changes
     results = run_copies(context.engine, context.objects, columns, tasks)
     copied_files = {files.name: files for result in results for files in result.files}
     fragments: list[tuple[FragmentEntry, FragmentEntry]] = []
     nodes: list[tuple[NodeEntry, NodeEntry]] = []
-    retired: list[tuple[RetiredFragment, RetiredFragment]] = []
+    retired_fragments: list[tuple[RetiredFragment, RetiredFragment]] = []
     for entry in entries:
         files = copied_files.get(entry.files.name)
         if files is None:
             continue
         if isinstance(entry, RetiredFragment):
-            retired.append((entry, replace(entry, fragment=replace(entry.fragment, files=files))))
+            retired_fragments.append((entry, replace(entry, fragment=replace(entry.fragment, files=files))))
         elif isinstance(entry, FragmentEntry):
             fragments.append((entry, replace(entry, files=files)))
         else:
             nodes.append((entry, replace(entry, files=files)))
     return SegmentChanges(
-        changes.fragments.replacing(fragments), changes.nodes.replacing(nodes), changes.retired.replacing(retired)
+        changes.fragments.replacing(fragments),
+        changes.nodes.replacing(nodes),
+        changes.retired.replacing(retired_fragments),
     )
 
 
 def plan_compaction(
     table: str,
     changes: SegmentChanges,
-    counted: StoredEntries[SharedFileEntry] | None,
+    shared_files: StoredEntries[SharedFileEntry] | None,
     windows: Mapping[str, Sequence[str]],
 ) -> tuple[list[CopyTask], list[FragmentEntry | RetiredFragment | NodeEntry]]:
     """Plan the compaction of sparse files in the groups that a commit affects (see `compact_changes`).
@@ -251,7 +254,8 @@ def plan_compaction(
     Args:
         table: Name of the table, for messages.
         changes: The changes of the version's entries.
-        counted: How many entries of the previous version reference each shared file; None if there is no such version.
+        shared_files: How many entries of the previous version reference each shared file; None if there is no such
+            version.
         windows: {group of nodes: key prefixes of the nodes that may be compacted now}. A group that is missing here has
             no such limit.
 
@@ -260,7 +264,7 @@ def plan_compaction(
             The entries include those whose profiles are not copied.
     """
     limits = DEFAULT_LIMITS
-    counts = count_profiles(table, (changes.fragments, changes.nodes, changes.retired), counted)
+    counts = count_profiles(table, (changes.fragments, changes.nodes, changes.retired), shared_files)
     tasks: list[CopyTask] = []
     entries: list[FragmentEntry | RetiredFragment | NodeEntry] = []
     kinds: tuple[tuple[str, Entries[Any], Sequence[EntryChanges[Any]]], ...] = (
@@ -269,26 +273,30 @@ def plan_compaction(
     )
     for folder, lookup, kind_changes in kinds:
         # Groups to look at: those that lost a profile, and those in a changed file that is sparse now.
-        removed = [entry for each in kind_changes for entry in each.dropped.values() if entry.files.sections > 1]
-        added = [entry for each in kind_changes for entry in each.put.values() if entry.files.sections > 1]
-        groups = {entry.group for entry in removed}
-        for path in {entry.files.states for entry in (*removed, *added)}:
+        removed_entries = [
+            entry for each in kind_changes for entry in each.dropped.values() if entry.files.sections > 1
+        ]
+        added_entries = [entry for each in kind_changes for entry in each.put.values() if entry.files.sections > 1]
+        groups = {entry.group for entry in removed_entries}
+        for path in {entry.files.states for entry in (*removed_entries, *added_entries)}:
             count = counts.put.get(path)
             if count is not None and count.references < limits.min_used_share * count.sections:
                 groups.update(count.groups)
         # The profiles of these groups that are in files with several profiles.
         prefix = node_key_prefix if folder == "nodes" else partial(fragment_key, path="")
-        selected = windows if folder == "nodes" else {}
-        prefixes = [each for group in sorted(groups) for each in selected.get(group, (prefix(group),))]
-        retired = changes.retired if groups and folder == "fragments" else ()
-        shared = [
+        folder_windows = windows if folder == "nodes" else {}
+        prefixes = [each for group in sorted(groups) for each in folder_windows.get(group, (prefix(group),))]
+        retired_entries = changes.retired if groups and folder == "fragments" else ()
+        shared_entries = [
             entry
-            for entry in (*lookup.find_prefixes(prefixes), *retired)
+            for entry in (*lookup.find_prefixes(prefixes), *retired_entries)
             if entry.group in groups and entry.files.sections > 1
         ]
-        used = counts.find_all({entry.files.states for entry in shared})
-        tasks += _copy_tasks(folder, shared, {path: entry.references for path, entry in used.items()}, limits)
-        entries += shared
+        used_files = counts.find_all({entry.files.states for entry in shared_entries})
+        tasks += _copy_tasks(
+            folder, shared_entries, {path: entry.references for path, entry in used_files.items()}, limits
+        )
+        entries += shared_entries
     return tasks, entries
 
 
@@ -324,7 +332,7 @@ def table_node_window(group: str, count: int, number: int) -> tuple[str, ...]:
 
 
 def drop_value_counts(
-    context: RefreshContext, before: ProfileSpec, resolved: ProfileSpec, fragments: Mapping[str, FragmentEntry]
+    context: RefreshContext, before: ProfileSpec, resolved_spec: ProfileSpec, fragments: Mapping[str, FragmentEntry]
 ) -> dict[str, FragmentEntry]:
     """Copy fragment profiles without the value counts of columns that are no longer enumerated.
 
@@ -338,7 +346,7 @@ def drop_value_counts(
     Args:
         context: The table, its store and engine.
         before: The profile spec under which the fragments were profiled.
-        resolved: The profile spec with all policies resolved.
+        resolved_spec: The profile spec with all policies resolved.
         fragments: The entries of all fragments, by fragment id.
 
     Returns:
@@ -350,9 +358,9 @@ def drop_value_counts(
     """
     policies_before = {leaf.field_id: policy for leaf, policy in before.leaves}
     # Columns that became estimated, and undecided columns that became fingerprinted.
-    dropped = {
+    dropped_columns = {
         leaf.field_id: (leaf, policy)
-        for leaf, policy in resolved.leaves
+        for leaf, policy in resolved_spec.leaves
         if (policy.frequencies == "estimated" and policies_before[leaf.field_id].frequencies != "estimated")
         or (policy.is_fingerprinted and policies_before[leaf.field_id].is_undecided)
     }
@@ -360,17 +368,19 @@ def drop_value_counts(
     other_specs: set[str] = set()
     """Paths of files with at least one profile that was made under another spec than `before`. No value counts in these
     files are replaced by fingerprints."""
-    for entry in fragments.values() if dropped else ():
-        if entry.files.is_states_only and not dropped.keys() <= set(entry.not_enumerated):
+    for entry in fragments.values() if dropped_columns else ():
+        if entry.files.is_states_only and not dropped_columns.keys() <= set(entry.not_enumerated):
             files_by_path.setdefault(entry.files.states, []).append(entry.files)
             other_specs |= {entry.files.states} if entry.spec_id != before.id else set()
-    estimated = {field_id: column for field_id, column in dropped.items() if not column[1].is_fingerprinted}
+    estimated_columns = {
+        field_id: column for field_id, column in dropped_columns.items() if not column[1].is_fingerprinted
+    }
     tasks = [
-        CopyTask("fragments", tuple(files), estimated if path in other_specs else dropped)
+        CopyTask("fragments", tuple(files), estimated_columns if path in other_specs else dropped_columns)
         for path, files in files_by_path.items()
-        if estimated or path not in other_specs
+        if estimated_columns or path not in other_specs
     ]
-    results = run_copies(context.engine, context.objects, len(resolved.leaves), tasks)
+    results = run_copies(context.engine, context.objects, len(resolved_spec.leaves), tasks)
     copied_files = {files.name: files for result in results for files in result.files}
     not_enumerated = {name: leaves for result in results for name, leaves in result.not_enumerated.items()}
     return {
@@ -398,13 +408,13 @@ def _sparse_files(
         entries: The entries of all used profiles. Those in files with a single profile are ignored.
         limits: The limits that decide which files are compacted.
     """
-    shared = [entry for entry in entries if entry.files.sections > 1]
-    yield from _copy_tasks(folder, shared, Counter(entry.files.states for entry in shared), limits)
+    shared_entries = [entry for entry in entries if entry.files.sections > 1]
+    yield from _copy_tasks(folder, shared_entries, Counter(entry.files.states for entry in shared_entries), limits)
 
 
 def _copy_tasks(
     folder: str,
-    shared: Iterable[FragmentEntry | RetiredFragment | NodeEntry],
+    shared_entries: Iterable[FragmentEntry | RetiredFragment | NodeEntry],
     used_sections: Mapping[str, int],
     limits: CompactionLimits,
 ) -> Iterable[CopyTask]:
@@ -415,20 +425,20 @@ def _copy_tasks(
 
     Args:
         folder: The folder of the new files.
-        shared: The entries of used profiles in shared files.
+        shared_entries: The entries of used profiles in shared files.
         used_sections: Number of used profiles in each of these files, by path.
         limits: The limits that decide which files are compacted.
     """
     sparse: dict[str, list[ProfileFiles]] = {}
     used_by_group: Counter[str] = Counter()
-    for entry in shared:
+    for entry in shared_entries:
         used_by_group[entry.group] += 1
         if used_sections[entry.files.states] < limits.min_used_share * entry.files.sections:
             sparse.setdefault(entry.group, []).append(entry.files)
     for key, files in sparse.items():
         paths = {(profile.states, profile.sections) for profile in files}
-        wasted = sum(sections - used_sections[path] for path, sections in paths)
-        if wasted <= limits.max_waste * used_by_group[key]:
+        unused_sections = sum(sections - used_sections[path] for path, sections in paths)
+        if unused_sections <= limits.max_waste * used_by_group[key]:
             continue
         files.sort(key=lambda profile: profile.states)
         for start in range(0, len(files), MAX_SECTIONS):
@@ -515,7 +525,7 @@ def _cast_list_values(lists: pa.ListArray, union: pa.StructType) -> pa.ListArray
 
 def _replace_value_counts(
     table: pa.Table,
-    dropped: Mapping[str, tuple[LeafColumn, ResolvedPolicy]],
+    dropped_columns: Mapping[str, tuple[LeafColumn, ResolvedPolicy]],
     union: pa.StructType,
     not_enumerated: Mapping[str, list[str]],
 ) -> pa.Table:
@@ -525,7 +535,7 @@ def _replace_value_counts(
 
     Args:
         table: Rows of a states file: one per profile and column.
-        dropped: The columns whose value counts are to be replaced, by field id, with their policies.
+        dropped_columns: The columns whose value counts are to be replaced, by field id, with their policies.
         union: The struct type of values, with a field per type class.
         not_enumerated: {section name of a profile: list}. For each row that is changed, the field id of the column is
             appended to the list of the profile.
@@ -540,17 +550,17 @@ def _replace_value_counts(
     lengths = pc.list_value_length(table[VALUE_COUNT_COLUMNS[1]]).to_pylist()
     section_values: list[tuple[str, int]] = []
     for at, (section, row_count, field_id, state, class_name, null_count, sketch) in enumerate(rows):
-        if field_id not in dropped or state != "enumerated" or (lengths[at] or 0) <= _FEW_VALUES:
+        if field_id not in dropped_columns or state != "enumerated" or (lengths[at] or 0) <= _FEW_VALUES:
             continue
-        leaf, policy = dropped[field_id]
+        leaf, policy = dropped_columns[field_id]
         frequencies = value_counts_at(table, at)
         # A row without a sketch stores only value counts: all states are computed. Otherwise only user-defined ones.
         if sketch is None:
             row, histogram = profile_frequencies(leaf, policy, class_name, null_count, frequencies)
         else:
-            stored = table.select([*STATE_COLUMNS, *SKETCH_COLUMNS]).slice(at, 1).combine_chunks()
-            (row,) = read_state_rows(stored, [(leaf.path, type_text(leaf.type))])
-            (histogram,) = decode_histograms(stored)
+            stored_row = table.select([*STATE_COLUMNS, *SKETCH_COLUMNS]).slice(at, 1).combine_chunks()
+            (row,) = read_state_rows(stored_row, [(leaf.path, type_text(leaf.type))])
+            (histogram,) = decode_histograms(stored_row)
             row = replace(row, user_states=compute_states(policy, class_name, frequencies))
         not_enumerated[section].append(field_id)
         order[at] = table.num_rows + len(replacements)

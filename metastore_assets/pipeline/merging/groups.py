@@ -99,10 +99,12 @@ class GroupChildren:
             before: The children in the published version.
             after: The children in the next version.
         """
-        stored = {child.key: child for child in before}
+        stored_children = {child.key: child for child in before}
         children = {child.key: child for child in after}
-        removed = frozenset(stored.keys() - children.keys())
-        return cls(changed_items(stored, children), removed, len(children), LoadedChildren(stored))
+        removed_keys = frozenset(stored_children.keys() - children.keys())
+        return cls(
+            changed_items(stored_children, children), removed_keys, len(children), LoadedChildren(stored_children)
+        )
 
     @property
     def is_replaced(self) -> bool:
@@ -111,17 +113,19 @@ class GroupChildren:
 
     def find_all(self, keys: Collection[str]) -> dict[str, Child]:
         """Return the children of the next version with these keys, by key."""
-        unchanged = [key for key in keys if key not in self.changed and key not in self.removed]
-        stored = dict(self.stored.find_all(unchanged)) if unchanged else {}
-        return stored | {key: self.changed[key] for key in keys if key in self.changed}
+        unchanged_keys = [key for key in keys if key not in self.changed and key not in self.removed]
+        stored_children = dict(self.stored.find_all(unchanged_keys)) if unchanged_keys else {}
+        return stored_children | {key: self.changed[key] for key in keys if key in self.changed}
 
     def read_all(self) -> dict[str, Child]:
         """Return all children of the next version, by ascending key.
 
         Raises ValueError if their number differs from `count`.
         """
-        stored = {} if self.is_replaced else self.stored.read_all()
-        children = {key: child for key, child in stored.items() if key not in self.removed} | dict(self.changed)
+        stored_children = {} if self.is_replaced else self.stored.read_all()
+        children = {key: child for key, child in stored_children.items() if key not in self.removed} | dict(
+            self.changed
+        )
         if len(children) != self.count:
             raise ValueError(f"a group of {self.count} children has {len(children)}")
         return {key: children[key] for key in sorted(children)}

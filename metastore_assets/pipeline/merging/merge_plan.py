@@ -259,9 +259,9 @@ def _update(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> Me
     if change.put[ROOT].count != children.count:
         raise StoredTreeError(f"the tree of {children.count} children has {change.put[ROOT].count}")
     names = {name for branch in change.put.values() for name in branch.branches if name not in change.put}
-    reused = nodes.find_all(group.key, names)
+    reused_nodes = nodes.find_all(group.key, names)
     # Whether a node is valid for another spec depends on all children below it.
-    if len(reused) < len(names) or any(node.valid_spec_id != context.spec.id for node in reused.values()):
+    if len(reused_nodes) < len(names) or any(node.valid_spec_id != context.spec.id for node in reused_nodes.values()):
         raise StoredTreeError("a node is missing, or was valid for another profile spec")
     keys = [key for branch in change.put.values() for key in branch.children]
     files = nodes.child_files(group.key) if group.key == TABLE else {}
@@ -269,7 +269,7 @@ def _update(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> Me
     files |= {key: child.files for key, child in children.find_all([key for key in keys if key not in files]).items()}
     if len(files) < len(keys):
         raise StoredTreeError("a node has a child that the group does not have")
-    merge = _merge(group, change.put, files, _files(reused))
+    merge = _merge(group, change.put, files, _files(reused_nodes))
     return _plan(context, merge, root, (), change.dropped)
 
 
@@ -279,34 +279,36 @@ def _rebuild(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> M
     Stored nodes of the group are reused if they fit the profile spec and nothing below them changed. Call
     `nodes.load_groups` before. This is not checked: without it, no node is reused, and old nodes are not dropped.
     """
-    children, stored = group.children.read_all(), nodes.group(group.key)
+    children, stored_nodes = group.children.read_all(), nodes.group(group.key)
     branches = tree_shape().build(children).put
     # A node is reused if its branch is the same, no child below it changed, and all nodes below it are reused.
-    outdated = _names_above(group, stored)
+    outdated_names = _names_above(group, stored_nodes)
     spec_ids: dict[str, frozenset[str]] = {}
-    reused: dict[str, NodeEntry] = {}
+    reused_nodes: dict[str, NodeEntry] = {}
     for name, branch in branches.items():
         spec_ids[name] = frozenset(children[key].spec_id for key in branch.children).union(
             *(spec_ids[below] for below in branch.branches)
         )
-        node = stored.get(name)
+        node = stored_nodes.get(name)
         if (
             name != ROOT
             and node is not None
             and node_branch(node) == branch
-            and name not in outdated
-            and reused.keys() >= set(branch.branches)
+            and name not in outdated_names
+            and reused_nodes.keys() >= set(branch.branches)
             and _is_reusable(context.compatibility, node, spec_ids[name])
         ):
-            reused[name] = node
-    put = {name: branch for name, branch in branches.items() if name not in reused}
-    merge = _merge(group, put, {key: child.files for key, child in children.items()}, _files(reused))
-    renewed = tuple(
+            reused_nodes[name] = node
+    branches_to_merge = {name: branch for name, branch in branches.items() if name not in reused_nodes}
+    merge = _merge(
+        group, branches_to_merge, {key: child.files for key, child in children.items()}, _files(reused_nodes)
+    )
+    renewed_nodes = tuple(
         replace(node, valid_spec_id=context.spec.id)
-        for node in reused.values()
+        for node in reused_nodes.values()
         if node.valid_spec_id != context.spec.id
     )
-    return _plan(context, merge, stored.get(ROOT), renewed, stored.keys() - branches.keys())
+    return _plan(context, merge, stored_nodes.get(ROOT), renewed_nodes, stored_nodes.keys() - branches.keys())
 
 
 def _names_above(group: MergeGroup, names: Collection[str]) -> set[str]:
@@ -327,9 +329,9 @@ def _names_above(group: MergeGroup, names: Collection[str]) -> set[str]:
 
 def _merge(
     group: MergeGroup,
-    put: Mapping[str, Branch],
+    branches_to_merge: Mapping[str, Branch],
     children: Mapping[str, ProfileFiles],
-    reused: Mapping[str, ProfileFiles],
+    reused_files: Mapping[str, ProfileFiles],
 ) -> TreeMerge:
     """Return the merge of the root of a group's tree.
 
@@ -337,15 +339,15 @@ def _merge(
 
     Args:
         group: The group.
-        put: The branches to merge, by name, each after the branches below it. The last one is the root.
-        children: The profiles of the fragments or partitions directly below branches of `put`, by key.
-        reused: The profiles of the stored nodes directly below branches of `put`, by name.
+        branches_to_merge: The branches to merge, by name, each after the branches below it. The last one is the root.
+        children: The profiles of the fragments or partitions directly below branches of `branches_to_merge`, by key.
+        reused_files: The profiles of the stored nodes directly below branches of `branches_to_merge`, by name.
     """
     shape = tree_shape()
     merges: dict[str, TreeMerge] = {}
-    for name, branch in put.items():
+    for name, branch in branches_to_merge.items():
         inputs = tuple(
-            children[part] if is_child else merges[part] if part in merges else reused[part]
+            children[part] if is_child else merges[part] if part in merges else reused_files[part]
             for part, is_child in shape.ordered_parts(branch)
         )
         child_files = tuple(children[key].encode_merge_files() for key in branch.children) if group.key == TABLE else ()
@@ -357,8 +359,8 @@ def _plan(
     context: MergeContext,
     merge: TreeMerge,
     stored_root: NodeEntry | None,
-    renewed: tuple[NodeEntry, ...],
-    dropped: Collection[str],
+    renewed_nodes: tuple[NodeEntry, ...],
+    dropped_names: Collection[str],
 ) -> MergePlan:
     """Return the plan of a group, with the nodes to store and to drop.
 
@@ -368,15 +370,15 @@ def _plan(
         context: The objects that merges need.
         merge: The merge of the group.
         stored_root: The root in the published version; None if it has none.
-        renewed: Reused nodes that were published with the `valid_spec_id` of an older profile spec. These entries have
-            the id of the current spec, and replace the published ones.
-        dropped: Names of the branches that the tree no longer has.
+        renewed_nodes: Reused nodes that were published with the `valid_spec_id` of an older profile spec. These entries
+            have the id of the current spec, and replace the published ones.
+        dropped_names: Names of the branches that the tree no longer has.
     """
-    keys = {node_key(merge.group_key, name) for name in dropped}
+    keys = {node_key(merge.group_key, name) for name in dropped_names}
     root = merge.node(_NO_FILES, context.spec.id)
     if root.count > FAN_IN:
-        return MergePlan(merge, renewed if root == stored_root else (*renewed, root), frozenset(keys))
-    return MergePlan(merge, renewed, frozenset(keys if stored_root is None else keys | {root.key}))
+        return MergePlan(merge, renewed_nodes if root == stored_root else (*renewed_nodes, root), frozenset(keys))
+    return MergePlan(merge, renewed_nodes, frozenset(keys if stored_root is None else keys | {root.key}))
 
 
 def node_branch(node: NodeEntry) -> Branch:

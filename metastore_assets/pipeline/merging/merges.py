@@ -80,7 +80,7 @@ def merge_node_states(
     """
     profiles = [part for part in merge.inputs if isinstance(part, ProfileFiles)]
     row_count, stored_tables = read_states_together(reader, profiles, spec)
-    stored = iter(stored_tables)
+    remaining_tables = iter(stored_tables)
     tables = []
     for part in merge.inputs:
         if isinstance(part, TreeMerge):
@@ -88,7 +88,7 @@ def merge_node_states(
             nodes.add(part, part_rows, table)
             row_count += part_rows
         else:
-            table = next(stored)
+            table = next(remaining_tables)
         tables.append(table)
     if not tables:
         rows = [profile_all_null(leaf, 0, policy) for leaf, policy in spec.leaves]

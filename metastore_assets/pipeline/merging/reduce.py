@@ -130,37 +130,37 @@ def merge_groups(context: MergeContext, groups: Sequence[MergeGroup]) -> Reducti
         if group.key in single and group.key not in files
     ]
     files |= engine.merge(partial(_write_separate_files, store, spec), copies, [columns] * len(copies))
-    dropped = find_group_nodes(context.nodes, single)
+    dropped_nodes = find_group_nodes(context.nodes, single)
     merging = [group for group in groups if group.key not in single]
     if not merging:
-        return Reduction(files, dropped_nodes=dropped)
-    merged, nodes, dropped_branches = _merge_trees(context, merging)
+        return Reduction(files, dropped_nodes=dropped_nodes)
+    root_results, nodes, dropped_branches = _merge_trees(context, merging)
     numbers = {group.key: number for number, group in enumerate(merging)}
     sums = [
         replace(part, profile_number=numbers[group.key])
         for group in merging
-        for part in merged[group.key].sums
+        for part in root_results[group.key].sums
         if part.positions
     ]
-    summed = sum_columns(engine, store, merging[0].folder, spec, sums)
+    summed_columns = sum_columns(engine, store, merging[0].folder, spec, sums)
     for group in merging:
-        if distinct_counts := merged[group.key].distinct_counts:
+        if distinct_counts := root_results[group.key].distinct_counts:
             summaries = context.summarize_value_counts(partial(_child_profiles, group), distinct_counts)
-            summed[numbers[group.key]] = SummedColumns(dict(summaries))
+            summed_columns[numbers[group.key]] = SummedColumns(dict(summaries))
     completions = [
-        _Completion(group.without_children(), merged[group.key].files, summed[numbers[group.key]])
+        _Completion(group.without_children(), root_results[group.key].files, summed_columns[numbers[group.key]])
         for group in merging
-        if numbers[group.key] in summed
+        if numbers[group.key] in summed_columns
     ]
     intermediate = {task.group.key: task.files for task in completions if isinstance(task.files, ProfileFiles)}
     complete = partial(_complete, store, spec)
-    files |= {key: result.files for key, result in merged.items() if isinstance(result.files, ProfileFiles)}
+    files |= {key: result.files for key, result in root_results.items() if isinstance(result.files, ProfileFiles)}
     files |= dict(complete(task) for task in completions if task.group.key not in intermediate)
-    stored = [task for task in completions if task.group.key in intermediate]
-    files |= engine.merge(complete, stored, [columns] * len(stored))
+    stored_completions = [task for task in completions if task.group.key in intermediate]
+    files |= engine.merge(complete, stored_completions, [columns] * len(stored_completions))
     # No version references the intermediate states, so they are removed now instead of when versions expire.
     store.delete([path for profile in intermediate.values() for path in profile.paths()])
-    return Reduction(files, tuple(nodes), dropped | dropped_branches)
+    return Reduction(files, tuple(nodes), dropped_nodes | dropped_branches)
 
 
 def _single_child(group: MergeGroup) -> Child | None:
@@ -212,12 +212,12 @@ def _merge_trees(
     roots: list[ProfileFiles | TreeMerge] = [plan.root for plan in plans]
     root_results: dict[str, _TaskResult] = {}
     columns = len(context.spec.leaves)
-    while unmerged := [root for root in roots if isinstance(root, TreeMerge)]:
+    while unmerged_roots := [root for root in roots if isinstance(root, TreeMerge)]:
         # One round: each task merges a subtree with few inputs. Its result replaces the subtree in the next round.
-        inputs = sum(root.weight for root in unmerged)
+        inputs = sum(root.weight for root in unmerged_roots)
         is_local = engine.merges_here(columns * inputs)
         max_inputs = inputs if is_local else max(_INPUTS_PER_TASK, inputs // (4 * engine.slots()))
-        merges = [task for root in unmerged for task in split_into_tasks(root, max_inputs)]
+        merges = [task for root in unmerged_roots for task in split_into_tasks(root, max_inputs)]
         tasks = [replace(merge, number=number) for number, merge in enumerate(merges)]
         results: dict[int, ProfileFiles] = {}
         run = partial(_run, context.store, context.spec, is_local)
@@ -228,7 +228,7 @@ def _merge_trees(
                 root_results[merge.group_key] = result
             elif isinstance(result.files, ProfileFiles):
                 results[id(merge)] = result.files
-        roots = [insert_results(root, results) for root in unmerged if root.group_key not in root_results]
+        roots = [insert_results(root, results) for root in unmerged_roots if root.group_key not in root_results]
     return root_results, nodes, frozenset().union(*(plan.dropped for plan in plans))
 
 
@@ -260,17 +260,17 @@ def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge
     rows = _finalize(spec, states)
     # Only the table's value counts have the repeated values of columns with the state `repeated`.
     counted_states = ("enumerated",) if group.is_input else ("enumerated", "repeated")
-    counted = {
+    distinct_counts = {
         position: row.distinct_count or 0 for position, row in enumerate(rows) if row.frequencies in counted_states
     }
-    sums = _plan_sums(store, spec, group, row_count, counted) if group.has_value_counts else ()
-    if any(part.positions for part in sums) or (counted and not group.has_value_counts):
+    sums = _plan_sums(store, spec, group, row_count, distinct_counts) if group.has_value_counts else ()
+    if any(part.positions for part in sums) or (distinct_counts and not group.has_value_counts):
         intermediate = (
             ProfileContent(row_count, rows, decode_histograms(states))
             if is_local
             else write_states(store, group.folder, spec, row_count, states)
         )
-        return _TaskResult(merge.number, intermediate, entries, sums, {} if group.has_value_counts else counted)
+        return _TaskResult(merge.number, intermediate, entries, sums, {} if group.has_value_counts else distinct_counts)
     profile = ProfileContent(row_count, rows, decode_histograms(states))
     files = write_profile(store, group.folder, spec, profile, states=group.is_input)
     return _TaskResult(merge.number, files, entries)
@@ -309,8 +309,8 @@ def _plan_sums(
         return (_full_sum(group, distinct_counts),)
     before = {child.files.name: child for child in previous.outdated}
     after = {child.files.name: child for child in group.children.changed.values()}
-    added = [after[name] for name in sorted(after.keys() - before.keys())]
-    removed = [before[name] for name in sorted(before.keys() - after.keys())]
+    added_children = [after[name] for name in sorted(after.keys() - before.keys())]
+    removed_children = [before[name] for name in sorted(before.keys() - after.keys())]
     with StatesReader(store) as states_reader, FrequencyReader(states_reader, previous.files) as frequency_reader:
         stored_counts = {
             position: frequency_reader.distinct_count(field_id)
@@ -323,7 +323,7 @@ def _plan_sums(
     update_cost = (
         sum(stored_counts.values())
         + _COST_PER_COLUMN * len(stored_counts)
-        + _sum_cost([child.row_count for child in (*added, *removed)], max_values)
+        + _sum_cost([child.row_count for child in (*added_children, *removed_children)], max_values)
     )
     # As if all children had equally many rows.
     count = group.children.count
@@ -332,8 +332,8 @@ def _plan_sums(
     others = {position: count for position, count in distinct_counts.items() if position not in stored_counts}
     terms = (
         (previous.files, 1),
-        *((child.files, 1) for child in added),
-        *((child.files, -1) for child in removed),
+        *((child.files, 1) for child in added_children),
+        *((child.files, -1) for child in removed_children),
     )
     update = FrequencySum(0, tuple(stored_counts), terms, sum(stored_counts.values()))
     return update, _full_sum(group, others)
@@ -372,15 +372,15 @@ def _complete(store: ObjectStore, spec: ProfileSpec, task: _Completion) -> tuple
 
     Return (key of the group, files). May run in a worker process.
     """
-    merged, summaries, group = task.files, task.summed.summaries, task.group
-    if isinstance(merged, ProfileFiles):
+    merged_profile, summaries, group = task.files, task.summed.summaries, task.group
+    if isinstance(merged_profile, ProfileFiles):
         with StatesReader(store) as reader:
-            row_count, states = read_states(reader, merged, spec)
-        merged = ProfileContent(row_count, _finalize(spec, states), decode_histograms(states))
+            row_count, states = read_states(reader, merged_profile, spec)
+        merged_profile = ProfileContent(row_count, _finalize(spec, states), decode_histograms(states))
     rows = [
         apply_summary(row, summaries[position]) if position in summaries else row
-        for position, row in enumerate(merged.rows)
+        for position, row in enumerate(merged_profile.rows)
     ]
     frequencies = tuple(name for _, name in task.summed.files)
-    profile = ProfileContent(merged.row_count, rows, merged.histograms, frequencies)
+    profile = ProfileContent(merged_profile.row_count, rows, merged_profile.histograms, frequencies)
     return group.key, write_profile(store, group.folder, spec, profile, states=group.is_input)

@@ -57,34 +57,38 @@ def bundle_small_files(
     if not tasks:
         return fragments
     results = run_copies(context.engine, context.objects, columns, tasks)
-    copied = {files.name: files for result in results for files in result.files}
+    copied_files = {files.name: files for result in results for files in result.files}
     return fragments.replacing(
-        (entry, replace(entry, files=copied[entry.files.name]))
+        (entry, replace(entry, files=copied_files[entry.files.name]))
         for entries in partitions
         for entry in entries
-        if entry.files.name in copied
+        if entry.files.name in copied_files
     )
 
 
-def plan_bundles(changed: Collection[FragmentEntry], partitions: Iterable[Sequence[FragmentEntry]]) -> list[CopyTask]:
+def plan_bundles(
+    changed_entries: Collection[FragmentEntry], partitions: Iterable[Sequence[FragmentEntry]]
+) -> list[CopyTask]:
     """Return the tasks that copy profiles of small files to shared files, one shared file per task.
 
     Args:
-        changed: The new and changed entries of the version. Their profiles are not copied.
+        changed_entries: The new and changed entries of the version. Their profiles are not copied.
         partitions: The fragments of each partition that the commit changes.
     """
-    new_keys = {entry.key for entry in changed}
-    new_bytes = sum(entry.files.states_bytes // max(1, entry.files.sections) for entry in changed)
+    new_keys = {entry.key for entry in changed_entries}
+    new_bytes = sum(entry.files.states_bytes // max(1, entry.files.sections) for entry in changed_entries)
     remaining = max(_MAX_BYTES, _COPIES * new_bytes)
     tasks: list[CopyTask] = []
     for entries in partitions:
         files: dict[str, list[ProfileFiles]] = {}
         for entry in entries:
-            stored = entry.files
+            profile_files = entry.files
             # The key is computed, so it is compared last.
-            is_small = stored.states_bytes < FULL_BYTES and stored.section and stored.is_states_only
+            is_small = (
+                profile_files.states_bytes < FULL_BYTES and profile_files.section and profile_files.is_states_only
+            )
             if is_small and entry.key not in new_keys:
-                files.setdefault(stored.states, []).append(stored)
+                files.setdefault(profile_files.states, []).append(profile_files)
         small = [files[path] for path in sorted(files)]
         for least in (1, MIN_FILES):
             bundle: list[ProfileFiles] = []

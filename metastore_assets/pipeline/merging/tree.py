@@ -244,9 +244,9 @@ class _Update:
             if root.parts is None:
                 self.opened.add(root.branch.name)
             root = _Node(replace(root.branch, name=ROOT), root.parts or ())
-        put: dict[str, Branch] = {}
-        _collect(root, put)
-        return TreeChange(put, frozenset(self.opened - put.keys()))
+        changed_branches: dict[str, Branch] = {}
+        _collect(root, changed_branches)
+        return TreeChange(changed_branches, frozenset(self.opened - changed_branches.keys()))
 
     def _open(self, node: _Node) -> dict[str, _Node | str]:
         """Return the parts of the branch `node` as {first digits: branch or key of a child}.
@@ -259,12 +259,12 @@ class _Update:
         """
         branch = node.branch
         self._mark_opened(node)
-        loaded = self.load(branch.branches)
-        if loaded.keys() != set(branch.branches):
+        loaded_branches = self.load(branch.branches)
+        if loaded_branches.keys() != set(branch.branches):
             raise StoredTreeError("a branch of a stored tree is missing")
         end = len(branch.name) + 1
         parts: dict[str, _Node | str] = {key_digits[:end]: key for key_digits, key in self.shape.sort(branch.children)}
-        parts |= {name[:end]: _Node(loaded[name], None) for name in branch.branches}
+        parts |= {name[:end]: _Node(loaded_branches[name], None) for name in branch.branches}
         return parts
 
     def _mark_opened(self, node: _Node) -> None:
@@ -312,12 +312,12 @@ class _Update:
         return self.shape.sort(part.branch.children)
 
 
-def _collect(node: _Node, put: dict[str, Branch]) -> None:
-    """Add a branch and the changed branches below it to `put`, the lowest first."""
+def _collect(node: _Node, changed_branches: dict[str, Branch]) -> None:
+    """Add a branch and the changed branches below it to `changed_branches`, the lowest first."""
     for part in node.parts or ():
         if isinstance(part, _Node) and part.parts is not None:
-            _collect(part, put)
-    put[node.branch.name] = node.branch
+            _collect(part, changed_branches)
+    changed_branches[node.branch.name] = node.branch
 
 
 def _common_start(texts: Sequence[str]) -> str:

@@ -146,13 +146,15 @@ def write_profile(
     """
     name = f"{folder}/{unique_name()}"
     pairs = list(zip(profile.rows, profile.histograms, strict=True))
-    shown = {row.column: shown_histogram(histogram, row) for row, histogram in pairs if histogram is not None}
+    shown_histograms = {
+        row.column: shown_histogram(histogram, row) for row, histogram in pairs if histogram is not None
+    }
     path = write_statistics(store, f"{name}.statistics.parquet", profile.row_count, profile.rows)
-    files = ProfileFiles(path, f"{name}.histograms.parquet" if shown else "", profile.frequencies)
-    if shown:
-        table = build_histograms_table(shown)
-        encodings = {f"{path}.frequency": "DELTA_BINARY_PACKED" for path in shown}
-        types = {path: value_encoding(histogram.type_class) for path, histogram in shown.items()}
+    files = ProfileFiles(path, f"{name}.histograms.parquet" if shown_histograms else "", profile.frequencies)
+    if shown_histograms:
+        table = build_histograms_table(shown_histograms)
+        encodings = {f"{path}.frequency": "DELTA_BINARY_PACKED" for path in shown_histograms}
+        types = {path: value_encoding(histogram.type_class) for path, histogram in shown_histograms.items()}
         encodings |= {f"{path}.minimum": encoding for path, encoding in types.items() if encoding}
         with store.parquet_writer(
             files.histograms, table.schema, ParquetOptions(minimal=MinimalParquet(encodings))

@@ -126,17 +126,17 @@ class StatesReader:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for opened in self._files.values():
-            opened.file.close()
+        for open_file in self._files.values():
+            open_file.file.close()
         self._files.clear()
         self._groups.clear()
         self._bytes = 0
 
     def _section(self, files: ProfileFiles) -> _Section:
-        opened = self._open(files.states)
-        if not opened.sections:
-            opened.sections.update(_sections(opened.file))
-        return opened.sections[files.section]
+        open_file = self._open(files.states)
+        if not open_file.sections:
+            open_file.sections.update(_sections(open_file.file))
+        return open_file.sections[files.section]
 
     def _open(self, path: str) -> _File:
         """Open a states file, or return it if it is open."""
@@ -171,9 +171,9 @@ def value_counts_at(table: pa.Table, row: int) -> Frequencies:
     start, stop = values.offsets[row].as_py(), values.offsets[row + 1].as_py()
     if start == stop:
         return EMPTY
-    unpacked = unpack_values(values.values.slice(start, stop - start))
+    unpacked_values = unpack_values(values.values.slice(start, stop - start))
     start, stop = counts.offsets[row].as_py(), counts.offsets[row + 1].as_py()
-    return Frequencies(unpacked, counts.values.slice(start, stop - start))
+    return Frequencies(unpacked_values, counts.values.slice(start, stop - start))
 
 
 @contextmanager
@@ -223,9 +223,9 @@ def _sections(file: ParquetObject) -> dict[str, _Section]:
     columns = file.schema_arrow.names
     has_value_counts, has_fingerprints = VALUE_COUNT_COLUMNS[0] in columns, FINGERPRINT_COLUMNS[0] in columns
     has_filters = VALUE_FILTER_COLUMN in columns and has_value_counts
-    selected = [SECTION_COLUMNS[0], *(("field_id", "frequencies") if has_value_counts else ())]
-    table = file.read(columns=selected)
-    names, *details = [table[name].to_pylist() for name in selected]
+    column_names = [SECTION_COLUMNS[0], *(("field_id", "frequencies") if has_value_counts else ())]
+    table = file.read(columns=column_names)
+    names, *details = [table[name].to_pylist() for name in column_names]
     sections: dict[str, _Section] = {}
     first = 0
     for group in range(file.metadata.num_row_groups):

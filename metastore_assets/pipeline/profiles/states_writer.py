@@ -338,8 +338,8 @@ def _value_count_arrays(columns: Sequence[Frequencies | None], union: pa.StructT
     """
     offsets, is_null = _offsets(columns)
     present = [column for column in columns if column is not None and len(column)]
-    packed = [pack_values(column.values, column.type_class, union) for column in present]
-    values = pa.concat_arrays([pa.nulls(0, union), *packed])
+    packed_values = [pack_values(column.values, column.type_class, union) for column in present]
+    values = pa.concat_arrays([pa.nulls(0, union), *packed_values])
     counts = pa.concat_arrays([pa.array([], pa.int64()), *(column.counts for column in present)])
     return [pa.ListArray.from_arrays(offsets, array, mask=is_null) for array in (values, counts)]
 

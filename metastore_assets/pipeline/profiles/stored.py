@@ -64,13 +64,13 @@ def read_sketches(
         if sketch is None and values and class_name is not None and state == "enumerated"
     }
     value_counts = read_profile_value_counts(states_reader, files, list(derivable))
-    derived = {
+    derived_sketches = {
         field_id: distinct_sketch(hash_values(frequencies.values, class_named(derivable[field_id]))[0])
         for field_id, parts in value_counts.items()
         if len(frequencies := sum_value_counts(parts))
     }
     return {
-        field_id: (class_name, values, derived.get(field_id, sketch))
+        field_id: (class_name, values, derived_sketches.get(field_id, sketch))
         for field_id, class_name, values, _, sketch in rows
     }
 
@@ -171,8 +171,8 @@ class FrequencyReader:
                 with corruption_guard(store, path):
                     self._parts.append((path, self._stack.enter_context(SectionReader(store, path))))
             self._stack = self._stack.pop_all()
-        enumerated = states_reader.enumerated_columns(self._segment) if self._segment else frozenset()
-        self.columns = enumerated.union(name for _, part in self._parts for name in part.sections)
+        enumerated_columns = states_reader.enumerated_columns(self._segment) if self._segment else frozenset()
+        self.columns = enumerated_columns.union(name for _, part in self._parts for name in part.sections)
         """Field ids of the columns with value counts."""
 
     def read(self, field_id: str) -> Frequencies | None:

@@ -88,16 +88,16 @@ def read_states_together(
         CorruptionError: A file is damaged.
     """
     profiles = [_StoredProfile(states_reader, files, spec) for files in parts]
-    shared = _shared_derivations(profiles, spec)
+    profile_numbers = _shared_derivations(profiles, spec)
     tables = []
     for at, profile in enumerate(profiles):
         sources = {
             field_id: [profiles[number] for number in numbers]
-            for field_id, numbers in shared.items()
+            for field_id, numbers in profile_numbers.items()
             if numbers[0] == at
         }
-        emptied = {field_id for field_id, numbers in shared.items() if at in numbers[1:]}
-        tables.append(profile.states(spec, sources, emptied))
+        emptied_columns = {field_id for field_id, numbers in profile_numbers.items() if at in numbers[1:]}
+        tables.append(profile.states(spec, sources, emptied_columns))
     return sum(profile.row_count for profile in profiles), tables
 
 
@@ -111,7 +111,7 @@ def _shared_derivations(profiles: Sequence[_StoredProfile], spec: ProfileSpec) -
     Returns:
         {field id: positions in `profiles` of the profiles to sum}.
     """
-    shared = {}
+    profile_numbers = {}
     for leaf, _ in spec.leaves:
         numbers = [number for number, profile in enumerate(profiles) if profile.is_derived(leaf.field_id)]
         rows = [profiles[number].rows[leaf.field_id] for number in numbers]
@@ -120,8 +120,8 @@ def _shared_derivations(profiles: Sequence[_StoredProfile], spec: ProfileSpec) -
             and len({row.type_class for row in rows}) == 1
             and sum(row.distinct_count or 0 for row in rows) <= _MAX_SHARED_VALUES
         ):
-            shared[leaf.field_id] = numbers
-    return shared
+            profile_numbers[leaf.field_id] = numbers
+    return profile_numbers
 
 
 class _StoredProfile:
@@ -151,47 +151,51 @@ class _StoredProfile:
             self._positions = {row.field_id: at for at, row in enumerate(rows)}
         self.rows = {row.field_id: row for row in rows}
         policies = {leaf.field_id: policy for leaf, policy in spec.leaves}
-        counted = [
+        counted_columns = [
             row.field_id
             for row in rows
             if row.field_id in policies and (row.is_derived or row.lacks_user_states(policies[row.field_id]))
         ]
-        self._value_counts = read_profile_value_counts(states_reader, files, counted)
+        self._value_counts = read_profile_value_counts(states_reader, files, counted_columns)
 
     def is_derived(self, field_id: str) -> bool:
         """Return whether the states of a column are not stored, but derived from value counts."""
         return field_id in self.rows and self.rows[field_id].is_derived
 
-    def states(self, spec: ProfileSpec, sources: Mapping[str, Sequence[_StoredProfile]], emptied: Set[str]) -> pa.Table:
+    def states(
+        self, spec: ProfileSpec, sources: Mapping[str, Sequence[_StoredProfile]], emptied_columns: Set[str]
+    ) -> pa.Table:
         """Return a table of states, with a row for each column of the spec.
 
         Args:
             spec: The profile spec.
             sources: {field id: profiles}, this profile first. The column's states are derived from the sum of the value
                 counts of these profiles. For a column that is missing here, only this profile is used.
-            emptied: Field ids of columns whose values are counted in the table of another profile, because this profile
-                is one of its `sources`. Here, the row of such a column counts only nulls.
+            emptied_columns: Field ids of columns whose values are counted in the table of another profile, because this
+                profile is one of its `sources`. Here, the row of such a column counts only nulls.
         """
         # Rows that cannot be used unchanged are appended to the table; `order` then selects one row for each column.
-        table = self._without_values(emptied)
+        table = self._without_values(emptied_columns)
         order: list[int] = []
-        added: list[tuple[ColumnStatistics, Histogram | None]] = []
+        added_rows: list[tuple[ColumnStatistics, Histogram | None]] = []
         for leaf, policy in spec.leaves:
             position = self._positions.get(leaf.field_id)
-            if position is not None and (leaf.field_id in emptied or self.rows[leaf.field_id].is_usable(policy)):
+            if position is not None and (
+                leaf.field_id in emptied_columns or self.rows[leaf.field_id].is_usable(policy)
+            ):
                 order.append(position)
                 continue
-            order.append(table.num_rows + len(added))
+            order.append(table.num_rows + len(added_rows))
             if position is None:
-                added.append((profile_all_null(leaf, self.row_count, policy), None))
+                added_rows.append((profile_all_null(leaf, self.row_count, policy), None))
                 continue
             if self.rows[leaf.field_id].is_derived:
                 row, histogram = self._derive(leaf, policy, sources.get(leaf.field_id, [self]))
             else:
                 row, histogram = self._read_stored(leaf, policy)
-            added.append((restrict_to_policy(row, policy), _limit_histogram(histogram, policy)))
-        if added:
-            rows, histograms = [row for row, _ in added], [histogram for _, histogram in added]
+            added_rows.append((restrict_to_policy(row, policy), _limit_histogram(histogram, policy)))
+        if added_rows:
+            rows, histograms = [row for row, _ in added_rows], [histogram for _, histogram in added_rows]
             table = pa.concat_tables([table, build_states_table(rows, histograms, self._union)])
         if order != list(range(table.num_rows)):
             table = table.take(pa.array(order, pa.int64()))
@@ -237,8 +241,8 @@ class _StoredProfile:
         assert class_name is not None
         parts = [part for profile in profiles for part in profile._value_counts.get(leaf.field_id, ())]
         row, histogram = profile_frequencies(leaf, policy, class_name, rows[0].null_count, sum_value_counts(parts))
-        distinct = [stored.distinct_count or 0 for stored in rows]
-        values = sum(stored.value_count for stored in rows)
+        distinct = [stored_row.distinct_count or 0 for stored_row in rows]
+        values = sum(stored_row.value_count for stored_row in rows)
         if not max(distinct) <= (row.distinct_count or 0) <= sum(distinct) or row.value_count != values:
             paths = ", ".join(profile._store.uri(profile._path) for profile in profiles)
             raise CorruptionError(
@@ -255,9 +259,9 @@ class _StoredProfile:
 
         Missing states of user-defined statistics are derived from value counts.
         """
-        stored = self._table.slice(self._positions[leaf.field_id], 1)
-        (row,) = read_state_rows(stored, [(leaf.path, type_text(leaf.type))])
-        (histogram,) = decode_histograms(stored.combine_chunks())
+        stored_row = self._table.slice(self._positions[leaf.field_id], 1)
+        (row,) = read_state_rows(stored_row, [(leaf.path, type_text(leaf.type))])
+        (histogram,) = decode_histograms(stored_row.combine_chunks())
         if self.rows[leaf.field_id].lacks_user_states(policy):
             assert row.type_class is not None
             parts = self._value_counts.get(leaf.field_id, ())

@@ -87,19 +87,19 @@ def build_value_counts(
     overlapping = {
         stage_name(kind, columns[field_id]) for kind in (FREQUENCIES, FREQUENCY_COUNTS) for field_id in range_counts
     }
-    ordered = {
+    ordered_runs = {
         name: loader.merge_overlapping(runs[name]) if name in overlapping else loader.in_order(runs[name])
         for name, loader in loaders.items()
     }
     store.delete(sorted(run.path for name in overlapping for run in runs[name]))
     where: Where = "here" if is_local_sum(engine, sums) else "spark"
-    built = {
+    builds = {
         leaf.field_id: Built(
             "ranges" if leaf.field_id in range_counts else "counts", where, distinct.get(leaf.field_id), len(profiles)
         )
         for leaf, _ in leaves
     }
-    return BuiltValueCounts(ordered, built)
+    return BuiltValueCounts(ordered_runs, builds)
 
 
 def _has_ranges(policy: ResolvedPolicy, distinct: int) -> bool:

@@ -84,9 +84,9 @@ def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_Colum
         rows: Number of rows of the table.
     """
     columns_per_task = max(1, _ROWS_PER_TASK // max(1, rows))
-    ordered = sorted(columns.items(), key=lambda column: (column[1], column[0].encode()))
+    sorted_columns = sorted(columns.items(), key=lambda column: (column[1], column[0].encode()))
     tasks: list[_ColumnsTask] = []
-    for name, group in groupby(ordered, key=lambda column: column[1]):
+    for name, group in groupby(sorted_columns, key=lambda column: column[1]):
         field_ids = [field_id for field_id, _ in group]
         loader = flow.loader(stage_name(BY_PARTITION, name))
         for at in range(0, len(field_ids), columns_per_task):

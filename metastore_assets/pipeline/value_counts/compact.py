@@ -86,14 +86,18 @@ def _compact_files(store: ObjectStore, value_counts: TableValueCounts) -> TableV
 
     Return the value counts with these files.
     """
-    fingerprinted, flow, fingerprints = value_counts.fingerprinted, value_counts.flow, value_counts.fingerprinted.flow
+    fingerprinted_counts, flow, fingerprints = (
+        value_counts.fingerprinted,
+        value_counts.flow,
+        value_counts.fingerprinted.flow,
+    )
     if value_counts.columns:
         flow = value_counts.dataflow(store).compact_state(flow, full=True)
-    if fingerprinted.columns:
-        fingerprints = fingerprint_dataflow(store, set(fingerprinted.columns.values())).compact_state(
+    if fingerprinted_counts.columns:
+        fingerprints = fingerprint_dataflow(store, set(fingerprinted_counts.columns.values())).compact_state(
             fingerprints, full=True
         )
-    return replace(value_counts, flow=flow, fingerprinted=replace(fingerprinted, flow=fingerprints))
+    return replace(value_counts, flow=flow, fingerprinted=replace(fingerprinted_counts, flow=fingerprints))
 
 
 def _write_plain_files(
@@ -112,12 +116,12 @@ def _write_plain_files(
         is_same: Whether compaction changed nothing. If so, the JSON file is not written again.
     """
     leaves = [leaf for column_leaves in schema_leaves(latest.schema) for leaf in column_leaves]
-    counted = [
+    counted_leaves = [
         leaf
         for leaf in leaves
         if leaf.field_id in value_counts.columns or leaf.field_id in value_counts.fingerprinted.columns
     ]
-    ranked = [
+    ranked_leaves = [
         leaf
         for leaf in leaves
         if leaf.field_id in value_counts.columns and table.effective_policy(leaf.path).ranks == "on"
@@ -125,8 +129,8 @@ def _write_plain_files(
     files = latest.value_counts if is_same else write_value_counts(store, value_counts)
     if files is None:
         return None
-    if plain_file_columns(store, files.frequencies) != {leaf.field_id for leaf in counted}:
-        files = replace(files, frequencies=write_frequencies(store, value_counts, counted))
-    if plain_file_columns(store, files.ranks) != {leaf.field_id for leaf in ranked}:
-        files = replace(files, ranks=write_ranks(store, value_counts, ranked) if ranked else "")
+    if plain_file_columns(store, files.frequencies) != {leaf.field_id for leaf in counted_leaves}:
+        files = replace(files, frequencies=write_frequencies(store, value_counts, counted_leaves))
+    if plain_file_columns(store, files.ranks) != {leaf.field_id for leaf in ranked_leaves}:
+        files = replace(files, ranks=write_ranks(store, value_counts, ranked_leaves) if ranked_leaves else "")
     return files

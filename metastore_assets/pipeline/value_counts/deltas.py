@@ -62,10 +62,10 @@ class FragmentChanges:
 
     def without_moves(self) -> FragmentChanges:
         """Return the changes without fragments that only moved to another partition of the table."""
-        added, removed = ({entry.files.name for entry in entries} for entries in (self.added, self.removed))
+        added_names, removed_names = ({entry.files.name for entry in entries} for entries in (self.added, self.removed))
         return FragmentChanges(
-            [entry for entry in self.added if entry.files.name not in removed],
-            [entry for entry in self.removed if entry.files.name not in added],
+            [entry for entry in self.added if entry.files.name not in removed_names],
+            [entry for entry in self.removed if entry.files.name not in added_names],
         )
 
     def counted_profiles(self, *, by_partition: bool) -> tuple[list[CountedProfile], list[CountedProfile]]:
@@ -73,15 +73,15 @@ class FragmentChanges:
 
         With `by_partition`, they have their partition keys.
         """
-        added, removed = (
+        added_profiles, removed_profiles = (
             [CountedProfile(entry.files, entry.partition_key if by_partition else None) for entry in entries]
             for entries in (self.added, self.removed)
         )
-        return added, removed
+        return added_profiles, removed_profiles
 
 
 def read_deltas(
-    store: ObjectStore, profiles: Sequence[CountedProfile], columns: Mapping[str, str], rows: int, *, removed: bool
+    store: ObjectStore, profiles: Sequence[CountedProfile], columns: Mapping[str, str], rows: int, *, is_removed: bool
 ) -> dict[str, list[Delta]]:
     """Return {type class: deltas} with the value counts of columns in profiles.
 
@@ -93,7 +93,7 @@ def read_deltas(
             of the deltas have a column `partition`.
         columns: The type class of each column, by field id.
         rows: The number of rows of all profiles together.
-        removed: Whether the deltas are subtracted.
+        is_removed: Whether the deltas are subtracted.
 
     Raises:
         CorruptionError: A profile is damaged.
@@ -109,14 +109,14 @@ def read_deltas(
     }
     tables = _read_if_few(store, profiles, by_class)
     if tables is not None:
-        return {name: [Delta(table, removed=removed)] for name, table in tables.items() if table.num_rows}
+        return {name: [Delta(table, removed=is_removed)] for name, table in tables.items() if table.num_rows}
     batches = [tuple(profiles[at : at + _PROFILES_PER_DELTA]) for at in range(0, len(profiles), _PROFILES_PER_DELTA)]
     # A column has at most as many values as rows.
     return {
         name: [
             Delta(
                 _LazyValueCounts(store, batch, field_ids, name),
-                removed=removed,
+                removed=is_removed,
                 count=max(1, rows * len(field_ids) * len(batch) // len(profiles)),
             )
             for batch in batches

@@ -74,7 +74,7 @@ class PublishedCounts(Protocol):
 def compute_change(
     column: FingerprintedColumn,
     changes: ChangedFingerprints,
-    published: PublishedCounts,
+    published_counts: PublishedCounts,
     find_added: FindValues,
     find_unchanged: FindValues,
 ) -> FingerprintedChange:
@@ -83,17 +83,20 @@ def compute_change(
     Args:
         column: The column.
         changes: The fingerprints in the added and removed fragments.
-        published: The counts before the commit.
+        published_counts: The counts before the commit.
         find_added: Returns the values of fingerprints in the added fragments.
         find_unchanged: Returns the values of fingerprints in the unchanged fragments.
 
     Raises:
         CorruptionError: Profiles, published counts and values contradict each other.
     """
-    added, removed = changes.added, changes.removed
-    changed = np.union1d(added.fingerprints, removed.fingerprints)
-    added_counts, removed_counts = added.counts_of(changed), removed.counts_of(changed)
-    old_totals = published.totals(changed)
+    added_fingerprints, removed_fingerprints = changes.added, changes.removed
+    changed_fingerprints = np.union1d(added_fingerprints.fingerprints, removed_fingerprints.fingerprints)
+    added_counts, removed_counts = (
+        added_fingerprints.counts_of(changed_fingerprints),
+        removed_fingerprints.counts_of(changed_fingerprints),
+    )
+    old_totals = published_counts.totals(changed_fingerprints)
     new_totals = old_totals + added_counts - removed_counts
     if (new_totals < 0).any():
         raise CorruptionError(
@@ -101,19 +104,19 @@ def compute_change(
             "contradict each other; rebuild with `metastore refresh NAME --full`"
         )
     occurs_twice = new_totals >= 2
-    added_values = find_added(changed[occurs_twice & (added_counts > 0)])
-    stored_values = published.values(changed[old_totals >= 2])
+    added_values = find_added(changed_fingerprints[occurs_twice & (added_counts > 0)])
+    stored_values = published_counts.values(changed_fingerprints[old_totals >= 2])
     # The number of stored values of each changed fingerprint.
-    positions = np.searchsorted(changed, fingerprint_values(stored_values, column.bits))
-    value_numbers = np.bincount(positions, minlength=len(changed))
+    positions = np.searchsorted(changed_fingerprints, fingerprint_values(stored_values, column.bits))
+    value_numbers = np.bincount(positions, minlength=len(changed_fingerprints))
     unknown = occurs_twice & (
         ((old_totals == 1) & (removed_counts == 0)) | ((value_numbers > 1) & (removed_counts > 0))
     )
     remaining = _subtract_removed(stored_values, positions, occurs_twice & ~unknown, removed_counts)
-    values = sum_frequencies(((remaining, 1), (added_values, 1), (find_unchanged(changed[unknown]), 1)))
-    check_values(column, changed[occurs_twice], new_totals[occurs_twice], values)
+    values = sum_frequencies(((remaining, 1), (added_values, 1), (find_unchanged(changed_fingerprints[unknown]), 1)))
+    check_values(column, changed_fingerprints[occurs_twice], new_totals[occurs_twice], values)
     return FingerprintedChange(
-        _signed(changed, added_counts - removed_counts),
+        _signed(changed_fingerprints, added_counts - removed_counts),
         _difference(values, stored_values, column.type_class),
         int((added_counts - removed_counts).sum()),
     )
@@ -176,7 +179,7 @@ def check_values(column: FingerprintedColumn, fingerprints: Numbers, totals: Num
 
 
 def _subtract_removed(
-    values: Frequencies, positions: Numbers, chosen: npt.NDArray[np.bool_], removed_counts: Numbers
+    values: Frequencies, positions: Numbers, chosen_mask: npt.NDArray[np.bool_], removed_counts: Numbers
 ) -> Frequencies:
     """Return the stored values of chosen fingerprints, with their frequencies after the removals.
 
@@ -184,15 +187,15 @@ def _subtract_removed(
 
     Args:
         values: The stored values with their frequencies.
-        positions: For each value, the index of its fingerprint in `chosen` and in `removed_counts`.
-        chosen: For each fingerprint, whether its values are returned.
+        positions: For each value, the index of its fingerprint in `chosen_mask` and in `removed_counts`.
+        chosen_mask: For each fingerprint, whether its values are returned.
         removed_counts: For each fingerprint, the number of removed rows. It is subtracted from each value with this
             fingerprint. So it must be 0 if several values have a chosen fingerprint. This is not checked.
     """
     if not len(values):
         return EMPTY
     counts = values.counts.to_numpy() - removed_counts[positions]
-    mask = chosen[positions] & (counts > 0)
+    mask = chosen_mask[positions] & (counts > 0)
     return Frequencies(values.values.filter(pa.array(mask)), pa.array(counts[mask]))
 
 
@@ -210,8 +213,8 @@ def _difference(new_values: Frequencies, old_values: Frequencies, type_class: st
     total = run_to_frequencies(
         sum_counts(physical_series(pa.concat_arrays([part.values for part in parts]), cls), counts), cls
     )
-    changed = pa.array(total.counts.to_numpy() != 0)
-    return Frequencies(total.values.filter(changed), total.counts.filter(changed))
+    changed_mask = pa.array(total.counts.to_numpy() != 0)
+    return Frequencies(total.values.filter(changed_mask), total.counts.filter(changed_mask))
 
 
 def _signed(fingerprints: Numbers, counts: Numbers) -> FingerprintCounts:

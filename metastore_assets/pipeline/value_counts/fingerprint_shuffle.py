@@ -85,11 +85,11 @@ def shuffle_fingerprints(
 
 def _split(read: Callable[[T], FingerprintCounts], ranges: FingerprintRanges, task: T) -> Iterator[ShuffledRow]:
     """Yield the fingerprints of one task as a shuffle row for each nonempty range."""
-    counted = read(task)
-    ends = [0, *np.searchsorted(counted.fingerprints, ranges.starts()).tolist(), len(counted)]
+    fingerprint_counts = read(task)
+    ends = [0, *np.searchsorted(fingerprint_counts.fingerprints, ranges.starts()).tolist(), len(fingerprint_counts)]
     for number, (start, stop) in enumerate(pairwise(ends)):
         if start < stop:
-            part = FingerprintCounts(counted.fingerprints[start:stop], counted.counts[start:stop])
+            part = FingerprintCounts(fingerprint_counts.fingerprints[start:stop], fingerprint_counts.counts[start:stop])
             yield ShuffledRow(number, number, 0, encode_fingerprints(part))
 
 

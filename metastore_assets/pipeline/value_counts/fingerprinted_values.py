@@ -110,9 +110,11 @@ def read_fingerprints(states_reader: StatesReader, files: ProfileFiles, field_id
     Raises:
         CorruptionError: The profile is damaged, or has neither fingerprints nor value counts of the column's values.
     """
-    stored = states_reader.read_fingerprints(files, field_id) if files.is_states_only and files.states else None
-    if stored is not None:
-        return stored
+    stored_fingerprints = (
+        states_reader.read_fingerprints(files, field_id) if files.is_states_only and files.states else None
+    )
+    if stored_fingerprints is not None:
+        return stored_fingerprints
     with FrequencyReader(states_reader, files) as reader:
         frequencies = reader.read(field_id)
     if frequencies is not None:
@@ -182,13 +184,13 @@ def find_values(
     values: list[Frequencies] = []
     to_read: list[FragmentEntry] = []
     for part in batched(entries, _ENTRIES_IN_MEMORY):
-        ordered = sorted(part, key=lambda entry: entry.files.states)
-        batches = list(batched(ordered, _PROFILES_PER_TASK))
+        sorted_entries = sorted(part, key=lambda entry: entry.files.states)
+        batches = list(batched(sorted_entries, _PROFILES_PER_TASK))
         weights = [sum(entry.row_count for entry in batch) // _ROWS_PER_WEIGHT + 1 for batch in batches]
-        found = engine.merge(partial(_find_stored_values, store, column, fingerprints), batches, weights)
-        values += [batch.values for batch in found if len(batch.values)]
-        ids = {id_ for batch in found for id_ in batch.ids}
-        to_read += [entry for entry in ordered if entry.id in ids]
+        stored_values = engine.merge(partial(_find_stored_values, store, column, fingerprints), batches, weights)
+        values += [batch.values for batch in stored_values if len(batch.values)]
+        ids = {id_ for batch in stored_values for id_ in batch.ids}
+        to_read += [entry for entry in sorted_entries if entry.id in ids]
     if to_read:
         by_id = find_fragments(to_read)
         fragments = [by_id[entry.id] for entry in to_read]
@@ -222,8 +224,8 @@ def _find_stored_values(
     ids: list[str] = []
     with StatesReader(store) as states_reader:
         for entry in batch:
-            stored = read_fingerprints(states_reader, entry.files, column.field_id)
-            if not is_member(fingerprints, column.narrow(stored).fingerprints).any():
+            stored_fingerprints = read_fingerprints(states_reader, entry.files, column.field_id)
+            if not is_member(fingerprints, column.narrow(stored_fingerprints).fingerprints).any():
                 continue
             with FrequencyReader(states_reader, entry.files) as reader:
                 frequencies = reader.read(column.field_id)

@@ -156,8 +156,8 @@ class FingerprintUpdate:
 
     def _unchanged(self) -> Iterator[FragmentEntry]:
         """Yield the fragments of the next version that were not added."""
-        added = {entry.files.name for entry in self._changes.added}
-        return (entry for entry in self._next_fragments() if entry.files.name not in added)
+        added_names = {entry.files.name for entry in self._changes.added}
+        return (entry for entry in self._next_fragments() if entry.files.name not in added_names)
 
     def _find_values(
         self, column: FingerprintedColumn, entries: Iterable[FragmentEntry], fingerprints: Numbers
@@ -220,12 +220,12 @@ class FingerprintUpdate:
             ranges = shuffle_fingerprints(spark, read, batches, fingerprint_ranges, write)
         ranges.sort(key=lambda part: part.number)
         # If all values are null, there is no range.
-        repeated = FingerprintCounts(
+        repeated_fingerprints = FingerprintCounts(
             np.concatenate([NO_FINGERPRINTS.fingerprints, *(part.fingerprints for part in ranges)]),
             np.concatenate([NO_FINGERPRINTS.counts, *(part.counts for part in ranges)]),
         )
-        values = self._find_values(column, self._next_fragments(), repeated.fingerprints)
-        check_values(column, repeated.fingerprints, repeated.counts, values)
+        values = self._find_values(column, self._next_fragments(), repeated_fingerprints.fingerprints)
+        check_values(column, repeated_fingerprints.fingerprints, repeated_fingerprints.counts, values)
         return _ColumnLoad([run for part in ranges for run in part.runs], values, sum(part.rows for part in ranges))
 
     def _update(self, base: FingerprintedValueCounts, classes: Mapping[str, str]) -> tuple[dict[str, int], FlowState]:
@@ -240,21 +240,21 @@ class FingerprintUpdate:
         Returns:
             ({field id: number of non-null rows}, state of the dataflow).
         """
-        retained = {field_id for field_id, name in classes.items() if base.columns.get(field_id) == name}
+        retained_ids = {field_id for field_id, name in classes.items() if base.columns.get(field_id) == name}
         class_names = {*classes.values(), *base.columns.values()}
         flow = fingerprint_dataflow(self._store, class_names)
         view = flow.view(base.flow)
         reader = ValueCountReader(self._store, TableValueCounts(fingerprinted=base))
-        counts = {field_id: base.value_counts[field_id] for field_id in retained}
+        counts = {field_id: base.value_counts[field_id] for field_id in retained_ids}
         deltas: dict[str, list[Delta]] = {}
         for column in self._columns:
             field_id = column.field_id
             # A retained column changes by the changed fragments. For a new column, all fragments are added.
-            if field_id in retained:
+            if field_id in retained_ids:
                 change = self._change(column, self._changes, StoredCounts(view, reader, column))
             else:
-                added = FragmentChanges(list(self._next_fragments()), ())
-                change = self._change(column, added, NoCounts())
+                initial_changes = FragmentChanges(list(self._next_fragments()), ())
+                change = self._change(column, initial_changes, NoCounts())
             counts[field_id] = counts.get(field_id, 0) + change.rows
             for table in _fingerprint_tables(field_id, change.fingerprints):
                 _add_delta(deltas, FINGERPRINT_DELTAS, table)
@@ -263,15 +263,15 @@ class FingerprintUpdate:
                 _add_delta(deltas, delta_name(column.type_class), rows)
         # Columns that are no longer fingerprinted, or have another class: subtract everything that is stored.
         for field_id, name in base.columns.items():
-            if field_id not in retained:
+            if field_id not in retained_ids:
                 start = pa.table({"column": [field_id], "fingerprint": pa.nulls(1, pa.int64())})
                 for batch in view.batches_from(FINGERPRINTS, start):
                     table = pa.Table.from_batches([batch]).filter(pc.equal(batch["column"], field_id))
                     if not table.num_rows:
                         break
                     deltas.setdefault(FINGERPRINT_DELTAS, []).append(Delta(table, removed=True))
-                removed = [Delta(table, removed=True) for table in reader.rows(field_id, name)]
-                deltas.setdefault(delta_name(name), []).extend(removed)
+                removed_deltas = [Delta(table, removed=True) for table in reader.rows(field_id, name)]
+                deltas.setdefault(delta_name(name), []).extend(removed_deltas)
         if not deltas:
             return counts, base.flow
         if sum(delta.row_count for parts in deltas.values() for delta in parts) > _MAX_LOCAL_ROWS:
@@ -282,23 +282,23 @@ class FingerprintUpdate:
         self,
         column: FingerprintedColumn,
         changes: FragmentChanges,
-        published: PublishedCounts,
+        published_counts: PublishedCounts,
     ) -> FingerprintedChange:
         """Return the changes of the stored counts of a column.
 
         Args:
             column: The column.
             changes: The fragments that are added to the counts, and those that are removed from them.
-            published: The counts before the changes.
+            published_counts: The counts before the changes.
         """
-        changed = ChangedFingerprints(
+        changed_fingerprints = ChangedFingerprints(
             sum_stored_fingerprints(self._store, column, changes.added),
             sum_stored_fingerprints(self._store, column, changes.removed),
         )
         return compute_change(
             column,
-            changed,
-            published,
+            changed_fingerprints,
+            published_counts,
             lambda fingerprints: self._find_values(column, changes.added, fingerprints),
             lambda fingerprints: self._find_values(column, self._unchanged(), fingerprints),
         )
@@ -315,9 +315,9 @@ def _write_range(loader: Loader, field_id: str, number: int, total: FingerprintC
         number: Number of the range.
         total: All fingerprints of the range, with their counts.
     """
-    repeated = total.part(total.counts >= 2)
+    repeated_fingerprints = total.part(total.counts >= 2)
     runs = loader.write(_batches(_fingerprint_tables(field_id, total)))
-    return _RangeSums(number, runs, total.rows, repeated.fingerprints, repeated.counts)
+    return _RangeSums(number, runs, total.rows, repeated_fingerprints.fingerprints, repeated_fingerprints.counts)
 
 
 def _fragment_batches(entries: Sequence[FragmentEntry], rows: int) -> Iterator[list[FragmentEntry]]:
@@ -336,7 +336,7 @@ def _fragment_batches(entries: Sequence[FragmentEntry], rows: int) -> Iterator[l
 
 def fingerprinted_columns(spec: ProfileSpec, schema: pa.Schema) -> list[FingerprintedColumn]:
     """Return the columns of a schema that a profile spec stores as fingerprints."""
-    typed = spec.typed_leaves
+    typed_leaves = spec.typed_leaves
     policies = {leaf.field_id: policy for leaf, policy in spec.leaves}
     paths = {leaf.field_id: leaf.path for leaf, _ in spec.leaves}
     is_quiet = any(policy.values == "hidden" for policy in policies.values())
@@ -346,7 +346,7 @@ def fingerprinted_columns(spec: ProfileSpec, schema: pa.Schema) -> list[Fingerpr
         )
         for field, leaves in zip(schema, schema_leaves(schema), strict=True)
         for at, leaf in enumerate(leaves)
-        if leaf.field_id in typed and policies[leaf.field_id].is_fingerprinted
+        if leaf.field_id in typed_leaves and policies[leaf.field_id].is_fingerprinted
     ]
 
 
@@ -367,13 +367,13 @@ def _add_delta(deltas: dict[str, list[Delta]], root: str, rows: pa.Table) -> Non
     Rows with negative frequencies become a delta of removed rows, with the frequencies made positive.
     """
     counts = rows["frequency"].to_numpy()
-    for removed, mask in ((False, counts > 0), (True, counts < 0)):
+    for is_removed, mask in ((False, counts > 0), (True, counts < 0)):
         if mask.any():
-            selected = rows.filter(pa.array(mask))
-            selected = selected.set_column(
-                selected.num_columns - 1, selected.schema.field("frequency"), pa.array(np.abs(counts[mask]))
+            selected_rows = rows.filter(pa.array(mask))
+            selected_rows = selected_rows.set_column(
+                selected_rows.num_columns - 1, selected_rows.schema.field("frequency"), pa.array(np.abs(counts[mask]))
             )
-            deltas.setdefault(root, []).append(Delta(selected, removed=removed))
+            deltas.setdefault(root, []).append(Delta(selected_rows, removed=is_removed))
 
 
 def _batches(tables: Iterator[pa.Table] | Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:

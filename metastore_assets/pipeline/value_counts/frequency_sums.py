@@ -165,9 +165,9 @@ def _read_partial_sums(store: ObjectStore, spec: ProfileSpec, parts: Sequence[_P
 
     Yield the sums of each column as shuffle rows.
     """
-    with StatesReader(store) as opened:
+    with StatesReader(store) as states_reader:
         for part in parts:
-            readers = [(FrequencyReader(opened, files), sign) for files, sign in part.terms]
+            readers = [(FrequencyReader(states_reader, files), sign) for files, sign in part.terms]
             try:
                 for position, partition in part.partitions:
                     yield from _column_rows(spec, part, readers, position, partition)

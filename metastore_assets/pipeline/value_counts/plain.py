@@ -107,23 +107,27 @@ def plain_file_differences(
     Raises:
         CorruptionError: A file is damaged.
     """
-    with parquet_errors(store.uri(path)), SectionReader(store, path) as stored, SectionReader(scratch, expected) as new:
+    with (
+        parquet_errors(store.uri(path)),
+        SectionReader(store, path) as stored_reader,
+        SectionReader(scratch, expected) as expected_reader,
+    ):
         paths = {leaf.field_id: leaf.path for leaf in leaves}
-        for field_id in sorted(stored.sections.keys() ^ new.sections.keys()):
-            texts = ("a section", "none") if field_id in stored.sections else ("none", "a section")
+        for field_id in sorted(stored_reader.sections.keys() ^ expected_reader.sections.keys()):
+            texts = ("a section", "none") if field_id in stored_reader.sections else ("none", "a section")
             yield (paths.get(field_id, field_id), *texts)
-        for field_id in sorted(stored.sections.keys() & new.sections.keys()):
-            tables = stored.read_section(field_id), new.read_section(field_id)
+        for field_id in sorted(stored_reader.sections.keys() & expected_reader.sections.keys()):
+            tables = stored_reader.read_section(field_id), expected_reader.read_section(field_id)
             if not tables[0].equals(tables[1]):
                 yield from _first_difference(paths[field_id], *tables)
 
 
-def _first_difference(column: str, stored: pa.Table, expected: pa.Table) -> Iterator[tuple[str, str, str]]:
+def _first_difference(column: str, stored_table: pa.Table, expected_table: pa.Table) -> Iterator[tuple[str, str, str]]:
     """Yield (column, stored row, expected row) for the first position at which the rows differ.
 
     Nothing is yielded if there is no such position. Rows are texts. If one table ends first, its row is "nothing".
     """
-    for stored_row, expected_row in zip_longest(_texts(stored), _texts(expected), fillvalue="nothing"):
+    for stored_row, expected_row in zip_longest(_texts(stored_table), _texts(expected_table), fillvalue="nothing"):
         if stored_row != expected_row:
             yield column, stored_row, expected_row
             return
@@ -154,8 +158,8 @@ def _write(
         rows: Returns the rows of a column as tables: value, frequency and, for `ranks`, the rank.
     """
     union = union_type(class_named(reader.columns[leaf.field_id]) for leaf in leaves)
-    ranked = kind == "ranks"
-    numbers = ["frequency", "rank"] if ranked else ["frequency"]
+    has_ranks = kind == "ranks"
+    numbers = ["frequency", "rank"] if has_ranks else ["frequency"]
     schema = pa.schema([("column", pa.string()), ("value", union), *((name, pa.int64()) for name in numbers)])
     encodings = {**value_encodings("value", union), **dict.fromkeys(numbers, "DELTA_BINARY_PACKED")}
     path = f"{_FOLDER}/{uuid.uuid4().hex}.{kind}.parquet"
@@ -167,5 +171,5 @@ def _write(
                 table = build_value_counts_table(
                     leaf.path, batch["value"].combine_chunks(), batch["frequency"].combine_chunks(), union
                 )
-                writer.write_section(leaf.field_id, table.append_column("rank", batch["rank"]) if ranked else table)
+                writer.write_section(leaf.field_id, table.append_column("rank", batch["rank"]) if has_ranks else table)
     return path

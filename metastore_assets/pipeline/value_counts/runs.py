@@ -41,13 +41,13 @@ def write_runs(
         {name of the stage, such as `values.int64`: written runs}.
     """
     runs: dict[str, list[Run]] = {}
-    buffered: list[tuple[str, Frequencies]] = []
+    buffered_columns: list[tuple[str, Frequencies]] = []
 
     def flush(name: str) -> None:
-        for kind, table in stage_tables(name, buffered).items():
+        for kind, table in stage_tables(name, buffered_columns).items():
             stage = stage_name(kind, name)
             runs.setdefault(stage, []).extend(loaders[stage].write(table))
-        buffered.clear()
+        buffered_columns.clear()
 
     previous: str | None = None
     for position, frequencies in sums:
@@ -57,7 +57,7 @@ def write_runs(
             flush(previous)
         previous = name
         if len(frequencies):
-            buffered.append((leaf.field_id, frequencies))
+            buffered_columns.append((leaf.field_id, frequencies))
     if previous is not None:
         flush(previous)
     return runs
@@ -78,10 +78,10 @@ def stage_tables(type_class: str, columns: Sequence[tuple[str, Frequencies]]) ->
         rows = value_count_rows(column, frequencies.values, frequencies.counts, schema)
         tables[VALUES].append(rows)
         counts = frequencies.counts.to_numpy()
-        repeated = np.flatnonzero(counts > 1)
-        order = repeated[np.argsort(-counts[repeated], kind="stable")]
-        ranked = rows.take(pa.array(order)).append_column("values", pa.array(np.ones(len(order), np.int64)))
-        tables[FREQUENCIES].append(ranked.select(["column", "frequency", "value", "values"]))
+        repeated_positions = np.flatnonzero(counts > 1)
+        order = repeated_positions[np.argsort(-counts[repeated_positions], kind="stable")]
+        sorted_rows = rows.take(pa.array(order)).append_column("values", pa.array(np.ones(len(order), np.int64)))
+        tables[FREQUENCIES].append(sorted_rows.select(["column", "frequency", "value", "values"]))
         frequency, value_counts = np.unique(counts, return_counts=True)
         tables[FREQUENCY_COUNTS].append(
             pa.table(

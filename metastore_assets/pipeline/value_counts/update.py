@@ -106,8 +106,8 @@ class ValueCountUpdate:
             distinct_counts: The requested columns: {position in the spec: approximate number of distinct values}.
         """
         with io_step("value_counts"):
-            counted = {self._spec.leaves[position][0].field_id for position in distinct_counts}
-            state = self._next_state(profiles, distinct_counts, lambda: self._columns.keys() - counted)
+            counted_ids = {self._spec.leaves[position][0].field_id for position in distinct_counts}
+            state = self._next_state(profiles, distinct_counts, lambda: self._columns.keys() - counted_ids)
             return self._summarize(state, distinct_counts)
 
     def _summarize(self, state: TableValueCounts, positions: Iterable[int]) -> Mapping[int, FrequencySummary]:
@@ -160,8 +160,8 @@ class ValueCountUpdate:
         It is called if the version will not be published.
         """
         if self._state is not None:
-            written = self._state.paths() - self._base.paths()
-            self._store.delete(sorted(written | ({self._files.state} if self._files else set())))
+            written_paths = self._state.paths() - self._base.paths()
+            self._store.delete(sorted(written_paths | ({self._files.state} if self._files else set())))
 
     def _without_outdated_names(self, files: ValueCountFiles) -> ValueCountFiles:
         """Return the published files.
@@ -210,16 +210,18 @@ class ValueCountUpdate:
                 self._columns = {id_: name for id_, name in self._columns.items() if id_ not in absent}
                 self._by_partition = {id_: name for id_, name in self._by_partition.items() if id_ not in absent}
             if self._published is None or 2 * self._changes.row_count >= self._row_count:
-                flow, built = self._build(profiles, distinct_counts)
+                flow, builds = self._build(profiles, distinct_counts)
             else:
-                flow, built = self._update(profiles), self._retained_builds()
+                flow, builds = self._update(profiles), self._retained_builds()
             try:
-                fingerprinted = self._fingerprints.next_state(self._base.fingerprinted)
+                fingerprinted_counts = self._fingerprints.next_state(self._base.fingerprinted)
             except BaseException:
                 self._store.delete(sorted(flow.paths() - self._base.flow.paths()))
                 raise
-            top_limits = _top_limits(self._spec, {*self._enumerated, *fingerprinted.columns})
-            self._state = TableValueCounts(self._columns, flow, top_limits, self._by_partition, fingerprinted, built)
+            top_limits = _top_limits(self._spec, {*self._enumerated, *fingerprinted_counts.columns})
+            self._state = TableValueCounts(
+                self._columns, flow, top_limits, self._by_partition, fingerprinted_counts, builds
+            )
         return self._state
 
     def _retained_builds(self) -> dict[str, Built]:
@@ -228,8 +230,8 @@ class ValueCountUpdate:
         These are the columns that remain enumerated and have the same type class as before.
         """
         return {
-            field_id: built
-            for field_id, built in self._base.built.items()
+            field_id: build
+            for field_id, build in self._base.built.items()
             if self._columns.get(field_id) == self._base.columns.get(field_id)
         }
 
@@ -321,19 +323,21 @@ class ValueCountUpdate:
             read_stored: Returns the published value counts of a column, given its field id and type class.
             by_partition: Whether rows have partition keys.
         """
-        added, removed = changes.counted_profiles(by_partition=by_partition)
-        retained = {field_id: name for field_id, name in after.columns.items() if before.get(field_id) == name}
-        new = {field_id: name for field_id, name in after.columns.items() if field_id not in retained}
+        added_profiles, removed_profiles = changes.counted_profiles(by_partition=by_partition)
+        retained_columns = {field_id: name for field_id, name in after.columns.items() if before.get(field_id) == name}
+        new_columns = {field_id: name for field_id, name in after.columns.items() if field_id not in retained_columns}
         by_class: dict[str, list[Delta]] = {}
         for part in (
-            read_deltas(self._store, added, retained, changes.row_count, removed=False),
-            read_deltas(self._store, removed, retained, changes.row_count, removed=True),
-            read_deltas(self._store, after.profiles() if new else (), new, after.row_count, removed=False),
+            read_deltas(self._store, added_profiles, retained_columns, changes.row_count, is_removed=False),
+            read_deltas(self._store, removed_profiles, retained_columns, changes.row_count, is_removed=True),
+            read_deltas(
+                self._store, after.profiles() if new_columns else (), new_columns, after.row_count, is_removed=False
+            ),
         ):
             for name, class_deltas in part.items():
                 by_class.setdefault(name, []).extend(class_deltas)
         for field_id, name in before.items():
-            if field_id not in retained:
+            if field_id not in retained_columns:
                 by_class.setdefault(name, []).append(Delta(read_stored(field_id, name), removed=True))
         return by_class
 
@@ -354,11 +358,11 @@ class ValueCountUpdate:
 
 def enumerated_classes(spec: ProfileSpec) -> dict[str, str]:
     """Return {field id: type class} of the enumerated columns, except columns of type null."""
-    typed = spec.typed_leaves
+    typed_leaves = spec.typed_leaves
     classes = {
         leaf.field_id: type_class(leaf.type).name
         for leaf, policy in spec.leaves
-        if leaf.field_id in typed and policy.is_enumerated
+        if leaf.field_id in typed_leaves and policy.is_enumerated
     }
     return {field_id: name for field_id, name in classes.items() if name != "null"}
 
@@ -367,10 +371,10 @@ def _names(schema: pa.Schema) -> list[tuple[str, str]]:
     return [(leaf.field_id, leaf.path) for leaves in schema_leaves(schema) for leaf in leaves]
 
 
-def _columns_by_partition(spec: ProfileSpec, enumerated: Mapping[str, str]) -> dict[str, str]:
+def _columns_by_partition(spec: ProfileSpec, enumerated_columns: Mapping[str, str]) -> dict[str, str]:
     """Return {field id: type class} of the enumerated columns that are also counted by partition."""
-    wanted = {leaf.field_id for leaf, policy in spec.leaves if policy.by_partition == "on"}
-    return {field_id: name for field_id, name in enumerated.items() if field_id in wanted}
+    wanted_ids = {leaf.field_id for leaf, policy in spec.leaves if policy.by_partition == "on"}
+    return {field_id: name for field_id, name in enumerated_columns.items() if field_id in wanted_ids}
 
 
 def _top_limits(spec: ProfileSpec, columns: Collection[str]) -> dict[str, TopLimits]:
@@ -400,12 +404,15 @@ def _partition_changes(target: Target, fragments: Mapping[str, FragmentEntry]) -
 
     All fragments of a removed partition count as removed. A fragment that moved to another partition counts as both.
     """
-    changed = [partition for partition in target.partitions if partition.reused is None]
-    removed = [*target.removed_fragments, *(entry for partition in changed for entry in partition.before)]
-    before = {(entry.files.name, entry.partition_key): entry for entry in removed}
+    changed_partitions = [partition for partition in target.partitions if partition.reused is None]
+    removed_entries = [
+        *target.removed_fragments,
+        *(entry for partition in changed_partitions for entry in partition.before),
+    ]
+    before = {(entry.files.name, entry.partition_key): entry for entry in removed_entries}
     after = {
         (fragments[id_].files.name, fragments[id_].partition_key): fragments[id_]
-        for partition in changed
+        for partition in changed_partitions
         for id_ in partition.fragments
     }
     return FragmentChanges(

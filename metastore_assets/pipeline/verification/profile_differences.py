@@ -113,8 +113,8 @@ def open_profile(source: ProfileSource, spec: ProfileSpec) -> Iterator[ProfileVi
                 row.field_id: apply_schema(add_user_results(finalize_statistics(row), policy), row.position, leaf)
                 for row, (leaf, policy) in zip(read_state_rows(states, labels), spec.leaves, strict=True)
             }
-            decoded = zip(rows, decode_histograms(states), strict=True)
-            histograms = {field_id: histogram for field_id, histogram in decoded if histogram is not None}
+            decoded_histograms = zip(rows, decode_histograms(states), strict=True)
+            histograms = {field_id: histogram for field_id, histogram in decoded_histograms if histogram is not None}
         else:
             row_count, stored_rows = read_statistics(reader.store, files)
             # Files of partitions have the column names and types of the time when they were written.
@@ -139,59 +139,63 @@ def _table_frequencies(table_counts: ValueCountReader, field_id: str) -> Frequen
     return table_counts.frequencies(field_id, table_counts.columns[field_id])
 
 
-def compare_profiles(spec: ProfileSpec, stored: ProfileView, computed: ProfileView) -> Iterator[Difference]:
+def compare_profiles(spec: ProfileSpec, stored_view: ProfileView, computed_view: ProfileView) -> Iterator[Difference]:
     """Yield the differences between two profiles, except between estimates.
 
     Args:
         spec: The profile spec, with the columns to compare.
-        stored: The stored profile.
-        computed: The profile computed from the rows.
+        stored_view: The stored profile.
+        computed_view: The profile computed from the rows.
     """
-    if stored.row_count != computed.row_count:
-        yield Difference("", "row_count", str(stored.row_count), str(computed.row_count))
+    if stored_view.row_count != computed_view.row_count:
+        yield Difference("", "row_count", str(stored_view.row_count), str(computed_view.row_count))
     for leaf, _ in spec.leaves:
         field_id = leaf.field_id
-        stored_row, computed_row = stored.rows[field_id], computed.rows[field_id]
+        stored_row, computed_row = stored_view.rows[field_id], computed_view.rows[field_id]
         for name in _compared_statistics(stored_row, computed_row):
             values = getattr(stored_row, name), getattr(computed_row, name)
             if not _is_equal(*values, _MOMENT_ROUNDING if name in ("skewness", "kurtosis") else 0.0):
                 yield Difference(leaf.path, name, *map(value_text, values))
         yield from _user_defined_differences(leaf.path, stored_row, computed_row)
-        repeated = stored_row.frequencies == computed_row.frequencies == "repeated"
-        if repeated and stored.read_fingerprints and computed.read_fingerprints:
-            fingerprints = stored.read_fingerprints(field_id), computed.read_fingerprints(field_id)
+        is_repeated = stored_row.frequencies == computed_row.frequencies == "repeated"
+        if is_repeated and stored_view.read_fingerprints and computed_view.read_fingerprints:
+            fingerprints = stored_view.read_fingerprints(field_id), computed_view.read_fingerprints(field_id)
             if not fingerprints[0].equals(fingerprints[1]):
                 yield Difference(leaf.path, "fingerprints", *map(_fingerprints_text, fingerprints))
-        enumerated = stored_row.frequencies == computed_row.frequencies == "enumerated"
-        if enumerated or (repeated and stored.is_table and computed.is_table):
-            stored_counts, computed_counts = (view.read_value_counts(field_id) or EMPTY for view in (stored, computed))
+        is_enumerated = stored_row.frequencies == computed_row.frequencies == "enumerated"
+        if is_enumerated or (is_repeated and stored_view.is_table and computed_view.is_table):
+            stored_counts, computed_counts = (
+                view.read_value_counts(field_id) or EMPTY for view in (stored_view, computed_view)
+            )
             yield from _value_count_differences(leaf.path, stored_counts, computed_counts)
-        bins = stored.histograms.get(field_id), computed.histograms.get(field_id)
+        bins = stored_view.histograms.get(field_id), computed_view.histograms.get(field_id)
         if not _has_equal_bins(*bins):
             yield Difference(leaf.path, "histogram", *map(_bins_text, bins))
 
 
-def _compared_statistics(stored: ColumnStatistics, computed: ColumnStatistics) -> list[str]:
+def _compared_statistics(stored_row: ColumnStatistics, computed_row: ColumnStatistics) -> list[str]:
     """Return the names of the statistics to compare.
 
     Statistics that are estimates in one or both profiles are omitted. So are those that repeat the schema: names, types
     and positions of columns.
     """
-    estimated: set[str] = set()
-    if "estimate" in (stored.distinct_count_guarantee, computed.distinct_count_guarantee):
-        estimated |= {"distinct_count", "duplicate_count"}
-    if "estimate" in (stored.percentiles_guarantee, computed.percentiles_guarantee):
-        estimated |= {"percentiles"}
-    return [name for name, statistic in STATISTICS.items() if statistic.merge != "schema" and name not in estimated]
+    estimated_names: set[str] = set()
+    if "estimate" in (stored_row.distinct_count_guarantee, computed_row.distinct_count_guarantee):
+        estimated_names |= {"distinct_count", "duplicate_count"}
+    if "estimate" in (stored_row.percentiles_guarantee, computed_row.percentiles_guarantee):
+        estimated_names |= {"percentiles"}
+    return [
+        name for name, statistic in STATISTICS.items() if statistic.merge != "schema" and name not in estimated_names
+    ]
 
 
 def _user_defined_differences(
-    column: str, stored: ColumnStatistics, computed: ColumnStatistics
+    column: str, stored_row: ColumnStatistics, computed_row: ColumnStatistics
 ) -> Iterator[Difference]:
     """Yield a difference for each user-defined statistic that differs, except estimates."""
     absent = UserResult(pa.nulls(1), "absent")
-    for name in sorted(stored.user_defined.keys() | computed.user_defined.keys()):
-        results = [row.user_defined.get(name, absent) for row in (stored, computed)]
+    for name in sorted(stored_row.user_defined.keys() | computed_row.user_defined.keys()):
+        results = [row.user_defined.get(name, absent) for row in (stored_row, computed_row)]
         values = [value_json(result.value) for result in results]
         if "estimate" not in [result.guarantee for result in results] and not _is_equal(*values):
             yield Difference(column, name, *map(value_text, values))
@@ -216,14 +220,18 @@ def _is_equal(left: Any, right: Any, near_zero: float = 0.0) -> bool:
     return bool(left == right)
 
 
-def _value_count_differences(column: str, stored: Frequencies, computed: Frequencies) -> Iterator[Difference]:
+def _value_count_differences(
+    column: str, stored_frequencies: Frequencies, computed_frequencies: Frequencies
+) -> Iterator[Difference]:
     """Yield at most one difference: the first value whose count differs, and how many more values differ."""
-    if stored.values.equals(computed.values) and stored.counts.equals(computed.counts):
+    if stored_frequencies.values.equals(computed_frequencies.values) and stored_frequencies.counts.equals(
+        computed_frequencies.counts
+    ):
         return
     # Values are compared as texts, because NaN is not equal to itself.
     stored_counts, computed_counts = (
         dict(zip(map(value_text, frequencies.values), frequencies.counts.to_pylist(), strict=True))
-        for frequencies in (stored, computed)
+        for frequencies in (stored_frequencies, computed_frequencies)
     )
     wrong = _differing_keys(stored_counts, computed_counts)
     if wrong:
@@ -233,7 +241,7 @@ def _value_count_differences(column: str, stored: Frequencies, computed: Frequen
 
 
 def by_partition_differences(
-    spec: ProfileSpec, stored: ValueCountReader, computed: ValueCountReader
+    spec: ProfileSpec, stored_reader: ValueCountReader, computed_reader: ValueCountReader
 ) -> Iterator[Difference]:
     """Yield a difference for each column whose value counts by partition differ.
 
@@ -241,16 +249,16 @@ def by_partition_differences(
 
     Args:
         spec: The profile spec, with the columns to compare.
-        stored: The value counts of the version.
-        computed: The value counts computed from the rows.
+        stored_reader: The value counts of the version.
+        computed_reader: The value counts computed from the rows.
     """
     for leaf, _ in spec.leaves:
-        has_counts = [leaf.field_id in reader.by_partition for reader in (stored, computed)]
+        has_counts = [leaf.field_id in reader.by_partition for reader in (stored_reader, computed_reader)]
         if has_counts[0] != has_counts[1]:
             texts = ("stored" if has else "not stored" for has in has_counts)
             yield Difference(leaf.path, "by_partition", *texts)
         elif has_counts[0]:
-            tables = [reader.table_by_partition(leaf.field_id) for reader in (stored, computed)]
+            tables = [reader.table_by_partition(leaf.field_id) for reader in (stored_reader, computed_reader)]
             if tables[0].equals(tables[1]):
                 continue
             stored_counts, computed_counts = map(_counts_by_partition, tables)
@@ -273,9 +281,13 @@ def _counts_by_partition(table: pa.Table) -> dict[tuple[str, str], int]:
     }
 
 
-def _differing_keys(stored: Mapping[Any, int], computed: Mapping[Any, int]) -> list[Any]:
+def _differing_keys(stored_counts: Mapping[Any, int], computed_counts: Mapping[Any, int]) -> list[Any]:
     """Return the keys whose counts differ or are missing on one side, sorted."""
-    return sorted(key for key in stored.keys() | computed.keys() if stored.get(key) != computed.get(key))
+    return sorted(
+        key
+        for key in stored_counts.keys() | computed_counts.keys()
+        if stored_counts.get(key) != computed_counts.get(key)
+    )
 
 
 def _has_equal_bins(left: Histogram | None, right: Histogram | None) -> bool:

@@ -156,45 +156,45 @@ def verify(
             f"table {table.name!r} has other {what} than version {version.number}: refresh it before it is verified"
         )
     if scope.sample is None:
-        selected = _select_partitions(version, stream.snapshot or table_format.snapshot(), scope.partitions)
+        selection = _select_partitions(version, stream.snapshot or table_format.snapshot(), scope.partitions)
     else:
-        selected = _draw_sample(version, table_format, stream, scope.partitions, scope.sample)
-    skipped = selected.skipped_partitions
-    is_complete = scope.sample is None and not skipped and selected.partitions == len(version.partitions)
+        selection = _draw_sample(version, table_format, stream, scope.partitions, scope.sample)
+    skipped_count = selection.skipped_partitions
+    is_complete = scope.sample is None and not skipped_count and selection.partitions == len(version.partitions)
     if is_complete and (missing := tuple(missing_files(versions.objects, version))):
-        return Verification(table.name, version.number, 0, 0, False, skipped, missing, ())
-    ordered = sorted(selected.fragments, key=fragment_order)
-    snapshot = Snapshot(**vars(stream.metadata), fragments=tuple(ordered))
+        return Verification(table.name, version.number, 0, 0, False, skipped_count, missing, ())
+    sorted_fragments = sorted(selection.fragments, key=fragment_order)
+    snapshot = Snapshot(**vars(stream.metadata), fragments=tuple(sorted_fragments))
     changes = compare_snapshot(snapshot, None, "no version is published")
     plan = make_plan(PlanInputs(table.name, None, changes, spec))
     with _scratch_folder(versions.objects) as scratch:
         context = RefreshContext(engine, VersionStore(scratch, table.name), table, progress)
-        profiled = profile_all(context, plan)
-        entries = {entry.id: entry for entry in profiled.entries}
+        profiling_result = profile_all(context, plan)
+        entries = {entry.id: entry for entry in profiling_result.entries}
         recomputation = Recomputation(
-            engine, versions.objects, context.objects, version, spec, selected.published, entries
+            engine, versions.objects, context.objects, version, spec, selection.published, entries
         )
         results = list(fragment_differences(recomputation))
         results += index_differences(recomputation)
         results += value_filter_differences(recomputation)
-        recomputed = None
-        if scope.sample is None and not profiled.failures:
-            count = selected.partitions
+        recomputed_version = None
+        if scope.sample is None and not profiling_result.failures:
+            count = selection.partitions
             progress(Progress(table.name, "reduce", 0, count, "partitions", count))
-            recomputed = build_version(context, plan.target, entries)
-            results += merge_differences(recomputation, recomputed, is_complete=is_complete)
-        results += entry_differences(recomputation, recomputed, is_complete=is_complete)
+            recomputed_version = build_version(context, plan.target, entries)
+            results += merge_differences(recomputation, recomputed_version, is_complete=is_complete)
+        results += entry_differences(recomputation, recomputed_version, is_complete=is_complete)
     if is_complete:
         results += unreadable_files(versions.objects, version)
     return Verification(
         table=table.name,
         version=version.number,
         fragments=len(entries),
-        partitions=len(recomputed.partitions) if recomputed is not None else 0,
-        complete=is_complete and not profiled.failures,
-        skipped_partitions=skipped,
+        partitions=len(recomputed_version.partitions) if recomputed_version is not None else 0,
+        complete=is_complete and not profiling_result.failures,
+        skipped_partitions=skipped_count,
         differences=tuple(results),
-        unreadable=tuple(profiled.failures),
+        unreadable=tuple(profiling_result.failures),
     )
 
 
@@ -228,8 +228,10 @@ def _select_partitions(version: Version, snapshot: Snapshot, partitions: Collect
         members.setdefault(entry.partition_key, []).append(entry)
     keys = match_partitions(version.table, partitions, members) if partitions else set(members)
     complete = [key for key in keys if all(entry.id in current for entry in members[key])]
-    published = {entry.id: entry for key in complete for entry in members[key]}
-    return _VerifiedFragments([current[id_] for id_ in published], published, len(complete), len(keys) - len(complete))
+    published_entries = {entry.id: entry for key in complete for entry in members[key]}
+    return _VerifiedFragments(
+        [current[id_] for id_ in published_entries], published_entries, len(complete), len(keys) - len(complete)
+    )
 
 
 def _draw_sample(
@@ -249,24 +251,29 @@ def _draw_sample(
     entries = version.fragments
     assert isinstance(entries, StoredEntries), "the version was read from a store"
     keys = match_partitions(version.table, partitions, partition_contents(version)) if partitions else None
-    drawn: list[tuple[str, str]] = []
+    drawn_rows: list[tuple[str, str]] = []
     candidates = (row for row in stream_ids(entries) if keys is None or split_fragment_key(row[0])[0] in keys)
     for number, row in enumerate(candidates):
         # Each prefix of the fragments is sampled uniformly.
         if number < count:
-            drawn.append(row)
+            drawn_rows.append(row)
         elif (position := random.randrange(number + 1)) < count:
-            drawn[position] = row
-    ids = {id_ for _, id_ in drawn}
+            drawn_rows[position] = row
+    ids = {id_ for _, id_ in drawn_rows}
     try:
         fragments = [fragment for fragment in stream.fragments if fragment.id in ids]
     except UnstreamableError:
         fragments = [fragment for fragment in table_format.snapshot().fragments if fragment.id in ids]
     current = {fragment.id for fragment in fragments}
-    published = {entry.id: entry for entry in entries.find_all([key for key, id_ in drawn if id_ in current]).values()}
-    skipped = {split_fragment_key(key)[0] for key, id_ in drawn if id_ not in current}
+    published_entries = {
+        entry.id: entry for entry in entries.find_all([key for key, id_ in drawn_rows if id_ in current]).values()
+    }
+    skipped_keys = {split_fragment_key(key)[0] for key, id_ in drawn_rows if id_ not in current}
     return _VerifiedFragments(
-        fragments, published, len({entry.partition_key for entry in published.values()}), len(skipped)
+        fragments,
+        published_entries,
+        len({entry.partition_key for entry in published_entries.values()}),
+        len(skipped_keys),
     )
 
 

@@ -80,13 +80,13 @@ class Recomputation:
 
 
 def entry_differences(
-    recomputation: Recomputation, recomputed: Version | None, *, is_complete: bool
+    recomputation: Recomputation, recomputed_version: Version | None, *, is_complete: bool
 ) -> Iterator[VersionDifference]:
     """Yield the differences between stored and recomputed entries, for example in row counts and paths.
 
     Args:
         recomputation: The version, and the recomputed fragments.
-        recomputed: The version built from the recomputed fragments; None if only fragments are compared.
+        recomputed_version: The version built from the recomputed fragments; None if only fragments are compared.
         is_complete: Whether to compare the entry of the table too.
     """
     version, entries = recomputation.version, recomputation.entries
@@ -96,18 +96,20 @@ def entry_differences(
         for entry in recomputation.published.values()
         if entry.id in entries
     ]
-    if recomputed is not None:
-        partitions = {entry.key: entry for entry in recomputed.partitions}
+    if recomputed_version is not None:
+        partitions = {entry.key: entry for entry in recomputed_version.partitions}
         pairs += [
             ("partition", entry.key, entry, partitions[entry.key], of_partition)
             for entry in version.partitions
             if entry.key in partitions
         ]
         if is_complete:
-            pairs.append(("table", version.table, version, recomputed, ("row_count", "bytes", "fragment_count")))
-    for level, name, stored, computed, fields in pairs:
+            pairs.append(
+                ("table", version.table, version, recomputed_version, ("row_count", "bytes", "fragment_count"))
+            )
+    for level, name, stored_entry, computed_entry, fields in pairs:
         for attribute in fields:
-            values = getattr(stored, attribute), getattr(computed, attribute)
+            values = getattr(stored_entry, attribute), getattr(computed_entry, attribute)
             if values[0] != values[1]:
                 yield VersionDifference(level, name, Difference("", attribute, *map(str, values)))
 
@@ -118,13 +120,13 @@ def fragment_differences(recomputation: Recomputation) -> Iterator[VersionDiffer
     with StatesReader(recomputation.store) as stored_reader, StatesReader(recomputation.scratch) as computed_reader:
         for entry in sorted(recomputation.published.values(), key=lambda entry: entry.files.states):
             if entry.id in entries:
-                stored = ProfileSource(stored_reader, entry.files, "fragment", merged=True)
-                computed = ProfileSource(computed_reader, entries[entry.id].files, "fragment", merged=True)
-                yield from _profile_differences(stored, computed, recomputation.spec, entry.path)
+                stored_source = ProfileSource(stored_reader, entry.files, "fragment", merged=True)
+                computed_source = ProfileSource(computed_reader, entries[entry.id].files, "fragment", merged=True)
+                yield from _profile_differences(stored_source, computed_source, recomputation.spec, entry.path)
 
 
 def merge_differences(
-    recomputation: Recomputation, recomputed: Version, *, is_complete: bool
+    recomputation: Recomputation, recomputed_version: Version, *, is_complete: bool
 ) -> Iterator[VersionDifference]:
     """Yield the differences between stored and recomputed profiles of partitions, and of the table.
 
@@ -132,55 +134,55 @@ def merge_differences(
 
     Args:
         recomputation: The version, and the recomputed fragments.
-        recomputed: The version built from the recomputed fragments. It has only the partitions to compare.
+        recomputed_version: The version built from the recomputed fragments. It has only the partitions to compare.
         is_complete: Whether to compare the table's profile, its value counts, and all nodes (stored intermediate
             results of merging) too.
     """
     store, scratch = recomputation.store, recomputation.scratch
     version, spec = recomputation.version, recomputation.spec
     stored_counts = read_value_counts(store, version.value_counts)
-    computed_counts = read_value_counts(scratch, recomputed.value_counts)
+    computed_counts = read_value_counts(scratch, recomputed_version.value_counts)
     readers = ValueCountReader(store, stored_counts), ValueCountReader(scratch, computed_counts)
     stored_files = {entry.key: entry.files for entry in version.partitions}
-    pairs = [("partition", entry.key, stored_files[entry.key], entry.files) for entry in recomputed.partitions]
+    pairs = [("partition", entry.key, stored_files[entry.key], entry.files) for entry in recomputed_version.partitions]
     if is_complete:
-        pairs.append(("table", version.table, version.files, recomputed.files))
+        pairs.append(("table", version.table, version.files, recomputed_version.files))
     with StatesReader(store) as stored_reader, StatesReader(scratch) as computed_reader:
-        for level, name, stored, computed in pairs:
+        for level, name, stored_profile, computed_profile in pairs:
             results: list[VersionDifference] = []
             # The files that people read; for partitions, also the states that later versions merge.
-            for merged in (False, True) if level == "partition" else (False,):
-                stored_source = ProfileSource(stored_reader, stored, level, merged, readers[0])
-                computed_source = ProfileSource(computed_reader, computed, level, merged, readers[1])
+            for is_merged in (False, True) if level == "partition" else (False,):
+                stored_source = ProfileSource(stored_reader, stored_profile, level, is_merged, readers[0])
+                computed_source = ProfileSource(computed_reader, computed_profile, level, is_merged, readers[1])
                 results += _profile_differences(stored_source, computed_source, spec, name)
             yield from dict.fromkeys(results)
     if is_complete:
         for difference in by_partition_differences(spec, *readers):
             yield VersionDifference("table", version.table, difference)
-        yield from _node_differences(recomputation, recomputed)
+        yield from _node_differences(recomputation, recomputed_version)
         yield from _value_count_differences(recomputation, stored_counts, computed_counts)
-    keys = stored_files.keys() & {entry.key for entry in recomputed.partitions}
+    keys = stored_files.keys() & {entry.key for entry in recomputed_version.partitions}
     yield from _partition_index_differences(store, version, keys)
 
 
 def _profile_differences(
-    stored: ProfileSource, computed: ProfileSource, spec: ProfileSpec, name: str
+    stored_source: ProfileSource, computed_source: ProfileSource, spec: ProfileSpec, name: str
 ) -> list[VersionDifference]:
     """Return the differences of one profile.
 
     A damaged file is one difference.
     """
     try:
-        with open_profile(stored, spec) as stored_view, open_profile(computed, spec) as computed_view:
+        with open_profile(stored_source, spec) as stored_view, open_profile(computed_source, spec) as computed_view:
             return [
-                VersionDifference(stored.level, name, difference)
+                VersionDifference(stored_source.level, name, difference)
                 for difference in compare_profiles(spec, stored_view, computed_view)
             ]
     except CorruptionError as error:
-        return [_unreadable(stored.level, name, error)]
+        return [_unreadable(stored_source.level, name, error)]
 
 
-def _node_differences(recomputation: Recomputation, recomputed: Version) -> Iterator[VersionDifference]:
+def _node_differences(recomputation: Recomputation, recomputed_version: Version) -> Iterator[VersionDifference]:
     """Yield the differences of nodes, which are the stored intermediate results of merging.
 
     A difference is a missing node, a superfluous one, one that merged the wrong inputs, or a profile that differs. The
@@ -188,7 +190,9 @@ def _node_differences(recomputation: Recomputation, recomputed: Version) -> Iter
     the root is the partition's or the table's, and is not compared here.
     """
     spec = recomputation.spec
-    stored_groups, computed_groups = (_nodes_by_group(version.nodes) for version in (recomputation.version, recomputed))
+    stored_groups, computed_groups = (
+        _nodes_by_group(version.nodes) for version in (recomputation.version, recomputed_version)
+    )
     with StatesReader(recomputation.store) as stored_reader, StatesReader(recomputation.scratch) as computed_reader:
         for group, children in _node_groups(recomputation.version):
             stored_nodes, computed_nodes = stored_groups.get(group, {}), computed_groups.get(group, {})
@@ -200,27 +204,33 @@ def _node_differences(recomputation: Recomputation, recomputed: Version) -> Iter
                 yield _wrong_parts(group, name, stored_nodes[name], None)
             same: set[str] = set()
             for name, branch in expected.items():
-                stored, computed = stored_nodes.get(name), computed_nodes.get(name)
-                if stored is None or node_branch(stored) != branch:
-                    yield _wrong_parts(group, name, stored, branch)
-                elif computed is not None and node_branch(computed) == branch and same.issuperset(branch.branches):
+                stored_node, computed_node = stored_nodes.get(name), computed_nodes.get(name)
+                if stored_node is None or node_branch(stored_node) != branch:
+                    yield _wrong_parts(group, name, stored_node, branch)
+                elif (
+                    computed_node is not None
+                    and node_branch(computed_node) == branch
+                    and same.issuperset(branch.branches)
+                ):
                     same.add(name)
                     if name != ROOT:
-                        stored_source = ProfileSource(stored_reader, stored.files, "node", merged=True)
-                        computed_source = ProfileSource(computed_reader, computed.files, "node", merged=True)
+                        stored_source = ProfileSource(stored_reader, stored_node.files, "node", merged=True)
+                        computed_source = ProfileSource(computed_reader, computed_node.files, "node", merged=True)
                         yield from _profile_differences(stored_source, computed_source, spec, f"{group}:{name}")
 
 
-def _wrong_parts(group: str, name: str, stored: NodeEntry | None, branch: Branch | None) -> VersionDifference:
+def _wrong_parts(group: str, name: str, stored_node: NodeEntry | None, branch: Branch | None) -> VersionDifference:
     """Return the difference between the inputs that a stored node merged and those that it should merge.
 
     Args:
         group: The key of the merged group: a partition, or the table.
         name: The name of the node.
-        stored: The stored node; None if it is missing.
+        stored_node: The stored node; None if it is missing.
         branch: The branch with the expected inputs; None if there should be no such node.
     """
-    parts = ["no node" if each is None else ", ".join((*each.children, *each.branches)) for each in (stored, branch)]
+    parts = [
+        "no node" if each is None else ", ".join((*each.children, *each.branches)) for each in (stored_node, branch)
+    ]
     return VersionDifference("node", f"{group}:{name}", Difference("", "parts", *parts))
 
 
@@ -242,7 +252,7 @@ def _node_groups(version: Version) -> Iterator[tuple[str, list[str]]]:
 
 
 def _value_count_differences(
-    recomputation: Recomputation, stored: TableValueCounts, computed: TableValueCounts
+    recomputation: Recomputation, stored_counts: TableValueCounts, computed_counts: TableValueCounts
 ) -> Iterator[VersionDifference]:
     """Yield the differences between the stored and the computed value counts of the table.
 
@@ -253,24 +263,24 @@ def _value_count_differences(
     name = version.table
     leaves = {leaf.field_id: leaf for leaf, _ in recomputation.spec.leaves}
     try:
-        for row in differing_rows(store, stored, scratch, computed):
+        for row in differing_rows(store, stored_counts, scratch, computed_counts):
             column = leaves[row.column].path if row.column in leaves else row.column
             yield VersionDifference("table", name, Difference(column, row.content, row.stored, row.computed))
         files = version.value_counts or ValueCountFiles("", ())
-        counted = [
+        counted_leaves = [
             leaf
             for leaf in leaves.values()
-            if leaf.field_id in computed.columns.keys() | computed.fingerprinted.columns
+            if leaf.field_id in computed_counts.columns.keys() | computed_counts.fingerprinted.columns
         ]
         # The file says which columns have ranks: policies may have changed since it was written.
-        ranked_ids = plain_file_columns(store, files.ranks) & computed.columns.keys()
-        ranked = [leaf for leaf in counted if leaf.field_id in ranked_ids]
+        ranked_ids = plain_file_columns(store, files.ranks) & computed_counts.columns.keys()
+        ranked_leaves = [leaf for leaf in counted_leaves if leaf.field_id in ranked_ids]
         for kind, path, columns, write in (
-            ("frequencies", files.frequencies, counted, write_frequencies),
-            ("ranks", files.ranks, ranked, write_ranks),
+            ("frequencies", files.frequencies, counted_leaves, write_frequencies),
+            ("ranks", files.ranks, ranked_leaves, write_ranks),
         ):
             if path:
-                expected = write(scratch, computed, columns)
+                expected = write(scratch, computed_counts, columns)
                 for column, *rows in plain_file_differences(store, path, scratch, expected, columns):
                     yield VersionDifference("table", name, Difference(column, f"{kind} file", *rows))
     except CorruptionError as error:
@@ -294,24 +304,28 @@ def index_differences(recomputation: Recomputation) -> list[VersionDifference]:
             for entry in entries
             if entry.id not in positions
         ]
-        indexed = [(at, entry) for at, entry in enumerate(entries) if entry.id in positions]
-        computed_rows = pa.array([at for at, _ in indexed], pa.int64())
-        stored_rows = pa.array([positions[entry.id] for _, entry in indexed], pa.int64())
+        indexed_entries = [(at, entry) for at, entry in enumerate(entries) if entry.id in positions]
+        computed_rows = pa.array([at for at, _ in indexed_entries], pa.int64())
+        stored_rows = pa.array([positions[entry.id] for _, entry in indexed_entries], pa.int64())
         for field_id, table in index_rows.columns.items():
             leaf = columns[field_id]
             cls = class_or_none(leaf.type)
-            computed = index_table(table, leaf.type).take(computed_rows)
-            stored = selection.column(field_id, cls).take(stored_rows)
+            computed_table = index_table(table, leaf.type).take(computed_rows)
+            stored_table = selection.column(field_id, cls).take(stored_rows)
             if cls is None or cls.kind != "float":
                 # Only floats have NaN. For other columns the count is null or 0, for example in fragments written
                 # before the column was added.
-                computed, stored = (part.drop_columns("nan_count") for part in (computed, stored))
+                computed_table, stored_table = (
+                    part.drop_columns("nan_count") for part in (computed_table, stored_table)
+                )
             if leaf.repeated:
                 # In fragments written before the column was added, the count of nulls is the number of rows in the
                 # index, and 0 in a profile. No predicate reads the count of nulls below a list.
-                computed, stored = (part.drop_columns("null_count") for part in (computed, stored))
-            for name in computed.column_names if not computed.equals(stored) else ():
-                values = zip(stored[name], computed[name], indexed, strict=True)
+                computed_table, stored_table = (
+                    part.drop_columns("null_count") for part in (computed_table, stored_table)
+                )
+            for name in computed_table.column_names if not computed_table.equals(stored_table) else ():
+                values = zip(stored_table[name], computed_table[name], indexed_entries, strict=True)
                 results += [
                     VersionDifference("index", entry.path, Difference(leaf.path, name, *map(value_text, pair)))
                     for *pair, (_, entry) in values
@@ -327,14 +341,16 @@ def value_filter_differences(recomputation: Recomputation) -> list[VersionDiffer
     version, entries = recomputation.version, recomputation.entries
     if version.value_filters is None or not entries:
         return []
-    recomputed = {entry.key: entries[entry.id] for entry in recomputation.published.values() if entry.id in entries}
+    recomputed_entries = {
+        entry.key: entries[entry.id] for entry in recomputation.published.values() if entry.id in entries
+    }
     stores = recomputation.store, recomputation.scratch
     try:
-        wrong = find_wrong_filters(recomputation.engine, *stores, version.value_filters, recomputed)
+        wrong = find_wrong_filters(recomputation.engine, *stores, version.value_filters, recomputed_entries)
         return [
             VersionDifference(
                 "index",
-                recomputed[key].path,
+                recomputed_entries[key].path,
                 Difference(column, "value_filter", "another filter", "the filter of its values"),
             )
             for key, column in wrong
@@ -360,8 +376,10 @@ def _partition_index_differences(
     except CorruptionError as error:
         return [_unreadable("index", version.table, error)]
     return [
-        VersionDifference("index", key, Difference(column, "statistics", stored, "the row of the partition's file"))
-        for key, column, stored in wrong
+        VersionDifference(
+            "index", key, Difference(column, "statistics", stored_text, "the row of the partition's file")
+        )
+        for key, column, stored_text in wrong
     ]
 
 
@@ -371,15 +389,15 @@ def missing_files(store: ObjectStore, version: Version) -> Iterator[VersionDiffe
     Raises:
         StoreError: A file that stores entries of the version is missing. Without it, other paths are unknown.
     """
-    with SortedRuns(PATHS) as referenced, SortedRuns(FILES) as existing:
-        referenced.add_keys(pa.array([*version.document_paths(), *version.auxiliary_files()], pa.string()))
+    with SortedRuns(PATHS) as referenced_paths, SortedRuns(FILES) as existing_files:
+        referenced_paths.add_keys(pa.array([*version.document_paths(), *version.auxiliary_files()], pa.string()))
         for entries in stored_entries(version):
-            referenced.add_keys(pa.array(entries.files.paths(), pa.string()))
+            referenced_paths.add_keys(pa.array(entries.files.paths(), pa.string()))
             for rows in entries.stream_rows(FILE_COLUMNS) if entries.kind.references_files else ():
                 for paths in file_paths(rows):
-                    referenced.add_keys(paths.filter(pc.not_equal(paths, "")))
-        add_files(existing, store.scan())
-        for rows in subtract(referenced, existing):
+                    referenced_paths.add_keys(paths.filter(pc.not_equal(paths, "")))
+        add_files(existing_files, store.scan())
+        for rows in subtract(referenced_paths, existing_files):
             for path in rows["path"].to_pylist():
                 difference = Difference("", "file", "missing", f"a file of version {version.number}")
                 yield VersionDifference("file", path, difference)
