@@ -21,7 +21,7 @@ from metastore_assets.store.objects import ObjectStore
 
 SIZES = (10_000, 50_000)
 """Numbers of files of the tables."""
-FIRST_REQUESTS = {"delta": 22, "iceberg": 25, "hudi": 24}
+FIRST_REQUESTS = {"delta": 22, "iceberg": 24, "hudi": 24}
 """Number of requests of the first commit that adds a file to a table with 10,000 files. Ranges of an object are one."""
 REQUESTS = 38
 """Maximum number of requests of a commit that adds a file, to a table with deltas of earlier commits."""

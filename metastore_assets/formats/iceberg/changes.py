@@ -16,6 +16,7 @@ from metastore_assets.formats.iceberg.deletes import DeleteIndex, target_path
 from metastore_assets.formats.iceberg.fragment_planner import IcebergFragmentPlanner
 from metastore_assets.formats.iceberg.manifests import DATA, FileEntry, Manifest
 from metastore_assets.formats.iceberg.metadata import IcebergSnapshot
+from metastore_assets.formats.iceberg.planned_state import ManifestRecord
 from metastore_assets.formats.iceberg.touched_manifests import TouchedManifests
 
 _DELETE_MANIFEST = 1
@@ -34,40 +35,35 @@ class FragmentDifference:
     """(partition key, path) of the earlier fragments that fragments in `added` replace."""
 
 
-def plan_changes(planner: IcebergFragmentPlanner, since: IcebergSnapshot | None) -> FragmentDifference:
+def plan_changes(
+    planner: IcebergFragmentPlanner, since: IcebergSnapshot | None, recorded: ManifestRecord
+) -> FragmentDifference:
     """Return the fragments by which the planner's state differs from an earlier snapshot.
 
     Args:
         planner: plans the fragments of the current state.
         since: the earlier snapshot; None if the table had no snapshot.
+        recorded: the record of the manifests of the earlier snapshot. Its manifest list is read only if the current
+            snapshot lacks one of these manifests.
 
     Raises:
         NoDiffError: the earlier snapshot cannot be read, or the manifests do not determine the difference.
         TableFormatError: the current snapshot cannot be read.
     """
     manifests = planner.manifests(planner.state.snapshot)
-    if since == planner.state.snapshot:
-        before = manifests
-    else:
+    before = recorded.select(manifests)
+    if before is None:
         with _no_diff_errors(since):
             before = planner.manifests(since)
     if any(manifest.spec_id is None for manifest in (*before, *manifests)):
         raise NoDiffError("the table does not record the partition specs of its manifests")
     planner.specs_in_use |= {manifest.spec_id for manifest in manifests if manifest.spec_id is not None}
-    shared_identities = set(map(_manifest_identity, before)) & set(map(_manifest_identity, manifests))
+    shared_identities = {manifest.identity for manifest in before} & {manifest.identity for manifest in manifests}
     with _no_diff_errors(since):
-        old = list(
-            planner.entries([manifest for manifest in before if _manifest_identity(manifest) not in shared_identities])
-        )
-    new = list(
-        planner.entries([manifest for manifest in manifests if _manifest_identity(manifest) not in shared_identities])
-    )
-    shared_manifests = [manifest for manifest in manifests if _manifest_identity(manifest) in shared_identities]
+        old = list(planner.entries([manifest for manifest in before if manifest.identity not in shared_identities]))
+    new = list(planner.entries([manifest for manifest in manifests if manifest.identity not in shared_identities]))
+    shared_manifests = [manifest for manifest in manifests if manifest.identity in shared_identities]
     return _FileChanges(planner, shared_manifests, *_compare_entries(old, new)).fragments()
-
-
-def _manifest_identity(manifest: Manifest) -> tuple[str, int]:
-    return manifest.path, manifest.sequence_number  # Manifests are immutable.
 
 
 @contextmanager

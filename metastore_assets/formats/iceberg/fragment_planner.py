@@ -85,6 +85,8 @@ class IcebergFragmentPlanner:
         """Whether a planned fragment has a position delete file of another partition."""
         self.repeats_files = False
         """Whether the planned snapshot lists a data file several times."""
+        self.state_manifests: Sequence[Manifest] = ()
+        """The result of the last call of `manifests` for the snapshot of `state`."""
         self._position_files: dict[tuple[str, int | None], PositionDeletes] = {}
         self._shared: dict[str, _References] = {}
         self._equality_files: dict[str, EqualityDeletes] = {}
@@ -170,7 +172,10 @@ class IcebergFragmentPlanner:
                 raise TableFormatError(f"{self.files.name}: {manifest.path} is encrypted, which has no reader")
             if manifest.file_count != 0 and manifest.spec_id is not None:
                 check_spec(manifest.spec_id, self.partitions.specs, manifest.path)
-        return [manifest for manifest in manifests if manifest.file_count != 0 and self._may_match(manifest)]
+        needed = [manifest for manifest in manifests if manifest.file_count != 0 and self._may_match(manifest)]
+        if snapshot == self.state.snapshot:
+            self.state_manifests = needed
+        return needed
 
     def entries(self, manifests: Sequence[Manifest], *, with_statistics: bool = False) -> Iterator[FileEntry]:
         """Yield the live delete files in manifests, and the live data files of selected partitions.

@@ -78,6 +78,11 @@ class Manifest(NamedTuple):
     file_count: int | None = None
     """Number of added and existing files that the manifest list records; None if it does not record them."""
 
+    @property
+    def identity(self) -> tuple[str, int]:
+        """The path and the sequence number. Manifests are immutable."""
+        return self.path, self.sequence_number
+
 
 class FileStatistics(NamedTuple):
     """Column statistics of one data file, by field id."""

@@ -7,14 +7,15 @@ files differs.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from metastore_assets.config import TableConfig
-from metastore_assets.digests import digest_bytes
+from metastore_assets.digests import digest_bytes, digest_json
 from metastore_assets.formats.base import NoDiffError, SnapshotReference
 from metastore_assets.formats.iceberg.fragment_planner import IcebergFragmentPlanner
+from metastore_assets.formats.iceberg.manifests import Manifest
 from metastore_assets.formats.iceberg.schema import arrow_schema
 from metastore_assets.formats.readers.columns import KINDS
 
@@ -25,6 +26,37 @@ _REASONS = {
     "mapping": "the name mapping changed",
     "location": "the files of the table are read from another location",
 }
+
+
+@dataclass(frozen=True)
+class ManifestRecord:
+    """A record of the manifests of a snapshot, which finds the same manifests in the list of a later snapshot.
+
+    So the earlier list need not be read again. With ten million files, it names a thousand manifests.
+    """
+
+    digest: str
+    """Digest of the identities of the manifests, in any order."""
+    sequence_number: int
+    """The greatest sequence number of the manifests; 0 without manifests."""
+
+    @classmethod
+    def of(cls, manifests: Sequence[Manifest]) -> ManifestRecord:
+        """Return the record of the manifests of a snapshot."""
+        identities = sorted(manifest.identity for manifest in manifests)
+        return cls(digest_json(identities), max((manifest.sequence_number for manifest in manifests), default=0))
+
+    def select(self, manifests: Sequence[Manifest]) -> list[Manifest] | None:
+        """Return the recorded manifests; None if a later snapshot does not list all of them.
+
+        The result is also None for tables of format version 1, whose manifests have no sequence numbers, if the later
+        snapshot lists other manifests, too.
+
+        Args:
+            manifests: The manifests of the later snapshot.
+        """
+        earlier = [manifest for manifest in manifests if manifest.sequence_number <= self.sequence_number]
+        return earlier if ManifestRecord.of(earlier) == self else None
 
 
 @dataclass(frozen=True)
@@ -39,13 +71,15 @@ class PlannedState:
     """Whether a position delete file is of another partition than its data file."""
     repeats_files: bool
     """Whether the snapshot lists a data file several times."""
+    manifests: ManifestRecord
+    """The manifests of the snapshot, except those that the planner does not need."""
 
     @classmethod
     def of(cls, table: TableConfig, planner: IcebergFragmentPlanner) -> PlannedState:
         """Return the record of a planner's state.
 
-        `crosses_partitions` and `repeats_files` are copied from the planner. They are False until it has planned the
-        fragments of the snapshot.
+        `crosses_partitions`, `repeats_files` and `manifests` are copied from the planner. They are False or empty until
+        it has planned the fragments of the snapshot.
         """
         files, partitions, metadata = planner.files, planner.partitions, planner.metadata
         specs = [metadata.default_spec_id, *sorted(metadata.specs.items())]
@@ -62,6 +96,7 @@ class PlannedState:
             {name: digest_bytes(repr(identity).encode()) for name, identity in identities.items()},
             planner.crosses_partitions,
             planner.repeats_files,
+            ManifestRecord.of(planner.state_manifests),
         )
 
     @classmethod
@@ -70,13 +105,14 @@ class PlannedState:
 
         Raises one of `corrupt_input.CORRUPTION_ERRORS` if it is invalid.
         """
-        id_, committed_at, uuid, digests, crosses_partitions, repeats_files = json.loads(data)
+        id_, committed_at, uuid, digests, crosses_partitions, repeats_files, digest, sequence_number = json.loads(data)
         return cls(
             SnapshotReference(id_, datetime.fromisoformat(committed_at)),
             uuid,
             dict(digests),
             crosses_partitions,
             repeats_files,
+            ManifestRecord(str(digest), int(sequence_number)),
         )
 
     def encode(self) -> bytes:
@@ -91,6 +127,8 @@ class PlannedState:
                 dict(self.digests),
                 self.crosses_partitions,
                 self.repeats_files,
+                self.manifests.digest,
+                self.manifests.sequence_number,
             ]
         ).encode()
 

@@ -34,7 +34,7 @@ from metastore_assets.formats.iceberg.fragment_planner import IcebergFragmentPla
 from metastore_assets.formats.iceberg.locations import table_files
 from metastore_assets.formats.iceberg.metadata import TableMetadata, read_metadata
 from metastore_assets.formats.iceberg.metadata_files import METADATA, is_metadata_file, newest_metadata
-from metastore_assets.formats.iceberg.planned_state import PlannedState
+from metastore_assets.formats.iceberg.planned_state import ManifestRecord, PlannedState
 from metastore_assets.formats.iceberg.schema import arrow_schema, is_geospatial
 from metastore_assets.formats.iceberg.snapshot_selection import IcebergState, history_change_since, resolve_state
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
@@ -179,7 +179,9 @@ class IcebergFormat(TableFormat):
         planned_state.check_only_files_differ(current)
         if since.id and int(since.id) not in loaded_table.metadata.snapshots:
             raise NoDiffError(f"the snapshot {since.id} has expired")
-        changes = plan_changes(planner, loaded_table.metadata.snapshots[int(since.id)] if since.id else None)
+        snapshot = loaded_table.metadata.snapshots[int(since.id)] if since.id else None
+        changes = plan_changes(planner, snapshot, planned_state.manifests)
+        current = replace(current, manifests=ManifestRecord.of(planner.state_manifests))
         self._cache.put(self._planned_key, current.encode())
         metadata = SnapshotMetadata(**self._metadata_fields(planner))
         return SnapshotDiff(since, metadata, changes.added, changes.removed, replaced=changes.replaced)

@@ -331,6 +331,25 @@ def test_an_append_opens_no_earlier_manifest(writer: IcebergWriter) -> None:
     assert (len(diff.added), len(diff.removed), opened) == (3, 0, 0)
 
 
+def test_an_append_does_not_open_the_earlier_manifest_list(writer: IcebergWriter) -> None:
+    """The manifest list of the earlier snapshot is not read if the current snapshot has all of its manifests.
+
+    This also holds after a difference, which records the manifests as a complete plan does.
+    """
+    config = _config(writer.folder)
+    before, cached = _snapshot(config)
+    for _ in range(2):
+        earlier_list = Path(writer.snapshots[-1]["manifest-list"])
+        _append(writer, "a")
+        earlier_list.unlink()
+        cache = MetadataCache(lambda cached=cached: cached, ignore_process=True)  # type: ignore[misc]
+        diff = open_table_format(config, cache).changes(before.reference)
+        assert isinstance(diff, SnapshotDiff), diff
+        after, _ = _snapshot(config)
+        assert_is_difference(diff, before, after)
+        before, cached = after, {**cached, **cache.entries}
+
+
 def test_a_removed_file_opens_its_manifest(writer: IcebergWriter) -> None:
     file = _live(writer, "b")[0]
     diff, opened = _opened(writer, lambda: writer.commit(removed=[file], retain_manifests=True))
@@ -491,8 +510,9 @@ def _remove_manifest(writer: IcebergWriter) -> None:
 
 
 def _remove_list(writer: IcebergWriter) -> None:
+    """Rewrite a manifest, and delete the earlier manifest list."""
     path = Path(writer.snapshots[-1]["manifest-list"])
-    _append(writer, "a")
+    writer.commit(removed=_live(writer, "b")[:1], retain_manifests=True)
     path.unlink()
 
 
