@@ -3,7 +3,10 @@
     python -m benchmarks.scale_run FOLDER build FORMAT COUNT
     python -m benchmarks.scale_run FOLDER commit KIND
     python -m benchmarks.scale_run FOLDER commits NUMBER
+    python -m benchmarks.scale_run FOLDER growth SMALLER NUMBER
 COUNT is the number of files, KIND the name of one of the COMMITS, and NUMBER how many commits of one file are made.
+`growth` commits by turns to the table in the folder SMALLER and to the one in FOLDER, so that other work on the machine
+affects both.
 `METASTORE_BENCH_PROFILE=FOLDER` also writes the profile of each step there, for `pstats`.
 """
 
@@ -16,6 +19,7 @@ import os
 import random
 import resource
 import shutil
+import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -114,41 +118,43 @@ def measure(folder: Path, kind: str) -> dict[str, float]:
     }
 
 
-def measure_many(folder: Path, number: int, seed: int = 0) -> list[dict[str, float]]:
-    """Add a file to a random partition and refresh, many times.
-
-    Return the measurements of each refresh.
+def measure_many(folders: Sequence[Path], number: int, seed: int = 0) -> list[list[dict[str, float]]]:
+    """Add a file to a random partition and refresh, many times, by turns in several tables.
 
     Args:
-        folder: The folder of a table that `build` wrote.
-        number: Number of commits.
+        folders: The folders of tables that `build` wrote.
+        number: Number of commits to each table.
         seed: Seed of the random partitions.
+
+    Returns:
+        For each table, the measurements of each refresh.
     """
-    table = SyntheticTable.load(folder / "state")
-    table.folder = folder / "table"  # The folder may be a copy.
-    requests, profiles, draw = Requests(folder), SyntheticProfiles(), random.Random(seed)
-    # The fragments of copied partitions have other ids than the files in the table's metadata.
-    days = sorted(table.touched) if table.count > MAX_REFRESHED else range(table.partitions)
-    measured = []
-    with requests.installed(), profiles.installed(), table.installed():
-        config, configured = _config(folder, table)
-        for _ in range(number):
-            table.append([draw.choice(days)])
-            objects._backend.cache_clear()
-            clear_process_cache()
-            steps = _Steps(requests)
-            with steps.measured_refresh():
-                result = refresh.refresh(config, configured, _no_spark)
+    tables, draw = [SyntheticTable.load(folder / "state") for folder in folders], random.Random(seed)
+    measured: list[list[dict[str, float]]] = [[] for _ in folders]
+    for _ in range(number):
+        for folder, table, costs in zip(folders, tables, measured, strict=True):
+            table.folder = folder / "table"  # The folder may be a copy.
+            # The fragments of copied partitions have other ids than the files in the table's metadata.
+            days = sorted(table.touched) if table.count > MAX_REFRESHED else range(table.partitions)
+            requests = Requests(folder)
+            with requests.installed(), SyntheticProfiles().installed(), table.installed():
+                config, configured = _config(folder, table)
+                table.append([draw.choice(days)])
+                objects._backend.cache_clear()
+                clear_process_cache()
+                steps = _Steps(requests)
+                with steps.measured_refresh():
+                    result = refresh.refresh(config, configured, _no_spark)
             assert result.published, result
-            measured.append(total_costs(steps.numbers))
-    table.save(folder / "state")
+            costs.append(total_costs(steps.numbers))
+            table.save(folder / "state")
     return measured
 
 
 def total_costs(numbers: Mapping[str, float]) -> dict[str, float]:
-    """Return the CPU seconds, requests and bytes of a measured refresh.
+    """Return the costs of a measured refresh, planning and publication together.
 
-    Planning and publication are added up.
+    They are CPU seconds with those of child processes, requests, bytes, and the peak of this process's memory.
     """
     totals = {
         "cpu": ("cpu",),
@@ -156,9 +162,15 @@ def total_costs(numbers: Mapping[str, float]) -> dict[str, float]:
         "read": ("root read",),
         "written": ("written",),
     }
-    return {
+    costs = {
         name: sum(numbers[f"{step} {part}"] for step in ("plan", "publish") for part in parts)
         for name, parts in totals.items()
+    }
+    return {
+        **costs,
+        "cpu": costs["cpu"] + numbers["children"],
+        "children": numbers["children"],
+        "memory": numbers["memory"],
     }
 
 
@@ -254,7 +266,7 @@ def _profiled(step: str) -> Iterator[None]:
     if not folder:
         yield
         return
-    profile = cProfile.Profile()
+    profile = cProfile.Profile(time.process_time)
     with profile:
         yield
     profile.dump_stats(f"{folder}/{step}.{time.time_ns()}.stats")
@@ -268,10 +280,15 @@ if __name__ == "__main__":
     folder, command, *arguments = sys.argv[1:]
     if command == "build":
         gc.disable()  # Most objects live until the version is published.
-    if command == "commits":
-        measured = measure_many(Path(folder), int(arguments[0]))
-        Path(folder, "commits.json").write_text(json.dumps(measured))
-        _print_distribution(measured)
+    if command in ("commits", "growth"):
+        *others, number = arguments
+        measured = measure_many([*map(Path, others), Path(folder)], int(number))
+        Path(folder, f"{command}.json").write_text(json.dumps(measured))
+        for costs in measured:
+            _print_distribution(costs)
+        if command == "growth":
+            ratios = [large["cpu"] / small["cpu"] for small, large in zip(*measured, strict=True)]
+            print(f"growth of CPU: median {statistics.median(ratios):.2f}")
         sys.exit()
     numbers = (
         build(Path(folder), arguments[0], int(arguments[1]))
