@@ -41,8 +41,8 @@ def table_checks(table: TableConfig) -> list[NamedCheck]:
 
     The two are added if they are not configured.
     """
-    configured = {type(check.check) for check in read_named_checks(table)}
-    return read_named_checks(table, [check for check in _DEFAULT_CHECKS if type(check) not in configured])
+    configured_types = {type(check.check) for check in read_named_checks(table)}
+    return read_named_checks(table, [check for check in _DEFAULT_CHECKS if type(check) not in configured_types])
 
 
 def current_check_name(table: TableConfig) -> str:
@@ -50,21 +50,21 @@ def current_check_name(table: TableConfig) -> str:
 
     The check passes if the newest version describes the table's current snapshot.
     """
-    return next(named.name for named in table_checks(table) if isinstance(named.check, Current))
+    return next(named_check.name for named_check in table_checks(table) if isinstance(named_check.check, Current))
 
 
 def check_specs(table: TableConfig, asset: AssetKey) -> list[AssetCheckSpec]:
     """Return the specs of the table's checks, attached to `asset`."""
     return [
         AssetCheckSpec(
-            named.name,
+            named_check.name,
             asset=asset,
-            description=_description(named),
-            blocking=named.check.blocking,
-            metadata={"kind": named.check.kind, "severity": named.check.severity}
-            | ({} if named.column is None else {"column": named.column}),
+            description=_description(named_check),
+            blocking=named_check.check.blocking,
+            metadata={"kind": named_check.check.kind, "severity": named_check.check.severity}
+            | ({} if named_check.column is None else {"column": named_check.column}),
         )
-        for named in table_checks(table)
+        for named_check in table_checks(table)
     ]
 
 
@@ -83,19 +83,19 @@ def export_check_specs(table: TableConfig, asset: AssetKey) -> list[AssetCheckSp
 
 
 def export_check_results(
-    selected: Collection[AssetCheckKey], table: TableConfig, lookup: Table, results: Sequence[ExportResult]
+    selected_check_keys: Collection[AssetCheckKey], table: TableConfig, lookup: Table, results: Sequence[ExportResult]
 ) -> Iterator[AssetCheckResult]:
     """Yield the results of the asset checks of the targets under `exports`.
 
     A check passes if its target is up to date.
 
     Args:
-        selected: The keys of the checks to evaluate.
+        selected_check_keys: The keys of the checks to evaluate.
         table: The resolved configuration of the table.
         lookup: The table, opened at the newest version.
         results: The results of exports in this run. Other targets are queried for their state.
     """
-    keys = {key.name: key for key in selected}
+    keys = {key.name: key for key in selected_check_keys}
     check_names = export_check_names(table)
     names = [target for target, name in check_names.items() if name in keys]
     results_by_target = {result.target: result for result in results}
@@ -114,16 +114,16 @@ def export_check_names(table: TableConfig) -> dict[str, str]:
 
     If another check has this name, such as a configured one, a number is added: `export_hive_2`.
     """
-    taken = {named.name.lower() for named in table_checks(table)}
+    used_names = {named_check.name.lower() for named_check in table_checks(table)}
     names: dict[str, str] = {}
     for target in (entry.name for entry in read_export_entries(table)):
-        numbered = (f"export_{target}_{number}" for number in itertools.count(2))
+        numbered_names = (f"export_{target}_{number}" for number in itertools.count(2))
         name = next(
             name
-            for name in (f"export_{target}", *itertools.islice(numbered, len(taken) + 1))
-            if name.lower() not in taken
+            for name in (f"export_{target}", *itertools.islice(numbered_names, len(used_names) + 1))
+            if name.lower() not in used_names
         )
-        taken.add(name.lower())
+        used_names.add(name.lower())
         names[target] = name
     return names
 
@@ -151,25 +151,27 @@ def _export_check_result(key: AssetCheckKey, result: ExportResult) -> AssetCheck
 
 
 def check_results(
-    selected: Collection[AssetCheckKey], table: TableConfig, lookup: Table, check_context: CheckContext
+    selected_check_keys: Collection[AssetCheckKey], table: TableConfig, lookup: Table, check_context: CheckContext
 ) -> Iterator[AssetCheckResult]:
     """Evaluate the selected checks on a version and yield their results for Dagster.
 
     A check that cannot be evaluated, for example because its column is missing, fails with the reason.
 
     Args:
-        selected: The keys of the checks to evaluate.
+        selected_check_keys: The keys of the checks to evaluate.
         table: The configuration of the table.
         lookup: The table, opened at the version.
         check_context: What checks compare the version with: earlier versions, the current snapshot and the time.
     """
-    keys = {key.name: key for key in selected}
-    checks = [named for named in table_checks(table) if named.name in keys]
-    for named, result in zip(checks, evaluate_checks(checks, lookup, check_context), strict=True):
-        yield _check_result(keys[named.name], named, add_failed_partitions(named, result, lookup, check_context))
+    keys = {key.name: key for key in selected_check_keys}
+    checks = [named_check for named_check in table_checks(table) if named_check.name in keys]
+    for named_check, result in zip(checks, evaluate_checks(checks, lookup, check_context), strict=True):
+        yield _check_result(
+            keys[named_check.name], named_check, add_failed_partitions(named_check, result, lookup, check_context)
+        )
 
 
-def _check_result(key: AssetCheckKey, named: NamedCheck, result: CheckResult) -> AssetCheckResult:
+def _check_result(key: AssetCheckKey, named_check: NamedCheck, result: CheckResult) -> AssetCheckResult:
     """Convert a check result to Dagster's.
 
     The status `unknown` becomes a warning, which does not block other assets.
@@ -199,7 +201,7 @@ def _check_result(key: AssetCheckKey, named: NamedCheck, result: CheckResult) ->
                     }
                 )
                 for part in sorted(
-                    sort_by_violation(named.check, not_passed), key=lambda part: part.finding.status != "failed"
+                    sort_by_violation(named_check.check, not_passed), key=lambda part: part.finding.status != "failed"
                 )[:_MAX_PARTITIONS]
             ]
         )
@@ -219,9 +221,9 @@ def escape_markdown(text: str) -> str:
     return literal_markdown(text, _MAX_CELLS)
 
 
-def _description(named: NamedCheck) -> str:
-    column = "" if named.column is None else f"{code_markdown(named.column)}: "
-    return f"{column}{escape_markdown(named.check.expectation)}."
+def _description(named_check: NamedCheck) -> str:
+    column = "" if named_check.column is None else f"{code_markdown(named_check.column)}: "
+    return f"{column}{escape_markdown(named_check.check.expectation)}."
 
 
 _SEVERITIES = {"error": AssetCheckSeverity.ERROR, "warn": AssetCheckSeverity.WARN}

@@ -79,11 +79,11 @@ def _table_changes(objects: ObjectStore, before: Version, now: Version) -> Itera
         )
     columns = [{field.name: field.type for field in version.schema} for version in (before, now)]
     if columns[0] != columns[1]:
-        retyped = [name for name in columns[1] if name in columns[0] and columns[0][name] != columns[1][name]]
+        retyped_columns = [name for name in columns[1] if name in columns[0] and columns[0][name] != columns[1][name]]
         names = {
             "added": columns[1].keys() - columns[0].keys(),
             "removed": columns[0].keys() - columns[1].keys(),
-            "retyped": retyped,
+            "retyped": retyped_columns,
         }
         changes = [f"{change}: {', '.join(sorted(group))}" for change, group in names.items() if group]
         yield (

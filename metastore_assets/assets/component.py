@@ -290,8 +290,10 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
         raw = normalize_mapping({"root": self.root, "engine": self.engine, "tables": self.tables})
         if self.root is None:
             in_file = read_mapping(file)
-            added = {key: [*(in_file.get(key) or ()), *(raw.get(key) or ())] for key in ("tables", "databases")}
-            raw = {**in_file, **{key: entries for key, entries in added.items() if entries}}
+            merged_entries = {
+                key: [*(in_file.get(key) or ()), *(raw.get(key) or ())] for key in ("tables", "databases")
+            }
+            raw = {**in_file, **{key: entries for key, entries in merged_entries.items() if entries}}
         return Configuration.of(parse_config(raw, folder / "defs.yaml" if self.root is not None else file))
 
 

@@ -66,8 +66,8 @@ def fetch_column_statistics(
         try:
             if refresh:
                 with configuration.session(metastore) as session:
-                    refreshed = refresh_table(metastore, table_config, session)
-                failures = [f"{export.target}: {export.error}" for export in refreshed.failed_exports]
+                    refresh_result = refresh_table(metastore, table_config, session)
+                failures = [f"{export.target}: {export.error}" for export in refresh_result.failed_exports]
                 if failures:
                     metadata[EXPORTS_NOTE] = MetadataValue.text(f"failed: {'; '.join(failures)}")
             metadata.update(_read_metadata(metastore, table_config, partition))

@@ -37,7 +37,7 @@ def run_graphql(document: str) -> dict[str, Any]:
         # Only code locations, not this process, import modules from the working folder.
         environment = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONUTF8": "1"}
         try:
-            ended = subprocess.run(
+            completed_process = subprocess.run(
                 command,
                 env=environment,
                 capture_output=True,
@@ -53,7 +53,10 @@ def run_graphql(document: str) -> dict[str, Any]:
             ) from error
         text = response.read_text(encoding="utf-8") if response.exists() else ""
     if not text:
-        reason = _last_line(ended.stderr) or f"`dagster-graphql` ended with status {ended.returncode}"
+        reason = (
+            _last_line(completed_process.stderr)
+            or f"`dagster-graphql` ended with status {completed_process.returncode}"
+        )
         raise ConfigError(f"Dagster cannot load the code locations of the working folder: {reason}")
     answer = json.loads(text)
     if errors := answer.get("errors"):

@@ -146,18 +146,22 @@ def run_executor(
         if run_id is None:
             run_id = _launch(job, backfill, chunk, part)
         failed_checks = _wait_for_run(instance, versions.table, run_id, part, progress)
-        published = _reported_version(instance, run_id)
+        published_number = _reported_version(instance, run_id)
         latest = versions.latest()
-        unchanged = latest is None or (is_new and latest.number == before)
-        if latest is None or (chunk.read_again and (unchanged or published is None or published > latest.number)):
+        is_unchanged = latest is None or (is_new and latest.number == before)
+        if latest is None or (
+            chunk.read_again and (is_unchanged or published_number is None or published_number > latest.number)
+        ):
             raise ConfigError(
                 f"table {versions.table!r}: run {run_id} of Dagster succeeded but published nothing below "
                 f"{versions.objects.uri()}: use the same configuration for Dagster and this command"
             )
-        if unchanged:
+        if is_unchanged:
             return ChunkResult(None, 0, 0, failed_checks)
         refresh_stats = latest.refresh_stats or RefreshStats(0, 0, 0.0)
-        return ChunkResult(published or latest.number, refresh_stats.fragments, refresh_stats.bytes, failed_checks)
+        return ChunkResult(
+            published_number or latest.number, refresh_stats.fragments, refresh_stats.bytes, failed_checks
+        )
 
     return execute
 
@@ -204,13 +208,13 @@ def _launch(job: RefreshJob, backfill: str, chunk: Chunk, part: str) -> str:
         "config": graphql_string(json.dumps(_run_config(job, chunk), ensure_ascii=False)),
         "tags": ", ".join(f"{{key: {graphql_string(key)}, value: {graphql_string(tags[key])}}}" for key in tags),
     }
-    launched = run_graphql(_LAUNCH % values)["launchRun"]
-    if "run" not in launched:
-        errors = launched.get("errors") or [launched]
+    launch_response = run_graphql(_LAUNCH % values)["launchRun"]
+    if "run" not in launch_response:
+        errors = launch_response.get("errors") or [launch_response]
         raise MetastoreError(
-            f"Dagster did not launch the job {job.name!r}: {errors[0].get('message', launched['__typename'])}"
+            f"Dagster did not launch the job {job.name!r}: {errors[0].get('message', launch_response['__typename'])}"
         )
-    run_id: str = launched["run"]["runId"]
+    run_id: str = launch_response["run"]["runId"]
     return run_id
 
 
@@ -241,11 +245,11 @@ def _wait_for_run(
             reported_status = status
         if status == DagsterRunStatus.SUCCESS:
             return _failed_checks(instance, run_id)
-        if status == DagsterRunStatus.FAILURE and (failed := _failed_checks(instance, run_id)):
-            return failed
+        if status == DagsterRunStatus.FAILURE and (failed_checks := _failed_checks(instance, run_id)):
+            return failed_checks
         if status in (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED):
-            ended = "failed" if status == DagsterRunStatus.FAILURE else "was cancelled"
-            raise MetastoreError(f"table {table!r}: run {run_id} of Dagster {ended}{_error_text(instance, run_id)}")
+            outcome = "failed" if status == DagsterRunStatus.FAILURE else "was cancelled"
+            raise MetastoreError(f"table {table!r}: run {run_id} of Dagster {outcome}{_error_text(instance, run_id)}")
         time.sleep(_POLL_SECONDS)
 
 
@@ -258,12 +262,12 @@ def _run(instance: DagsterInstance, table: str, run_id: str) -> DagsterRun:
 
 def _failed_checks(instance: DagsterInstance, run_id: str) -> tuple[str, ...]:
     """Return the names of the checks that failed in a run."""
-    failed = []
+    failed_checks = []
     for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.ASSET_CHECK_EVALUATION).records:
         event = record.event_log_entry.dagster_event
         if event is not None and not event.asset_check_evaluation_data.passed:
-            failed.append(event.asset_check_evaluation_data.check_name)
-    return tuple(failed)
+            failed_checks.append(event.asset_check_evaluation_data.check_name)
+    return tuple(failed_checks)
 
 
 def _reported_version(instance: DagsterInstance, run_id: str) -> int | None:

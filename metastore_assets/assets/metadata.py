@@ -258,8 +258,10 @@ def statistics_markdown(rows: Sequence[ColumnStatistics]) -> str:
     lines = [_markdown_row(row) for row in rows]
 
     def build(count: int) -> str:
-        hidden = len(lines) - count
-        return "\n".join([head, *lines[:count], *([f"\n{format_number(hidden)} more columns"] if hidden else [])])
+        hidden_count = len(lines) - count
+        return "\n".join(
+            [head, *lines[:count], *([f"\n{format_number(hidden_count)} more columns"] if hidden_count else [])]
+        )
 
     return fit_markdown(build, len(lines), _STATISTICS_BYTES)
 
@@ -277,12 +279,12 @@ def user_defined_markdown(rows: Sequence[ColumnStatistics]) -> str:
     ]
 
     def build(count: int) -> str:
-        hidden = len(lines) - count
+        hidden_count = len(lines) - count
         return "\n".join(
             [
                 "| column | statistic | value |\n|---|---|---|",
                 *lines[:count],
-                *([f"\n{format_number(hidden)} more"] if hidden else []),
+                *([f"\n{format_number(hidden_count)} more"] if hidden_count else []),
             ]
         )
 
@@ -304,8 +306,8 @@ def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
             "estimated, not enumerated": _columns_where(rows, lambda row: row.frequencies == "estimated"),
             "off": _columns_where(rows, lambda row: row.frequencies == "off"),
         }
-        enumerated = sum(row.frequencies == "enumerated" for row in rows)
-        return _with_exceptions(f"exact: {enumerated} of {len(rows)} columns are enumerated", exceptions)
+        enumerated_count = sum(row.frequencies == "enumerated" for row in rows)
+        return _with_exceptions(f"exact: {enumerated_count} of {len(rows)} columns are enumerated", exceptions)
     if kind == "histograms":
         return "exact"
     return _with_exceptions(
@@ -344,12 +346,14 @@ def _with_exceptions(guarantee: str, exceptions: Mapping[str, Sequence[str]]) ->
 
 def _format_columns(columns: Iterable[str]) -> str:
     names = list(columns)
-    hidden = len(names) - 4
-    return ", ".join(shorten(column, 60) for column in names[:4]) + (f" and {hidden} more" if hidden > 0 else "")
+    hidden_count = len(names) - 4
+    return ", ".join(shorten(column, 60) for column in names[:4]) + (
+        f" and {hidden_count} more" if hidden_count > 0 else ""
+    )
 
 
-def _ranks_guarantee(rows: Sequence[ColumnStatistics], ranked: Collection[str]) -> str:
-    names = _format_columns(row.column for row in rows if row.column in ranked)
+def _ranks_guarantee(rows: Sequence[ColumnStatistics], ranked_columns: Collection[str]) -> str:
+    names = _format_columns(row.column for row in rows if row.column in ranked_columns)
     return f"exact ranks and quantiles: {names}" if names else "no column"
 
 

@@ -135,8 +135,8 @@ def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
     """
     if table.outputs == "table":
         return ("statistics",)
-    ranked = any(table.effective_policy(column).ranks == "on" for column in ("default", *table.columns))
-    return tuple(kind for kind in KINDS if kind != "ranks" or ranked)
+    has_ranks = any(table.effective_policy(column).ranks == "on" for column in ("default", *table.columns))
+    return tuple(kind for kind in KINDS if kind != "ranks" or has_ranks)
 
 
 def partition_key_map(names: TableNames, keys: Iterable[str], instance: DagsterInstance) -> PartitionKeyMap:

@@ -90,12 +90,12 @@ class PartitionGrouping:
         if not self.columns:
             partitions = entries.find_all(groups)
             return [partitions[key] for key in sorted(partitions)]
-        selected = set(groups)
-        if len(selected) > _LOOKUPS:
-            return [entry for entry in entries if self.key_of(entry.key) in selected]
-        candidates = {entry.key: entry for entry in entries.find_prefixes([f"{group}/" for group in selected])}
-        candidates.update(entries.find_all(selected))
-        return [candidates[key] for key in sorted(candidates) if self.key_of(key) in selected]
+        selected_groups = set(groups)
+        if len(selected_groups) > _LOOKUPS:
+            return [entry for entry in entries if self.key_of(entry.key) in selected_groups]
+        candidates = {entry.key: entry for entry in entries.find_prefixes([f"{group}/" for group in selected_groups])}
+        candidates.update(entries.find_all(selected_groups))
+        return [candidates[key] for key in sorted(candidates) if self.key_of(key) in selected_groups]
 
     def find(self, version: Version, groups: Collection[str]) -> dict[str, PartitionEntry]:
         """Return the entry of each given group, by ascending group key.
@@ -134,12 +134,12 @@ class PartitionGrouping:
         # A stable sort retains the order of keys in each group.
         order = pc.sort_indices(pa.table({"group": groups}), [("group", "ascending")])
         groups, lines = groups.take(order), lines.take(order)
-        encoded = pc.run_end_encode(groups, run_end_type=pa.int64())
-        offsets = pa.concat_arrays([pa.array([0], pa.int64()), encoded.run_ends]) if len(keys) else pa.array([0])
+        encoded_groups = pc.run_end_encode(groups, run_end_type=pa.int64())
+        offsets = pa.concat_arrays([pa.array([0], pa.int64()), encoded_groups.run_ends]) if len(keys) else pa.array([0])
         texts = pc.binary_join(pa.LargeListArray.from_arrays(offsets, lines), "\n").to_pylist()
         return {
             group: hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-            for group, text in zip(encoded.values.to_pylist(), texts, strict=True)
+            for group, text in zip(encoded_groups.values.to_pylist(), texts, strict=True)
         }
 
 

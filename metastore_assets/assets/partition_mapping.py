@@ -70,14 +70,14 @@ class TablePartitions:
         """
         dagster_keys: dict[str, str] = {}
         table_keys: dict[str, str] = {}
-        unmapped: list[str] = []
+        unmapped_keys: list[str] = []
         unmappable = 0
         with partition_loading_context(dynamic_partitions_store=store):
             mappers = {name: _key_mapper(definition) for name, definition in _dimensions(self.partitions_def).items()}
             for key in keys:
                 dagster_key = self._map_key(key, mappers)
                 if not dagster_key:
-                    unmapped.append(key)
+                    unmapped_keys.append(key)
                     unmappable += dagster_key is None
                     continue
                 if dagster_key in table_keys:
@@ -86,13 +86,13 @@ class TablePartitions:
                         f"{dagster_key!r} of {self._definition}: give TablePartitions a `key` that distinguishes them"
                     )
                 dagster_keys[key], table_keys[dagster_key] = dagster_key, key
-        if unmappable and unmappable == len(unmapped) and not dagster_keys:
+        if unmappable and unmappable == len(unmapped_keys) and not dagster_keys:
             raise ConfigError(
-                f"none of the table's {len(unmapped)} partitions, such as "
-                f"{', '.join(map(repr, unmapped[:_MAX_EXAMPLES]))}, is one of {self._definition}: give TablePartitions "
-                "a `key` with fields for the values, or a definition that has these partitions"
+                f"none of the table's {len(unmapped_keys)} partitions, such as "
+                f"{', '.join(map(repr, unmapped_keys[:_MAX_EXAMPLES]))}, is one of {self._definition}: "
+                "give TablePartitions a `key` with fields for the values, or a definition that has these partitions"
             )
-        return PartitionKeyMap(dagster_keys, table_keys, tuple(unmapped))
+        return PartitionKeyMap(dagster_keys, table_keys, tuple(unmapped_keys))
 
     def tags(self, partition: str) -> Mapping[str, str]:
         """Return Dagster's tags for a multi-dimensional partition: `dagster/partition/country: FR`.
@@ -222,14 +222,14 @@ def register_partitions(
     Returns:
         The added and the removed keys, both in ascending order.
     """
-    registered = set(instance.get_dynamic_partitions(name))
-    added = sorted(set(keys) - registered)
-    removed = sorted(registered - set(keys)) if remove else []
-    for start in range(0, len(added), _CHUNK):
-        instance.add_dynamic_partitions(name, added[start : start + _CHUNK])
-    for key in removed:  # Dagster removes one key per call.
+    registered_keys = set(instance.get_dynamic_partitions(name))
+    added_keys = sorted(set(keys) - registered_keys)
+    removed_keys = sorted(registered_keys - set(keys)) if remove else []
+    for start in range(0, len(added_keys), _CHUNK):
+        instance.add_dynamic_partitions(name, added_keys[start : start + _CHUNK])
+    for key in removed_keys:  # Dagster removes one key per call.
         instance.delete_dynamic_partition(name, key)
-    return added, removed
+    return added_keys, removed_keys
 
 
 def _dimensions(definition: PartitionsDefinition) -> Mapping[str, PartitionsDefinition]:

@@ -53,19 +53,19 @@ def find_pending_events(
     grouping = UNGROUPED if key_map is None else key_map.grouping
     contents = reportable_contents(version, grouping) if contents is None else contents
     differences = _differences(state.version, version) if contents else {}
-    recomputed = _recomputed_keys(state, version, grouping, differences)
+    recomputed_keys = _recomputed_keys(state, version, grouping, differences)
     partitions = tuple(
         entry
-        for entry in _unreported_partitions(state, version, contents, grouping, recomputed)
+        for entry in _unreported_partitions(state, version, contents, grouping, recomputed_keys)
         if key_map is None or entry.key in key_map.dagster_keys
     )
-    changed = _changed_members(grouping, differences, [entry.key for entry in partitions])
+    changed_members = _changed_members(grouping, differences, [entry.key for entry in partitions])
     files = profile_files(version)
     table: set[Kind] = set() if files is None else set(changed_kinds(profile_files(state.version), files))
     if state.version is None or state.version.number != version.number:
         table.add("statistics")
     table_kinds = tuple(kind for kind in KINDS if kind in table and kind in kinds)
-    return PendingEvents(partitions, table_kinds, state.dropped, changed)
+    return PendingEvents(partitions, table_kinds, state.dropped, changed_members)
 
 
 def reportable_contents(version: Version, grouping: PartitionGrouping) -> Mapping[str, str]:
@@ -104,10 +104,10 @@ def add_selected_events(
     """
     # A selected partition that the table does not have gets an event with zero rows.
     empty = () if key_map is None else (key for key in partitions if key not in key_map.table_keys)
-    selected = partitions if key_map is None else key_map.to_table_keys(partitions)
+    selected_keys = partitions if key_map is None else key_map.to_table_keys(partitions)
     entries = {entry.key: entry for entry in events.partitions}
     grouping = UNGROUPED if key_map is None else key_map.grouping
-    entries.update(grouping.find(version, set(selected) - entries.keys()))
+    entries.update(grouping.find(version, set(selected_keys) - entries.keys()))
     return PendingEvents(
         tuple(entries[key] for key in sorted(entries)),
         tuple(kind for kind in KINDS if kind in events.table or kind in table),
@@ -184,7 +184,7 @@ def _unreported_partitions(
     version: Version,
     contents: Mapping[str, str],
     grouping: PartitionGrouping,
-    recomputed: Collection[str] | None,
+    recomputed_keys: Collection[str] | None,
 ) -> list[PartitionEntry]:
     """Return the partitions or groups whose files or content differ from what Dagster shows.
 
@@ -195,29 +195,29 @@ def _unreported_partitions(
         version: The version to report.
         contents: The content id of each partition or group to consider, by key.
         grouping: The rule by which partitions are grouped.
-        recomputed: The keys of the partitions or groups whose files may differ from those in the last complete report.
-            None means that all may differ.
+        recomputed_keys: The keys of the partitions or groups whose files may differ from those in the last complete
+            report. None means that all may differ.
     """
     # Sets of pairs are compared without a step of Python per partition.
     stale = {key for key, _ in contents.items() - state.contents.items()} | (contents.keys() & state.written)
-    candidates = contents.keys() if recomputed is None else stale | (contents.keys() & recomputed)
+    candidates = contents.keys() if recomputed_keys is None else stale | (contents.keys() & recomputed_keys)
     entries = grouping.find(version, candidates)
     return [entry for key, entry in entries.items() if key in stale or state.since.get(key, 0) < entry.version]
 
 
-def _differences(reported: Version | None, version: Version) -> _Differences | None:
+def _differences(reported_version: Version | None, version: Version) -> _Differences | None:
     """Return both entries of each partition that differs between two versions, by partition key.
 
-    The result is None if the differences are unknown: `reported` is None, or its entries have expired.
+    The result is None if the differences are unknown: `reported_version` is None, or its entries have expired.
 
     Args:
-        reported: The version that was last reported completely; None if there is none or it cannot be read.
+        reported_version: The version that was last reported completely; None if there is none or it cannot be read.
         version: The version to report.
     """
-    if reported is None:
+    if reported_version is None:
         return None
     try:
-        return diff_entries(PARTITIONS, reported.partitions, version.partitions)
+        return diff_entries(PARTITIONS, reported_version.partitions, version.partitions)
     except ObjectNotFoundError:  # The entries of the reported version have expired.
         return None
 
@@ -263,18 +263,20 @@ def _changed_members(
     return {group: tuple(members.get(group, ())) for group in groups}
 
 
-def _has_other_files(reported: Version, before: PartitionEntry | None, version: Version, entry: PartitionEntry) -> bool:
+def _has_other_files(
+    reported_version: Version, before: PartitionEntry | None, version: Version, entry: PartitionEntry
+) -> bool:
     """Return whether the files of a partition differ from those in the last complete report.
 
     Args:
-        reported: The version of the last complete report.
+        reported_version: The version of the last complete report.
         before: The partition in that version; None if it did not exist.
         version: The version to report.
         entry: The partition in the version to report.
     """
     if before is None:
         return True  # Dagster deleted the partition's state when the partition was dropped.
-    if entry.version <= reported.number:
+    if entry.version <= reported_version.number:
         return False
-    after_files, before_files = profile_files(version, entry), profile_files(reported, before)
+    after_files, before_files = profile_files(version, entry), profile_files(reported_version, before)
     return any(paths_of(after_files, kind) != paths_of(before_files, kind) for kind in PARTITION_KINDS)

@@ -47,8 +47,8 @@ def build_metastore_assets(
         ConfigError: The configuration is invalid, or a table does not exist.
     """
     configuration = Configuration.of(config, s3, spark).with_loaded_listings()
-    metastore = configuration.unresolved()
-    selected_tables = _select_tables(metastore, tables)
+    unresolved_config = configuration.unresolved()
+    selected_tables = _select_tables(unresolved_config, tables)
     infos = load_table_info(configuration, [table.name for table in selected_tables])
     user_translator = translator or MetastoreTranslator()
     return [
@@ -82,10 +82,10 @@ def build_commit_sensor(
         ConfigError: The configuration is invalid, or the table does not exist.
     """
     configuration = Configuration.of(config, s3).with_loaded_listings()
-    shown = configuration.unresolved()
-    table_config = shown.table(table)
+    unresolved_config = configuration.unresolved()
+    table_config = unresolved_config.table(table)
     names = names_of(table_config, translator or MetastoreTranslator())
-    status = default_status or dagster_sensor_status(shown.sensor_status(table_config))
+    status = default_status or dagster_sensor_status(unresolved_config.sensor_status(table_config))
     return commit_sensor(configuration, table_config, names, refresh_job(table_config, names), status)
 
 
@@ -119,14 +119,14 @@ def build_metastore_definitions(
             f"sensors = {sensors!r}: must be {join_names([repr(status) for status in get_args(SensorStatus)])}"
         )
     configuration = Configuration.of(config, s3, spark).with_loaded_listings()
-    shown, user_translator = configuration.unresolved(), translator or MetastoreTranslator()
-    selected_tables = _select_tables(shown, tables)
+    unresolved_config, user_translator = configuration.unresolved(), translator or MetastoreTranslator()
+    selected_tables = _select_tables(unresolved_config, tables)
     jobs, sensor_definitions = [], []
     for table in selected_tables:
         names = names_of(table, user_translator)
         job = refresh_job(table, names)
         jobs.append(job)
-        status = shown.sensor_status(table, sensors)
+        status = unresolved_config.sensor_status(table, sensors)
         if status != "absent":
             sensor_definitions.append(commit_sensor(configuration, table, names, job, dagster_sensor_status(status)))
     # A selection of tables excludes tables that are added later, so it needs no sensor that detects them.

@@ -72,7 +72,7 @@ def read_reported_state(
     last = _last_report(instance, names)
     contents = _latest_contents(instance, names)
     since = _versions_reported_since(instance, names, last.storage_id if last else None)
-    written = (
+    written_partitions = (
         _written_partitions(instance, names, last.storage_id) if last and names.mapping and names.has_writer else ()
     )
     table_keys = key_map.table_keys
@@ -84,7 +84,7 @@ def read_reported_state(
         tuple(key for key, content in contents.items() if key not in table_keys and content != NO_CONTENT)
         if names.mapping
         else (),
-        frozenset(key_map.to_table_keys(written)),
+        frozenset(key_map.to_table_keys(written_partitions)),
     )
 
 
@@ -95,9 +95,12 @@ def is_observed(instance: DagsterInstance, names: TableNames, version: Version) 
     if observation is None:
         return False
     # Compare the time too: a table that is dropped and recreated may reuse snapshot ids.
-    snapshot, committed = (observation.metadata.get(name) for name in (SNAPSHOT, COMMITTED))
+    snapshot_entry, committed_entry = (observation.metadata.get(name) for name in (SNAPSHOT, COMMITTED))
     committed_at = version.committed_at.timestamp() if version.committed_at else None
-    return (snapshot and snapshot.value, committed and committed.value) == (version.snapshot, committed_at)
+    return (snapshot_entry and snapshot_entry.value, committed_entry and committed_entry.value) == (
+        version.snapshot,
+        committed_at,
+    )
 
 
 def _last_report(instance: DagsterInstance, names: TableNames) -> EventLogRecord | None:
@@ -131,19 +134,19 @@ def _version_of(record: EventLogRecord) -> tuple[int, str] | None:
     return number.value, content
 
 
-def _read_version(versions: VersionStore, reported: tuple[int, str] | None) -> Version | None:
+def _read_version(versions: VersionStore, version_identity: tuple[int, str] | None) -> Version | None:
     """Read the version that an event reports.
 
     Args:
         versions: The versions of the table.
-        reported: The number and the content id in the event; None if the event has none.
+        version_identity: The number and the content id in the event; None if the event has none.
 
     Returns:
-        The version; None if `reported` is None, if the version cannot be read, or if it has another content id.
+        The version; None if `version_identity` is None, if the version cannot be read, or if it has another content id.
     """
-    if reported is None:
+    if version_identity is None:
         return None
-    number, content = reported
+    number, content = version_identity
     try:
         version = versions.read(number)
     except StoreError:

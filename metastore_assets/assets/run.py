@@ -80,9 +80,9 @@ def refresh_and_report(
         context.instance.add_run_tags(context.run.run_id, {TABLE_TAG: names.tag})
     with _raise_failures(), hide_secrets(), log_regularly(context.log.info):
         run = _TableRun.of(context, configuration, names)
-        refreshed = run.refresh_unless_done(tuple(partitions), full=full)
+        refresh_outcome = run.refresh_unless_done(tuple(partitions), full=full)
         with hold_sqlite_open(context):
-            yield from run.report(refreshed)
+            yield from run.report(refresh_outcome)
 
 
 @contextmanager
@@ -104,10 +104,10 @@ def log_regularly(log: Callable[[str], object], seconds: float = 600.0) -> Itera
         log: Writes a line to the log of the run. Another thread calls it.
         seconds: The time between two lines.
     """
-    ended = Event()
+    end_event = Event()
 
     def repeat() -> None:
-        while not ended.wait(seconds):
+        while not end_event.wait(seconds):
             log("the run is still working")
 
     thread = Thread(target=repeat, name="metastore-log", daemon=True)
@@ -115,7 +115,7 @@ def log_regularly(log: Callable[[str], object], seconds: float = 600.0) -> Itera
     try:
         yield
     finally:
-        ended.set()
+        end_event.set()
         thread.join()
 
 
@@ -145,10 +145,10 @@ class _Selection:
 
 
 @dataclass(frozen=True)
-class _Refreshed:
+class _RefreshOutcome:
     """The outcome of the refresh in a run.
 
-    `_Refreshed()` means that nothing was refreshed.
+    `_RefreshOutcome()` means that nothing was refreshed.
     """
 
     seconds: float = 0.0
@@ -187,11 +187,11 @@ class _TableRun:
             selection,
         )
 
-    def refresh_unless_done(self, partitions: tuple[str, ...], *, full: bool) -> "_Refreshed":
+    def refresh_unless_done(self, partitions: tuple[str, ...], *, full: bool) -> "_RefreshOutcome":
         """Refresh the table, and return the outcome.
 
         If the run belongs to a backfill whose partitions were all refreshed since its launch, nothing is refreshed. The
-        outcome is then `_Refreshed()`.
+        outcome is then `_RefreshOutcome()`.
 
         Args:
             partitions: Partitions to read again besides those of the run: keys or patterns.
@@ -202,19 +202,19 @@ class _TableRun:
         if version is not None:
             self._table_keys(self._key_map(self.names.grouping.contents(version)))
             context.log.info("version %d has the partitions of the backfill", version.number)
-            return _Refreshed()
+            return _RefreshOutcome()
         with self.configuration.session(self.config) as spark:
             runner = None if self.config.engine == EMR_SERVERLESS else SizedRunner(spark)
-            selected = self._partitions_to_read(runner)
-            return self._refresh(spark, (*selected, *partitions), full=full)
+            selected_keys = self._partitions_to_read(runner)
+            return self._refresh(spark, (*selected_keys, *partitions), full=full)
 
-    def report(self, refreshed: "_Refreshed") -> Iterator[Any]:
+    def report(self, refresh_outcome: "_RefreshOutcome") -> Iterator[Any]:
         """Yield the events and check results of the newest version, which may be newer than that of this run.
 
         Events of partitions are stored directly and not yielded.
 
         Args:
-            refreshed: The outcome of this run's refresh.
+            refresh_outcome: The outcome of this run's refresh.
         """
         context, names, instance = self.context, self.names, self.context.instance
         lookup = Metastore(self.config.root, storage_options=self.config.storage_options).table(names.table)
@@ -234,16 +234,23 @@ class _TableRun:
                 len(keys),
                 key_map.unmapped[:5],
             )
-        reported = read_reported_state(instance, self.versions, names, key_map)
-        pending = find_pending_events(reported, version, self._kinds(), key_map, contents)
+        reported_state = read_reported_state(instance, self.versions, names, key_map)
+        pending = find_pending_events(reported_state, version, self._kinds(), key_map, contents)
         events = self._events_of_run(pending, version, key_map)
-        ranked = frozenset(
+        ranked_columns = frozenset(
             row.column for row in lookup.statistics() if self.table.effective_policy(row.column).ranks == "on"
         )
         tags = read_source_tags(instance, names)
         objects = self.versions.objects
         report = VersionReport(
-            names, lookup, objects, refreshed.seconds, key_map.dagster_keys, tags, ranked, reported.version
+            names,
+            lookup,
+            objects,
+            refresh_outcome.seconds,
+            key_map.dagster_keys,
+            tags,
+            ranked_columns,
+            reported_state.version,
         )
         if not is_observed(instance, names, version):
             yield report.observation()
@@ -256,11 +263,13 @@ class _TableRun:
         check_context = create_check_context(
             Metastore(self.config.root, storage_options=self.config.storage_options), self.table, lookup
         )
-        selected = context.selected_asset_check_keys
-        yield from check_results(selected, self.table, lookup, check_context)
-        yield from export_check_results(selected, self.table, lookup, refreshed.exports)
+        selected_check_keys = context.selected_asset_check_keys
+        yield from check_results(selected_check_keys, self.table, lookup, check_context)
+        yield from export_check_results(selected_check_keys, self.table, lookup, refresh_outcome.exports)
 
-    def _refresh(self, spark: Callable[[], "SparkSession"], partitions: tuple[str, ...], *, full: bool) -> "_Refreshed":
+    def _refresh(
+        self, spark: Callable[[], "SparkSession"], partitions: tuple[str, ...], *, full: bool
+    ) -> "_RefreshOutcome":
         """Refresh the table in this process, or as an EMR Serverless job if that is the configured engine.
 
         No job is launched if the newest version is current and nothing has to be read again.
@@ -272,16 +281,16 @@ class _TableRun:
             context.log.info(format_result(result))
             for export in result.failed_exports:
                 context.log.error("export %s failed: %s", export.target, export.error)
-            return _Refreshed(result.seconds, result.exports)
+            return _RefreshOutcome(result.seconds, result.exports)
         latest = self.versions.latest()
         if not full and not partitions and latest is not None and is_current(config, table, latest):
             context.log.info("version %d is current: snapshot %s", latest.number, latest.snapshot)
-            return _Refreshed()
+            return _RefreshOutcome()
         # Imported here because it loads AWS clients.
         from metastore_assets.resources.emr import refresh_on_emr
 
         answer = refresh_on_emr(context, self.configuration, table, full=full, partitions=partitions)
-        return _Refreshed(answer.seconds)
+        return _RefreshOutcome(answer.seconds)
 
     def _partitions_to_read(self, runner: TaskRunner | None) -> tuple[str, ...]:
         """Return the keys, as the table has them, of the partitions to read again.
@@ -318,19 +327,19 @@ class _TableRun:
         If Dagster's partitions are groups of the table's partitions, the results are keys of groups. Raises
         PartitionNotFoundError if Dagster's partitions are dynamic, and the table has none of the run's partitions.
         """
-        names, requested = self.names, self.selection.partitions
-        dropped = [key for key in requested if key not in key_map.table_keys]
-        if dropped and len(dropped) == len(requested) and names.mapping is None:
+        names, requested_keys = self.names, self.selection.partitions
+        dropped_keys = [key for key in requested_keys if key not in key_map.table_keys]
+        if dropped_keys and len(dropped_keys) == len(requested_keys) and names.mapping is None:
             raise PartitionNotFoundError(
-                f"table {names.table!r} no longer has partition {dropped[0]!r}"
-                + (f" nor {len(dropped) - 1} other requested partitions" if len(dropped) > 1 else "")
+                f"table {names.table!r} no longer has partition {dropped_keys[0]!r}"
+                + (f" nor {len(dropped_keys) - 1} other requested partitions" if len(dropped_keys) > 1 else "")
                 + f"; materialize `{names.kind_assets['statistics'].to_user_string()}` to update the partitions"
             )
-        if dropped:
+        if dropped_keys:
             self.context.log.warning(
-                "not in the table: %d of %d partitions: %s", len(dropped), len(requested), dropped[:5]
+                "not in the table: %d of %d partitions: %s", len(dropped_keys), len(requested_keys), dropped_keys[:5]
             )
-        return key_map.to_table_keys(requested)
+        return key_map.to_table_keys(requested_keys)
 
     def _key_map(self, keys: Collection[str]) -> PartitionKeyMap:
         return partition_key_map(self.names, keys, self.context.instance)
@@ -341,11 +350,13 @@ class _TableRun:
         Unless the run belongs to a backfill, unregister the table's dynamic partitions that are not in `keys`.
         """
         # Queued runs of a backfill name ranges of keys, so its runs unregister none.
-        added, removed = register_partitions(
+        added_keys, removed_keys = register_partitions(
             self.context.instance, self.names.dynamic_partitions, keys, remove=self.selection.backfill is None
         )
-        if added or removed:
-            self.context.log.info("partitions: %d added, %d removed, %d in all", len(added), len(removed), len(keys))
+        if added_keys or removed_keys:
+            self.context.log.info(
+                "partitions: %d added, %d removed, %d in all", len(added_keys), len(removed_keys), len(keys)
+            )
 
     def _events_of_run(self, pending: PendingEvents, version: Version, key_map: PartitionKeyMap) -> PendingEvents:
         """Return the events that this run stores.
@@ -354,14 +365,14 @@ class _TableRun:
         backfill, pending events that its other runs store are left out.
         """
         names, selection = self.names, self.selection
-        selected = selection.partitions if names.partitions in self.context.selected_asset_keys else ()
+        selected_keys = selection.partitions if names.partitions in self.context.selected_asset_keys else ()
         if names.mapping is None:
             # Dynamic partitions that the table does not have are unregistered, and need no event.
-            selected = tuple(key for key in selected if key in key_map.table_keys)
+            selected_keys = tuple(key for key in selected_keys if key in key_map.table_keys)
         return add_selected_events(
             remove_events_of_other_runs(selection.others, pending, key_map),
             version,
-            selected,
+            selected_keys,
             [] if names.is_single and selection.partitions else self._selected_kinds(),
             key_map,
         )

@@ -52,9 +52,9 @@ class TableInfo:
 
         A value of a wrong type becomes None.
         """
-        format_, partitioned = fields.get("format"), fields.get("partitioned")
+        format_, is_partitioned = fields.get("format"), fields.get("partitioned")
         return cls(
-            format_ if isinstance(format_, str) else None, partitioned if isinstance(partitioned, bool) else None
+            format_ if isinstance(format_, str) else None, is_partitioned if isinstance(is_partitioned, bool) else None
         )
 
 
@@ -84,13 +84,13 @@ def load_table_info(
 
     def read_stored() -> None:
         try:
-            stored.append(_read_file(_root(config)))
+            stored_infos.append(_read_file(_root(config)))
         except StoreError:
             return  # A root that cannot be read has no versions to look up either.
 
-    stored: list[Mapping[str, TableInfo]] = []
+    stored_infos: list[Mapping[str, TableInfo]] = []
     _wait([threading.Thread(target=read_stored, daemon=True)], end)
-    for infos_of_root in stored:
+    for infos_of_root in stored_infos:
         infos.update(infos_of_root)
         unknown = [name for name in tables if name not in infos]
         # Facts that became known only after the first run would change dependencies, and Dagster would mark its results
@@ -160,11 +160,11 @@ def store_table_info(config: MetastoreConfig, infos: Mapping[str, TableInfo]) ->
     root = _root(config)
     try:
         for _ in range(_WRITES):
-            stored = _read_file(root)
-            merged = {**stored, **infos}
-            if merged == stored:
+            stored_infos = _read_file(root)
+            merged_infos = {**stored_infos, **infos}
+            if merged_infos == stored_infos:
                 return
-            tables = {name: asdict(info) for name, info in sorted(merged.items())}
+            tables = {name: asdict(info) for name, info in sorted(merged_infos.items())}
             root.write(_FILE, json.dumps({"format": _FORMAT, "tables": tables}, ensure_ascii=False).encode())
     except StoreError:
         return  # A process without write access to the root depends on others.
@@ -186,10 +186,10 @@ def _read_file(root: ObjectStore) -> Mapping[str, TableInfo]:
 
 def _wait(threads: Iterable[threading.Thread], end: float) -> None:
     """Start the threads, and wait until all have ended or `time.monotonic()` reaches `end`."""
-    started = list(threads)
-    for thread in started:
+    started_threads = list(threads)
+    for thread in started_threads:
         thread.start()
-    for thread in started:
+    for thread in started_threads:
         thread.join(max(0.0, end - time.monotonic()))
 
 

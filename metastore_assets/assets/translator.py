@@ -149,12 +149,12 @@ def _description(asset: MetastoreAsset) -> str:
     table = code_markdown(asset.table.name)
     if asset.kind == "partitions":
         return _PARTITIONS.format(table=table)
-    partitioned = asset.partitioned is not False
+    is_partitioned = asset.partitioned is not False
     if asset.table.outputs == "table":
-        again = " Materializing partitions by hand reads their rows again." if partitioned else ""
-        partitions = ", of each partition and of the whole" if partitioned else ""
+        again = " Materializing partitions by hand reads their rows again." if is_partitioned else ""
+        partitions = ", of each partition and of the whole" if is_partitioned else ""
         return _SINGLE.format(table=table, partitions=partitions, again=again)
-    description = _TABLE.format(table=table, merged=", merged from its partitions" if partitioned else "")
+    description = _TABLE.format(table=table, merged=", merged from its partitions" if is_partitioned else "")
     return f"{_CONTENTS[asset.kind]}\n\n{description}"
 
 
@@ -163,7 +163,7 @@ def _freshness_policy(table: TableConfig) -> FreshnessPolicy | None:
 
     The time limit is at least `_MIN_WINDOW`. The result is None if the table has no such check.
     """
-    checks = [named.check for named in read_named_checks(table)]
+    checks = [named_check.check for named_check in read_named_checks(table)]
     limits = [check.within for check in checks if isinstance(check, Fresh) and check.severity == "error"]
     # Dagster evaluates the policy at most once a minute.
     return FreshnessPolicy.time_window(max(min(limits), _MIN_WINDOW)) if limits else None

@@ -127,13 +127,13 @@ class VersionReport:
             )
 
     def tables(
-        self, kinds: Collection[Kind], selected: Collection[Kind], instance: DagsterInstance
+        self, kinds: Collection[Kind], selected_kinds: Collection[Kind], instance: DagsterInstance
     ) -> Iterator[AssetMaterialization | MaterializeResult[object]]:
         """Yield one event for each kind of table-level file.
 
         Args:
             kinds: The kinds of files.
-            selected: The kinds whose asset the run was launched for. Dagster requires their events to be
+            selected_kinds: The kinds whose asset the run was launched for. Dagster requires their events to be
                 `MaterializeResult`.
             instance: The Dagster instance.
         """
@@ -173,7 +173,7 @@ class VersionReport:
                     **self._common(),
                 }
             )
-            if kind in selected:
+            if kind in selected_kinds:
                 yield MaterializeResult(key, metadata=metadata, data_version=DataVersion(version.content_id), tags=tags)
             else:
                 yield AssetMaterialization(key, metadata=metadata, tags={**_version_tags(version.content_id), **tags})
@@ -253,10 +253,10 @@ def _group_metadata(entry: PartitionEntry, events: PendingEvents) -> Metadata:
     if not isinstance(entry, PartitionGroup):
         return {}
     metadata: dict[str, MetadataValue] = {"partitions": MetadataValue.int(entry.partitions)}  # type: ignore[type-arg]
-    changed = events.changed.get(entry.key)
-    if changed is not None:
-        metadata["partitions_changed"] = MetadataValue.int(len(changed))
-        metadata["changed_partitions"] = MetadataValue.json(list(changed[:_CHANGED_KEYS]))
+    changed_keys = events.changed.get(entry.key)
+    if changed_keys is not None:
+        metadata["partitions_changed"] = MetadataValue.int(len(changed_keys))
+        metadata["changed_partitions"] = MetadataValue.json(list(changed_keys[:_CHANGED_KEYS]))
     return {
         **metadata,
         "fragments": MetadataValue.int(entry.fragments),
