@@ -39,16 +39,16 @@ def show_answer(
         detail: Whether singleton counts and entropy are read. `summary`: they are not read. `selected`: they are read.
             `full`: they are read unless `partition` is given. If they are not read, the document has nulls.
     """
-    spreads, built = {}, {}
+    spreads, builds = {}, {}
     if partition is None and rows and detail != "summary":
-        spreads, built = {spread.column: spread for spread in table.spread()}, table.built()
+        spreads, builds = {spread.column: spread for spread in table.spread()}, table.built()
     elif detail == "selected":
         spreads = {
             row.column: table.spread(row.column, partition=partition) for row in rows if row.frequencies == "enumerated"
         }
     answer = show_json(
         table.version,
-        columns_json(table.version, rows, spreads, built),
+        columns_json(table.version, rows, spreads, builds),
         current=bool(current),
         row_count=table.count(partition=partition).value,
         partition=partition,

@@ -38,11 +38,13 @@ def complete_tables(context: click.Context, parameter: click.Parameter, incomple
         from metastore_assets.config.file import config_path, read_mapping, table_name_for
 
         raw = read_mapping(config_path(_invocation(context).config))
-        configured = [table.get("name") or table_name_for(table["table"]) for table in raw.get("tables", [])]
-        return [*configured, *(_recorded_table_names(context) if raw.get("databases") else ())]
+        configured_names = [table.get("name") or table_name_for(table["table"]) for table in raw.get("tables", [])]
+        return [*configured_names, *(_recorded_table_names(context) if raw.get("databases") else ())]
 
-    taken = context.params.get("names") or ()
-    return _items(name for name in _names_in_time(list_names) if name.startswith(incomplete) and name not in taken)
+    entered_names = context.params.get("names") or ()
+    return _items(
+        name for name in _names_in_time(list_names) if name.startswith(incomplete) and name not in entered_names
+    )
 
 
 def _recorded_table_names(context: click.Context) -> list[str]:
@@ -70,8 +72,8 @@ def complete_columns(context: click.Context, parameter: click.Parameter, incompl
     Columns in the list are left out.
     """
     before, comma, last = incomplete.rpartition(",")
-    named = set(next(csv.reader([before]), []))
-    columns = [_quote(name) for name in _names_of_table(context, _column_names) if name not in named]
+    entered_names = set(next(csv.reader([before]), []))
+    columns = [_quote(name) for name in _names_of_table(context, _column_names) if name not in entered_names]
     return _items(f"{before}{comma}{name}" for name in columns if name.startswith(last))
 
 
@@ -100,8 +102,8 @@ def _local_config(context: click.Context) -> MetastoreConfig | None:
     config = read_config(_invocation(context).config)
     if "${" in config.root:
         return None
-    located = config.locate()
-    return None if ObjectStore(located.root).is_remote else located
+    located_config = config.locate()
+    return None if ObjectStore(located_config.root).is_remote else located_config
 
 
 def _names_of_table(context: click.Context, names: Callable[[Table], list[str]]) -> list[str]:
@@ -113,9 +115,9 @@ def _names_of_table(context: click.Context, names: Callable[[Table], list[str]])
 
     def list_names() -> list[str]:
         # click does not parse the arguments while the value of an option is missing.
-        named = [context.params.get("name"), *context.params.get("names", ()), *context.args]
+        entered_names = [context.params.get("name"), *context.params.get("names", ()), *context.args]
         config = _local_config(context)
-        return [] if config is None else names(Metastore(config.root).table(next(filter(None, named))))
+        return [] if config is None else names(Metastore(config.root).table(next(filter(None, entered_names))))
 
     return _names_in_time(list_names)
 

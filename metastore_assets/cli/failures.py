@@ -181,9 +181,11 @@ def _main_line(message: str) -> str:
     It is the first one, or the one after the last Python traceback.
     """
     lines = message.strip().splitlines() or [""]
-    traced = [index for index, line in enumerate(lines) if line.rstrip().endswith("Traceback (most recent call last):")]
-    if traced:
-        return next((line for line in lines[traced[-1] + 1 :] if line and not line[0].isspace()), lines[0])
+    traceback_starts = [
+        index for index, line in enumerate(lines) if line.rstrip().endswith("Traceback (most recent call last):")
+    ]
+    if traceback_starts:
+        return next((line for line in lines[traceback_starts[-1] + 1 :] if line and not line[0].isspace()), lines[0])
     return lines[0]
 
 
@@ -205,9 +207,9 @@ def _write(text: str, color: str | None = None, rest: str = "") -> None:
         color: The colour of the beginning, if the terminal shows colours; None for none.
         rest: The rest of the line, without colour.
     """
-    styled = click.style(text, fg=color) if color and uses_colors(sys.stderr) else text
+    styled_text = click.style(text, fg=color) if color and uses_colors(sys.stderr) else text
     with contextlib.suppress(OSError):
-        click.echo(styled + rest, err=True)
+        click.echo(styled_text + rest, err=True)
 
 
 def uses_colors(stream: TextIO) -> bool:

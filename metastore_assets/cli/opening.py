@@ -51,16 +51,16 @@ def add_database_tables(config: MetastoreConfig) -> tuple[MetastoreConfig, bool]
     from metastore_assets.databases import expand_databases, list_databases
 
     listings = list_databases(config)
-    expanded, omissions = expand_databases(config, listings)
+    expanded_config, omissions = expand_databases(config, listings)
     for omission in omissions:
         print_note(str(omission))
-    for table in expanded.tables:
+    for table in expanded_config.tables:
         if table.dropped_reason is not None:
             print_note(
                 f"table {table.name!r} was dropped from its catalog; its published versions can still be read: "
                 f"{table.dropped_reason}"
             )
-    return expanded, not any(listing.failure for listing in listings)
+    return expanded_config, not any(listing.failure for listing in listings)
 
 
 def find_table_config(config: MetastoreConfig, name: str) -> TableConfig:

@@ -113,30 +113,34 @@ class Page:
             max([count_cells(column.heading), *(count_cells(_text(row[index])) for row in rows)])
             for index, column in enumerate(columns)
         ]
-        shown = list(range(len(columns)))
+        shown_indices = list(range(len(columns)))
         for heading in (*less_important, *(column.heading for column in columns if not column.heading)):
-            if _minimal_width(columns, widths, shown) <= self.width:
+            if _minimal_width(columns, widths, shown_indices) <= self.width:
                 break
-            index = next((index for index in reversed(shown) if columns[index].heading == heading), None)
+            index = next((index for index in reversed(shown_indices) if columns[index].heading == heading), None)
             if index is not None:
-                shown.remove(index)
-        limits = self._limits(columns, widths, shown)
-        fitting = [[_truncate(row[index], limits.get(index)) for index in shown] for row in rows]
-        self.grid([columns[index] for index in shown], fitting)
-        return [column.heading for index, column in enumerate(columns) if index not in shown and column.heading]
+                shown_indices.remove(index)
+        limits = self._limits(columns, widths, shown_indices)
+        fitting = [[_truncate(row[index], limits.get(index)) for index in shown_indices] for row in rows]
+        self.grid([columns[index] for index in shown_indices], fitting)
+        return [column.heading for index, column in enumerate(columns) if index not in shown_indices and column.heading]
 
-    def _limits(self, columns: Sequence[GridColumn], widths: Sequence[int], shown: Sequence[int]) -> dict[int, int]:
+    def _limits(
+        self, columns: Sequence[GridColumn], widths: Sequence[int], shown_indices: Sequence[int]
+    ) -> dict[int, int]:
         """Return the width in cells to which each long text column is truncated, by the column's index.
 
         Args:
             columns: All columns.
             widths: The width of each column without truncation.
-            shown: The indices of the columns that are shown.
+            shown_indices: The indices of the columns that are shown.
         """
         assert self.width is not None
-        minimal = {index: _minimal_cells(columns, widths, shown, index) for index in shown}
-        room = self.width - _minimal_width(columns, widths, shown)
-        long = sorted((index for index in shown if minimal[index] < widths[index]), key=lambda index: widths[index])
+        minimal = {index: _minimal_cells(columns, widths, shown_indices, index) for index in shown_indices}
+        room = self.width - _minimal_width(columns, widths, shown_indices)
+        long = sorted(
+            (index for index in shown_indices if minimal[index] < widths[index]), key=lambda index: widths[index]
+        )
         limits = {}
         for number, index in enumerate(long):
             extra = min(widths[index] - minimal[index], max(0, room) // (len(long) - number))
@@ -183,19 +187,21 @@ def _truncate(part: Part, limit: int | None) -> Part:
     return Styled(truncate_middle(part.text, limit), part.style)
 
 
-def _minimal_width(columns: Sequence[GridColumn], widths: Sequence[int], shown: Sequence[int]) -> int:
+def _minimal_width(columns: Sequence[GridColumn], widths: Sequence[int], shown_indices: Sequence[int]) -> int:
     """Return the width of a grid whose texts are truncated as far as possible, in terminal cells.
 
     Args:
         columns: All columns.
         widths: The width of each column without truncation, in terminal cells.
-        shown: The indices of the columns in the grid.
+        shown_indices: The indices of the columns in the grid.
     """
-    cells = sum(_minimal_cells(columns, widths, shown, index) for index in shown)
-    return cells + GAP * max(0, len(shown) - 1)
+    cells = sum(_minimal_cells(columns, widths, shown_indices, index) for index in shown_indices)
+    return cells + GAP * max(0, len(shown_indices) - 1)
 
 
-def _minimal_cells(columns: Sequence[GridColumn], widths: Sequence[int], shown: Sequence[int], index: int) -> int:
+def _minimal_cells(
+    columns: Sequence[GridColumn], widths: Sequence[int], shown_indices: Sequence[int], index: int
+) -> int:
     """Return the least width in cells to which a column of a grid can be truncated.
 
     It is `_MINIMUM_WIDTH`, or `_MINIMUM_LAST_WIDTH` for the last shown column. It is greater if the heading is wider,
@@ -206,13 +212,13 @@ def _minimal_cells(columns: Sequence[GridColumn], widths: Sequence[int], shown: 
     Args:
         columns: All columns.
         widths: The width of each column without truncation.
-        shown: The indices of the columns that are shown.
+        shown_indices: The indices of the columns that are shown.
         index: The index of the column.
     """
     column = columns[index]
     if column.right or not column.heading:
         return widths[index]
-    shortest = _MINIMUM_LAST_WIDTH if index == shown[-1] else _MINIMUM_WIDTH
+    shortest = _MINIMUM_LAST_WIDTH if index == shown_indices[-1] else _MINIMUM_WIDTH
     return min(widths[index], max(shortest, count_cells(column.heading)))
 
 

@@ -151,20 +151,20 @@ class ProgressLine:
         room = self._console.width - len(self._stage_text) - _FIXED_WIDTH
         counts = _join_fitting(_format_counts(self._event, self._remaining_seconds(), *tasks), room)
         seconds = int(time.monotonic() - self._started)
-        elapsed = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+        elapsed_text = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
         # Pad the counts, so that the text after them does not move.
         self._counts_width = max(self._counts_width, len(counts))
         counts = counts.ljust(self._counts_width)
         if room < len(counts):
             counts = counts.rstrip() if len(counts.rstrip()) <= room else ""
-        room = self._console.width - len(f"* {counts} {elapsed}  ")
+        room = self._console.width - len(f"* {counts} {elapsed_text}  ")
         name = (
             self._event
             and self._event.table
             and f"{text.truncate(self._event.table, max(4, room - len(self._stage_text) - 2))}: "
         )
         title = f"{name or ''}{self._stage_text}"
-        cells: list[RenderableType] = [self._spinner, Text(title), Text(counts, "dim"), Text(elapsed, "cyan")]
+        cells: list[RenderableType] = [self._spinner, Text(title), Text(counts, "dim"), Text(elapsed_text, "cyan")]
         bar_width = room - text.count_cells(title) - 1
         if bar_width >= _BAR_WIDTHS[0]:
             self._bar.width = min(bar_width, _BAR_WIDTHS[-1])
@@ -205,9 +205,9 @@ class ProgressLine:
         now = time.monotonic()
         if self._first_read is None or read < self._bytes_read:
             self._first_read = now, read
-        begun, before = self._first_read
+        begun_at, before = self._first_read
         if read > max(before, self._bytes_read):
-            self._estimated_end = now + (now - begun) * remaining / (read - before)
+            self._estimated_end = now + (now - begun_at) * remaining / (read - before)
         self._bytes_read = read
 
     def _remaining_seconds(self) -> float | None:

@@ -66,8 +66,8 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
             ]
         breaks = os.environ.get("COMP_WORDBREAKS", "")
         start = max((incomplete.rfind(char) + 1 for char in "=:@" if char in breaks), default=0)
-        skipped = incomplete[:start]
-        return [_completed_piece(item, skipped) if item.type == "plain" else item for item in completions]
+        skipped_prefix = incomplete[:start]
+        return [_completed_piece(item, skipped_prefix) if item.type == "plain" else item for item in completions]
 
 
 class Fish(FishComplete):
@@ -102,12 +102,12 @@ def _escape_quoted(value: str, quote: str) -> str:
     return re.sub(r'([$`"\\])', r"\\\1", value).replace("!", "\"'!'\"")
 
 
-def _completed_piece(item: CompletionItem[str], skipped: str) -> CompletionItem[str]:
+def _completed_piece(item: CompletionItem[str], skipped_prefix: str) -> CompletionItem[str]:
     # For `--partition=day=2024`, click completes only the part after the option.
     value = item.value
-    while skipped and not value.startswith(skipped):
-        skipped = skipped.partition("=")[2]
-    return CompletionItem(_SPECIAL.sub(r"\\\1", value[len(skipped) :]), item.type, item.help)
+    while skipped_prefix and not value.startswith(skipped_prefix):
+        skipped_prefix = skipped_prefix.partition("=")[2]
+    return CompletionItem(_SPECIAL.sub(r"\\\1", value[len(skipped_prefix) :]), item.type, item.help)
 
 
 def register_shells() -> None:

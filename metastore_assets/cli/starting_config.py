@@ -171,8 +171,8 @@ def find_table(config: TableConfig, folder: str) -> TableProposal:
     if rows is None:
         suggestions = _suggest_by_names(leaves)
     else:
-        repeated = {leaf.path for leaf in leaves if leaf.repeated}
-        suggestions = _suggest_by_values(rows, snapshot.partition_columns, repeated)
+        repeated_paths = {leaf.path for leaf in leaves if leaf.repeated}
+        suggestions = _suggest_by_values(rows, snapshot.partition_columns, repeated_paths)
     return TableProposal(
         config,
         snapshot.format,
@@ -199,15 +199,15 @@ class _SparkNeededError(Exception):
 
 
 def _suggest_by_values(
-    rows: Iterable[ColumnStatistics], partition_columns: Sequence[str], repeated: Set[str]
+    rows: Iterable[ColumnStatistics], partition_columns: Sequence[str], repeated_paths: Set[str]
 ) -> Iterable[Suggestion]:
     """Yield suggestions for the columns of a profiled table.
 
     Args:
         rows: The statistics of the columns.
         partition_columns: The names of the partition columns.
-        repeated: The paths of the columns inside lists and maps. Predicates cannot name them, so they have no value
-            filter.
+        repeated_paths: The paths of the columns inside lists and maps. Predicates cannot name them, so they have no
+            value filter.
     """
     for row in rows:
         if row.type_class is None or row.column in (*partition_columns, _ALL_COLUMNS):
@@ -217,7 +217,7 @@ def _suggest_by_values(
             yield _hide(row.column)
         elif (
             row.type_class in _IDENTIFIER_CLASSES
-            and row.column not in repeated
+            and row.column not in repeated_paths
             and row.value_count >= _MIN_VALUES
             and distinct >= _NEAR_UNIQUE * row.value_count
             and not _is_long(row)
@@ -423,5 +423,5 @@ def _quoted(value: object) -> str:
     """Format a value as one line of YAML, with all texts in double quotes."""
     import yaml
 
-    dumped = yaml.safe_dump(value, default_style='"', default_flow_style=True, width=1 << 31, allow_unicode=True)
-    return dumped.rstrip("\n")
+    yaml_text = yaml.safe_dump(value, default_style='"', default_flow_style=True, width=1 << 31, allow_unicode=True)
+    return yaml_text.rstrip("\n")

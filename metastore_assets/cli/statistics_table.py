@@ -69,42 +69,46 @@ def _distinct(row: Row, limits: _CellLimits) -> str:
 
 
 def _minimum(row: Row, limits: _CellLimits) -> str:
-    return _value(row, row["minimum"], limits, lambda shown: text.mark_lower_bound(shown, row["minimum_exact"]))
+    return _value(
+        row, row["minimum"], limits, lambda value_text: text.mark_lower_bound(value_text, row["minimum_exact"])
+    )
 
 
 def _maximum(row: Row, limits: _CellLimits) -> str:
-    return _value(row, row["maximum"], limits, lambda shown: text.mark_upper_bound(shown, row["maximum_exact"]))
+    return _value(
+        row, row["maximum"], limits, lambda value_text: text.mark_upper_bound(value_text, row["maximum_exact"])
+    )
 
 
 def _percentile(fraction: float) -> Callable[[Row, _CellLimits], str]:
     def cell(row: Row, limits: _CellLimits) -> str:
         values = {entry["fraction"]: entry["value"] for entry in row["percentiles"] or ()}
-        marked = partial(text.mark_estimate, guarantee=row["percentiles_guarantee"])
-        return _value(row, values.get(fraction), limits, marked)
+        mark = partial(text.mark_estimate, guarantee=row["percentiles_guarantee"])
+        return _value(row, values.get(fraction), limits, mark)
 
     return cell
 
 
-def _value(row: Row, value: Any, limits: _CellLimits, marked: Callable[[str], str]) -> str:
+def _value(row: Row, value: Any, limits: _CellLimits, mark: Callable[[str], str]) -> str:
     """Format a minimum, maximum or percentile, truncated to the limits.
 
     Args:
         row: The statistics of the column.
         value: The value in its JSON form; None if it is unknown.
         limits: The limits.
-        marked: Puts the sign of a bound or an estimate, such as `~`, before a text.
+        mark: Puts the sign of a bound or an estimate, such as `~`, before a text.
     """
     if value is None:
         return text.ABSENT
     if isinstance(value, float) and limits.compact:
-        return marked(text.format_number(value))
-    shown = marked(text.format_typed_value(value, row["type"]))
-    if limits.values is None or text.count_cells(shown) <= limits.values:
-        return shown
-    day, blank, _ = shown.partition(" ")
+        return mark(text.format_number(value))
+    value_text = mark(text.format_typed_value(value, row["type"]))
+    if limits.values is None or text.count_cells(value_text) <= limits.values:
+        return value_text
+    day, blank, _ = value_text.partition(" ")
     if blank and row["type"].startswith("timestamp") and text.count_cells(day) < limits.values:
         return f"{day}…"
-    return text.truncate(shown, limits.values)
+    return text.truncate(value_text, limits.values)
 
 
 def _field(name: str, cell: Callable[[Row, _CellLimits], str], style: str = "", right: bool = False) -> _Field:
@@ -173,7 +177,7 @@ def draw_statistics(
     fields = [field for field in _FIELDS if field is not _NANS or any(row["nan_count"] for row in rows)]
     if shapes:
         fields.append(_Field(_DISTRIBUTION, lambda row, limits: sparkline(shapes.get(row["column"], ()))))
-    hidden: list[str] = []
+    hidden_headings: list[str] = []
     if page.width is None:
         _draw_grid(page, fields, rows, _CellLimits())
     elif complete:
@@ -182,9 +186,9 @@ def draw_statistics(
                 page.line()
             _draw_grid(page, part, rows, _LIMITS[0])
     else:
-        chosen, limits = _fit(fields, rows, page.width)
-        hidden = [field.column.heading for field in fields if field not in chosen]
-        _draw_grid(page, chosen, rows, limits)
+        chosen_fields, limits = _fit(fields, rows, page.width)
+        hidden_headings = [field.column.heading for field in fields if field not in chosen_fields]
+        _draw_grid(page, chosen_fields, rows, limits)
     for row, following in zip_longest(rows, rows[1:]):
         # No note for a struct, list or map: its nested columns follow it.
         if row["reason"] and not (following and following["column"].startswith(f"{row['column']}.")):
@@ -194,8 +198,8 @@ def draw_statistics(
             page.line(
                 Styled(f"  {text.make_printable(row['column'])}: {name} {text.format_user_defined(result)}", "dim")
             )
-    if hidden and page.width is not None:
-        hint = f"not shown: {', '.join(hidden)} (see {complete_options})"
+    if hidden_headings and page.width is not None:
+        hint = f"not shown: {', '.join(hidden_headings)} (see {complete_options})"
         for line in textwrap.wrap(hint, max(20, page.width - 2)):
             page.line(Styled(f"  {line}", "dim"))
 
@@ -204,9 +208,9 @@ def draw_spreads(page: Page, rows: Sequence[Row]) -> None:
     """Draw a line with duplicates, singletons and entropy for each column with complete value counts."""
     for row in rows:
         if row["entropy"] is not None:
-            repeated, single = row["duplicate_count"], text.format_number(row["singleton_count"])
-            verb = "occurs" if repeated == 1 else "occur"
-            counts = f"{text.format_count(repeated, 'value')} {verb} more than once, {single} once"
+            repeated_count, single = row["duplicate_count"], text.format_number(row["singleton_count"])
+            verb = "occurs" if repeated_count == 1 else "occur"
+            counts = f"{text.format_count(repeated_count, 'value')} {verb} more than once, {single} once"
             entropy = f"entropy {text.format_number(row['entropy'])} bits"
             page.line(Styled(f"  {text.make_printable(row['column'])}: {counts}; {entropy}", "dim"))
 
@@ -228,11 +232,11 @@ def _fit(fields: Sequence[_Field], rows: Sequence[Row], width: int) -> tuple[Seq
             narrow.pop(heading, None)
         if sum(narrow.values()) + _LIMITS[-1].gap * (len(narrow) - 1) <= width:
             break
-    chosen = [field for field in fields if field.column.heading in narrow]
+    chosen_fields = [field for field in fields if field.column.heading in narrow]
     for limits in _LIMITS[:-1]:
-        if sum(_width(field, rows, limits) for field in chosen) + limits.gap * (len(chosen) - 1) <= width:
-            return chosen, limits
-    return chosen, _LIMITS[-1]
+        if sum(_width(field, rows, limits) for field in chosen_fields) + limits.gap * (len(chosen_fields) - 1) <= width:
+            return chosen_fields, limits
+    return chosen_fields, _LIMITS[-1]
 
 
 def _split_fields(fields: Sequence[_Field], rows: Sequence[Row], limits: _CellLimits, width: int) -> list[list[_Field]]:

@@ -248,12 +248,13 @@ def _draw_plan(page: Page, plan: Answer, *, verbose: bool) -> None:
     versions = ", a version for each" if plan["chunks"] > 1 else ""
     duration = "" if plan["seconds"] is None else f", about {_format_duration(plan['seconds'])}"
     page.line(f"  reads {reading} in {text.format_count(plan['chunks'], 'chunk')}{versions}{duration}")
-    unselected = plan["unselected"]
-    others = f"{text.format_count(unselected['partitions'], 'partition')} that you did not select"
-    size = f"{text.format_count(unselected['fragments'], 'fragment')}, {text.format_size(unselected['bytes'])}"
+    unselected_counts = plan["unselected"]
+    others = f"{text.format_count(unselected_counts['partitions'], 'partition')} that you did not select"
+    fragments = text.format_count(unselected_counts["fragments"], "fragment")
+    size = f"{fragments}, {text.format_size(unselected_counts['bytes'])}"
     if not plan["publishes"]:
         page.line(Styled(f"  publishes no version until {others} are read too ({size})", "yellow"))
-    elif unselected["partitions"]:
+    elif unselected_counts["partitions"]:
         page.line(Styled(f"  this includes {size} of {others}: a version describes the whole table", "yellow"))
     draw_keys(page, plan["keys"], "*", "green", verbose=verbose)
 
@@ -265,19 +266,19 @@ def _draw_result(page: Page, result: Answer) -> None:
         page.line(heading, verdict)
         return
     versions = ", ".join(map(str, result["versions"]))
-    published = f"version{'s' * (len(result['versions']) > 1)} {versions}" if versions else "no version published"
+    published_text = f"version{'s' * (len(result['versions']) > 1)} {versions}" if versions else "no version published"
     read = f"{text.format_count(result['fragments'], 'fragment')} ({text.format_size(result['bytes'])})"
     done = f"{text.format_count(result['partitions'], 'partition')} in {text.format_count(result['chunks'], 'chunk')}"
-    unfinished = " stopped" if "error" in result else " read, but not published"
-    verdict = Styled(" done", "green") if result["done"] else Styled(unfinished, "yellow")
-    page.line(heading, verdict, f" in {text.format_seconds(result['seconds'])}: {done}, {read} read, {published}")
+    unfinished_text = " stopped" if "error" in result else " read, but not published"
+    verdict = Styled(" done", "green") if result["done"] else Styled(unfinished_text, "yellow")
+    page.line(heading, verdict, f" in {text.format_seconds(result['seconds'])}: {done}, {read} read, {published_text}")
 
 
 def _summary(plan: Answer) -> str:
     if not plan["chunks"]:
-        selected = text.format_count(plan["selected"], "selected partition")
+        selected_text = text.format_count(plan["selected"], "selected partition")
         verdict = {"missing": "is missing", "stale": "is out of date"}.get(plan["mode"], "needs work")
-        return f"nothing to do: none of {selected} {verdict}"
+        return f"nothing to do: none of {selected_text} {verdict}"
     counts = {"missing": plan["missing"], "out of date": plan["stale"], "read again": plan["again"]}
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
     return f"{plan['partitions']:,} of {text.format_count(plan['total'], 'partition')} to do ({kinds})"

@@ -66,17 +66,17 @@ def changes(
     names = parse_column_names(columns)
     table_changes = open_version(load_config(invocation), name, version).changes(since, names)
     document = changes_json(name, table_changes, limit if is_limit_explicit else None)
-    answer(document, lambda page: _draw(page, document, limit, selected=names is not None), as_json=as_json)
+    answer(document, lambda page: _draw(page, document, limit, has_selection=names is not None), as_json=as_json)
 
 
-def _draw(page: Page, document: Answer, limit: int, *, selected: bool) -> None:
+def _draw(page: Page, document: Answer, limit: int, *, has_selection: bool) -> None:
     """Draw a grid for each changed column, then a line with the number of unchanged columns.
 
     Args:
         page: The page to draw on.
         document: The JSON answer.
         limit: The maximum number of values in each grid.
-        selected: Whether the user named the columns. If so, each column with unknown changes has a line with the
+        has_selection: Whether the user named the columns. If so, each column with unknown changes has a line with the
             reason. Otherwise, only the number of these columns is drawn.
     """
     sides = f" version {document['before']['version']:,} → {document['after']['version']:,}"
@@ -85,7 +85,7 @@ def _draw(page: Page, document: Answer, limit: int, *, selected: bool) -> None:
     for column in document["columns"]:
         if column["changes"] is None:
             unknown += 1
-            if selected:
+            if has_selection:
                 reason = text.make_printable(column["reason"] or "")
                 page.line(Styled(f"{text.make_printable(column['column'])}: {reason}", "dim"))
         elif not any(column["counts"].values()):
@@ -93,7 +93,7 @@ def _draw(page: Page, document: Answer, limit: int, *, selected: bool) -> None:
         else:
             _draw_column(page, column, limit)
     facts = [f"{text.format_count(same, 'column')} the same"] if same else []
-    if unknown and not selected:
+    if unknown and not has_selection:
         facts.append(f"{text.format_count(unknown, 'column')} without value counts (--columns shows why)")
     if facts:
         page.line(Styled(f"  {', '.join(facts)}", "dim"))

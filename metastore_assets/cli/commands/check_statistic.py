@@ -32,16 +32,16 @@ def check_statistic(invocation: Invocation, reference: str, tries: int | None, s
     from metastore_assets.statistics.user_defined.laws import TRIES, find_counterexample, list_tested_classes
     from metastore_assets.statistics.user_defined.loading import load_statistic
 
-    named = load_statistic(reference)
+    loaded_statistic = load_statistic(reference)
     with show_progress() as watcher:
-        watcher.working(named.name, "testing laws")
-        counterexample = find_counterexample(named.statistic, tries or TRIES, seed)
+        watcher.working(loaded_statistic.name, "testing laws")
+        counterexample = find_counterexample(loaded_statistic.statistic, tries or TRIES, seed)
     result = {
         "statistic": reference,
-        "name": named.name,
-        "revision": named.statistic.revision,
-        "route": named.statistic.route,
-        "type_classes": [cls.name for cls in list_tested_classes(named.statistic)],
+        "name": loaded_statistic.name,
+        "revision": loaded_statistic.statistic.revision,
+        "route": loaded_statistic.statistic.route,
+        "type_classes": [cls.name for cls in list_tested_classes(loaded_statistic.statistic)],
         "holds": counterexample is None,
         "counterexample": None if counterexample is None else counterexample.to_json(),
     }

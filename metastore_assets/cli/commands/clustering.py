@@ -43,12 +43,12 @@ def clustering(
     """
     names = parse_column_names(columns)
     table = open_version(load_config(invocation), name, version)
-    described = table.version
+    opened_version = table.version
     result = {
         "table": name,
-        "version": described.number,
-        "snapshot": described.snapshot,
-        "fragments": described.fragment_count,
+        "version": opened_version.number,
+        "snapshot": opened_version.snapshot,
+        "fragments": opened_version.fragment_count,
         "columns": [asdict(column) for column in table.clustering(names)],
     }
     answer(result, lambda page: _draw(page, result), as_json=as_json)
@@ -57,15 +57,15 @@ def clustering(
 def _draw(page: Page, result: Answer) -> None:
     files = text.format_count(result["fragments"], "file")
     page.line(Styled(text.make_printable(result["table"]), "bold"), f" version {result['version']}: {files}")
-    measured = [column for column in result["columns"] if column["depth"] is not None]
-    measured.sort(key=lambda column: (column["depth"], column["column"]))
+    measured_columns = [column for column in result["columns"] if column["depth"] is not None]
+    measured_columns.sort(key=lambda column: (column["depth"], column["column"]))
     headings = [
         GridColumn("column", style="bold"),
         *(GridColumn(name, right=True) for name in ("in files", "at most", "skips")),
     ]
     headings += [GridColumn("", style="green"), GridColumn("verdict")]
     lines = []
-    for column in measured:
+    for column in measured_columns:
         verdict = column["verdict"] if column["verdict"] != "unknown" else "too few files to judge"
         lines.append(
             (
@@ -79,10 +79,12 @@ def _draw(page: Page, result: Answer) -> None:
         )
     if lines:
         page.fitting_grid(headings, lines)
-    scattered = [text.make_printable(column["column"]) for column in measured if column["verdict"] == "scattered"]
-    if scattered:
-        names = ", ".join(scattered[:5]) + (", …" if len(scattered) > 5 else "")
+    scattered_columns = [
+        text.make_printable(column["column"]) for column in measured_columns if column["verdict"] == "scattered"
+    ]
+    if scattered_columns:
+        names = ", ".join(scattered_columns[:5]) + (", …" if len(scattered_columns) > 5 else "")
         advice = "  to skip files by a scattered column, order, cluster or partition the table by it: "
         page.line(Styled(advice, "dim"), names)
-    if unmeasured := len(result["columns"]) - len(measured):
-        page.line(Styled(f"  {text.format_count(unmeasured, 'column')} without bounds", "dim"))
+    if unmeasured_count := len(result["columns"]) - len(measured_columns):
+        page.line(Styled(f"  {text.format_count(unmeasured_count, 'column')} without bounds", "dim"))

@@ -45,8 +45,8 @@ def compact(invocation: Invocation, name: str, as_json: bool) -> None:
 def _draw(page: Page, result: Answer) -> None:
     heading, before, after = Styled(result["table"], "bold"), result["files_before"], result["files"]
     if result["published"]:
-        merged = f"merged to {after:,}" if after != before else "already merged"
-        summary = f": {text.format_count(before, 'file')} of value counts, {merged}"
+        merge_text = f"merged to {after:,}" if after != before else "already merged"
+        summary = f": {text.format_count(before, 'file')} of value counts, {merge_text}"
         page.line(heading, Styled(f" version {result['version']}", "green"), summary)
     else:
         page.line(heading, Styled(f" has compact value counts at version {result['version']}", "green"))

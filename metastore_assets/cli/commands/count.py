@@ -49,9 +49,9 @@ def count(
     choice: SnapshotChoice = "version" if (snapshot or default) == "version" else "now"
     with show_progress() as watcher, LazySpark(config.spark, watcher) as spark:
         watcher.working(name, "counting rows")
-        counted = count_rows(lookup, table, where, spark, snapshot=choice)
+        row_count = count_rows(lookup, table, where, spark, snapshot=choice)
         watcher.hide()
-    result = count_json(counted)
+    result = count_json(row_count)
     answer(result, lambda page: _draw(page, result), as_json=as_json)
 
 

@@ -91,17 +91,17 @@ def _draw(page: Page, table_diff: TableDiff, *, everything: bool) -> None:
         page.line("  partitions: " + (", ".join(counts) or "none"))
     for column in table_diff.columns:
         _draw_schema_change(page, column)
-    shown = [column for column in table_diff.columns if everything or column.change != "same"]
-    shown.sort(key=lambda column: -(column.distances.stability_index if column.distances else 0))
-    if shown:
+    shown_columns = [column for column in table_diff.columns if everything or column.change != "same"]
+    shown_columns.sort(key=lambda column: -(column.distances.stability_index if column.distances else 0))
+    if shown_columns:
         headings = [
             GridColumn("column", style="bold"),
             *(GridColumn(heading, right=True) for heading in ("nulls", "distinct", "mean", "PSI", "KS", "JS")),
             GridColumn("over", style="dim"),
         ]
-        lines = [_column_line(column) for column in shown]
+        lines = [_column_line(column) for column in shown_columns]
         draw_hidden_columns(page, page.fitting_grid(headings, lines, ["mean", "JS", "KS"]))
-    same = len(table_diff.columns) - len(shown)
+    same = len(table_diff.columns) - len(shown_columns)
     if same:
         page.line(Styled(f"  {text.format_count(same, 'column')} the same (--all lists them)", "dim"))
 

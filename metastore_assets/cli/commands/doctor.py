@@ -101,16 +101,16 @@ def _read_config(invocation: Invocation, names: Sequence[str]) -> tuple[Metastor
         return None, DoctorFinding("configuration", "failed", f"there is no {file}", advice)
     try:
         config = load_config(invocation)
-        expanded, is_complete = add_database_tables(config)
+        expanded_config, is_complete = add_database_tables(config)
         for name in names:
-            expanded.table(name)
+            expanded_config.table(name)
     except ConfigError as error:
         return None, DoctorFinding("configuration", "failed", explain_error(error))
-    message = f"{file}: {text.format_count(len(expanded.tables), 'table')}"
+    message = f"{file}: {text.format_count(len(expanded_config.tables), 'table')}"
     if not is_complete:
         advice = "the notes name the catalogs: check their `uri` and credentials"
-        return expanded, DoctorFinding("configuration", "failed", f"{message}; a catalog did not answer", advice)
-    return expanded, DoctorFinding("configuration", "ok", message)
+        return expanded_config, DoctorFinding("configuration", "failed", f"{message}; a catalog did not answer", advice)
+    return expanded_config, DoctorFinding("configuration", "ok", message)
 
 
 def _draw(page: Page, result: Answer) -> None:

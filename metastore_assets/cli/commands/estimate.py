@@ -27,9 +27,9 @@ def estimate(invocation: Invocation, name: str, where: str, version: VersionRefe
 
     The true number lies between `lower` and `upper`, inclusive. The command reads no file of the table.
     """
-    estimated = open_version(load_config(invocation), name, version).estimate(where)
+    row_estimate = open_version(load_config(invocation), name, version).estimate(where)
     names = ("lower", "upper", "guarantee", "assumes")
-    result = {"estimate": estimated.value, **{field: getattr(estimated, field) for field in names}}
+    result = {"estimate": row_estimate.value, **{field: getattr(row_estimate, field) for field in names}}
     answer(result, lambda page: _draw(page, result), as_json=as_json)
 
 

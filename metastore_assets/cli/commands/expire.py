@@ -68,11 +68,18 @@ def expire(invocation: Invocation, name: str, retained: int | None, grace: float
             print_note(reason)
     with show_progress() as watcher:
         watcher.working(name, "removing versions")
-        removed = versions.expire(limit, timedelta(hours=grace))
-    result = {"table": name, "versions": removed.versions, "files": removed.files, "bytes": removed.bytes}
+        expiry_counts = versions.expire(limit, timedelta(hours=grace))
+    result = {
+        "table": name,
+        "versions": expiry_counts.versions,
+        "files": expiry_counts.files,
+        "bytes": expiry_counts.bytes,
+    }
     answer(result, lambda page: _draw(page, result), as_json=as_json)
 
 
 def _draw(page: Page, result: Answer) -> None:
-    removed = f"{text.format_count(result['versions'], 'version')} and {text.format_count(result['files'], 'file')}"
-    page.line(Styled(result["table"], "bold"), f": removed {removed} ({text.format_size(result['bytes'])})")
+    removed_text = (
+        f"{text.format_count(result['versions'], 'version')} and {text.format_count(result['files'], 'file')}"
+    )
+    page.line(Styled(result["table"], "bold"), f": removed {removed_text} ({text.format_size(result['bytes'])})")

@@ -92,10 +92,10 @@ def export(
         **work,
     }
     answer(document, lambda page: _draw(page, document), as_json=as_json)
-    failed = [result for result in results if result.state == "failed"]
-    for result in failed:
+    failed_results = [result for result in results if result.state == "failed"]
+    for result in failed_results:
         print_error(f"table {name!r}: export {result.target!r} failed: {result.error}")
-    return ERROR if failed else SUCCESS
+    return ERROR if failed_results else SUCCESS
 
 
 def _next_refresh(config: MetastoreConfig, table: TableConfig) -> dict[str, Any]:
@@ -116,13 +116,13 @@ def _draw(page: Page, document: Answer) -> None:
         columns.append(GridColumn("written"))
     rows = []
     for target in document["targets"]:
-        written = ""
+        written_text = ""
         if target["bytes"] is not None:
-            written = f"{text.format_count(target['columns'], 'column')}, {text.format_size(target['bytes'])}"
+            written_text = f"{text.format_count(target['columns'], 'column')}, {text.format_size(target['bytes'])}"
         number = "" if target["version"] is None else str(target["version"])
         snapshot = text.make_printable(target["snapshot"] or "")
         state = Styled(target["state"], _STYLES.get(target["state"], ""))
-        rows.append((state, target["target"], number, snapshot, written)[: len(columns)])
+        rows.append((state, target["target"], number, snapshot, written_text)[: len(columns)])
     draw_hidden_columns(page, page.fitting_grid(columns, rows, ["snapshot"]))
     for target in document["targets"]:
         for note in target["notes"]:

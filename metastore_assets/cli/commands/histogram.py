@@ -76,8 +76,8 @@ def _draw(page: Page, column: Answer, bins: Sequence[Answer]) -> None:
     else:
         _draw_chart(page, column["type"], bins, page.width)
     # JSON has integers beyond 2**53 as text.
-    binned = sum(int(row["frequency"]) for row in bins)
-    infinite = int(column["value_count"]) - int(column["nan_count"] or 0) - binned
+    binned_count = sum(int(row["frequency"]) for row in bins)
+    infinite = int(column["value_count"]) - int(column["nan_count"] or 0) - binned_count
     if infinite > 0:
         verb = "is" if infinite == 1 else "are"
         page.line(Styled(f"  {text.format_count(infinite, 'infinite value')} {verb} in no bin", "dim"))

@@ -229,8 +229,8 @@ def _draw_chart(page: Page, numbers: Sequence[float | None], width: int) -> None
         numbers: The numbers, oldest first. None is an unknown number, which is left blank.
         width: The width of the page in cells.
     """
-    shown = list(numbers[-max(1, width - 14) :])
-    values = [number for number in shown if number is not None]
+    shown_numbers = list(numbers[-max(1, width - 14) :])
+    values = [number for number in shown_numbers if number is not None]
     if len(values) < 2:
         return
     low, high = min(values), max(values)
@@ -241,8 +241,8 @@ def _draw_chart(page: Page, numbers: Sequence[float | None], width: int) -> None
     def level(number: float) -> int:
         return round(1 + (steps - 1) * ((number / 2 - base / 2) / span if span else 1))
 
-    levels = [0 if number is None else level(number) for number in shown]
-    stretch = max(1, min(6, (width - 14) // len(shown)))
+    levels = [0 if number is None else level(number) for number in shown_numbers]
+    stretch = max(1, min(6, (width - 14) // len(shown_numbers)))
     # The extra bar of full height scales the chart; it is cut off below.
     lines = chart([height for height in levels for _ in range(stretch)] + [steps], CHART_HEIGHT)
     for row, line in enumerate(lines):
@@ -264,8 +264,10 @@ def _last_versions(page: Page, records: Sequence[Any]) -> Sequence[Any]:
 def _format_point(point: HistoryPoint) -> str:
     if point.value is None:
         return text.ABSENT
-    shown = text.format_number(point.value) if isinstance(point.value, int | float) else text.format_value(point.value)
-    return text.mark_estimate(shown, point.guarantee)
+    value_text = (
+        text.format_number(point.value) if isinstance(point.value, int | float) else text.format_value(point.value)
+    )
+    return text.mark_estimate(value_text, point.guarantee)
 
 
 def _to_number(value: Any) -> float | None:

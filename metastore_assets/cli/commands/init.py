@@ -140,12 +140,14 @@ def _parse_catalog(text: str) -> tuple[str, Any]:
 
     name, settings = parse_pair(text)
     try:
-        parsed = yaml.safe_load(settings)
+        parsed_settings = yaml.safe_load(settings)
     except (ValueError, yaml.YAMLError):
         raise click.BadParameter(f"{settings!r} is no YAML: write 'NAME={{type: …, key: value}}'") from None
-    if isinstance(parsed, dict):  # JSON, which the file gets, has no dates.
-        parsed = {key: as_text(value) if isinstance(value, date) else value for key, value in parsed.items()}
-    return name, parsed
+    if isinstance(parsed_settings, dict):  # JSON, which the file gets, has no dates.
+        parsed_settings = {
+            key: as_text(value) if isinstance(value, date) else value for key, value in parsed_settings.items()
+        }
+    return name, parsed_settings
 
 
 def _entry(uri: str, catalogs: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
@@ -235,8 +237,8 @@ def _distinct_name(name: str, names: set[str]) -> str:
     """
     from metastore_assets.config.models import fold_name
 
-    numbered = (f"{name[:95]}_{number}" for number in range(2, len(names) + 3))
-    return next(other for other in (name, *numbered) if fold_name(other) not in names)
+    numbered_names = (f"{name[:95]}_{number}" for number in range(2, len(names) + 3))
+    return next(other for other in (name, *numbered_names) if fold_name(other) not in names)
 
 
 def _draw(page: Page, result: Answer) -> None:
@@ -255,6 +257,6 @@ def _draw(page: Page, result: Answer) -> None:
     for database in databases:
         count = text.format_count(len(database["tables"]), "table")
         page.line("  ", Styled(f"{database['catalog']}.{database['database']}", "bold"), f"  {count}")
-        for skipped in database["skipped"]:
-            page.line("    ", Styled(f"{skipped['table']} is left out: {skipped['reason']}", "dim"))
+        for skipped_table in database["skipped"]:
+            page.line("    ", Styled(f"{skipped_table['table']} is left out: {skipped_table['reason']}", "dim"))
     page.line(Styled("  next: `metastore doctor`, then `metastore refresh --all`", "dim"))

@@ -44,10 +44,10 @@ def prune(
     Without --limit, a file is left out only if its statistics rule out every row. The command reads no file of the
     table.
     """
-    pruned = open_version(load_config(invocation), name, version).prune(where, limit=limit)
-    result = {"table": name, **pruned.to_json()}
+    pruning = open_version(load_config(invocation), name, version).prune(where, limit=limit)
+    result = {"table": name, **pruning.to_json()}
     if explain:
-        result["eliminated"] = [asdict(fragment) for fragment in pruned.eliminated_fragments()]
+        result["eliminated"] = [asdict(fragment) for fragment in pruning.eliminated_fragments()]
     answer(result, lambda page: _draw(page, result), as_json=as_json)
 
 

@@ -54,7 +54,7 @@ def purge(invocation: Invocation, name: str, before: VersionReference, as_json: 
     oldest = reference if isinstance(reference, int) else resolve_version(versions, before).number
     with show_progress() as watcher, LazySpark(config.spark, watcher) as spark:
         watcher.working(name, "removing versions")
-        purged = purge_table(Engine.of(config, spark), versions, oldest)
+        purge_result = purge_table(Engine.of(config, spark), versions, oldest)
         exports: Sequence[ExportResult] = ()
         if table is not None and table.exports:
             from metastore_assets.exports.writing import write_exports
@@ -69,15 +69,17 @@ def purge(invocation: Invocation, name: str, before: VersionReference, as_json: 
 
             exports = write_exports(table, versions.objects, newest, rewrite=True)
         watcher.hide()
-    result = {"table": name, **asdict(purged), "exports": [export.to_json() for export in exports]}
+    result = {"table": name, **asdict(purge_result), "exports": [export.to_json() for export in exports]}
     answer(result, lambda page: _draw(page, result), as_json=as_json)
     # A refresh writes a target again, and removes nothing from it that belongs to earlier snapshots.
     return report_failed_exports(result, "removed values may remain in this target: run `metastore purge` again")
 
 
 def _draw(page: Page, result: Answer) -> None:
-    removed = f"{text.format_count(result['versions'], 'version')} and {text.format_count(result['files'], 'file')}"
-    summary = f": removed {removed} ({text.format_size(result['bytes'])}), published version {result['published']}"
+    removed_text = (
+        f"{text.format_count(result['versions'], 'version')} and {text.format_count(result['files'], 'file')}"
+    )
+    summary = f": removed {removed_text} ({text.format_size(result['bytes'])}), published version {result['published']}"
     page.line(Styled(result["table"], "bold"), summary)
     if result["unfinished"]:
         files = text.format_count(result["unfinished"], "file")

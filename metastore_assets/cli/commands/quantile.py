@@ -58,10 +58,12 @@ def quantile(
     from metastore_assets.lookup.column_values import parse_fraction
     from metastore_assets.lookup.json import quantiles_json
 
-    requested = [parse_fraction(fraction) for fraction in fractions]
+    requested_fractions = [parse_fraction(fraction) for fraction in fractions]
     with open_relation(load_config(invocation), name, where, partition, version) as (table, key):
         rows = quantiles_json(
-            table.quantile(column, requested, partition=key, method="continuous" if continuous else "discrete")
+            table.quantile(
+                column, requested_fractions, partition=key, method="continuous" if continuous else "discrete"
+            )
         )
         statistics = column_to_answer(table, column, key)
     answer(rows, lambda page: _draw(page, statistics, rows), as_json=as_json)

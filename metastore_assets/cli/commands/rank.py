@@ -66,10 +66,10 @@ def _read_rank(table: Table | FilteredView, column: str, value: str, partition: 
     from metastore_assets.lookup import TextValue
     from metastore_assets.values.json import integer_json
 
-    parsed = TextValue(value)
-    rank = table.rank(column, parsed, partition=partition)
+    parsed_value = TextValue(value)
+    rank = table.rank(column, parsed_value, partition=partition)
     try:
-        frequency = integer_json(table.frequency(column, parsed, partition=partition).value)
+        frequency = integer_json(table.frequency(column, parsed_value, partition=partition).value)
     except NotStoredError:
         frequency = None
     return {

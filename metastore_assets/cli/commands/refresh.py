@@ -117,10 +117,10 @@ def report_failed_exports(
         result: The result of a command, with the exports under the key `exports`.
         advice: The last part of each message.
     """
-    failed = [export for export in result.get("exports", ()) if export["state"] == "failed"]
-    for export in failed:
+    failed_exports = [export for export in result.get("exports", ()) if export["state"] == "failed"]
+    for export in failed_exports:
         print_error(f"table {result['table']!r}: export {export['target']!r} failed: {export['error']}; {advice}")
-    return ERROR if failed else SUCCESS
+    return ERROR if failed_exports else SUCCESS
 
 
 def _answer(result: Answer, verbose: bool, as_json: bool) -> None:
@@ -134,8 +134,8 @@ def _plan_to_answer(plan: Plan) -> dict[str, Any]:
 
     If so, `version` is its number. Otherwise, `version` is the number of the newest version, which stays.
     """
-    answered = {**plan.to_json(), "published": plan.publishes}
-    return answered if plan.publishes else {**answered, "version": plan.number - 1}
+    plan_answer = {**plan.to_json(), "published": plan.publishes}
+    return plan_answer if plan.publishes else {**plan_answer, "version": plan.number - 1}
 
 
 def draw_refresh(page: Page, result: Answer, *, verbose: bool = False) -> None:
@@ -219,11 +219,13 @@ def _format_counts(result: Answer) -> str:
     fragments, partitions = result["fragments"], result["partitions"]
     counts = ", ".join(f"{fragments[key]:,} {key}" for key in ("added", "removed", "unchanged"))
     read = f", {fragments['profiled']:,} read" if fragments["profiled"] != fragments["added"] else ""
-    removed = f", {partitions['removed']:,} removed" if partitions["removed"] else ""
+    removed_text = f", {partitions['removed']:,} removed" if partitions["removed"] else ""
     value_changes = result.get("value_counts") or {}
     values = [f"{value_changes[key]:,} {key}" for key in ("added", "removed", "changed") if value_changes.get(key)]
     counted_values = f"; value counts {', '.join(values)}" if values else ""
     if result["version"] > 1 and result.get("value_counts", {}) is None:
         counted_values = "; value counts built from all profiles"
-    computed = f"{partitions['changed']:,} of {text.format_count(partitions['total'], 'partition')} computed{removed}"
-    return f"fragments {counts}{read}; {computed}{counted_values}"
+    computed_text = (
+        f"{partitions['changed']:,} of {text.format_count(partitions['total'], 'partition')} computed{removed_text}"
+    )
+    return f"fragments {counts}{read}; {computed_text}{counted_values}"

@@ -63,8 +63,12 @@ def stop(as_json: bool) -> None:
     with _spark_packages():
         from metastore_assets.spark.local_server import stop_server
 
-    stopped = stop_server()
-    answer({"stopped": stopped}, lambda page: page.line("stopped" if stopped else "no server runs"), as_json=as_json)
+    has_stopped = stop_server()
+    answer(
+        {"stopped": has_stopped},
+        lambda page: page.line("stopped" if has_stopped else "no server runs"),
+        as_json=as_json,
+    )
 
 
 @spark_server.command()

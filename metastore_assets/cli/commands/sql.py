@@ -78,9 +78,9 @@ def distinct_keys(names: Sequence[str]) -> list[str]:
     """
     keys: list[str] = []
     for index, name in enumerate(names):
-        numbered = (f"{name}_{number}" for number in count(index))
+        numbered_keys = (f"{name}_{number}" for number in count(index))
         is_new = name not in names[:index]
-        keys.append(name if is_new else next(key for key in numbered if key not in (*keys, *names)))
+        keys.append(name if is_new else next(key for key in numbered_keys if key not in (*keys, *names)))
     return keys
 
 

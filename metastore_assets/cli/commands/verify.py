@@ -39,13 +39,13 @@ def verify(invocation: Invocation, name: str, partitions: tuple[str, ...], sampl
 
 
 def _draw(page: Page, result: Answer) -> None:
-    compared = [
+    compared_parts = [
         text.format_count(result["fragments"], "fragment"),
         text.format_count(result["partitions"], "partition"),
     ]
-    compared += ["the table"] if result["complete"] else []
+    compared_parts += ["the table"] if result["complete"] else []
     count = result["skipped_partitions"]
-    skipped = f"; skipped {text.format_count(count, 'partition')} changed since" if count else ""
+    skipped_text = f"; skipped {text.format_count(count, 'partition')} changed since" if count else ""
     errors = len(result["differences"]) + len(result["unreadable"])
     if errors:
         verdict = Styled(f"{errors:,} wrong", "red")
@@ -55,7 +55,7 @@ def _draw(page: Page, result: Answer) -> None:
     else:
         verdict = Styled("the compared numbers match" if count else "all numbers match the table", "green")
     heading = Styled(result["table"], "bold")
-    page.line(heading, f" version {result['version']}: {', '.join(compared)} compared{skipped}: ", verdict)
+    page.line(heading, f" version {result['version']}: {', '.join(compared_parts)} compared{skipped_text}: ", verdict)
     for row in result["differences"]:
         column = f", {text.make_printable(row['column'])}" if row["column"] else ""
         subject = f"  {row['level']} {text.make_printable(row['name'])}{column}"

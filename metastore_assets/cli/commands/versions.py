@@ -45,5 +45,5 @@ def _draw(page: Page, rows: Sequence[Answer]) -> None:
         )
         for row in rows
     ]
-    hidden = page.fitting_grid(columns, lines, ["committed", "bytes", "fragments", "partitions"])
-    draw_hidden_columns(page, hidden)
+    hidden_columns = page.fitting_grid(columns, lines, ["committed", "bytes", "fragments", "partitions"])
+    draw_hidden_columns(page, hidden_columns)

@@ -46,9 +46,9 @@ class Requirement:
         """The supported versions in the syntax of pip."""
         return ",".join(operator + limit for operator, limit in self.limits) or "any version"
 
-    def allows(self, installed: str) -> bool:
+    def allows(self, installed_version: str) -> bool:
         """Return whether a version is in the range."""
-        release = parse_release(installed)
+        release = parse_release(installed_version)
         return all(
             release >= parse_release(limit) if operator == ">=" else release < parse_release(limit)
             for operator, limit in self.limits
@@ -66,12 +66,12 @@ def parse_release(text: str) -> tuple[int, ...]:
 
 def parse_requirements(lines: Sequence[str]) -> list[Requirement]:
     """Parse requirements such as `polars<3,>=1.36`, as the metadata of installed packages contain them."""
-    parsed = []
+    requirements = []
     for line in lines:
         match = _REQUIREMENT.fullmatch(line.strip())
         if match is not None and match[1] != _DISTRIBUTION:
-            parsed.append(Requirement(match[1], tuple(_LIMIT.findall(match[2])), match[3]))
-    return parsed
+            requirements.append(Requirement(match[1], tuple(_LIMIT.findall(match[2])), match[3]))
+    return requirements
 
 
 def check_python() -> DoctorFinding:
@@ -79,8 +79,8 @@ def check_python() -> DoctorFinding:
     release = platform.python_version()
     if sys.version_info >= _MIN_PYTHON:
         return DoctorFinding("Python", "ok", f"{release} on {platform.system()}")
-    wanted = ".".join(map(str, _MIN_PYTHON))
-    return DoctorFinding("Python", "failed", f"{release} is too old", f"install Python {wanted} or newer")
+    minimum_version = ".".join(map(str, _MIN_PYTHON))
+    return DoctorFinding("Python", "failed", f"{release} is too old", f"install Python {minimum_version} or newer")
 
 
 def check_packages() -> Iterator[DoctorFinding]:
@@ -92,24 +92,25 @@ def check_packages() -> Iterator[DoctorFinding]:
         advice = "install it with pip to have the supported versions of packages checked"
         yield DoctorFinding("packages", "skipped", f"{_DISTRIBUTION} is not installed as a package", advice)
         return
-    supported: dict[str, str] = {}
+    supported_versions: dict[str, str] = {}
     for item in requirements:
         try:
-            installed = version(item.package)
+            installed_version = version(item.package)
         except PackageNotFoundError:
             if item.extra is None:
                 yield DoctorFinding(
                     f"package {item.package}", "failed", "not installed", f"pip install '{item.package}{item.range}'"
                 )
             continue
-        if item.allows(installed):
-            supported[item.package] = installed
+        if item.allows(installed_version):
+            supported_versions[item.package] = installed_version
         else:
             advice = f"pip install '{item.package}{item.range}'"
-            message = f"version {installed} is not supported; supported is {item.range}"
+            message = f"version {installed_version} is not supported; supported is {item.range}"
             yield DoctorFinding(f"package {item.package}", "failed", message, advice)
-    named = ", ".join(f"{name} {supported[name]}" for name in _NAMED_PACKAGES if name in supported)
-    message = f"{_DISTRIBUTION} {release}; {len(supported)} packages have supported versions, such as {named}"
+    examples = ", ".join(f"{name} {supported_versions[name]}" for name in _NAMED_PACKAGES if name in supported_versions)
+    count = len(supported_versions)
+    message = f"{_DISTRIBUTION} {release}; {count} packages have supported versions, such as {examples}"
     yield DoctorFinding("packages", "ok", message)
     missing = [name for name in PACKAGES if not is_installed(name)]
     if missing:
@@ -129,10 +130,12 @@ def check_java(config: MetastoreConfig | None) -> DoctorFinding:
         where = f"JAVA_HOME={home} has no bin/java" if home else "no java on PATH, and JAVA_HOME is not set"
         return DoctorFinding("Java", status, where, advice)
     try:
-        ended = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_JAVA_TIMEOUT, check=False)
+        completed_process = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=_JAVA_TIMEOUT, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return DoctorFinding("Java", status, f"{java} does not run: {error}", advice)
-    match = _JAVA_VERSION.search(ended.stderr + ended.stdout)
+    match = _JAVA_VERSION.search(completed_process.stderr + completed_process.stdout)
     if match is None:
         return DoctorFinding("Java", status, f"{java} does not say its version", advice)
     if int(match[1]) < _MIN_JAVA:
@@ -153,9 +156,9 @@ def check_spark(config: MetastoreConfig | None, spark: LazySpark | None) -> Doct
     if not is_installed("spark"):
         advice = f"pip install '{_DISTRIBUTION}[spark]'{consequence}"
         return DoctorFinding("Spark", status, "PySpark is not installed", advice)
-    installed = f"PySpark {version('pyspark')}"
+    installed_text = f"PySpark {version('pyspark')}"
     if spark is None:
-        return DoctorFinding("Spark", "ok", f"{installed}; not started (--deep starts it)")
+        return DoctorFinding("Spark", "ok", f"{installed_text}; not started (--deep starts it)")
     session = spark
 
     def run() -> str:
@@ -164,7 +167,7 @@ def check_spark(config: MetastoreConfig | None, spark: LazySpark | None) -> Doct
         runner = Engine(session).spark_runner
         if runner.map(parse_release, ["1.2"]) != [(1, 2)]:
             raise ValueError("a task returned a wrong result")
-        return f"{installed} started, and ran a task in Python"
+        return f"{installed_text} started, and ran a task in Python"
 
     return check("Spark", run, "see docs/how-to/spark.md; `engine: auto` refreshes small tables without Spark")
 
@@ -174,23 +177,23 @@ def check_dagster() -> DoctorFinding:
     if not is_installed("dagster"):
         advice = f"pip install '{_DISTRIBUTION}[dagster]' if Dagster shall refresh the tables"
         return DoctorFinding("Dagster", "skipped", "not installed", advice)
-    installed = f"dagster {version('dagster')}"
+    installed_text = f"dagster {version('dagster')}"
     home = os.environ.get("DAGSTER_HOME")
     if not home:
         advice = "set it to the folder of your instance; without it `dagster dev` forgets runs and sensor states"
-        return DoctorFinding("Dagster", "skipped", f"{installed}; DAGSTER_HOME is not set", advice)
+        return DoctorFinding("Dagster", "skipped", f"{installed_text}; DAGSTER_HOME is not set", advice)
     age: list[float | None] = []
 
     def open_instance() -> str:
         from metastore_assets.assets.instance import seconds_since_heartbeat
 
         age.append(seconds_since_heartbeat())
-        return f"{installed}, instance in {home}"
+        return f"{installed_text}, instance in {home}"
 
     advice = f"check {home}/dagster.yaml, and that this user may read and write its storage"
     finding = check("Dagster", open_instance, advice)
     if finding.status == "ok" and age[0] is None:
-        message = f"{installed}, instance in {home}: no daemon runs, so sensors and schedules do not"
+        message = f"{installed_text}, instance in {home}: no daemon runs, so sensors and schedules do not"
         return DoctorFinding("Dagster", "warning", message, "start it: `dagster-daemon run`, or `dagster dev`")
     return finding
 
