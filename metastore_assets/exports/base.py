@@ -200,13 +200,15 @@ class ExportedVersion:
             reference: The class of the statistic, as `module:Class`.
         """
         key = load_statistic(reference).key
-        encoded = self._user_states
-        decoded = {
-            column.path: decode_user_states(encoded[column.leaf.field_id]).get(key)
+        encoded_states = self._user_states
+        decoded_states = {
+            column.path: decode_user_states(encoded_states[column.leaf.field_id]).get(key)
             for column in self.columns()
-            if not column.is_hidden and column.leaf.field_id in encoded
+            if not column.is_hidden and column.leaf.field_id in encoded_states
         }
-        return {path: state.value for path, state in decoded.items() if state is not None and state.reason is None}
+        return {
+            path: state.value for path, state in decoded_states.items() if state is not None and state.reason is None
+        }
 
     @cached_property
     def _user_states(self) -> dict[str, bytes]:
@@ -218,14 +220,14 @@ class ExportedVersion:
         For a hidden column, only counts are exported.
         """
         leaves = {leaf.path: leaf for leaf in self.lookup.columns.leaves}
-        exported = []
+        exported_columns = []
         for row in rows:
             if not self._options.includes(row.column):
                 continue
             leaf = leaves[row.column]
             is_hidden = row.reason == HIDDEN_REASON or self._hides(leaf)
-            exported.append(ExportedColumn(leaf, _counts_only(row) if is_hidden else row, is_hidden))
-        return exported
+            exported_columns.append(ExportedColumn(leaf, _counts_only(row) if is_hidden else row, is_hidden))
+        return exported_columns
 
     def _hides(self, leaf: LeafColumn) -> bool:
         """Return whether the configuration hides a column now."""

@@ -58,13 +58,16 @@ class RegisteredTable(ABC):
 
     @abstractmethod
     def change_properties(
-        self, added: Mapping[str, str], removed: Collection[str] = (), expected: tuple[str, str] | None = None
+        self,
+        new_properties: Mapping[str, str],
+        removed_names: Collection[str] = (),
+        expected: tuple[str, str] | None = None,
     ) -> None:
         """Remove and add properties of the table in one change, which affects nothing else.
 
         Args:
-            added: The properties to set.
-            removed: The names to remove. A name that is also in `added` is set.
+            new_properties: The properties to set.
+            removed_names: The names to remove. A name that is also in `new_properties` is set.
             expected: Name and value of a property. If the table does not have the property with this value, nothing is
                 changed.
 
@@ -95,14 +98,14 @@ class RegisteredTable(ABC):
         """
 
     @abstractmethod
-    def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed: datetime) -> int:
+    def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed_at: datetime) -> int:
         """Write or replace the table's statistics of some columns.
 
         Those of other columns stay.
 
         Args:
             columns: The statistics.
-            analyzed: The time at which they were computed.
+            analyzed_at: The time at which they were computed.
 
         Returns:
             The number of bytes that were sent.
@@ -110,7 +113,7 @@ class RegisteredTable(ABC):
 
     @abstractmethod
     def write_partition_statistics(
-        self, partitions: Mapping[PartitionName, Sequence[DeclaredStatistics]], analyzed: datetime
+        self, partitions: Mapping[PartitionName, Sequence[DeclaredStatistics]], analyzed_at: datetime
     ) -> int:
         """Write or replace the statistics of some columns of partitions.
 
@@ -118,7 +121,7 @@ class RegisteredTable(ABC):
 
         Args:
             partitions: The statistics of each partition, by its name.
-            analyzed: The time at which they were computed.
+            analyzed_at: The time at which they were computed.
 
         Returns:
             The number of bytes that were sent.
@@ -150,11 +153,11 @@ class TableChangedError(ExportError):
 
 def changed_properties(
     properties: Mapping[str, str] | None,
-    added: Mapping[str, str],
-    removed: Collection[str],
+    new_properties: Mapping[str, str],
+    removed_names: Collection[str],
     expected: tuple[str, str] | None,
 ) -> dict[str, str]:
-    """Return `properties` without the names in `removed`, and with those in `added`.
+    """Return `properties` without the names in `removed_names`, and with those in `new_properties`.
 
     Names are removed first, then added or replaced. `expected` is a pair (name, value), or None for no condition.
     Raises TableChangedError if the property `name` of `properties` is missing or has another value: another process has
@@ -163,7 +166,7 @@ def changed_properties(
     present = properties or {}
     if expected is not None and present.get(expected[0]) != expected[1]:
         raise TableChangedError
-    return {**{name: text for name, text in present.items() if name not in removed}, **added}
+    return {**{name: text for name, text in present.items() if name not in removed_names}, **new_properties}
 
 
 @contextmanager

@@ -88,18 +88,18 @@ class CatalogTarget(ExportTarget):
                 f"`{self.kind}` is for plain files and Hudi tables"
             )
         with self.open() as table:
-            declared = table.load()
-            names, properties = self._names, declared.properties
-            self._refuse_foreign(table, declared)
-            registered = self._registered(table, declared)
+            declaration = table.load()
+            names, properties = self._names, declaration.properties
+            self._refuse_foreign(table, declaration)
+            registered_partitions = self._registered(table, declaration)
             previous = WrittenColumns.from_properties(properties, names.columns)
-            columns = DeclaredColumns(version, declared.columns, list(declared.keys), previous.names)
+            columns = DeclaredColumns(version, declaration.columns, list(declaration.keys), previous.names)
             numbers = Numbers(version.version.row_count, version.version.bytes, columns.declare(version.columns()))
-            started = WrittenColumns.in_progress({*columns.matched, *previous.names})
+            started_columns = WrittenColumns.in_progress({*columns.matched, *previous.names})
             token = uuid.uuid4().hex
             table.change_properties(
                 {
-                    **started.to_properties(names.columns),
+                    **started_columns.to_properties(names.columns),
                     **({names.partitions: "true"} if self.options.partitions else {}),
                     names.writing: token,
                 },
@@ -107,35 +107,35 @@ class CatalogTarget(ExportTarget):
             )
             if names.partitions in properties and not self.options.partitions:
                 self._remove_from_all_partitions(table, previous.names)
-            size, unmatched = self._write_partitions(table, version, columns, registered)
-            written = {statistics.column for statistics in numbers.columns}
-            table.delete_statistics(name for name in previous.names if name not in written)
+            size, unmatched_count = self._write_partitions(table, version, columns, registered_partitions)
+            written_columns = {statistics.column for statistics in numbers.columns}
+            table.delete_statistics(name for name in previous.names if name not in written_columns)
             size += table.write_statistics(numbers.columns, version.version.published_at)
             # A column can have statistics of partitions alone. They are removed with it.
             digests = {
                 **WrittenColumns.in_progress(columns.written).digests,
                 **WrittenColumns.of_statistics({one.column: one.counts for one in numbers.columns}).digests,
             }
-            added = {
+            new_properties = {
                 **self.properties_of(numbers),
                 **version.mark.to_properties(self.kind),
                 **WrittenColumns(digests).to_properties(names.columns),
                 names.content: str(numbers.rows),
             }
-            finished = {names.writing, *self._claims(started)}
+            finished_names = {names.writing, *self._claims(started_columns)}
             try:
                 table.change_properties(
-                    added,
-                    finished | (set() if self.options.partitions else {names.partitions}),
+                    new_properties,
+                    finished_names | (set() if self.options.partitions else {names.partitions}),
                     expected=(names.writing, token),
                 )
             except TableChangedError:
-                self._revoke(table, started)
+                self._revoke(table, started_columns)
                 raise
         notes = columns.notes()
-        if unmatched:
-            notes.append(f"{unmatched} partitions are not registered in {self.title}, and were left out")
-        return WrittenExport(size + _size(added), len(numbers.columns), tuple(notes))
+        if unmatched_count:
+            notes.append(f"{unmatched_count} partitions are not registered in {self.title}, and were left out")
+        return WrittenExport(size + _size(new_properties), len(numbers.columns), tuple(notes))
 
     def status(self) -> ExportMark | None:
         """Return the mark of the last export, which names the exported version.
@@ -171,8 +171,8 @@ class CatalogTarget(ExportTarget):
             if names.partitions in properties:
                 self._remove_from_all_partitions(table, columns.names)
             table.delete_statistics(columns.unchanged(_stored_counts(table, columns)))
-            removed = {names.content, names.partitions, names.writing, *columns.to_properties(names.columns)}
-            table.change_properties({}, {*removed, *ExportMark.property_names(self.kind), *numbers})
+            removed_names = {names.content, names.partitions, names.writing, *columns.to_properties(names.columns)}
+            table.change_properties({}, {*removed_names, *ExportMark.property_names(self.kind), *numbers})
             return True
 
     def read_back(self) -> Mapping[str, Mapping[str, Any]]:
@@ -181,9 +181,9 @@ class CatalogTarget(ExportTarget):
         Example: `{"": {"numRows": "9"}, "id": {"numNulls": 0}}`. The column name `""` stands for the whole table.
         """
         with self.open() as table:
-            declared = table.load()
-            numbers = {name: declared.properties.get(name) for name in (_ROWS, _SIZE, *sorted(self._accuracy))}
-            return {"": numbers, **table.statistics(list(declared.columns))}
+            declaration = table.load()
+            numbers = {name: declaration.properties.get(name) for name in (_ROWS, _SIZE, *sorted(self._accuracy))}
+            return {"": numbers, **table.statistics(list(declaration.columns))}
 
     @property
     def _names(self) -> _PropertyNames:
@@ -207,7 +207,7 @@ class CatalogTarget(ExportTarget):
         marks = ExportMark.property_names(self.kind)
         return {names.content, *columns.to_properties(names.columns), *marks, *self._accuracy}
 
-    def _revoke(self, table: RegisteredTable, started: WrittenColumns) -> None:
+    def _revoke(self, table: RegisteredTable, started_columns: WrittenColumns) -> None:
         """Remove the properties that describe the statistics, after a concurrent export.
 
         The stored statistics may be a mixture of both exports. They stay, and nothing declares them accurate. The
@@ -215,26 +215,26 @@ class CatalogTarget(ExportTarget):
 
         Args:
             table: The table.
-            started: The columns that this export recorded when it started.
+            started_columns: The columns that this export recorded when it started.
         """
         names = self._names
-        stored = WrittenColumns.from_properties(table.load().properties, names.columns)
-        columns = WrittenColumns.in_progress({*stored.names, *started.names})
-        added = {**columns.to_properties(names.columns), names.writing: _CONFLICT}
-        table.change_properties(added, self._claims(stored))
+        stored_columns = WrittenColumns.from_properties(table.load().properties, names.columns)
+        columns = WrittenColumns.in_progress({*stored_columns.names, *started_columns.names})
+        new_properties = {**columns.to_properties(names.columns), names.writing: _CONFLICT}
+        table.change_properties(new_properties, self._claims(stored_columns))
 
-    def _refuse_foreign(self, table: RegisteredTable, declared: TableDeclaration) -> None:
+    def _refuse_foreign(self, table: RegisteredTable, declaration: TableDeclaration) -> None:
         """Raise ExportError if the table has statistics that we did not write.
 
         Nothing is raised if the option `replace` is set, or if an export of the table is incomplete.
         """
-        properties = declared.properties
+        properties = declaration.properties
         if self.options.replace or self._names.writing in properties:
             return
         if ExportMark.from_properties(properties, self.kind) is not None:
             is_foreign = not self._has_our_content(table, properties)
         else:
-            is_foreign = properties.get(_ROWS) not in UNKNOWN_ROWS or bool(table.statistics(list(declared.columns)))
+            is_foreign = properties.get(_ROWS) not in UNKNOWN_ROWS or bool(table.statistics(list(declaration.columns)))
         if is_foreign:
             raise self._foreign_error(f"table {self.table.identifier!r}")
 
@@ -259,89 +259,91 @@ class CatalogTarget(ExportTarget):
         content = properties.get(self._names.content)
         return content is not None and content.partition(":")[0] == properties.get(_ROWS, "")
 
-    def _registered(self, table: RegisteredTable, declared: TableDeclaration) -> RegisteredPartitions:
+    def _registered(self, table: RegisteredTable, declaration: TableDeclaration) -> RegisteredPartitions:
         """Return the partitions that the catalog has; none if partitions are not exported.
 
         Raises ExportError if another program wrote statistics of any partition. Nothing is raised if the option
         `replace` is set, or if an export of the table is incomplete.
         """
-        types = list(declared.keys.values())
-        registered = RegisteredPartitions([name.lower() for name in declared.keys], types, {})
-        if not self.options.partitions or not declared.keys:
+        types = list(declaration.keys.values())
+        registered_partitions = RegisteredPartitions([name.lower() for name in declaration.keys], types, {})
+        if not self.options.partitions or not declaration.keys:
             return RegisteredPartitions([], [], {})
-        writing = declared.properties.get(self._names.writing)
+        writing = declaration.properties.get(self._names.writing)
         for partition in table.partitions():
             properties = partition.properties
             is_ours = self._has_our_rows(properties) or properties.get(_ROWS) in UNKNOWN_ROWS
             if not (is_ours or writing is not None or self.options.replace):
-                key = "/".join(map("=".join, zip(declared.keys, partition.values, strict=True)))
+                key = "/".join(map("=".join, zip(declaration.keys, partition.values, strict=True)))
                 raise self._foreign_error(f"the partition {key} of table {self.table.identifier!r}")
             content = properties.get(self._names.content, "")
             if content and writing == _CONFLICT:
                 content = _WRITING
-            registered.partitions[registered_values(partition.values, types)] = partition.name, content
-        return registered
+            registered_partitions.partitions[registered_values(partition.values, types)] = partition.name, content
+        return registered_partitions
 
     def _write_partitions(
         self,
         table: RegisteredTable,
         version: ExportedVersion,
         columns: DeclaredColumns,
-        registered: RegisteredPartitions,
+        registered_partitions: RegisteredPartitions,
     ) -> tuple[int, int]:
         """Write the statistics of the partitions whose statistics changed since the last export.
 
         Return (sent bytes, number of the version's partitions that the catalog does not register). Our statistics are
         removed from registered partitions that the version does not have.
         """
-        if not registered.names:
+        if not registered_partitions.names:
             return 0, 0
-        size = unmatched = 0
-        remaining = dict(registered.partitions)
+        size = unmatched_count = 0
+        remaining = dict(registered_partitions.partitions)
         for batch in batched(version.partitions(), _BATCH):
-            changed: dict[PartitionName, Numbers] = {}
-            for entry, exported in batch:
-                values = version_values(entry.key, registered.names, registered.types)
+            changed_numbers: dict[PartitionName, Numbers] = {}
+            for entry, exported_columns in batch:
+                values = version_values(entry.key, registered_partitions.names, registered_partitions.types)
                 partition = None if values is None else remaining.pop(values, None)
-                numbers = Numbers(entry.row_count, entry.bytes, columns.declare(exported))
-                unmatched += partition is None
+                numbers = Numbers(entry.row_count, entry.bytes, columns.declare(exported_columns))
+                unmatched_count += partition is None
                 if partition is not None and self.content_of(numbers) != partition[1]:
-                    changed[partition[0]] = numbers
-            size += self._write_batch(table, version, changed, columns)
-        removed = [name for name, content in remaining.values() if content]
-        self._remove_from_partitions(table, removed, sorted(columns.written | set(columns.previous_columns)))
-        return size, unmatched
+                    changed_numbers[partition[0]] = numbers
+            size += self._write_batch(table, version, changed_numbers, columns)
+        removed_partitions = [name for name, content in remaining.values() if content]
+        self._remove_from_partitions(table, removed_partitions, sorted(columns.written | set(columns.previous_columns)))
+        return size, unmatched_count
 
     def _write_batch(
         self,
         table: RegisteredTable,
         version: ExportedVersion,
-        changed: Mapping[PartitionName, Numbers],
+        changed_numbers: Mapping[PartitionName, Numbers],
         columns: DeclaredColumns,
     ) -> int:
         """Write the statistics and properties of changed partitions to the catalog.
 
         Return their size in bytes.
         """
-        if not changed:
+        if not changed_numbers:
             return 0
-        table.change_partitions(list(changed), self._unclaimed)
-        for name, numbers in changed.items():
-            written = {one.column for one in numbers.columns}
-            table.delete_statistics([column for column in columns.previous_columns if column not in written], name)
-        statistics = {name: numbers.columns for name, numbers in changed.items()}
+        table.change_partitions(list(changed_numbers), self._unclaimed)
+        for name, numbers in changed_numbers.items():
+            written_columns = {one.column for one in numbers.columns}
+            table.delete_statistics(
+                [column for column in columns.previous_columns if column not in written_columns], name
+            )
+        statistics = {name: numbers.columns for name, numbers in changed_numbers.items()}
         size = table.write_partition_statistics(statistics, version.version.published_at)
-        added = {
+        new_properties = {
             name: {**self.properties_of(numbers), self._names.content: self.content_of(numbers)}
-            for name, numbers in changed.items()
+            for name, numbers in changed_numbers.items()
         }
 
         def with_claims(name: PartitionName, properties: dict[str, str]) -> dict[str, str]:
-            return self._without_accuracy(properties) | added[name]
+            return self._without_accuracy(properties) | new_properties[name]
 
         # A Hive metastore declares statistics to be accurate when it stores them.
-        table.change_partitions(list(changed), with_claims)
-        return size + sum(map(_size, added.values()))
+        table.change_partitions(list(changed_numbers), with_claims)
+        return size + sum(map(_size, new_properties.values()))
 
     def _unclaimed(self, name: PartitionName, properties: dict[str, str]) -> dict[str, str]:
         """Return the properties that a partition has while its statistics are changed.
@@ -371,14 +373,14 @@ class CatalogTarget(ExportTarget):
         """
 
         def without_claims(name: PartitionName, properties: dict[str, str]) -> dict[str, str]:
-            unclaimed = self._unclaimed(name, properties)
+            unclaimed_properties = self._unclaimed(name, properties)
             foreign = {} if self._has_our_rows(properties) else {self._names.content: f"?{_WRITING}"}
-            return unclaimed | foreign
+            return unclaimed_properties | foreign
 
         def without_ours(name: PartitionName, properties: dict[str, str]) -> dict[str, str]:
             numbers = (_ROWS, _SIZE) if self._has_our_rows(properties) else ()
-            removed = {self._names.content, *self._accuracy, *numbers}
-            return {key: text for key, text in properties.items() if key not in removed}
+            removed_names = {self._names.content, *self._accuracy, *numbers}
+            return {key: text for key, text in properties.items() if key not in removed_names}
 
         for batch in batched(names, _BATCH):
             table.change_partitions(batch, without_claims)
@@ -407,8 +409,8 @@ def _stored_counts(table: RegisteredTable, columns: WrittenColumns) -> dict[str,
     Each list has one item per name in `table.count_names`, in this order; None if the catalog lacks the number.
     Columns without statistics are omitted. All numbers are integers, which catalogs neither round nor convert.
     """
-    stored = table.statistics(columns.names)
-    return {column: [numbers.get(name) for name in table.count_names] for column, numbers in stored.items()}
+    stored_statistics = table.statistics(columns.names)
+    return {column: [numbers.get(name) for name in table.count_names] for column, numbers in stored_statistics.items()}
 
 
 def _size(properties: Mapping[str, str]) -> int:

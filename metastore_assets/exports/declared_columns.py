@@ -69,16 +69,16 @@ class DeclaredColumns:
     def matched(self) -> list[str]:
         """The metastore's names of the columns that the version has too, with or without statistics."""
         names = {name.lower() for name in self._names.values()} - self._keys
-        return [declared for lower, (declared, _) in self._types.items() if lower in names]
+        return [declared_name for lower, (declared_name, _) in self._types.items() if lower in names]
 
-    def declare(self, exported: Iterable[ExportedColumn]) -> list[DeclaredStatistics]:
+    def declare(self, exported_columns: Iterable[ExportedColumn]) -> list[DeclaredStatistics]:
         """Convert the statistics of columns to the metastore's form.
 
         Nested columns and partition columns are omitted. So are columns that the metastore does not declare or cannot
         store, and columns whose names differ only in case: `notes` reports these.
         """
         result = []
-        for column in exported:
+        for column in exported_columns:
             name = self._names.get(column.path, "")
             lower = name.lower()
             if not name or lower in self._keys or lower in self._twins:
@@ -103,12 +103,12 @@ class DeclaredColumns:
         - The column has no statistics that the metastore can store.
         - The column's name differs from another one only in case.
         """
-        unsupported = [name for name in self._unsupported.values() if name not in self.written]
+        unsupported_names = [name for name in self._unsupported.values() if name not in self.written]
         undeclared_reason = "left out, because the metastore does not declare them: "
         reason = "left out, because the metastore has no statistics of their types, or distinct values are not known: "
         return [
             *([f"{undeclared_reason}{join_names(list(self._undeclared))}"] if self._undeclared else []),
-            *([f"{reason}{join_names(unsupported)}"] if unsupported else []),
+            *([f"{reason}{join_names(unsupported_names)}"] if unsupported_names else []),
             *twins_note(name for name in self._names.values() if name.lower() in self._twins),
         ]
 
@@ -123,8 +123,8 @@ def twins_note(names: Iterable[str]) -> list[str]:
 
     The result is empty if there are no names.
     """
-    omitted = list(names)
-    return [f"left out, because their names differ only in case: {join_names(omitted)}"] if omitted else []
+    omitted_names = list(names)
+    return [f"left out, because their names differ only in case: {join_names(omitted_names)}"] if omitted_names else []
 
 
 def top_level_columns(version: ExportedVersion) -> dict[str, str]:

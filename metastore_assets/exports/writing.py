@@ -114,18 +114,20 @@ def _write(entry: ExportEntry, table: TableConfig, open_lookup: Callable[[], Tab
     if rewrite:
         target.remove()
     for attempt in range(1, _ATTEMPTS + 1):
-        exported = exported_version(target, open_lookup())
-        if (mark := target.status()) is not None and mark.digest == exported.mark.digest:
+        version_to_export = exported_version(target, open_lookup())
+        if (mark := target.status()) is not None and mark.digest == version_to_export.mark.digest:
             return _result(entry, "current", mark)
         try:
-            written = target.write(exported)
+            written_export = target.write(version_to_export)
         except TableChangedError:
             if attempt == _ATTEMPTS:
                 raise
             time.sleep(random.uniform(0, _WAIT_SECONDS * 2**attempt))
         else:
-            notes = (*written.notes, *_unmatched_note(exported.unmatched_patterns()))
-            return _result(entry, "written", exported.mark, written.bytes, written.columns, notes)
+            notes = (*written_export.notes, *_unmatched_note(version_to_export.unmatched_patterns()))
+            return _result(
+                entry, "written", version_to_export.mark, written_export.bytes, written_export.columns, notes
+            )
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -149,9 +151,9 @@ def _state(entry: ExportEntry, table: TableConfig, lookup: Table) -> ExportResul
     return _result(entry, "current" if is_current else "behind", mark)
 
 
-def _result(entry: ExportEntry, state: ExportState, mark: ExportMark | None, *written: Any) -> ExportResult:
+def _result(entry: ExportEntry, state: ExportState, mark: ExportMark | None, *export_fields: Any) -> ExportResult:
     version, snapshot = (None, None) if mark is None else (mark.version, mark.snapshot)
-    return ExportResult(entry.name, entry.target.kind, state, version, snapshot, *written)
+    return ExportResult(entry.name, entry.target.kind, state, version, snapshot, *export_fields)
 
 
 def _each(entries: Iterable[ExportEntry], work: Callable[[ExportEntry], ExportResult]) -> tuple[ExportResult, ...]:
@@ -161,12 +163,12 @@ def _each(entries: Iterable[ExportEntry], work: Callable[[ExportEntry], ExportRe
     """
     results = []
     for entry in entries:
-        started = time.monotonic()
+        started_at = time.monotonic()
         try:
             result = work(entry)
         except Exception as error:  # noqa: BLE001 (each target has its own client library with its own errors)
             result = ExportResult(entry.name, entry.target.kind, "failed", error=_error_text(error))
-        results.append(replace(result, seconds=time.monotonic() - started))
+        results.append(replace(result, seconds=time.monotonic() - started_at))
     return tuple(results)
 
 

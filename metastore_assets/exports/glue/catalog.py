@@ -58,7 +58,10 @@ class GlueTable(RegisteredTable):
         )
 
     def change_properties(
-        self, added: Mapping[str, str], removed: Collection[str] = (), expected: tuple[str, str] | None = None
+        self,
+        new_properties: Mapping[str, str],
+        removed_names: Collection[str] = (),
+        expected: tuple[str, str] | None = None,
     ) -> None:
         """Change properties of the table.
 
@@ -67,7 +70,7 @@ class GlueTable(RegisteredTable):
         See `RegisteredTable.change_properties`. Glue archives no version of the table.
         """
         table = self._load()
-        parameters = changed_properties(table.get("Parameters"), added, removed, expected)
+        parameters = changed_properties(table.get("Parameters"), new_properties, removed_names, expected)
         version = {"VersionId": table["VersionId"]} if table.get("VersionId") else {}
         self._client.update_table(
             DatabaseName=self._key["DatabaseName"],
@@ -124,17 +127,17 @@ class GlueTable(RegisteredTable):
             statistics |= read_response(response["ColumnStatisticsList"])
         return statistics
 
-    def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed: datetime) -> int:
+    def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed_at: datetime) -> int:
         """Write statistics of the table with one request per 25 columns.
 
         See `RegisteredTable.write_statistics`.
 
         Raises ExportError if Glue refuses the statistics of a column.
         """
-        return self._write(self._client.update_column_statistics_for_table, columns, analyzed)
+        return self._write(self._client.update_column_statistics_for_table, columns, analyzed_at)
 
     def write_partition_statistics(
-        self, partitions: Mapping[PartitionName, Sequence[DeclaredStatistics]], analyzed: datetime
+        self, partitions: Mapping[PartitionName, Sequence[DeclaredStatistics]], analyzed_at: datetime
     ) -> int:
         """Write statistics of partitions with one request per 25 columns of a partition.
 
@@ -142,7 +145,7 @@ class GlueTable(RegisteredTable):
         """
         update = self._client.update_column_statistics_for_partition
         return sum(
-            self._write(update, columns, analyzed, PartitionValues=list(_values(name)))
+            self._write(update, columns, analyzed_at, PartitionValues=list(_values(name)))
             for name, columns in partitions.items()
         )
 
@@ -186,14 +189,14 @@ class GlueTable(RegisteredTable):
         while keys:
             response = self._client.batch_get_partition(**self._key, PartitionsToGet=keys)
             partitions += response["Partitions"]
-            unprocessed = response.get("UnprocessedKeys") or []
-            if len(unprocessed) >= len(keys):
+            unprocessed_keys = response.get("UnprocessedKeys") or []
+            if len(unprocessed_keys) >= len(keys):
                 raise ExportError(f"Glue returns none of {len(keys)} partitions: export again later")
-            keys = unprocessed
+            keys = unprocessed_keys
         return partitions
 
     def _write(
-        self, update: Callable[..., Any], columns: Sequence[DeclaredStatistics], analyzed: datetime, **owner: Any
+        self, update: Callable[..., Any], columns: Sequence[DeclaredStatistics], analyzed_at: datetime, **owner: Any
     ) -> int:
         """Write statistics in batches.
 
@@ -202,10 +205,10 @@ class GlueTable(RegisteredTable):
         Args:
             update: The client's method that sends one batch, for a table or for a partition.
             columns: The statistics.
-            analyzed: The time at which they were computed.
+            analyzed_at: The time at which they were computed.
             owner: For a partition, the parameter of `update` that names it: `PartitionValues=["2024-01-01"]`.
         """
-        requests = to_request(columns, analyzed)
+        requests = to_request(columns, analyzed_at)
         for start in range(0, len(requests), _WRITE_BATCH):
             batch = requests[start : start + _WRITE_BATCH]
             _raise_errors(update(**self._key, **owner, ColumnStatisticsList=batch))

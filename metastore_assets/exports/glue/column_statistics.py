@@ -22,18 +22,18 @@ _NAMES: dict[Kind, str] = {
 }
 
 
-def to_request(statistics: Iterable[DeclaredStatistics], analyzed: datetime) -> list[dict[str, Any]]:
+def to_request(statistics: Iterable[DeclaredStatistics], analyzed_at: datetime) -> list[dict[str, Any]]:
     """Convert statistics to a list of Glue's type `ColumnStatistics`, with one item per column.
 
     Args:
         statistics: The statistics of the columns.
-        analyzed: The time at which they were computed.
+        analyzed_at: The time at which they were computed.
     """
     return [
         {
             "ColumnName": column.column,
             "ColumnType": column.type,
-            "AnalyzedTime": analyzed,
+            "AnalyzedTime": analyzed_at,
             "StatisticsData": {
                 "Type": _NAMES[column.kind].upper(),
                 f"{_NAMES[column.kind]}ColumnStatisticsData": _numbers(column),

@@ -71,7 +71,10 @@ class HiveTable(RegisteredTable):
         )
 
     def change_properties(
-        self, added: Mapping[str, str], removed: Collection[str] = (), expected: tuple[str, str] | None = None
+        self,
+        new_properties: Mapping[str, str],
+        removed_names: Collection[str] = (),
+        expected: tuple[str, str] | None = None,
     ) -> None:
         """Change properties of the table.
 
@@ -82,7 +85,7 @@ class HiveTable(RegisteredTable):
         from hive_metastore.ttypes import EnvironmentContext
 
         table = self._load()
-        table.parameters = changed_properties(table.parameters, added, removed, expected)
+        table.parameters = changed_properties(table.parameters, new_properties, removed_names, expected)
         self.client.alter_table_with_environment_context(
             self.database, self.name, table, EnvironmentContext(dict(_NO_STATISTICS))
         )
@@ -122,7 +125,7 @@ class HiveTable(RegisteredTable):
         """
         return read_thrift(self._stored(columns))
 
-    def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed: datetime) -> int:
+    def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed_at: datetime) -> int:
         """Write the table's statistics, and return the number of bytes that were sent.
 
         Columns are written in batches. Before each batch, stored bounds that the new statistics lack are deleted. See
@@ -140,7 +143,7 @@ class HiveTable(RegisteredTable):
         return size
 
     def write_partition_statistics(
-        self, partitions: Mapping[PartitionName, Sequence[DeclaredStatistics]], analyzed: datetime
+        self, partitions: Mapping[PartitionName, Sequence[DeclaredStatistics]], analyzed_at: datetime
     ) -> int:
         """Write the statistics of partitions, and return the number of bytes that were sent.
 
@@ -173,8 +176,8 @@ class HiveTable(RegisteredTable):
         if names:
             columns = {column for name in names for column in _without_bounds(partitions[name])}
             request = PartitionsStatsRequest(self.database, self.name, sorted(columns), names, engine=_ENGINE)
-            for name, stored in self.client.get_partitions_statistics_req(request).partStats.items():
-                self._delete_outdated(name, partitions[name], stored)
+            for name, stored_statistics in self.client.get_partitions_statistics_req(request).partStats.items():
+                self._delete_outdated(name, partitions[name], stored_statistics)
         statistics = [self._column_statistics(columns, str(name)) for name, columns in partitions.items() if columns]
         if statistics:
             self.client.set_aggr_stats_for(SetPartitionsStatsRequest(statistics, engine=_ENGINE))
@@ -199,14 +202,17 @@ class HiveTable(RegisteredTable):
         """Return the statistics that the metastore has for columns of the table."""
         from hive_metastore.ttypes import TableStatsRequest
 
-        stored: list[ColumnStatisticsObj] = []
+        stored_statistics: list[ColumnStatisticsObj] = []
         for batch in _batches(columns):
             request = TableStatsRequest(self.database, self.name, batch, engine=_ENGINE)
-            stored += self.client.get_table_statistics_req(request).tableStats
-        return stored
+            stored_statistics += self.client.get_table_statistics_req(request).tableStats
+        return stored_statistics
 
     def _delete_outdated(
-        self, partition: str | None, columns: Sequence[DeclaredStatistics], stored: Iterable[ColumnStatisticsObj]
+        self,
+        partition: str | None,
+        columns: Sequence[DeclaredStatistics],
+        stored_statistics: Iterable[ColumnStatisticsObj],
     ) -> None:
         """Delete stored statistics with a bound that the new ones lack.
 
@@ -215,11 +221,13 @@ class HiveTable(RegisteredTable):
         Args:
             partition: The name of the partition; None for the table.
             columns: The new statistics.
-            stored: The stored statistics of the columns whose new statistics lack a bound.
+            stored_statistics: The stored statistics of the columns whose new statistics lack a bound.
         """
         without = set(_without_bounds(columns))
-        outdated = [name for name, numbers in read_thrift(stored).items() if {"lowValue", "highValue"} & set(numbers)]
-        self.delete_statistics([name for name in outdated if name in without], partition)
+        outdated_columns = [
+            name for name, numbers in read_thrift(stored_statistics).items() if {"lowValue", "highValue"} & set(numbers)
+        ]
+        self.delete_statistics([name for name in outdated_columns if name in without], partition)
 
     def _load(self) -> Table:
         from metastore_assets.formats.catalogs.hive import request_table

@@ -55,8 +55,8 @@ def encode_partition_statistics(table: Table, snapshot_id: int) -> bytes | str:
         return "pyiceberg does not tell deletion vectors from other files of position deletes"
     structure = schema_to_pyarrow(metadata.specs_struct())
     partition = rows["partition"].combine_chunks()
-    stored = {field.name: partition.field(field.name) for field in partition.type}
-    values = [stored.get(field.name, pa.nulls(len(rows), field.type)).cast(field.type) for field in structure]
+    stored_fields = {field.name: partition.field(field.name) for field in partition.type}
+    values = [stored_fields.get(field.name, pa.nulls(len(rows), field.type)).cast(field.type) for field in structure]
     fields = [_field("partition", pa.struct(list(structure)), 1, nullable=False)]
     columns: list[pa.Array | pa.ChunkedArray] = [pa.StructArray.from_arrays(values, fields=list(structure))]
     for name, source, type_, field_id in _COUNTS:

@@ -45,9 +45,9 @@ def encode_puffin(
         sequence_number: The sequence number of that snapshot.
         properties: Properties of the file.
     """
-    content, described = bytearray(_MAGIC), list[dict[str, Any]]()
+    content, blob_metadata = bytearray(_MAGIC), list[dict[str, Any]]()
     for blob in blobs:
-        described.append(
+        blob_metadata.append(
             {
                 "type": blob.type,
                 "fields": [blob.field_id],
@@ -59,6 +59,6 @@ def encode_puffin(
             }
         )
         content += blob.content
-    payload = json.dumps({"blobs": described, "properties": dict(properties)}, ensure_ascii=False).encode()
+    payload = json.dumps({"blobs": blob_metadata, "properties": dict(properties)}, ensure_ascii=False).encode()
     footer = _MAGIC + payload + len(payload).to_bytes(4, "little") + _NO_FLAGS + _MAGIC
     return PuffinFile(bytes(content) + footer, len(footer))

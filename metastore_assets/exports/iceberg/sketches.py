@@ -142,7 +142,7 @@ def _minimal_decimals(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDAr
     # A byte can be left out if it repeats the sign, and the next byte has that sign too.
     is_sign = rows == np.where(negative, np.uint8(0xFF), np.uint8(0))
     has_sign = (rows[:, 1:] >= 0x80) == negative
-    skipped = np.logical_and.accumulate(is_sign[:, :-1] & has_sign, axis=1).sum(axis=1)
-    is_needed = np.arange(16) >= skipped[:, None]
-    offsets = np.concatenate([[0], np.cumsum(16 - skipped)]).astype(np.int64)
+    skipped_bytes = np.logical_and.accumulate(is_sign[:, :-1] & has_sign, axis=1).sum(axis=1)
+    is_needed = np.arange(16) >= skipped_bytes[:, None]
+    offsets = np.concatenate([[0], np.cumsum(16 - skipped_bytes)]).astype(np.int64)
     return rows[is_needed], offsets

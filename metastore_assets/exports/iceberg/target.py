@@ -129,7 +129,7 @@ class IcebergTarget(ExportTarget):
 
         with self._open() as table:
             ours, partition_files = _our_files(table.metadata)
-            unlisted = _unlisted_files(table)
+            unlisted_files = _unlisted_files(table)
             updates = [
                 *(RemoveStatisticsUpdate.model_validate({"snapshot-id": file.snapshot_id}) for file in ours),
                 *(
@@ -139,8 +139,8 @@ class IcebergTarget(ExportTarget):
             ]
             if updates:
                 _commit(table, updates)
-            _delete(table, [*ours, *partition_files, *unlisted])
-        return bool(updates or unlisted)
+            _delete(table, [*ours, *partition_files, *unlisted_files])
+        return bool(updates or unlisted_files)
 
     def read_back(self) -> Mapping[str, Mapping[str, Any]]:
         """Return what the Puffin file of the newest exported version has of each column.
@@ -205,11 +205,11 @@ class IcebergTarget(ExportTarget):
             raise ExportError(
                 f"table {self.table.name!r} has no snapshot {number} any more: the next refresh exports the current one"
             )
-        stored = [file for file in table.metadata.statistics if file.snapshot_id == snapshot.snapshot_id]
+        stored_files = [file for file in table.metadata.statistics if file.snapshot_id == snapshot.snapshot_id]
         partition_files = [
             file for file in table.metadata.partition_statistics if file.snapshot_id == snapshot.snapshot_id
         ]
-        has_others = any(_mark(file) is None for file in stored) or (
+        has_others = any(_mark(file) is None for file in stored_files) or (
             self.options.partition_statistics and not all(map(_is_ours, partition_files))
         )
         if has_others and not self.options.replace:
@@ -226,7 +226,7 @@ class IcebergTarget(ExportTarget):
         )
         path = table.location_provider().new_metadata_location(f"{number}-{uuid.uuid4()}.stats")
         _write(table, path, puffin.content)
-        described = StatisticsFile.model_validate(
+        statistics_file = StatisticsFile.model_validate(
             {
                 "snapshot-id": snapshot.snapshot_id,
                 "statistics-path": path,
@@ -245,8 +245,8 @@ class IcebergTarget(ExportTarget):
             }
         )
         size, updates = len(puffin.content), list[Any]()
-        updates.append(SetStatisticsUpdate.model_validate({"statistics": described}))
-        written: list[Any] = [described]
+        updates.append(SetStatisticsUpdate.model_validate({"statistics": statistics_file}))
+        written_files: list[Any] = [statistics_file]
         if self.options.partition_statistics:
             content = encode_partition_statistics(table, snapshot.snapshot_id)
             if isinstance(content, str):
@@ -255,15 +255,15 @@ class IcebergTarget(ExportTarget):
                 update = _write_partition_file(table, snapshot.snapshot_id, content)
                 size += len(content)
                 updates.append(update)
-                written.append(update.partition_statistics)
+                written_files.append(update.partition_statistics)
         try:
             before = _commit(table, updates)
         except CommitFailedException as error:
-            _delete(table, written)
+            _delete(table, written_files)
             raise TableChangedError from error
         ours, partition_files = _our_files(before)
-        replaced = [*ours, *(partition_files if len(updates) > 1 else ())]
-        _delete(table, [file for file in replaced if file.snapshot_id == snapshot.snapshot_id])
+        replaced_files = [*ours, *(partition_files if len(updates) > 1 else ())]
+        _delete(table, [file for file in replaced_files if file.snapshot_id == snapshot.snapshot_id])
         return size
 
 
@@ -276,8 +276,8 @@ def _write_partition_file(table: Table, snapshot_id: int, content: bytes) -> Any
 
     path = table.location_provider().new_metadata_location(f"{_PARTITION_FILE}{snapshot_id}-{uuid.uuid4()}.parquet")
     _write(table, path, content)
-    described = {"snapshot-id": snapshot_id, "statistics-path": path, "file-size-in-bytes": len(content)}
-    return SetPartitionStatisticsUpdate.model_validate({"partition-statistics": described})
+    partition_file = {"snapshot-id": snapshot_id, "statistics-path": path, "file-size-in-bytes": len(content)}
+    return SetPartitionStatisticsUpdate.model_validate({"partition-statistics": partition_file})
 
 
 def _sketched_columns(version: ExportedVersion) -> tuple[list[_SketchedColumn], list[str]]:
@@ -290,7 +290,7 @@ def _sketched_columns(version: ExportedVersion) -> tuple[list[_SketchedColumn], 
         **version.states(IcebergTarget.sketch_reference),
         **version.states(IcebergTarget.narrow_reference),
     }
-    sketched, missing = [], []
+    sketched_columns, missing = [], []
     for column in version.columns():
         row = column.statistics
         # These columns never have a sketch, so no note names them.
@@ -304,10 +304,12 @@ def _sketched_columns(version: ExportedVersion) -> tuple[list[_SketchedColumn], 
         distinct = row.distinct_count if is_exact else round(estimate_sketch(sketch))
         # The ids of the parent columns come first.
         field_id = int(column.leaf.field_id.rpartition(".")[2])
-        sketched.append(_SketchedColumn(column.path, field_id, sketch, distinct or 0))
+        sketched_columns.append(_SketchedColumn(column.path, field_id, sketch, distinct or 0))
     if not missing:
-        return sketched, []
-    return sketched, [f"no sketch of {join_names(missing)}: the next refresh reads these columns and exports again"]
+        return sketched_columns, []
+    return sketched_columns, [
+        f"no sketch of {join_names(missing)}: the next refresh reads these columns and exports again"
+    ]
 
 
 def _sketch(version: ExportedVersion, column: ExportedColumn, states: Mapping[str, bytes]) -> bytes | None:
@@ -364,14 +366,16 @@ def _unlisted_files(table: Table) -> list[StatisticsFile | PartitionStatisticsFi
     Earlier metadata is known as far back as the table's log of metadata files.
     """
     current = table.metadata
-    registered = {file.statistics_path for file in (*current.statistics, *current.partition_statistics)}
+    registered_paths = {file.statistics_path for file in (*current.statistics, *current.partition_statistics)}
     earlier_files: dict[str, StatisticsFile | PartitionStatisticsFile] = {}
     for entry in current.metadata_log:
         with suppress(FileNotFoundError):  # engines may delete old metadata
             for files in _our_files(_read_metadata(table, entry.metadata_file)):
                 earlier_files |= {file.statistics_path: file for file in files}
     return [
-        file for path, file in earlier_files.items() if path not in registered and table.io.new_input(path).exists()
+        file
+        for path, file in earlier_files.items()
+        if path not in registered_paths and table.io.new_input(path).exists()
     ]
 
 

@@ -73,19 +73,19 @@ class SparkColumn:
         return _SIZES[self.type] if decimal is None else 8 if int(decimal[1]) <= 18 else 16
 
 
-def spark_columns(parameters: Mapping[str, str], declared: Mapping[str, str]) -> list[SparkColumn]:
+def spark_columns(parameters: Mapping[str, str], declared_types: Mapping[str, str]) -> list[SparkColumn]:
     """Return the top-level columns of a table, partition columns included.
 
     Args:
         parameters: The table's properties. If Spark created the table, one of them is Spark's schema.
-        declared: Hive's types by column name. Used if the properties contain no schema.
+        declared_types: Hive's types by column name. Used if the properties contain no schema.
 
     Raises:
         ValueError: The schema in the properties cannot be read.
     """
     text = join_property(parameters, "spark.sql.sources.schema")
     if not text:
-        return [SparkColumn(name, type_.lower()) for name, type_ in declared.items()]
+        return [SparkColumn(name, type_.lower()) for name, type_ in declared_types.items()]
     try:
         fields = [(str(field["name"]), field["type"]) for field in json.loads(text)["fields"]]
     except (ValueError, KeyError, TypeError):

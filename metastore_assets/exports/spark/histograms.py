@@ -169,9 +169,9 @@ def _lz4_stream(data: bytes) -> bytes:
 
     The caller must pass at most 64 KiB, because readers allocate this much for a block. The length is not checked.
     """
-    compressed = pa.compress(data, codec="lz4_raw", asbytes=True)
-    head = struct.pack("<BIII", _COMPRESSED, len(compressed), len(data), _xxhash32(data) & 0x0FFFFFFF)
-    return _MAGIC + head + compressed + _MAGIC + struct.pack("<BIII", _STORED, 0, 0, 0)
+    compressed_data = pa.compress(data, codec="lz4_raw", asbytes=True)
+    head = struct.pack("<BIII", _COMPRESSED, len(compressed_data), len(data), _xxhash32(data) & 0x0FFFFFFF)
+    return _MAGIC + head + compressed_data + _MAGIC + struct.pack("<BIII", _STORED, 0, 0, 0)
 
 
 def _xxhash32(data: bytes) -> int:

@@ -75,12 +75,12 @@ class SparkTarget(ExportTarget):
         except ValueError as error:
             raise ExportError(f"table {self.table.identifier!r}: {error}") from error
         statistics, notes, count = self._statistics(version, columns)
-        added = {**version.mark.to_properties(self.kind), _CONTENT: digest_json(statistics)}
+        new_properties = {**version.mark.to_properties(self.kind), _CONTENT: digest_json(statistics)}
         with self._open() as table:
             current = table.load().properties
             self._refuse_foreign(current)
-            table.change_properties(statistics | added, _statistics_of(current))
-        size = sum(len(key) + len(text) for key, text in (statistics | added).items())
+            table.change_properties(statistics | new_properties, _statistics_of(current))
+        size = sum(len(key) + len(text) for key, text in (statistics | new_properties).items())
         return WrittenExport(size, count, notes)
 
     def status(self) -> ExportMark | None:
@@ -143,37 +143,43 @@ class SparkTarget(ExportTarget):
         properties = table_properties(version.version.row_count, version.version.bytes)
         names = top_level_columns(version)
         twins = case_twins(names.values())
-        declared = {column.name.lower(): column for column in columns} | {column.name: column for column in columns}
-        mismatched, unbounded, ambiguous, count = [], [], [], 0
-        for exported in version.columns():
-            name = names.get(exported.path)
+        declared_columns = {column.name.lower(): column for column in columns} | {
+            column.name: column for column in columns
+        }
+        mismatched_names, unbounded_names, ambiguous, count = [], [], [], 0
+        for exported_column in version.columns():
+            name = names.get(exported_column.path)
             if name is None:
                 continue
-            column = declared.get(name)
+            column = declared_columns.get(name)
             if column is None and name.lower() in twins:
                 ambiguous.append(name)
                 continue
-            column = column or declared.get(name.lower())
+            column = column or declared_columns.get(name.lower())
             # The statistics of a hidden column do not show its type.
-            if column is None or not (exported.is_hidden or column.accepts(exported.statistics.type_class)):
-                mismatched.append(name)
-            elif added := self._column_properties(version, exported, column):
-                properties |= added
+            if column is None or not (
+                exported_column.is_hidden or column.accepts(exported_column.statistics.type_class)
+            ):
+                mismatched_names.append(name)
+            elif column_properties := self._column_properties(version, exported_column, column):
+                properties |= column_properties
                 count += 1
             else:
-                unbounded.append(name)
+                unbounded_names.append(name)
         notes = []
-        if mismatched:
-            notes.append(f"left out, because Spark has no statistics of their types: {join_names(mismatched)}")
-        if unbounded:
-            notes.append(f"left out, because their bounds or distinct values are not known: {join_names(unbounded)}")
+        if mismatched_names:
+            notes.append(f"left out, because Spark has no statistics of their types: {join_names(mismatched_names)}")
+        if unbounded_names:
+            notes.append(
+                f"left out, because their bounds or distinct values are not known: {join_names(unbounded_names)}"
+            )
         return properties, (*notes, *twins_note(ambiguous)), count
 
     def _column_properties(
-        self, version: ExportedVersion, exported: ExportedColumn, column: SparkColumn
+        self, version: ExportedVersion, exported_column: ExportedColumn, column: SparkColumn
     ) -> dict[str, str]:
-        row = exported.statistics
-        has_bins = self.options.bins and not exported.is_hidden
+        row = exported_column.statistics
+        has_bins = self.options.bins and not exported_column.is_hidden
         return column_properties(
             column,
             row,
