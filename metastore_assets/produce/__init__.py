@@ -5,7 +5,7 @@ A dataflow is a graph of stages. The package is independent of tables and statis
 
 from metastore_assets.produce.dataflow import Dataflow
 from metastore_assets.produce.environment import Settings
-from metastore_assets.produce.graph import Typed, typed_graph
+from metastore_assets.produce.graph import TypedNode, typed_graph
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.per_key import Port
 from metastore_assets.produce.ranks import Ranks
@@ -35,7 +35,7 @@ __all__ = [
     "SumStage",
     "SurrogateKey",
     "TaskRunner",
-    "Typed",
+    "TypedNode",
     "View",
     "typed_graph",
 ]

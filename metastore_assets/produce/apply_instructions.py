@@ -144,10 +144,10 @@ def _steps(task: ApplyTask) -> Iterator[Step]:
 
     A hot key, which has more rows than are read at a time, has several steps.
     """
-    numbered = task.counter
+    counter = task.counter
     hot_key: HotKey | None = None
     for cogroup in cogroup_instructions(task):
-        numbered_task = replace(task, counter=numbered)
+        numbered_task = replace(task, counter=counter)
         if task.dataset.run_schema.amounts:
             run_schema = task.dataset.run_schema
             changes = sum_changes(task.stage, cogroup.instructions, run_schema)
@@ -158,7 +158,7 @@ def _steps(task: ApplyTask) -> Iterator[Step]:
             if hot_key is None or hot_key.key is not cogroup.hot_key:
                 hot_key = HotKey(numbered_task, cogroup.hot_key)
             step = hot_key.step(cogroup.instructions, cogroup.previous)
-        numbered += step.novel
+        counter += step.novel
         yield step
 
 
@@ -169,11 +169,11 @@ def _replace_rows(task: ApplyTask, instructions: pl.DataFrame, previous: pl.Data
 
     If the task has a Preserve hook, the new rows are those that the hook returns.
     """
-    written = instructions.filter(~pl.col(TOMBSTONE))
+    written_rows = instructions.filter(~pl.col(TOMBSTONE))
     novel = 0
     if task.preserve is not None and task.rows is not None:
-        written, novel = apply_preserve(task, written, previous)
-    run, content = apply_to_units(task, instructions, written, previous)
+        written_rows, novel = apply_preserve(task, written_rows, previous)
+    run, content = apply_to_units(task, instructions, written_rows, previous)
     update = _update(task, instructions, previous, content) if task.rows else previous.clear()
     return Step(previous, run, content, update, novel)
 
@@ -189,11 +189,11 @@ def _update(task: ApplyTask, instructions: pl.DataFrame, previous: pl.DataFrame,
     """
     assert task.rows is not None
     rows, group = task.rows, task.dataset.run_schema.group
-    touched = group.distinct(instructions)
-    before, now = group.semi(previous, touched), group.semi(content, touched)
+    touched_keys = group.distinct(instructions)
+    before, now = group.semi(previous, touched_keys), group.semi(content, touched_keys)
     if task.suppress:
-        unchanged = _unchanged(rows, before, now)
-        before, now = group.anti(before, unchanged), group.anti(now, unchanged)
+        unchanged_keys = _unchanged(rows, before, now)
+        before, now = group.anti(before, unchanged_keys), group.anti(now, unchanged_keys)
     # The first row of a key that did not exist is an `add`; all other rows of existing and new keys are an `update`.
     first = group.changes() & ~pl.col("_was")
     was = before.select(group.columns).unique().with_columns(pl.lit(True).alias("_was"))

@@ -39,17 +39,17 @@ Pieces = list[tuple[Run, pl.DataFrame]]
 """Consecutive runs, each with its greatest key."""
 
 
-def compact_dataset(dataset: Dataset, work: Work, *, unlimited: bool) -> DatasetState:
+def compact_dataset(dataset: Dataset, work: Work, *, is_unlimited: bool) -> DatasetState:
     """Run all due merges that the dataset's credit allows.
 
     Return the new state.
 
-    The credit is the number of rows that merges may write; `unlimited` ignores it. If a shard and level 0 have more
+    The credit is the number of rows that merges may write; `is_unlimited` ignores it. If a shard and level 0 have more
     than `max_runs` runs together, runs are merged even without credit.
     """
     state = dataset.state
     while True:
-        job = _next_merge(state, work.spool.settings, unlimited=unlimited)
+        job = _next_merge(state, work.spool.settings, is_unlimited=is_unlimited)
         if job is None:
             return state
         state = replace(job.run(replace(dataset, state=state), work), credit=max(0, state.credit - job.cost))
@@ -165,10 +165,10 @@ class _TierMerge:
     def run(self, dataset: Dataset, work: Work) -> DatasetState:
         state = dataset.state
         runs = state.shards[self.shard].runs
-        older_runs, taken = runs[: -self.count], runs[-self.count :]
-        level = taken[-1].level + 1
+        older_runs, merged_runs = runs[: -self.count], runs[-self.count :]
+        level = merged_runs[-1].level + 1
         key_range = state.ranges()[self.shard]
-        task = _MergeTask(dataset, work.spool, taken, key_range, level, retains_tombstones=bool(older_runs))
+        task = _MergeTask(dataset, work.spool, merged_runs, key_range, level, retains_tombstones=bool(older_runs))
         (new_runs,) = work.runner.map(_merge, [task])
         return _with_shard(state, self.shard, [Shard((*older_runs, *new_runs))], [])
 
@@ -209,12 +209,12 @@ def _with_shard(state: DatasetState, number: int, shards: list[Shard], bounds: l
     )
 
 
-def _next_merge(state: DatasetState, settings: Settings, *, unlimited: bool) -> _Job | None:
+def _next_merge(state: DatasetState, settings: Settings, *, is_unlimited: bool) -> _Job | None:
     """Return the next merge to run; None if there is none.
 
     If a shard and level 0 have more than `max_runs` runs together, the merge may write any number of rows. Otherwise,
-    the result is a merge that level 0 or a shard needs, and that writes at most `state.credit` rows. With `unlimited`,
-    it may write any number of rows, too.
+    the result is a merge that level 0 or a shard needs, and that writes at most `state.credit` rows. With
+    `is_unlimited`, it may write any number of rows, too.
     """
     flush = _Flush(sum(run.rows for run in state.level0))
     over_limit = [
@@ -225,7 +225,7 @@ def _next_merge(state: DatasetState, settings: Settings, *, unlimited: bool) -> 
     due: list[_Job] = [flush] if len(state.level0) >= settings.fan_in else []
     for number, shard in enumerate(state.shards):
         due += _due_merges(state, number, shard, settings)
-    return next((job for job in due if unlimited or job.cost <= state.credit), None)
+    return next((job for job in due if is_unlimited or job.cost <= state.credit), None)
 
 
 def _due_merges(state: DatasetState, number: int, shard: Shard, settings: Settings) -> list[_Job]:

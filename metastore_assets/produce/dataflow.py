@@ -19,7 +19,7 @@ from metastore_assets.errors import GraphError, StoreError, UpdateError, Version
 from metastore_assets.produce.dataset import DatasetState
 from metastore_assets.produce.environment import Environment, Settings
 from metastore_assets.produce.flow_step import StepInput, compact_state, fed_by, receive_update, step_flow
-from metastore_assets.produce.graph import Typed, typed_graph
+from metastore_assets.produce.graph import TypedNode, typed_graph
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.manifest import DATA, FlowManifest, Manifests
 from metastore_assets.produce.parts import Part
@@ -52,7 +52,7 @@ class Dataflow:
     def __init__(
         self,
         storage: ObjectStore,
-        nodes: Sequence[Node] | Mapping[str, Typed],
+        nodes: Sequence[Node] | Mapping[str, TypedNode],
         *,
         runner: TaskRunner | None = None,
         settings: Settings | None = None,
@@ -147,9 +147,11 @@ class Dataflow:
         env = self._environment()
         self._check_roots(set(versions or {}))
         try:
-            loaded = {name: self._load_content(env, name, rows) for name, rows in content.items()}
-            rebuilt = fed_by(self._graph, loaded.keys()) - loaded.keys()
-            return step_flow(env, self._graph, state, StepInput(sources=dict(versions or {}), loaded=loaded), rebuilt)
+            loaded_states = {name: self._load_content(env, name, rows) for name, rows in content.items()}
+            rebuilt = fed_by(self._graph, loaded_states.keys()) - loaded_states.keys()
+            return step_flow(
+                env, self._graph, state, StepInput(sources=dict(versions or {}), loaded=loaded_states), rebuilt
+            )
         except BaseException:
             env.scratch.extend(env.written)
             raise
@@ -321,7 +323,7 @@ class Dataflow:
         env: Environment,
         updates: Mapping[str, Update],
         versions: Mapping[str, int],
-        applied: Mapping[str, int],
+        applied_versions: Mapping[str, int],
         *,
         sort: bool,
     ) -> StepInput:
@@ -333,8 +335,8 @@ class Dataflow:
             env: The environment of the step.
             updates: The update of each root, by name.
             versions: {name of a root: version of its source after its update}. An update counts as applied before if
-                this version is at most that in `applied`. An update without a version is never left out.
-            applied: {name of a root: version of its source after the last applied update}.
+                this version is at most that in `applied_versions`. An update without a version is never left out.
+            applied_versions: {name of a root: version of its source after the last applied update}.
             sort: Whether to sort the updates of each `Root` by key first. Otherwise they must be sorted. Deltas need no
                 order.
 
@@ -346,7 +348,7 @@ class Dataflow:
         parts: dict[str, Part] = {}
         deltas: dict[str, tuple[Delta, ...]] = {}
         for name, update in updates.items():
-            if name in versions and versions[name] <= applied.get(name, versions[name] - 1):
+            if name in versions and versions[name] <= applied_versions.get(name, versions[name] - 1):
                 continue
             if isinstance(self._typed(name).node, DeltaRoot):
                 deltas[name] = _deltas(name, update)
@@ -386,7 +388,7 @@ class Dataflow:
             if not isinstance(self._typed(name).node, Root | DeltaRoot):
                 raise GraphError(f"{name!r} is a stage: only roots have updates and source versions")
 
-    def _typed(self, name: str) -> Typed:
+    def _typed(self, name: str) -> TypedNode:
         if name not in self._graph:
             raise GraphError(f"there is no stage {name!r}; there are: {', '.join(self._graph)}")
         return self._graph[name]

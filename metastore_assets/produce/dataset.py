@@ -252,11 +252,11 @@ def _newest(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFra
     if len(present) == 1:
         return present[0]
     numbers = np.repeat(np.arange(len(present)), [frame.height for frame in present])
-    ordered = run_schema.order.sort(pl.concat(present).hstack([pl.Series(_RUN, numbers)]))
-    runs = ordered[_RUN].to_numpy()
-    starts = np.flatnonzero(ordered.select(run_schema.unit.changes()).to_series().to_numpy())
+    sorted_rows = run_schema.order.sort(pl.concat(present).hstack([pl.Series(_RUN, numbers)]))
+    runs = sorted_rows[_RUN].to_numpy()
+    starts = np.flatnonzero(sorted_rows.select(run_schema.unit.changes()).to_series().to_numpy())
     newest = np.repeat(np.minimum.reduceat(runs, starts), np.diff(starts, append=len(runs)))
-    return ordered.filter(pl.Series(runs == newest))[frames[0].columns]
+    return sorted_rows.filter(pl.Series(runs == newest))[frames[0].columns]
 
 
 def sum_rows(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
@@ -285,12 +285,12 @@ def _last_of(name: str) -> str:
 def _intersection(shard_keys: KeyRange, other: KeyRange, run_schema: RunSchema) -> KeyRange | None:
     """Return the range of keys that are in both ranges; None if the ranges do not overlap."""
     group = run_schema.group
-    after, closed = shard_keys.after, False
+    after, is_closed = shard_keys.after, False
     if other.after is not None and (after is None or after.filter(group.before(other.after)).height):
-        after, closed = other.after, other.closed
+        after, is_closed = other.after, other.closed
     until = shard_keys.until if other.until is None else other.until
     if shard_keys.until is not None and other.until is not None:
         until = group.least(pl.concat([shard_keys.until, other.until]))
-    if after is not None and until is not None and not after.filter(group.before(until, inclusive=closed)).height:
+    if after is not None and until is not None and not after.filter(group.before(until, inclusive=is_closed)).height:
         return None
-    return KeyRange(after, until, closed)
+    return KeyRange(after, until, is_closed)

@@ -71,13 +71,13 @@ class DatasetStep:
         if not rows:
             return DatasetResult(self.dataset.state)
         runner = self.env.runner_for(rows)
-        settings, stored = self.env.settings, self.dataset.state.rows
-        single = rows + stored <= settings.single_run_rows
+        settings, stored_rows = self.env.settings, self.dataset.state.rows
+        single = rows + stored_rows <= settings.single_run_rows
         frames = [part for part in parts if isinstance(part, pl.DataFrame)]
         if single and self.dataset.run_schema.amounts and len(frames) == len(parts):
             return self._run_at_once(frames)
         # In bulk, all stored rows are rewritten. Otherwise the results become a new run, beside the stored ones.
-        bulk = single or rows > settings.bulk_share * stored
+        bulk = single or rows > settings.bulk_share * stored_rows
         ranges = [EVERYTHING] if single else self._ranges(parts, rows, bulk=bulk)
         tasks = self._tasks(parts, ranges, runner, bulk=bulk)
         results = runner.map(apply, tasks)
@@ -86,7 +86,7 @@ class DatasetStep:
             self.env.replaced[self.stage] = results[0].previous
         update = self._write_update(results)
         new = self._rewritten_state(tasks, results) if bulk else self._extended_state(results)
-        return DatasetResult(self._compact_affordable(new, runner), update, sum(applied.novel for applied in results))
+        return DatasetResult(self._compact_affordable(new, runner), update, sum(result.novel for result in results))
 
     def _run_at_once(self, frames: Sequence[pl.DataFrame]) -> DatasetResult:
         """Apply instructions to a small sum dataset in memory, and write its new totals as one run.
@@ -140,7 +140,7 @@ class DatasetStep:
         return [replace(task, counter=counter) for task, counter in zip(tasks, counters, strict=True)]
 
     def _rewritten_state(self, tasks: Sequence[ApplyTask], results: Sequence[Applied]) -> DatasetState:
-        pieces = [(applied.pieces, task.key_range) for task, applied in zip(tasks, results, strict=True)]
+        pieces = [(result.pieces, task.key_range) for task, result in zip(tasks, results, strict=True)]
         return assemble_state(self.dataset.state, pieces)
 
     def _extended_state(self, results: Sequence[Applied]) -> DatasetState:
@@ -152,7 +152,7 @@ class DatasetStep:
         grows with the number of rows of the run.
         """
         state = self.dataset.state
-        level0 = self._write_level0([applied.content for applied in results])
+        level0 = self._write_level0([result.content for result in results])
         credit = state.credit + self.env.settings.inline_budget * sum(run.rows for run in level0)
         return replace(state, level0=(*state.level0, *level0), credit=credit)
 
@@ -164,9 +164,9 @@ class DatasetStep:
         If a shard and level 0 have more than `max_runs` runs together, runs are merged in any case.
         """
         work = Work(runner, self.spool)
-        compacted_state = compact_dataset(replace(self.dataset, state=new), work, unlimited=False)
-        written = {run.path for run in new.runs()} - {run.path for run in self.dataset.state.runs()}
-        self.env.scratch.extend(written - {run.path for run in compacted_state.runs()})
+        compacted_state = compact_dataset(replace(self.dataset, state=new), work, is_unlimited=False)
+        written_paths = {run.path for run in new.runs()} - {run.path for run in self.dataset.state.runs()}
+        self.env.scratch.extend(written_paths - {run.path for run in compacted_state.runs()})
         return compacted_state
 
     def _ranges(self, parts: Sequence[Part], rows: int, *, bulk: bool) -> list[KeyRange]:
@@ -186,8 +186,8 @@ class DatasetStep:
         if not bulk:
             return state.ranges()
         count = max(-(-(rows + state.rows) // settings.target_rows), self.env.runner.parallelism)
-        stored = [sample_run_keys(self.env.storage, run) for run in state.runs()]
-        sample = pl.concat([sample_part_keys(self.env.storage, run_schema, parts), *stored])
+        stored_keys = [sample_run_keys(self.env.storage, run) for run in state.runs()]
+        sample = pl.concat([sample_part_keys(self.env.storage, run_schema, parts), *stored_keys])
         return even_ranges(sample, run_schema.group, count)
 
     def _write_update(self, results: Sequence[Applied]) -> tuple[Run, ...]:
@@ -197,7 +197,7 @@ class DatasetStep:
         """
         if self.rows is None or not self.is_followed:
             return ()
-        parts = flat([applied.update for applied in results])
+        parts = flat([result.update for result in results])
         if all(isinstance(part, Run) for part in parts):
             return tuple(part for part in parts if isinstance(part, Run))
         update = pl.concat([part for part in parts if isinstance(part, pl.DataFrame)])

@@ -19,7 +19,7 @@ from metastore_assets.errors import StageChangedError
 from metastore_assets.produce.compaction import Work, compact_dataset, rewrite_dataset
 from metastore_assets.produce.dataset import Dataset, DatasetState
 from metastore_assets.produce.environment import Environment, Spool
-from metastore_assets.produce.graph import Typed
+from metastore_assets.produce.graph import TypedNode
 from metastore_assets.produce.node_step import StepStates, empty_state, step_root, step_stage
 from metastore_assets.produce.parts import Part
 from metastore_assets.produce.rows import CHANGE
@@ -43,14 +43,14 @@ class StepInput:
     loaded: Mapping[str, DatasetState] = field(default_factory=dict)
     """{node: content that replaces all of its content}."""
 
-    def newer_than(self, applied: Mapping[str, int]) -> StepInput:
+    def newer_than(self, applied_versions: Mapping[str, int]) -> StepInput:
         """Return the input without the updates that were applied before.
 
-        `applied` has the last applied version of each root's source.
+        `applied_versions` has the last applied version of each root's source.
         """
 
         def is_new(name: str) -> bool:
-            return name not in self.sources or self.sources[name] > applied.get(name, self.sources[name] - 1)
+            return name not in self.sources or self.sources[name] > applied_versions.get(name, self.sources[name] - 1)
 
         return StepInput(
             {name: update for name, update in self.updates.items() if is_new(name)},
@@ -66,7 +66,7 @@ class StepInput:
 
 
 def step_flow(
-    env: Environment, graph: Mapping[str, Typed], base: FlowState, step_input: StepInput, rebuilt: AbstractSet[str]
+    env: Environment, graph: Mapping[str, TypedNode], base: FlowState, step_input: StepInput, rebuilt: AbstractSet[str]
 ) -> FlowState:
     """Return the state after one step from `base`.
 
@@ -87,26 +87,26 @@ def step_flow(
     """
     check_declared(graph, base, rebuilt | step_input.loaded.keys(), env.storage.uri())
     env = replace(env, deltas=step_input.deltas)
-    previous = {name: base.stages.get(name, empty_state(typed)) for name, typed in graph.items()}
+    previous = {name: base.stages.get(name, empty_state(typed_node)) for name, typed_node in graph.items()}
     for name in rebuilt:
         # Numbers continue, so that a published id never gets another meaning.
         previous[name] = replace(empty_state(graph[name]), counter=previous[name].counter)
     new: dict[str, StageState] = {}
     states = StepStates(graph, previous, new)
     try:
-        for name, typed in graph.items():
+        for name, typed_node in graph.items():
             rebuild = name in rebuilt or (bool(base.stages) and name not in base.stages)
             if name in step_input.loaded:
-                empty = empty_state(typed)
+                empty = empty_state(typed_node)
                 new[name] = replace(empty, content=step_input.loaded[name], reset=True, loaded=True)
-            elif isinstance(typed.node, Root | DeltaRoot):
+            elif isinstance(typed_node.node, Root | DeltaRoot):
                 new[name] = replace(previous[name], update=(), reset=rebuild, loaded=False)
                 if name in step_input.updates:
-                    new[name] = step_root(env, typed, new[name], step_input.updates[name])
+                    new[name] = step_root(env, typed_node, new[name], step_input.updates[name])
             else:
                 if rebuild:
-                    _check_stored(graph, typed, base, rebuilt)
-                new[name] = step_stage(env, typed, states, is_full=rebuild)
+                    _check_stored(graph, typed_node, base, rebuilt)
+                new[name] = step_stage(env, typed_node, states, is_full=rebuild)
     except BaseException:
         loaded_runs = {run.path for state in step_input.loaded.values() for run in state.runs()}
         env.scratch.extend({path for state in new.values() for path in state.paths()} - base.paths() - loaded_runs)
@@ -118,16 +118,16 @@ def step_flow(
     return FlowState(new, {**retained_sources, **step_input.sources})
 
 
-def fed_by(graph: Mapping[str, Typed], names: AbstractSet[str]) -> set[str]:
+def fed_by(graph: Mapping[str, TypedNode], names: AbstractSet[str]) -> set[str]:
     """Return the given names, and those of all nodes that they feed, directly or indirectly."""
     fed = set(names)
-    for name, typed in graph.items():
-        if fed & set(typed.feeders):
+    for name, typed_node in graph.items():
+        if fed & set(typed_node.feeders):
             fed.add(name)
     return fed
 
 
-def receive_update(env: Environment, typed: Typed, update: External, *, sort: bool) -> Part:
+def receive_update(env: Environment, typed_node: TypedNode, update: External, *, sort: bool) -> Part:
     """Validate the update of a root.
 
     Return its rows as a frame, or as a temporary file if there are many.
@@ -136,7 +136,7 @@ def receive_update(env: Environment, typed: Typed, update: External, *, sort: bo
 
     Args:
         env: The environment of the step.
-        typed: The root.
+        typed_node: The root.
         update: The rows of the update.
         sort: Whether to sort the update first.
 
@@ -144,10 +144,10 @@ def receive_update(env: Environment, typed: Typed, update: External, *, sort: bo
         UpdateError: The update breaks the rules of `validate_update`. For example, keys decrease and `sort` is false.
     """
     frames = (
-        frame.with_columns((pl.col(CHANGE) == DELETE).alias(TOMBSTONE))[:, typed.content.file_schema.names]
-        for frame in validate_update(typed.name, typed.rows, update, sort=sort)
+        frame.with_columns((pl.col(CHANGE) == DELETE).alias(TOMBSTONE))[:, typed_node.content.file_schema.names]
+        for frame in validate_update(typed_node.name, typed_node.rows, update, sort=sort)
     )
-    first = [typed.content.empty]
+    first = [typed_node.content.empty]
     rows = 0
     for frame in frames:
         first.append(frame)
@@ -156,14 +156,14 @@ def receive_update(env: Environment, typed: Typed, update: External, *, sort: bo
             break
     else:
         return pl.concat(first)
-    with RunWriter(env.storage, env.folder, typed.content, env.settings.row_group_rows) as writer:
+    with RunWriter(env.storage, env.folder, typed_node.content, env.settings.row_group_rows) as writer:
         env.scratch.append(writer.path)
         for frame in chain(first, frames):
             writer.write(frame)
     return writer.run(0)
 
 
-def compact_state(env: Environment, graph: Mapping[str, Typed], base: FlowState, *, full: bool) -> FlowState:
+def compact_state(env: Environment, graph: Mapping[str, TypedNode], base: FlowState, *, full: bool) -> FlowState:
     """Execute all due merges of runs.
 
     Return the resulting state, which has the same rows.
@@ -184,18 +184,18 @@ def compact_state(env: Environment, graph: Mapping[str, Typed], base: FlowState,
         is_compact = not state.level0 and all(len(shard.runs) <= 1 for shard in state.shards)
         if full:
             return state if is_compact else rewrite_dataset(dataset, work)
-        return compact_dataset(dataset, work, unlimited=True)
+        return compact_dataset(dataset, work, is_unlimited=True)
 
     stages = dict(base.stages)
     for name in base.stages.keys() & graph.keys():
-        typed, state = graph[name], base.stages[name]
-        content = merged(typed.content, state.content)
-        mappings = merged(typed.mappings, state.mappings) if typed.mappings and state.mappings else None
+        typed_node, state = graph[name], base.stages[name]
+        content = merged(typed_node.content, state.content)
+        mappings = merged(typed_node.mappings, state.mappings) if typed_node.mappings and state.mappings else None
         stages[name] = replace(state, content=content, mappings=mappings)
     return replace(base, stages=stages)
 
 
-def check_declared(graph: Mapping[str, Typed], base: FlowState, rebuilt: AbstractSet[str], uri: str) -> None:
+def check_declared(graph: Mapping[str, TypedNode], base: FlowState, rebuilt: AbstractSet[str], uri: str) -> None:
     """Raise StageChangedError if a stage that is not rebuilt has another declaration than the stored one.
 
     Args:
@@ -205,26 +205,27 @@ def check_declared(graph: Mapping[str, Typed], base: FlowState, rebuilt: Abstrac
         uri: The URI of the dataflow's storage, for the message.
     """
     for name, state in base.stages.items():
-        typed = graph.get(name)
-        if typed is not None and name not in rebuilt and typed.fingerprint != state.fingerprint:
+        typed_node = graph.get(name)
+        if typed_node is not None and name not in rebuilt and typed_node.fingerprint != state.fingerprint:
             raise StageChangedError(
                 f"the declaration of stage {name!r} has changed since its state in {uri} was built; "
                 f"`rebuild({name!r})` rebuilds it and all stages that it feeds"
             )
 
 
-def _check_stored(graph: Mapping[str, Typed], stage: Typed, base: FlowState, rebuilt: AbstractSet[str]) -> None:
+def _check_stored(graph: Mapping[str, TypedNode], stage: TypedNode, base: FlowState, rebuilt: AbstractSet[str]) -> None:
     """Raise StageChangedError if a stage to rebuild reads a delta root, whose rows are not stored.
 
     A delta root that is new, or is rebuilt as well, is allowed, because no earlier rows are needed.
     """
-    lost: Sequence[str] = [
+    unstored_feeders: Sequence[str] = [
         name
         for name in stage.feeders
         if isinstance(graph[name].node, DeltaRoot) and name in base.stages and name not in rebuilt
     ]
-    if lost:
+    if unstored_feeders:
         raise StageChangedError(
-            f"stage {stage.name!r} cannot be rebuilt from {lost[0]!r}, whose rows are not stored: load the stage, or "
-            f"`rebuild({lost[0]!r})`, which empties all stages that it feeds, and pass all of its rows again"
+            f"stage {stage.name!r} cannot be rebuilt from {unstored_feeders[0]!r}, whose rows are not stored: load the "
+            f"stage, or `rebuild({unstored_feeders[0]!r})`, which empties all stages that it feeds, and pass all of "
+            "its rows again"
         )

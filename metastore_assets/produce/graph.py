@@ -27,7 +27,7 @@ from metastore_assets.produce.stages import DeltaRoot, Node, Preserve, Root, Sta
 
 
 @dataclass(frozen=True)
-class Typed:
+class TypedNode:
     """A declared node, with the types and schemas that follow from the node and its feeders."""
 
     node: Node
@@ -68,7 +68,7 @@ def ports(node: Node) -> tuple[tuple[str, ...], ...]:
     return (node.feeders,) if isinstance(node, SumStage) else ()
 
 
-def typed_graph(nodes: Sequence[Node]) -> dict[str, Typed]:
+def typed_graph(nodes: Sequence[Node]) -> dict[str, TypedNode]:
     """Validate declared nodes.
 
     Return them by name, each after its feeders.
@@ -85,8 +85,8 @@ def typed_graph(nodes: Sequence[Node]) -> dict[str, Typed]:
             for feeder in port:
                 if feeder not in by_name:
                     raise GraphError(f"stage {node.name!r} is fed by {feeder!r}, which is not declared")
-                followed = by_name[feeder]
-                if isinstance(followed, SumStage) and not followed.is_followed:
+                feeding_node = by_name[feeder]
+                if isinstance(feeding_node, SumStage) and not feeding_node.is_followed:
                     raise GraphError(f"stage {node.name!r} is fed by {feeder!r}, whose updates are not stored")
             if len(set(port)) < len(port):
                 raise GraphError(f"stage {node.name!r} has the same feeder twice on one port: {', '.join(port)}")
@@ -94,20 +94,22 @@ def typed_graph(nodes: Sequence[Node]) -> dict[str, Typed]:
         order = list(TopologicalSorter({n.name: [f for port in ports(n) for f in port] for n in nodes}).static_order())
     except CycleError as error:
         raise GraphError(f"stages feed each other in a circle: {' → '.join(error.args[1])}") from None
-    result: dict[str, Typed] = {}
+    result: dict[str, TypedNode] = {}
     for name in order:
         result[name] = _typed(by_name[name], result)
     return result
 
 
-def _typed(node: Node, typed_nodes: dict[str, Typed]) -> Typed:
+def _typed(node: Node, typed_nodes: dict[str, TypedNode]) -> TypedNode:
     """Validate a node, given the nodes before it.
 
     Return it with its types and schemas. Raises GraphError.
     """
     if isinstance(node, Root | DeltaRoot):
         node.rows.check(node.name)
-        return Typed(node, node.rows, node.rows.key, None, root_schema(node.rows), None, *_digests(node, node.rows, []))
+        return TypedNode(
+            node, node.rows, node.rows.key, None, root_schema(node.rows), None, *_digests(node, node.rows, [])
+        )
     if isinstance(node, Stage):
         for name in (name for port in node.ports for name in port):
             if isinstance(typed_nodes[name].node, DeltaRoot):
@@ -125,11 +127,13 @@ def _typed(node: Node, typed_nodes: dict[str, Typed]) -> Typed:
         raise GraphError(f"stage {node.name!r}: its ports have different keys; all ports of a stage have the same key")
     digests = _digests(node, rows, inputs)
     if isinstance(node, SumStage):
-        return Typed(node, rows, source, inputs[0], sum_schema(rows, node.unsigned), None, *digests)
-    return Typed(node, rows, source, inputs[0], content_schema(rows, source), mapping_schema(rows, source), *digests)
+        return TypedNode(node, rows, source, inputs[0], sum_schema(rows, node.unsigned), None, *digests)
+    return TypedNode(
+        node, rows, source, inputs[0], content_schema(rows, source), mapping_schema(rows, source), *digests
+    )
 
 
-def _port_rows(node: Node, port: tuple[str, ...], typed_nodes: dict[str, Typed]) -> Rows:
+def _port_rows(node: Node, port: tuple[str, ...], typed_nodes: dict[str, TypedNode]) -> Rows:
     """Return the types of the rows on one port.
 
     Raises GraphError if its feeders have different types.
@@ -143,7 +147,7 @@ def _port_rows(node: Node, port: tuple[str, ...], typed_nodes: dict[str, Typed])
 
 
 def _digests(node: Node, rows: Rows, inputs: list[Rows]) -> tuple[str, str]:
-    """Return (`Typed.fingerprint`, `Typed.form`) of a node.
+    """Return (`TypedNode.fingerprint`, `TypedNode.form`) of a node.
 
     They are digests of its declaration, and of its file layout.
     """

@@ -76,8 +76,8 @@ class HotKey:
             self._rows_reported = self._rows_reported or content.height > 0
         else:
             # Only the first call reports the key as deleted.
-            deleted = self.key if self._existed and not self._rows_reported else self.key.clear()
-            update = with_nulls(deleted, content.clear()).with_columns(pl.lit(DELETE).alias(CHANGE))
+            deleted_keys = self.key if self._existed and not self._rows_reported else self.key.clear()
+            update = with_nulls(deleted_keys, content.clear()).with_columns(pl.lit(DELETE).alias(CHANGE))
             self._rows_reported = True
         return Step(previous, run, content, update.select(columns), novel)
 
@@ -97,12 +97,12 @@ class HotKey:
                 number of new target keys). The last is 1 if the Preserve hook gets the first row of a new key, else 0.
         """
         task = self._task
-        written = instructions.filter(~pl.col(TOMBSTONE))
+        written_rows = instructions.filter(~pl.col(TOMBSTONE))
         novel = 0
-        if task.preserve is not None and task.rows is not None and written.height:
-            written, novel = apply_preserve(task, written, example)
-            example = example if example.height else written[:1]
-        return *apply_to_units(task, instructions, written, previous), example, novel
+        if task.preserve is not None and task.rows is not None and written_rows.height:
+            written_rows, novel = apply_preserve(task, written_rows, example)
+            example = example if example.height else written_rows[:1]
+        return *apply_to_units(task, instructions, written_rows, previous), example, novel
 
     def _compute_outcome(self) -> tuple[bool, bool]:
         """Return (whether the key will have rows, whether its update is suppressed).
@@ -158,14 +158,14 @@ def _example(task: ApplyTask, frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
 
 
 def apply_to_units(
-    task: ApplyTask, instructions: pl.DataFrame, written: pl.DataFrame, previous: pl.DataFrame
+    task: ApplyTask, instructions: pl.DataFrame, written_rows: pl.DataFrame, previous: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Apply instructions to units, which are groups of rows that are replaced together.
 
     Args:
         task: The task, with the schema of the dataset.
         instructions: All instructions for the units.
-        written: The new rows, as the Preserve hook returned them.
+        written_rows: The new rows, as the Preserve hook returned them.
         previous: The rows of the units so far.
 
     Returns:
@@ -178,6 +178,6 @@ def apply_to_units(
         tombstones = run_schema.unit.semi(tombstones, previous)
     # Content: the previous rows of units without instructions, and the new rows.
     unchanged_rows = run_schema.unit.anti(previous, instructions)
-    content = run_schema.order.sort(pl.concat([unchanged_rows, written.drop(TOMBSTONE)]))
-    run = run_schema.order.sort(pl.concat([written, tombstones])) if tombstones.height else written
+    content = run_schema.order.sort(pl.concat([unchanged_rows, written_rows.drop(TOMBSTONE)]))
+    run = run_schema.order.sort(pl.concat([written_rows, tombstones])) if tombstones.height else written_rows
     return run, content

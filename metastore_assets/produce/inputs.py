@@ -81,9 +81,9 @@ class Feeder:
         if self.is_full:
             return self.previous(keys)
         new = self.changed_rows(keys)
-        untouched = self.rows.order.anti(keys, new)
+        untouched_keys = self.rows.order.anti(keys, new)
         upserts = new.filter(pl.col(CHANGE) != DELETE)[:, names]
-        return pl.concat([upserts, self.previous(untouched)]) if untouched.height else upserts
+        return pl.concat([upserts, self.previous(untouched_keys)]) if untouched_keys.height else upserts
 
     def changed_rows(self, keys: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of the feeder's update that have one of these keys.
@@ -144,9 +144,13 @@ def even_ranges(sample: pl.DataFrame, order: Order, count: int) -> list[KeyRange
 
     Each has about the same number of sampled keys.
     """
-    ordered = order.sort(sample.select(order.columns))
-    cuts = sorted({ordered.height * number // count for number in range(1, count)} - {0}) if ordered.height else []
-    splitters = order.distinct(ordered[cuts]) if cuts else ordered.clear()
+    sorted_sample = order.sort(sample.select(order.columns))
+    cuts = (
+        sorted({sorted_sample.height * number // count for number in range(1, count)} - {0})
+        if sorted_sample.height
+        else []
+    )
+    splitters = order.distinct(sorted_sample[cuts]) if cuts else sorted_sample.clear()
     bounds = [None, *(splitters[row] for row in range(splitters.height)), None]
     return [KeyRange(after, until) for after, until in pairwise(bounds)]
 

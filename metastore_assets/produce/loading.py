@@ -16,7 +16,7 @@ from metastore_assets.errors import CorruptionError, GraphError, UpdateError
 from metastore_assets.produce.compaction import BASE_LEVEL, continues_key
 from metastore_assets.produce.dataset import DatasetState, Shard, merge_streams
 from metastore_assets.produce.environment import Settings
-from metastore_assets.produce.graph import Typed
+from metastore_assets.produce.graph import TypedNode
 from metastore_assets.produce.order import normalize_zeros
 from metastore_assets.produce.rows import frame_of, table_of
 from metastore_assets.produce.run_schema import RunSchema
@@ -40,22 +40,23 @@ class Loader:
     settings: Settings
 
     @classmethod
-    def of(cls, typed: Typed, storage: ObjectStore, folder: str, settings: Settings) -> Loader:
+    def of(cls, typed_node: TypedNode, storage: ObjectStore, folder: str, settings: Settings) -> Loader:
         """Return the loader of a root or a sum stage.
 
         Raises GraphError for other nodes.
 
         Args:
-            typed: The root or the sum stage.
+            typed_node: The root or the sum stage.
             storage: The storage of the runs.
             folder: Folder of the runs.
             settings: Sizes of the runs.
         """
-        if not isinstance(typed.node, Root | SumStage):
+        if not isinstance(typed_node.node, Root | SumStage):
             raise GraphError(
-                f"{typed.name!r} cannot be loaded: only roots and sum stages can; others are built from what feeds them"
+                f"{typed_node.name!r} cannot be loaded: only roots and sum stages can; others are built from what "
+                "feeds them"
             )
-        return cls(typed.name, storage, folder, typed.content, settings)
+        return cls(typed_node.name, storage, folder, typed_node.content, settings)
 
     def write(self, rows: External) -> list[Run]:
         """Write sorted rows (key and value columns) as runs of about the target size.
@@ -108,8 +109,8 @@ class Loader:
         `state` later rejects runs whose key ranges overlap.
         """
         firsts = [footer_of(self.storage, run.path).first[:1] for run in runs]
-        numbered = pl.concat([self.run_schema.empty_keys, *firsts]).with_row_index("_run")
-        return [runs[number] for number in self.run_schema.group.sort(numbered)["_run"]]
+        numbered_keys = pl.concat([self.run_schema.empty_keys, *firsts]).with_row_index("_run")
+        return [runs[number] for number in self.run_schema.group.sort(numbered_keys)["_run"]]
 
     def merge_overlapping(self, runs: Sequence[Run]) -> list[Run]:
         """Merge the given runs of a sum stage into new runs, sorted by key.
@@ -142,8 +143,8 @@ class Loader:
                     )
                 splitters = pl.concat([splitters, last])
             last = footer.last[-1:]
-        based = tuple(Shard((replace(run, level=BASE_LEVEL),)) for run in runs)
-        return DatasetState(splitters, based or (Shard(),))
+        base_shards = tuple(Shard((replace(run, level=BASE_LEVEL),)) for run in runs)
+        return DatasetState(splitters, base_shards or (Shard(),))
 
     def _checked(self, rows: External) -> Iterator[pl.DataFrame]:
         """Yield the rows in non-empty frames, with 0.0 for −0.0 in keys.

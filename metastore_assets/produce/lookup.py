@@ -66,17 +66,17 @@ def _read_candidates(
     search = _Search(run_schema.group, keys)
     largest = max(footer.metadata.row_group(number).num_rows for number in numbers)
     # Combine the few rows of many row groups, because every frame has a fixed cost for its reader.
-    buffered: list[pa.Table] = []
+    buffered_tables: list[pa.Table] = []
     rows = 0
     stored_names = stored_columns(run, names)
     batches = list(_batches(footer, run_schema, numbers, stored_names))
     for table in _candidates(storage, run, batches, stored_names, search):
-        if buffered and rows + table.num_rows > largest:
-            yield add_tombstone_column(search.exact(frame_of(pa.concat_tables(buffered))), names)
-            buffered, rows = [], 0
-        buffered.append(table)
+        if buffered_tables and rows + table.num_rows > largest:
+            yield add_tombstone_column(search.exact(frame_of(pa.concat_tables(buffered_tables))), names)
+            buffered_tables, rows = [], 0
+        buffered_tables.append(table)
         rows += table.num_rows
-    yield add_tombstone_column(search.exact(frame_of(pa.concat_tables(buffered))), names)
+    yield add_tombstone_column(search.exact(frame_of(pa.concat_tables(buffered_tables))), names)
 
 
 class _Search:
@@ -187,12 +187,12 @@ def _candidates(
             yield matches(batches[0], read(batches[0]))
             return
         reader = stack.enter_context(ThreadPoolExecutor(1))
-        prefetched = reader.submit(read, batches[0])
+        next_read = reader.submit(read, batches[0])
         for before, batch in pairwise(batches):
-            table = prefetched.result()
-            prefetched = reader.submit(read, batch)
+            table = next_read.result()
+            next_read = reader.submit(read, batch)
             yield matches(before, table)
-        yield matches(batches[-1], prefetched.result())
+        yield matches(batches[-1], next_read.result())
 
 
 def _batches(footer: Footer, run_schema: RunSchema, numbers: Sequence[int], names: list[str]) -> Iterator[_Batch]:

@@ -111,8 +111,8 @@ class Manifests:
             oldest.extend([] if oldest_remaining is None else [oldest_remaining])
 
         retention = Retention(first, referenced, lambda path: path.startswith(f"{self._folder}/"))
-        removed = expire(self._documents, retention, grace)
-        return replace(removed, versions=oldest[-1] - oldest[0] if oldest else 0)
+        expiry_counts = expire(self._documents, retention, grace)
+        return replace(expiry_counts, versions=oldest[-1] - oldest[0] if oldest else 0)
 
     def _last_of(self, number: int, latest: FlowManifest) -> FlowManifest | None:
         """Return the manifest of a version after its last compaction.

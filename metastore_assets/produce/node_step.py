@@ -19,7 +19,7 @@ import polars as pl
 from metastore_assets.produce.dataset import Dataset, DatasetState
 from metastore_assets.produce.dataset_step import DatasetStep, flat
 from metastore_assets.produce.environment import Environment, Spool
-from metastore_assets.produce.graph import Typed, ports
+from metastore_assets.produce.graph import TypedNode, ports
 from metastore_assets.produce.inputs import Feeder, distinct_feeders, task_ranges
 from metastore_assets.produce.parts import Part, part_rows
 from metastore_assets.produce.run_produce import Instructions, ProduceTask, produce
@@ -36,25 +36,25 @@ from metastore_assets.produce.sums import (
 )
 
 
-def empty_state(typed: Typed) -> StageState:
+def empty_state(typed_node: TypedNode) -> StageState:
     """Return the state of a node without rows."""
-    content = DatasetState(typed.content.empty_keys)
-    mappings = DatasetState(typed.mappings.empty_keys) if typed.mappings else None
-    return StageState(typed.fingerprint, typed.form, content, mappings, ())
+    content = DatasetState(typed_node.content.empty_keys)
+    mappings = DatasetState(typed_node.mappings.empty_keys) if typed_node.mappings else None
+    return StageState(typed_node.fingerprint, typed_node.form, content, mappings, ())
 
 
 @dataclass(frozen=True)
 class StepStates:
     """The graph of a dataflow, and the states of its nodes before and after one step."""
 
-    graph: Mapping[str, Typed]
+    graph: Mapping[str, TypedNode]
     previous: Mapping[str, StageState]
     """The states of all nodes before the step, by name."""
     new: Mapping[str, StageState]
     """The new states of the nodes that were stepped already, by name."""
 
 
-def step_root(env: Environment, root: Typed, before: StageState, incoming: Part) -> StageState:
+def step_root(env: Environment, root: TypedNode, before: StageState, incoming: Part) -> StageState:
     """Apply a validated update to a root.
 
     Return its new state.
@@ -69,7 +69,7 @@ def step_root(env: Environment, root: Typed, before: StageState, incoming: Part)
     return step.apply(Instructions([incoming], []))
 
 
-def step_stage(env: Environment, stage: Typed, states: StepStates, *, is_full: bool) -> StageState:
+def step_stage(env: Environment, stage: TypedNode, states: StepStates, *, is_full: bool) -> StageState:
     """Apply the updates of a stage's feeders to the stage.
 
     Return its new state.
@@ -92,15 +92,15 @@ def step_stage(env: Environment, stage: Typed, states: StepStates, *, is_full: b
         return replace(before, update=(), reset=is_full)
     if (amounts := _small_stage_totals(env, stage)) is not None:
         # The totals are complete: they replace the previous content.
-        emptied = replace(before, content=DatasetState(stage.content.empty_keys))
-        step = _NodeStep(env, stage, emptied, env.spool(amounts.height))
+        emptied_state = replace(before, content=DatasetState(stage.content.empty_keys))
+        step = _NodeStep(env, stage, emptied_state, env.spool(amounts.height))
         return replace(step.apply(Instructions([amounts], [])), reset=is_full)
     step = _NodeStep(env, stage, before, env.spool(rows))
     instructions = step.instructions(step.ports(states, is_full=is_full), deltas)
     return replace(step.apply(instructions), reset=is_full)
 
 
-def _small_stage_totals(env: Environment, stage: Typed) -> pl.DataFrame | None:
+def _small_stage_totals(env: Environment, stage: TypedNode) -> pl.DataFrame | None:
     """Return all totals of a small sum stage, computed from the contents of its feeders in memory.
 
     Returns None if the node is no sum stage, or if it stores updates (`SumStage.is_followed`). Also returns None if the
@@ -121,7 +121,7 @@ class _NodeStep:
     """
 
     env: Environment
-    node: Typed
+    node: TypedNode
     before: StageState
     spool: Spool
     """Destination of the node's instructions."""
@@ -141,17 +141,19 @@ class _NodeStep:
         }
         return tuple(tuple(feeders[name] for name in port if name in feeders) for port in ports(self.node.node))
 
-    def _feeder(self, feeder: Typed, states: StepStates, *, is_full: bool) -> Feeder:
+    def _feeder(self, feeder: TypedNode, states: StepStates, *, is_full: bool) -> Feeder:
         content = (states.new if is_full else states.previous)[feeder.name].content
         files = () if is_full else states.new[feeder.name].update
         update: tuple[Part, ...] = files
-        replaced = None
+        replaced_rows = None
         if self.spool.in_memory and files:
             # Tasks in other processes read the files, so that tasks stay small.
             update = (self.env.updates[feeder.name],) if feeder.name in self.env.updates else files
-            replaced = self.env.replaced.get(feeder.name)
+            replaced_rows = self.env.replaced.get(feeder.name)
         dataset = Dataset(self.env.storage, feeder.content, content)
-        return Feeder(feeder.name, feeder.rows, dataset, update, isinstance(feeder.node, SumStage), replaced, is_full)
+        return Feeder(
+            feeder.name, feeder.rows, dataset, update, isinstance(feeder.node, SumStage), replaced_rows, is_full
+        )
 
     def instructions(self, fed: tuple[tuple[Feeder, ...], ...], deltas: Sequence[Delta]) -> Instructions:
         """Return the instructions for the node's content and key-mappings.
@@ -169,8 +171,10 @@ class _NodeStep:
         assert self.before.mappings is not None
         mappings = Dataset(env.storage, stage.mappings, self.before.mappings)
         tasks = [ProduceTask(stage, fed, mappings, key_range, self.spool) for key_range in self._ranges(feeders)]
-        produced = runner.map(produce, tasks)
-        return Instructions(flat([task.content for task in produced]), flat([task.mappings for task in produced]))
+        produced_tasks = runner.map(produce, tasks)
+        return Instructions(
+            flat([task.content for task in produced_tasks]), flat([task.mappings for task in produced_tasks])
+        )
 
     def _ranges(self, feeders: Sequence[Feeder]) -> list[KeyRange]:
         return [EVERYTHING] if self.spool.in_memory else task_ranges(feeders, self.env.settings)
@@ -209,12 +213,14 @@ class _NodeStep:
         env, node, before = self.env, self.node, self.before
         parts = (*instructions.content, *instructions.mappings)
         env.scratch.extend(part.path for part in parts if isinstance(part, Run))
-        declared = node.node
+        declared_node = node.node
         suppress, preserve = (
-            (declared.suppress_unchanged, declared.preserve) if isinstance(declared, Stage) else (False, None)
+            (declared_node.suppress_unchanged, declared_node.preserve)
+            if isinstance(declared_node, Stage)
+            else (False, None)
         )
         dataset = Dataset(env.storage, node.content, before.content)
-        is_followed = not isinstance(declared, SumStage) or declared.is_followed
+        is_followed = not isinstance(declared_node, SumStage) or declared_node.is_followed
         content = DatasetStep(
             env, self.spool, node.name, node.rows, dataset, suppress, preserve, before.counter, is_followed
         ).run(instructions.content)

@@ -89,8 +89,8 @@ class Order:
 
     def positions(self, frame: pl.DataFrame, keys: pl.DataFrame) -> npt.NDArray[np.int64]:
         """Return the positions, ascending, of the rows of `frame` whose key is in `keys`."""
-        numbered = frame[:, list(self.columns)].with_row_index("_row")
-        return self.semi(numbered, keys)["_row"].cast(pl.Int64).to_numpy()
+        numbered_rows = frame[:, list(self.columns)].with_row_index("_row")
+        return self.semi(numbered_rows, keys)["_row"].cast(pl.Int64).to_numpy()
 
     def anti(self, frame: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
         """Anti join: return the rows of `frame` whose key is not in `keys`, in the order of `frame`."""
@@ -111,17 +111,19 @@ class Order:
             first: The first key of each range, inclusive.
             last: The last key of each range, inclusive.
         """
-        wanted, least, greatest = (self.numbers(frame[self.columns[0]]) for frame in (keys, first, last))
-        if len(self.columns) == 1 and wanted is not None and least is not None and greatest is not None:
-            return list(np.searchsorted(wanted, greatest, "right") - np.searchsorted(wanted, least))
+        key_numbers, least, greatest = (self.numbers(frame[self.columns[0]]) for frame in (keys, first, last))
+        if len(self.columns) == 1 and key_numbers is not None and least is not None and greatest is not None:
+            return list(np.searchsorted(key_numbers, greatest, "right") - np.searchsorted(key_numbers, least))
         number = pl.int_range(pl.len(), dtype=pl.Int64).alias("_range")
         no_number = pl.lit(None, pl.Int64).alias("_range")
         # The sort is stable, so keys that equal an end of a range stay inside the range.
-        tagged = [first.select(*self.columns, number), keys.select(*self.columns, no_number)]
-        ordered = self.sort(pl.concat([*tagged, last.select(*self.columns, number)]))
-        ends = ordered.with_columns(_seen=pl.col("_range").is_null().cum_sum()).filter(pl.col("_range").is_not_null())
-        counted = ends.sort("_range", maintain_order=True)["_seen"].to_list()
-        return [after - before for before, after in zip(counted[::2], counted[1::2], strict=True)]
+        tagged_frames = [first.select(*self.columns, number), keys.select(*self.columns, no_number)]
+        sorted_keys = self.sort(pl.concat([*tagged_frames, last.select(*self.columns, number)]))
+        ends = sorted_keys.with_columns(_seen=pl.col("_range").is_null().cum_sum()).filter(
+            pl.col("_range").is_not_null()
+        )
+        seen_counts = ends.sort("_range", maintain_order=True)["_seen"].to_list()
+        return [after - before for before, after in zip(seen_counts[::2], seen_counts[1::2], strict=True)]
 
     def numbers(self, column: pl.Series) -> npt.NDArray[Any] | None:
         """Return the values of this order's first column as integers with the same order.

@@ -230,12 +230,12 @@ def _check_exact(values: Sequence[Any], array: pa.Array) -> None:
         return
     kinds: Any = (object,) if pa.types.is_integer(type_) else (date, time, timedelta)
     if pa.types.is_integer(type_) or pa.types.is_temporal(type_):
-        for value, stored in zip(values, array.to_pylist(), strict=True):
-            if value is not None and isinstance(value, kinds) and value != stored:
-                raise ValueError(f"{value!r} would become {stored!r} in a column of type {type_}")
+        for value, stored_value in zip(values, array.to_pylist(), strict=True):
+            if value is not None and isinstance(value, kinds) and value != stored_value:
+                raise ValueError(f"{value!r} would become {stored_value!r} in a column of type {type_}")
     elif pa.types.is_floating(type_):
-        for value, stored in zip(values, array.to_pylist(), strict=True):
-            if value is not None and isinf(stored) and not isinf(value):
+        for value, stored_value in zip(values, array.to_pylist(), strict=True):
+            if value is not None and isinf(stored_value) and not isinf(value):
                 raise ValueError(f"{value!r} is too large for a column of type {type_}")
 
 

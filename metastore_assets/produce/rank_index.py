@@ -71,19 +71,19 @@ class RankIndex:
         # Give each first key and each last key of a row group the number of its edge, in one sort of all keys.
         ends = [part for end in ("first", "last") for part in (getattr(footer, end) for _, footer in footers)]
         order = blocks.run_schema.group
-        tagged = pl.concat([blocks.run_schema.empty_keys, *ends]).with_row_index("_end")
-        ordered = order.sort(tagged).with_columns((order.changes().cum_sum() - 1).alias("_edge"))
-        self.edges = order.distinct(ordered)
+        numbered_ends = pl.concat([blocks.run_schema.empty_keys, *ends]).with_row_index("_end")
+        sorted_ends = order.sort(numbered_ends).with_columns((order.changes().cum_sum() - 1).alias("_edge"))
+        self.edges = order.distinct(sorted_ends)
         """The distinct first and last keys of all row groups, ascending."""
-        edge_of = ordered.sort("_end")["_edge"].to_numpy().astype(np.int64)
+        edge_of = sorted_ends.sort("_end")["_edge"].to_numpy().astype(np.int64)
         self._first, self._last = np.split(edge_of, 2)
         sums = np.array(
             [row_group_sums[amount_index] for _, footer in footers for row_group_sums in footer.sums], np.int64
         )
         # Add the sum of each row group at the edge after the one that it ends at.
-        ended = np.zeros(self.edges.height + 1, np.int64)
-        np.add.at(ended, self._last + 1, sums)
-        self._cumulative: npt.NDArray[np.int64] = np.cumsum(ended)
+        sums_by_edge = np.zeros(self.edges.height + 1, np.int64)
+        np.add.at(sums_by_edge, self._last + 1, sums)
+        self._cumulative: npt.NDArray[np.int64] = np.cumsum(sums_by_edge)
         """At index n, the sum of all row groups that end within the first n edges."""
 
     def estimate_sums(self, edges: slice) -> npt.NDArray[np.int64]:
@@ -136,5 +136,5 @@ class RankIndex:
             total += int(rows.filter(order.before(bound, inclusive=inclusive))[self._amount].sum())
         return wrap_int64(total)
 
-    def _read(self, chosen: npt.NDArray[np.bool_]) -> list[pl.DataFrame]:
-        return [self._blocks.read(*self._groups[at]) for at in np.flatnonzero(chosen)]
+    def _read(self, group_mask: npt.NDArray[np.bool_]) -> list[pl.DataFrame]:
+        return [self._blocks.read(*self._groups[at]) for at in np.flatnonzero(group_mask)]

@@ -61,17 +61,17 @@ class Rows:
         twice = sorted({column for column in names if names.count(column) > 1})
         if twice:
             raise GraphError(f"{name!r} has the column {twice[0]!r} twice; keys and values share one row")
-        reserved = [column for column in names if column.startswith("_")]
-        if reserved:
-            raise GraphError(f"{name!r}: the column name {reserved[0]!r} begins with `_`, which is reserved")
+        reserved_names = [column for column in names if column.startswith("_")]
+        if reserved_names:
+            raise GraphError(f"{name!r}: the column name {reserved_names[0]!r} begins with `_`, which is reserved")
         patterns = [column for column in names if column in {"", "*"} or (column[0], column[-1]) == ("^", "$")]
         if patterns:
             raise GraphError(f"{name!r}: the column name {patterns[0]!r} stands for others in queries; rename it")
-        required = [field.name for field in self.schema if not field.nullable]
-        if required:
+        required_names = [field.name for field in self.schema if not field.nullable]
+        if required_names:
             raise GraphError(
-                f"{name!r}: the column {required[0]!r} is declared not nullable; a key that is deleted has no values, "
-                "so declare it nullable"
+                f"{name!r}: the column {required_names[0]!r} is declared not nullable; a key that is deleted has no "
+                "values, so declare it nullable"
             )
         unknown = sorted(set(self.descending) - set(self.key.names))
         if unknown:

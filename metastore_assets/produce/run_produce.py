@@ -18,7 +18,7 @@ import pyarrow as pa
 from metastore_assets.errors import ProduceError
 from metastore_assets.produce.dataset import Dataset
 from metastore_assets.produce.environment import Spool
-from metastore_assets.produce.graph import Typed
+from metastore_assets.produce.graph import TypedNode
 from metastore_assets.produce.inputs import Feeder, KeyChunks, changed_keys, distinct_feeders
 from metastore_assets.produce.order import normalize_zeros
 from metastore_assets.produce.parts import Part, Sorter
@@ -36,7 +36,7 @@ _PORT = "_feeder"
 class ProduceTask:
     """A task that calls the Produce function of a stage for one range of source keys."""
 
-    stage: Typed
+    stage: TypedNode
     ports: tuple[tuple[Feeder, ...], ...]
     mappings: Dataset
     key_range: KeyRange
@@ -83,10 +83,10 @@ def _port_values(port: Sequence[Feeder], keys: pl.DataFrame) -> pl.DataFrame:
     A port is one input of the stage. The column `_source` has the row number of the source key in `keys`.
     """
     rows = port[0].rows
-    numbered = keys.with_row_index(SOURCE).cast({SOURCE: pl.Int64})
+    numbered_keys = keys.with_row_index(SOURCE).cast({SOURCE: pl.Int64})
     frames = [feeder.values(keys).with_columns(pl.lit(number).alias(_PORT)) for number, feeder in enumerate(port)]
-    joined = rows.order.beside(pl.concat(frames), numbered)
-    return joined.sort(SOURCE, _PORT, maintain_order=True).select(SOURCE, *rows.value.names)
+    joined_rows = rows.order.beside(pl.concat(frames), numbered_keys)
+    return joined_rows.sort(SOURCE, _PORT, maintain_order=True).select(SOURCE, *rows.value.names)
 
 
 def _outputs(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: list[pl.DataFrame]) -> pl.DataFrame:
@@ -100,14 +100,16 @@ def _outputs(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: l
         keys: The changed source keys. Keys that have no values in any of `ports` are not passed to the function.
         ports: For each input of the stage, the values of the keys (see `_port_values`).
     """
-    used = pl.concat([port[SOURCE] for port in ports]).unique().sort()
+    used_sources = pl.concat([port[SOURCE] for port in ports]).unique().sort()
     # Produce is not called for a source key without a value on any port, because such a key has no output.
-    present = keys[used]
-    renumbered = [
-        port.with_columns(used.search_sorted(port[SOURCE]).cast(pl.Int64).alias(SOURCE)) if port.height else port
+    present = keys[used_sources]
+    renumbered_ports = [
+        port.with_columns(used_sources.search_sorted(port[SOURCE]).cast(pl.Int64).alias(SOURCE))
+        if port.height
+        else port
         for port in ports
     ]
-    outputs = _call_checked(task, function, present, renumbered)
+    outputs = _call_checked(task, function, present, renumbered_ports)
     sources = present.rename(dict(zip(keys.columns, source_columns(keys.columns), strict=True)))
     sources = sources.with_row_index(SOURCE).cast({SOURCE: pl.Int64})
     outputs = normalize_zeros(outputs, task.stage.rows.key.names)
@@ -244,9 +246,9 @@ def _content(task: ProduceTask, outputs: pl.DataFrame, removed_pairs: pl.DataFra
     A pair (source key, target key) is removed if the source key no longer contributes rows to the target key.
     """
     names = task.stage.content.file_schema.names
-    written = outputs.with_columns(pl.lit(False).alias(TOMBSTONE))[:, names]
+    written_rows = outputs.with_columns(pl.lit(False).alias(TOMBSTONE))[:, names]
     tombstones = removed_pairs.with_columns(pl.lit(True).alias(TOMBSTONE))
-    return pl.concat([written, with_nulls(tombstones, task.stage.content.empty)])
+    return pl.concat([written_rows, with_nulls(tombstones, task.stage.content.empty)])
 
 
 def _mappings(

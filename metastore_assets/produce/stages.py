@@ -226,8 +226,8 @@ class SumStage:
                 decimal128, or the column in `least` is not an integer.
         """
         fields = {field.name: field for field in feeder.schema}
-        named = (*self.key, *self.amounts, *(self.least[:1] if self.least else ()))
-        missing = [name for name in named if name not in fields]
+        named_columns = (*self.key, *self.amounts, *(self.least[:1] if self.least else ()))
+        missing = [name for name in named_columns if name not in fields]
         if missing:
             raise GraphError(f"stage {self.name!r}: its feeders have no column {missing[0]!r}, but {list(fields)}")
         if self.least and not pa.types.is_integer(fields[self.least[0]].type):

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, UpdateError
 from metastore_assets.produce.environment import Spool
-from metastore_assets.produce.graph import Typed
+from metastore_assets.produce.graph import TypedNode
 from metastore_assets.produce.inputs import Feeder, KeyChunks, changed_keys
 from metastore_assets.produce.order import normalize_zeros
 from metastore_assets.produce.parts import Part, Sorter
@@ -62,7 +62,7 @@ class SumTask:
     The range is one of source keys.
     """
 
-    stage: Typed
+    stage: TypedNode
     feeders: tuple[Feeder, ...]
     key_range: KeyRange
     spool: Spool
@@ -88,7 +88,7 @@ def changed_amounts(task: SumTask) -> list[Part]:
     return sorter.parts()
 
 
-def updated_amounts(stage: Typed, feeders: Sequence[Feeder], updates: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def updated_amounts(stage: TypedNode, feeders: Sequence[Feeder], updates: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return the amounts to add to the totals of a sum stage whose feeders are sums themselves.
 
     Args:
@@ -102,7 +102,7 @@ def updated_amounts(stage: Typed, feeders: Sequence[Feeder], updates: Sequence[p
     return sum_changes(stage.name, pl.concat(frames), stage.content)
 
 
-def all_totals(stage: Typed, contents: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def all_totals(stage: TypedNode, contents: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return the totals of a sum stage, computed from all rows of its feeders.
 
     Args:
@@ -121,7 +121,7 @@ def all_totals(stage: Typed, contents: Sequence[pl.DataFrame]) -> pl.DataFrame:
 class DeltaTask:
     """A task that computes what deltas of delta roots add to the totals of a sum stage."""
 
-    stage: Typed
+    stage: TypedNode
     deltas: tuple[Delta, ...]
     spool: Spool
 
@@ -133,20 +133,20 @@ def delta_amounts(task: DeltaTask) -> list[Part]:
     """
     stage, run_schema = task.stage, task.stage.content
     sorter = Sorter(task.spool, run_schema)
-    buffered = [run_schema.empty]
+    buffered_frames = [run_schema.empty]
     rows = 0
     for delta in task.deltas:
         for frame in _delta_rows(stage, delta):
-            buffered.append(_amounts(stage, frame, -1 if delta.removed else 1))
+            buffered_frames.append(_amounts(stage, frame, -1 if delta.removed else 1))
             rows += frame.height
             if rows >= task.spool.settings.batch_rows:
-                sorter.add(sum_changes(stage.name, pl.concat(buffered), run_schema))
-                buffered, rows = [run_schema.empty], 0
-    sorter.add(sum_changes(stage.name, pl.concat(buffered), run_schema))
+                sorter.add(sum_changes(stage.name, pl.concat(buffered_frames), run_schema))
+                buffered_frames, rows = [run_schema.empty], 0
+    sorter.add(sum_changes(stage.name, pl.concat(buffered_frames), run_schema))
     return sorter.parts()
 
 
-def _delta_rows(stage: Typed, delta: Delta) -> Iterator[pl.DataFrame]:
+def _delta_rows(stage: TypedNode, delta: Delta) -> Iterator[pl.DataFrame]:
     """Yield all rows of a delta, with only the columns that the stage uses."""
     node = stage.node
     assert isinstance(node, SumStage)
@@ -185,7 +185,7 @@ def _current_and_previous(feeder: Feeder, changed_rows: pl.DataFrame) -> Sequenc
     return [(current, 1), (previous[:, feeder.rows.schema.names], -1)]
 
 
-def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
+def _amounts(stage: TypedNode, values: pl.DataFrame, sign: int) -> pl.DataFrame:
     """Return, for each row of `values`, the key of its total and its amounts multiplied by `sign`.
 
     If the stage has a minimum for a column (`SumStage.least`), rows with a smaller value in this column are left out.
@@ -212,10 +212,12 @@ def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
     if node.count is not None:
         amounts.append(pl.lit(sign, pl.Int64).alias(node.count))
     try:
-        keyed = normalize_zeros(values.select(*node.key, *amounts) if values.height else run_schema.empty, node.key)
+        keyed_amounts = normalize_zeros(
+            values.select(*node.key, *amounts) if values.height else run_schema.empty, node.key
+        )
     except pl.exceptions.InvalidOperationError as error:
         raise _too_wide(stage.name, run_schema) from error
-    return _cast_amounts(stage.name, keyed, run_schema)
+    return _cast_amounts(stage.name, keyed_amounts, run_schema)
 
 
 def add_amounts(

@@ -53,8 +53,8 @@ def validate_update(root: str, rows: Rows, update: External, *, sort: bool) -> I
         normalize_zeros(frame_of(table), rows.key.names) for table in typed_tables(root, schema, update)
     )
     if sort:
-        unsorted = list(frames)
-        frames = iter([rows.order.sort(pl.concat(unsorted))] if unsorted else [])
+        unsorted_frames = list(frames)
+        frames = iter([rows.order.sort(pl.concat(unsorted_frames))] if unsorted_frames else [])
     last: pl.DataFrame | None = None
     for frame in frames:
         if frame.height:
@@ -97,21 +97,21 @@ def typed_tables(root: str, schema: pa.Schema, update: External) -> Iterator[pa.
             raise UpdateError(f"the update of {root!r} does not have the declared types: {error}") from error
 
 
-def _missing_fields(actual: pa.DataType, declared: pa.DataType) -> Iterator[str]:
+def _missing_fields(actual: pa.DataType, declared_type: pa.DataType) -> Iterator[str]:
     """Yield the dotted paths of struct fields that a declared type has and the type of the data lacks.
 
     Arrow's casts would make them null.
     """
-    if pa.types.is_struct(declared) and pa.types.is_struct(actual):
-        for field in declared:
+    if pa.types.is_struct(declared_type) and pa.types.is_struct(actual):
+        for field in declared_type:
             index = actual.get_field_index(field.name)
             if index < 0:
                 yield field.name
             else:
                 yield from (f"{field.name}.{path}" for path in _missing_fields(actual.field(index).type, field.type))
-    elif pa.types.is_nested(declared) and actual.num_fields == declared.num_fields:
-        for index in range(declared.num_fields):
-            name, child = declared.field(index).name, declared.field(index).type
+    elif pa.types.is_nested(declared_type) and actual.num_fields == declared_type.num_fields:
+        for index in range(declared_type.num_fields):
+            name, child = declared_type.field(index).name, declared_type.field(index).type
             yield from (f"{name}.{path}" for path in _missing_fields(actual.field(index).type, child))
 
 
@@ -137,9 +137,9 @@ def _check(root: str, rows: Rows, frame: pl.DataFrame) -> None:
             f"{key_text(keys[row - 1])}; sort it, or pass sort=True"
         )
     deletes = (pl.col(CHANGE) == DELETE) | (pl.col(CHANGE).shift(1) == DELETE)
-    mixed = frame.filter(~rows.order.changes() & deletes)
-    if mixed.height:
-        key = key_text(mixed.select(rows.key.names)[0])
+    mixed_rows = frame.filter(~rows.order.changes() & deletes)
+    if mixed_rows.height:
+        key = key_text(mixed_rows.select(rows.key.names)[0])
         raise UpdateError(
             f"the update of {root!r}: the key {key} has a delete and another row; a key has one delete, or upserts"
         )

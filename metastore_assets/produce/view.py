@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import GraphError, ObjectNotFoundError, StageChangedError, VersionNotFoundError
 from metastore_assets.produce.dataset import Dataset, DatasetState
-from metastore_assets.produce.graph import Typed
+from metastore_assets.produce.graph import TypedNode
 from metastore_assets.produce.manifest import FlowManifest, Manifests
 from metastore_assets.produce.order import normalize_zeros
 from metastore_assets.produce.ranks import Ranks
@@ -55,7 +55,11 @@ class View:
     """
 
     def __init__(
-        self, storage: ObjectStore, graph: Mapping[str, Typed], state: FlowState, manifest: FlowManifest | None = None
+        self,
+        storage: ObjectStore,
+        graph: Mapping[str, TypedNode],
+        state: FlowState,
+        manifest: FlowManifest | None = None,
     ) -> None:
         """Create a view of a state.
 
@@ -105,14 +109,14 @@ class View:
 
         The key (a one-row table) need not exist.
         """
-        typed = self._typed(stage)
-        names = typed.content.group.columns
-        schema = pa.schema([typed.content.schema.field(name) for name in names])
+        typed_node = self._typed(stage)
+        names = typed_node.content.group.columns
+        schema = pa.schema([typed_node.content.schema.field(name) for name in names])
         after = normalize_zeros(frame_of(key.select(names).cast(schema)), names)
-        for dataset in self._dataset(stage, typed.content, "content"):
+        for dataset in self._dataset(stage, typed_node.content, "content"):
             with self._expiry_errors():
                 for frame in dataset.scan(KeyRange(after, closed=True)).frames:
-                    yield from table_of(frame, typed.content.schema).combine_chunks().to_batches()
+                    yield from table_of(frame, typed_node.content.schema).combine_chunks().to_batches()
 
     def mappings(self, stage: str) -> pa.Table:
         """Return the pairs (source key, target key) of a stage, sorted.
@@ -177,17 +181,17 @@ class View:
             stage: Name of the stage.
             keys: A table of target keys, to return only their rows; None for all rows.
         """
-        typed = self._typed(stage)
+        typed_node = self._typed(stage)
         if keys is None:
-            return self.content(stage).select(typed.rows.schema.names)
+            return self.content(stage).select(typed_node.rows.schema.names)
         sorted_keys = normalize_zeros(
-            frame_of(keys.select(typed.rows.key.names).cast(typed.rows.key)), typed.rows.key.names
+            frame_of(keys.select(typed_node.rows.key.names).cast(typed_node.rows.key)), typed_node.rows.key.names
         )
-        sorted_keys = typed.rows.order.distinct(typed.rows.order.sort(sorted_keys))
+        sorted_keys = typed_node.rows.order.distinct(typed_node.rows.order.sort(sorted_keys))
         with self._expiry_errors():
-            frames = [dataset.lookup(sorted_keys) for dataset in self._dataset(stage, typed.content, "content")]
-        rows = pl.concat([typed.content.empty.select(typed.content.schema.names), *frames])
-        return table_of(rows, typed.rows.schema)
+            frames = [dataset.lookup(sorted_keys) for dataset in self._dataset(stage, typed_node.content, "content")]
+        rows = pl.concat([typed_node.content.empty.select(typed_node.content.schema.names), *frames])
+        return table_of(rows, typed_node.rows.schema)
 
     def rows_with_prefixes(self, stage: str, prefixes: pa.Table) -> pa.Table:
         """Return the rows of a sum stage whose first key columns equal a row of `prefixes`.
@@ -199,17 +203,18 @@ class View:
         Raises:
             GraphError: The stage is no sum, or its key does not begin with the columns of `prefixes`.
         """
-        typed = self._typed(stage)
-        order = typed.rows.order.first(prefixes.num_columns)
-        if not isinstance(typed.node, SumStage) or list(order.columns) != prefixes.column_names:
+        typed_node = self._typed(stage)
+        order = typed_node.rows.order.first(prefixes.num_columns)
+        if not isinstance(typed_node.node, SumStage) or list(order.columns) != prefixes.column_names:
             raise GraphError(f"{stage!r} is no sum by keys that begin with {', '.join(prefixes.column_names)}")
-        schema = pa.schema([typed.rows.key.field(name) for name in order.columns])
+        schema = pa.schema([typed_node.rows.key.field(name) for name in order.columns])
         sorted_keys = order.distinct(order.sort(normalize_zeros(frame_of(prefixes.cast(schema)), schema.names)))
         with self._expiry_errors():
             frames = [
-                dataset.rows_with_prefixes(sorted_keys) for dataset in self._dataset(stage, typed.content, "content")
+                dataset.rows_with_prefixes(sorted_keys)
+                for dataset in self._dataset(stage, typed_node.content, "content")
             ]
-        return table_of(pl.concat([typed.content.empty, *frames]), typed.rows.schema)
+        return table_of(pl.concat([typed_node.content.empty, *frames]), typed_node.rows.schema)
 
     def ranks(self, stage: str, amount: str) -> Ranks:
         """Return a reader of the ranks of a sum stage's keys.
@@ -217,9 +222,9 @@ class View:
         Ranks follow the order of keys. A key has as many ranks as its value in the column `amount`. Raises GraphError
         unless `amount` is an integer total that is never negative.
         """
-        typed = self._typed(stage)
-        datasets = self._dataset(stage, typed.content, "content")
-        empty = Dataset(self._storage, typed.content, DatasetState(typed.content.empty_keys))
+        typed_node = self._typed(stage)
+        datasets = self._dataset(stage, typed_node.content, "content")
+        empty = Dataset(self._storage, typed_node.content, DatasetState(typed_node.content.empty_keys))
         return Ranks(stage, datasets[0] if datasets else empty, amount)
 
     def runs(self, stage: str) -> list[RunInfo]:
@@ -236,7 +241,7 @@ class View:
                 ]
         return infos
 
-    def _typed(self, stage: str) -> Typed:
+    def _typed(self, stage: str) -> TypedNode:
         if stage not in self._graph:
             raise GraphError(f"there is no stage {stage!r}; there are: {', '.join(self._graph)}")
         if isinstance(self._graph[stage].node, DeltaRoot):
@@ -249,9 +254,9 @@ class View:
             raise GraphError(f"{stage!r} is declared with is_followed=False: its updates are not stored")
 
     def _update_schema(self, stage: str) -> RunSchema:
-        typed = self._typed(stage)
+        typed_node = self._typed(stage)
         self._check_form(stage)
-        return update_schema(typed.rows, sums=isinstance(typed.node, SumStage))
+        return update_schema(typed_node.rows, sums=isinstance(typed_node.node, SumStage))
 
     def _dataset(self, stage: str, run_schema: RunSchema, name: str) -> list[Dataset]:
         """Return one dataset of a stage in a list; an empty list if the stage does not have the dataset.

@@ -41,7 +41,7 @@ class DifferingRow:
 
 
 def differing_rows(
-    store: ObjectStore, stored: TableValueCounts, scratch: ObjectStore, computed: TableValueCounts
+    store: ObjectStore, stored_counts: TableValueCounts, scratch: ObjectStore, computed_counts: TableValueCounts
 ) -> Iterator[DifferingRow]:
     """Yield the first differing row of each derived stage that is both stored and recomputed.
 
@@ -49,17 +49,23 @@ def differing_rows(
 
     Args:
         store: The folder of the stored value counts.
-        stored: The stored value counts.
+        stored_counts: The stored value counts.
         scratch: The folder of the recomputed value counts.
-        computed: The recomputed value counts.
+        computed_counts: The recomputed value counts.
 
     Raises:
         CorruptionError: A file is missing or damaged.
     """
-    enumerated = stored.dataflow(store).view(stored.flow), computed.dataflow(scratch).view(computed.flow)
-    fingerprinted = _fingerprint_view(store, stored), _fingerprint_view(scratch, computed)
-    flows = (stored.flow, computed.flow), (stored.fingerprinted.flow, computed.fingerprinted.flow)
-    for (stored_flow, computed_flow), views in zip(flows, (enumerated, fingerprinted), strict=True):
+    enumerated_views = (
+        stored_counts.dataflow(store).view(stored_counts.flow),
+        computed_counts.dataflow(scratch).view(computed_counts.flow),
+    )
+    fingerprint_views = _fingerprint_view(store, stored_counts), _fingerprint_view(scratch, computed_counts)
+    flows = (
+        (stored_counts.flow, computed_counts.flow),
+        (stored_counts.fingerprinted.flow, computed_counts.fingerprinted.flow),
+    )
+    for (stored_flow, computed_flow), views in zip(flows, (enumerated_views, fingerprint_views), strict=True):
         for stage in sorted(stored_flow.stages.keys() & computed_flow.stages.keys()):
             content = _STAGE_CONTENTS.get(stage.partition(".")[0])
             if content is not None:
@@ -67,21 +73,21 @@ def differing_rows(
 
 
 def _fingerprint_view(store: ObjectStore, value_counts: TableValueCounts) -> View:
-    fingerprinted = value_counts.fingerprinted
-    return fingerprint_dataflow(store, fingerprinted.columns.values()).view(fingerprinted.flow)
+    fingerprinted_counts = value_counts.fingerprinted
+    return fingerprint_dataflow(store, fingerprinted_counts.columns.values()).view(fingerprinted_counts.flow)
 
 
 def _first_difference(
-    content: str, stored: Iterable[pa.RecordBatch], computed: Iterable[pa.RecordBatch]
+    content: str, stored_batches: Iterable[pa.RecordBatch], computed_batches: Iterable[pa.RecordBatch]
 ) -> Iterator[DifferingRow]:
     """Yield the first differing row of two streams; nothing if they are equal.
 
     Args:
         content: The content of the compared stage, which becomes `DifferingRow.content`.
-        stored: The stored rows of the stage.
-        computed: The recomputed rows of the stage.
+        stored_batches: The stored rows of the stage.
+        computed_batches: The recomputed rows of the stage.
     """
-    for stored_rows, computed_rows in align_batches(stored, computed):
+    for stored_rows, computed_rows in align_batches(stored_batches, computed_batches):
         if stored_rows.equals(computed_rows):
             continue
         # Rows are compared as text, because NaN is not equal to itself.

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.produce import Dataflow, DeltaRoot, FlowState, Rows, SumStage, TaskRunner, Typed, typed_graph
+from metastore_assets.produce import Dataflow, DeltaRoot, FlowState, Rows, SumStage, TaskRunner, TypedNode, typed_graph
 from metastore_assets.statistics.fingerprints import FINGERPRINT_BITS, fingerprint_values
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.store.objects import ObjectStore
@@ -108,12 +108,12 @@ def fingerprint_dataflow(store: ObjectStore, classes: Iterable[str], *, runner: 
             values are stored as one type.
         runner: Runs the tasks; None runs them in this process.
     """
-    declared = _graph(tuple(sorted(set(classes))))
-    return Dataflow(store, declared, runner=runner, settings=graph.SETTINGS, folder=FOLDER)
+    declared_graph = _graph(tuple(sorted(set(classes))))
+    return Dataflow(store, declared_graph, runner=runner, settings=graph.SETTINGS, folder=FOLDER)
 
 
 @lru_cache(maxsize=64)
-def _graph(classes: tuple[str, ...]) -> Mapping[str, Typed]:
+def _graph(classes: tuple[str, ...]) -> Mapping[str, TypedNode]:
     nodes = [
         DeltaRoot(FINGERPRINT_DELTAS, FINGERPRINT_ROWS),
         SumStage(FINGERPRINTS, (FINGERPRINT_DELTAS,), ("column", "fingerprint"), ("frequency",), is_followed=False),
@@ -135,6 +135,6 @@ def add_singletons(counts: list[tuple[int, int]], values: int) -> list[tuple[int
     Returns:
         (frequency, number of distinct values with this frequency), stored or not.
     """
-    repeated = [(frequency, number) for frequency, number in counts if frequency > 1]
-    singletons = values - sum(frequency * number for frequency, number in repeated)
-    return [(1, singletons), *repeated] if singletons else repeated
+    repeated_counts = [(frequency, number) for frequency, number in counts if frequency > 1]
+    singletons = values - sum(frequency * number for frequency, number in repeated_counts)
+    return [(1, singletons), *repeated_counts] if singletons else repeated_counts

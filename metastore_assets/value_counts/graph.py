@@ -27,7 +27,7 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from metastore_assets.produce import Dataflow, DeltaRoot, Rows, Settings, SumStage, TaskRunner, Typed, typed_graph
+from metastore_assets.produce import Dataflow, DeltaRoot, Rows, Settings, SumStage, TaskRunner, TypedNode, typed_graph
 from metastore_assets.produce.rows import FEW_VALUES
 from metastore_assets.produce.stages import Node
 from metastore_assets.store.objects import ObjectStore
@@ -87,7 +87,7 @@ def value_count_dataflow(
 
 
 @lru_cache(maxsize=64)
-def _graph(classes: tuple[str, ...], by_partition: tuple[str, ...]) -> Mapping[str, Typed]:
+def _graph(classes: tuple[str, ...], by_partition: tuple[str, ...]) -> Mapping[str, TypedNode]:
     nodes = [node for name in classes for node in value_count_stages(name)]
     return typed_graph(nodes + [node for name in by_partition for node in _stages_by_partition(name)])
 

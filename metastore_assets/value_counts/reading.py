@@ -142,9 +142,9 @@ class ValueCountReader:
                 "value": pa.nulls(1, rows_of(type_class).key.field("value").type),
             }
         )
-        repeated = self._column_rows(FREQUENCIES, type_class, column, start)
+        repeated_rows = self._column_rows(FREQUENCIES, type_class, column, start)
         single = (table.filter(pc.equal(table["frequency"], 1)) for table in self._values(column, type_class))
-        for table in chain(repeated, single if least <= 1 else ()):
+        for table in chain(repeated_rows, single if least <= 1 else ()):
             yield table.select(["value", "frequency"])
 
     def frequencies(self, column: str, type_class: str) -> Frequencies:
@@ -239,8 +239,8 @@ class ValueCountReader:
 
         An enumerated column without values is missing from the result.
         """
-        fingerprinted = [column for column, name in self._fingerprinted.columns.items() if name == type_class]
-        counts_by_column = {column: self.counts(column, type_class) for column in fingerprinted}
+        fingerprinted_columns = [column for column, name in self._fingerprinted.columns.items() if name == type_class]
+        counts_by_column = {column: self.counts(column, type_class) for column in fingerprinted_columns}
         if type_class not in self._classes:
             return counts_by_column
         for batch in self._view.content_batches(stage_name(FREQUENCY_COUNTS, type_class)):
@@ -251,19 +251,22 @@ class ValueCountReader:
 
     def summaries(self, type_class: str, columns: Sequence[str]) -> dict[str, FrequencySummary]:
         """Return {field id: frequency summary} for columns of one type class."""
-        fingerprinted = {
+        fingerprinted_summaries = {
             column: self._summarize_fingerprinted(column, type_class)
             for column in columns
             if self._is_fingerprinted(column)
         }
-        columns = [column for column in columns if column not in fingerprinted]
+        columns = [column for column in columns if column not in fingerprinted_summaries]
         if not columns:
-            return fingerprinted
+            return fingerprinted_summaries
         if type_class not in self._classes:
-            return {**dict.fromkeys(columns, summarize_frequencies(EMPTY)), **fingerprinted}
+            return {**dict.fromkeys(columns, summarize_frequencies(EMPTY)), **fingerprinted_summaries}
         rows = sum(run.rows for run in self._view.runs(stage_name(VALUES, type_class)))
         if rows > _MAX_SCANNED_VALUES:
-            return {**{column: self._summarize_column(column, type_class) for column in columns}, **fingerprinted}
+            return {
+                **{column: self._summarize_column(column, type_class) for column in columns},
+                **fingerprinted_summaries,
+            }
         columns_tables = self._columns_of_class(type_class)
         summaries = {
             column: summarize_frequencies(_concatenate_rows(tables))
@@ -272,7 +275,7 @@ class ValueCountReader:
         }
         return {
             **{column: summaries.get(column) or summarize_frequencies(EMPTY) for column in columns},
-            **fingerprinted,
+            **fingerprinted_summaries,
         }
 
     def ranks(self, type_class: str) -> Ranks:
@@ -297,23 +300,23 @@ class ValueCountReader:
         distinct = sum(values for _, values in counts)
         if distinct <= _MAX_SCANNED_VALUES:
             return summarize_frequencies(self.frequencies(column, type_class))
-        ranked = sum(frequency * values for frequency, values in counts) - self._nans(column, type_class)
-        percentile_ranks = (nearest_ranks(ranked) - 1).tolist() if ranked else []
+        ranked_count = sum(frequency * values for frequency, values in counts) - self._nans(column, type_class)
+        percentile_ranks = (nearest_ranks(ranked_count) - 1).tolist() if ranked_count else []
         prefix = pa.table({"column": pa.array([column])})
         key = rows_of(type_class).key
         rows = [self.ranks(type_class).at_rank(prefix, rank).select(key.names) for rank in percentile_ranks]
         values = pa.concat_tables([key.empty_table(), *rows])
         assert len(values) in (0, len(PERCENTS))
-        repeated = sum(number for frequency, number in counts if frequency > 1)
-        return FrequencySummary(distinct, repeated, values["value"].combine_chunks())
+        repeated_count = sum(number for frequency, number in counts if frequency > 1)
+        return FrequencySummary(distinct, repeated_count, values["value"].combine_chunks())
 
     def _is_fingerprinted(self, column: str) -> bool:
         return column in self._fingerprinted.columns
 
     def _summarize_fingerprinted(self, column: str, type_class: str) -> FrequencySummary:
         counts = self.counts(column, type_class)
-        repeated = sum(number for frequency, number in counts if frequency > 1)
-        return FrequencySummary(sum(number for _, number in counts), repeated, None)
+        repeated_count = sum(number for frequency, number in counts if frequency > 1)
+        return FrequencySummary(sum(number for _, number in counts), repeated_count, None)
 
     def _view_of(self, column: str, type_class: str) -> View | None:
         if self._is_fingerprinted(column):

@@ -125,14 +125,19 @@ def read_value_counts(store: ObjectStore, files: ValueCountFiles | None) -> Tabl
         fields = parse_json(store.read(files.state))
         top_limits = {field_id: TopLimits(*limits) for field_id, limits in fields["top_limits"].items()}
         by_partition = dict(fields.get("by_partition", {}))
-        fingerprinted = (
+        fingerprinted_counts = (
             FingerprintedValueCounts.from_json(fields["fingerprinted"])
             if "fingerprinted" in fields
             else FingerprintedValueCounts()
         )
-        built = {field_id: Built(**build) for field_id, build in fields.get("built", {}).items()}
+        builds = {field_id: Built(**build) for field_id, build in fields.get("built", {}).items()}
         return TableValueCounts(
-            dict(fields["columns"]), FlowState.from_json(fields["flow"]), top_limits, by_partition, fingerprinted, built
+            dict(fields["columns"]),
+            FlowState.from_json(fields["flow"]),
+            top_limits,
+            by_partition,
+            fingerprinted_counts,
+            builds,
         )
     except (ObjectNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(
@@ -182,10 +187,12 @@ def rewrite_value_counts(store: ObjectStore, value_counts: TableValueCounts) -> 
     Returns:
         The same value counts in the new files.
     """
-    fingerprinted = value_counts.fingerprinted
+    fingerprinted_counts = value_counts.fingerprinted
     flow = _rewrite_state(value_counts.dataflow(store), value_counts.flow)
-    fingerprints = _rewrite_state(fingerprint_dataflow(store, set(fingerprinted.columns.values())), fingerprinted.flow)
-    return replace(value_counts, flow=flow, fingerprinted=replace(fingerprinted, flow=fingerprints))
+    fingerprints = _rewrite_state(
+        fingerprint_dataflow(store, set(fingerprinted_counts.columns.values())), fingerprinted_counts.flow
+    )
+    return replace(value_counts, flow=flow, fingerprinted=replace(fingerprinted_counts, flow=fingerprints))
 
 
 def _rewrite_state(flow: Dataflow, state: FlowState) -> FlowState:

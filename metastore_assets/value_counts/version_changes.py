@@ -198,6 +198,6 @@ def _flows(store: ObjectStore, value_counts: TableValueCounts) -> Iterator[tuple
     The first one has the enumerated columns, and the second one the fingerprinted columns.
     """
     yield value_counts.flow, value_counts.dataflow(store).view(value_counts.flow), {*value_counts.columns.values()}
-    fingerprinted = value_counts.fingerprinted
-    classes = {*fingerprinted.columns.values()}
-    yield fingerprinted.flow, fingerprint_dataflow(store, classes).view(fingerprinted.flow), classes
+    fingerprinted_counts = value_counts.fingerprinted
+    classes = {*fingerprinted_counts.columns.values()}
+    yield fingerprinted_counts.flow, fingerprint_dataflow(store, classes).view(fingerprinted_counts.flow), classes

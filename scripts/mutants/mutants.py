@@ -43,7 +43,7 @@ MUTANTS = (
     Mutant(
         "no augmentation: feeders without an update are not read",
         "inputs",
-        "return pl.concat([upserts, self.previous(untouched)]) if untouched.height else upserts",
+        "return pl.concat([upserts, self.previous(untouched_keys)]) if untouched_keys.height else upserts",
         "return upserts",
     ),
     Mutant(
@@ -67,22 +67,22 @@ MUTANTS = (
     Mutant(
         "any port empty: no call",
         "run_produce",
-        "    used = pl.concat([port[SOURCE] for port in ports]).unique().sort()\n",
+        "    used_sources = pl.concat([port[SOURCE] for port in ports]).unique().sort()\n",
         "    every = set.intersection(*(set(port[SOURCE]) for port in ports))\n"
         "    ports = [port.filter(pl.col(SOURCE).is_in(list(every))) for port in ports]\n"
-        "    used = pl.concat([port[SOURCE] for port in ports]).unique().sort()\n",
+        "    used_sources = pl.concat([port[SOURCE] for port in ports]).unique().sort()\n",
     ),
     Mutant(
         "the update carries changed rows only",
         "apply_instructions",
-        "before, now = group.semi(previous, touched), group.semi(content, touched)",
-        "before, now = group.semi(previous, touched), task.dataset.run_schema.unit.semi(content, instructions)",
+        "before, now = group.semi(previous, touched_keys), group.semi(content, touched_keys)",
+        "before, now = group.semi(previous, touched_keys), task.dataset.run_schema.unit.semi(content, instructions)",
     ),
     Mutant(
         "the affected set misses old targets",
         "apply_instructions",
-        "touched = group.distinct(instructions)",
-        "touched = group.distinct(instructions.filter(~pl.col(TOMBSTONE)))",
+        "touched_keys = group.distinct(instructions)",
+        "touched_keys = group.distinct(instructions.filter(~pl.col(TOMBSTONE)))",
     ),
     Mutant(
         "what a source key gave before stays in the content",
@@ -147,8 +147,8 @@ MUTANTS = (
     Mutant(
         "a row that is being replaced is no example for its key",
         "apply_instructions",
-        "apply_preserve(task, written, previous)",
-        "apply_preserve(task, written, task.dataset.run_schema.unit.anti(previous, instructions))",
+        "apply_preserve(task, written_rows, previous)",
+        "apply_preserve(task, written_rows, task.dataset.run_schema.unit.anti(previous, instructions))",
     ),
     Mutant(
         "the version forgets which numbers were given",
@@ -159,7 +159,7 @@ MUTANTS = (
     Mutant(
         "numbers start again with every piece of a range",
         "apply_instructions",
-        "replace(task, counter=numbered)",
+        "replace(task, counter=counter)",
         "task",
     ),
     Mutant(
@@ -171,14 +171,14 @@ MUTANTS = (
     Mutant(
         "the rows of a new key are no examples for each other",
         "preserve",
-        "later &= ~written.select(group.changes()).to_series()",
+        "later &= ~written_rows.select(group.changes()).to_series()",
         "later &= False",
     ),
     Mutant(
         "the example of a new key is its first row as it was before the hook",
         "preserve",
         "firsts = group.semi(result, novel).select(names)",
-        "firsts = group.semi(written.filter(~later), novel).select(names)",
+        "firsts = group.semi(written_rows.filter(~later), novel).select(names)",
     ),
     Mutant(
         "totals below zero vanish in a merge",
@@ -219,8 +219,8 @@ MUTANTS = (
     Mutant(
         "hot key: the example is that of the last piece",
         "hot_keys",
-        "example = example if example.height else written[:1]",
-        "example = written[:0]",
+        "example = example if example.height else written_rows[:1]",
+        "example = written_rows[:0]",
     ),
     Mutant(
         "hot key: a shard ends within a key",
