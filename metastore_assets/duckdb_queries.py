@@ -40,15 +40,15 @@ class QueryConnection:
     `query_connection` creates it.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, *, restricted: bool) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, *, is_restricted: bool) -> None:
         """Wrap an open connection.
 
         Args:
-            connection: The connection, whose settings are already restricted if `restricted` is true.
-            restricted: Whether `parse` rejects statements that write, and `run` locks the settings before the query.
+            connection: The connection, whose settings are already restricted if `is_restricted` is true.
+            is_restricted: Whether `parse` rejects statements that write, and `run` locks the settings before the query.
         """
         self.connection = connection
-        self._restricted = restricted
+        self._restricted = is_restricted
         self.names_files = False
         """Whether the parsed query names a file as a table; always False for an unrestricted connection. A restricted
         DuckDB reports the file as a missing table, so the error message needs advice."""
@@ -63,8 +63,8 @@ class QueryConnection:
         statements = self.connection.extract_statements(text)
         if len(statements) != 1:
             raise QueryError("give one query")
-        ((serialized,),) = self.connection.execute("select json_serialize_sql(?)", [text]).fetchall()
-        tree = json.loads(serialized)
+        ((serialized_tree,),) = self.connection.execute("select json_serialize_sql(?)", [text]).fetchall()
+        tree = json.loads(serialized_tree)
         if tree.get("error"):
             if statements[0].type.name == "MULTI":
                 raise QueryError("PIVOT needs the values that become columns: write `on column in ('a', 'b')`")
@@ -106,13 +106,13 @@ def query_connection(*, unrestricted: bool) -> Iterator[QueryConnection]:
         # By default DuckDB spills to `.tmp` in the working folder.
         config: dict[str, Any] = {**_ALWAYS, **({} if unrestricted else _RESTRICTED), "temp_directory": folder}
         with duckdb.connect(config=config) as connection:
-            session = QueryConnection(connection, restricted=not unrestricted)
+            session = QueryConnection(connection, is_restricted=not unrestricted)
             try:
                 yield session
             except duckdb.Error as error:
-                refused = isinstance(error, duckdb.PermissionException)
+                is_refused = isinstance(error, duckdb.PermissionException)
                 missing = isinstance(error, duckdb.CatalogException) and session.names_files
-                advice = _ADVICE if refused or missing else ""
+                advice = _ADVICE if is_refused or missing else ""
                 raise QueryError(_first_line(error) + advice) from error
 
 

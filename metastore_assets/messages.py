@@ -78,9 +78,9 @@ def close_names(name: str, names: Sequence[str], otherwise: str) -> str:
     by_lower = {valid.lower(): valid for valid in names}
     matches = get_close_matches(name.lower(), by_lower, n=3, cutoff=0.7)
     # `dya` and `day` are not similar enough for difflib; and `city` may mean `address.city`.
-    swapped = [valid for valid in names if sorted(valid.lower()) == sorted(name.lower())]
+    swapped_names = [valid for valid in names if sorted(valid.lower()) == sorted(name.lower())]
     last_parts = [valid for valid in names if valid.rpartition(".")[2].lower() == name.lower()]
-    close = list(dict.fromkeys([*(by_lower[match] for match in matches), *swapped, *last_parts]))[:3]
+    close = list(dict.fromkeys([*(by_lower[match] for match in matches), *swapped_names, *last_parts]))[:3]
     if close:
         return f"; did you mean {' or '.join(map(repr, close))}?"
     return otherwise.format(join_names(names))
@@ -108,19 +108,19 @@ def nearest_names(name: str, names: Sequence[str]) -> str:
 
     if not names:
         return ""
-    ordered = sorted(names)
-    index = bisect_left(ordered, name)
-    window = ordered[max(0, index - _SEARCH_WINDOW) : index + _SEARCH_WINDOW]
+    sorted_names = sorted(names)
+    index = bisect_left(sorted_names, name)
+    window = sorted_names[max(0, index - _SEARCH_WINDOW) : index + _SEARCH_WINDOW]
     similar = get_close_matches(name, window, n=1, cutoff=0.8)
     neighbours = [
-        *ordered[max(0, index - 1) : index + 1],
-        *reversed(ordered[max(0, index - _MAX_NEAREST) : index]),
-        *ordered[index : index + _MAX_NEAREST],
+        *sorted_names[max(0, index - 1) : index + 1],
+        *reversed(sorted_names[max(0, index - _MAX_NEAREST) : index]),
+        *sorted_names[index : index + _MAX_NEAREST],
     ]
     near = sorted(list(dict.fromkeys([*similar, *neighbours]))[:_MAX_NEAREST])
     last = f" and {near[-1]!r}" if len(near) > 1 else ""
     verb = "are" if last else "is"
-    of = f"of {len(ordered):,} the" if len(ordered) > len(near) else "the"
+    of = f"of {len(sorted_names):,} the" if len(sorted_names) > len(near) else "the"
     return f"; {of} nearest {verb} {', '.join(map(repr, near[:-1] or near))}{last}"
 
 

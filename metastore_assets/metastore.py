@@ -81,8 +81,8 @@ class Metastore:
         Raises:
             VersionNotFoundError: There is no such version.
         """
-        versions, resolved = open_version(self._store, name, version)
-        return Table(versions.objects, resolved, open_scanner, self._statistic_classes, self._table_locations)
+        versions, resolved_version = open_version(self._store, name, version)
+        return Table(versions.objects, resolved_version, open_scanner, self._statistic_classes, self._table_locations)
 
 
 def open_table(

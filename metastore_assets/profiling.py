@@ -94,13 +94,13 @@ def _profile(locate: Callable[[Path], str], spark: SparkSession | None, settings
     try:
         uri = locate(Path(folder.path) / "data")
         table = TableConfig.model_validate({"name": table_name(uri), "uri": uri, **settings})
-        profiled = profile_table(table, f"{folder.path}/root", lambda: _session(spark))
+        profiled_table = profile_table(table, f"{folder.path}/root", lambda: _session(spark))
     except BaseException:
         folder.remove()
         raise
     # Answers that read files later hold the store, not the table.
-    weakref.finalize(profiled.objects, folder.remove)
-    return profiled
+    weakref.finalize(profiled_table.objects, folder.remove)
+    return profiled_table
 
 
 def profile_table(

@@ -239,27 +239,27 @@ def _dataclass(cls: type | None = None, /, **parameters: Any) -> Any:
     the standard decorator.
     """
     if cls is None:
-        return lambda decorated: _dataclass(decorated, **parameters)
+        return lambda decorated_class: _dataclass(decorated_class, **parameters)
     package = cls.__module__.partition(".")[0]
     if package != _PACKAGE or parameters.get("order") or parameters.get("unsafe_hash"):
         return _STANDARD_DATACLASS(cls, **parameters)
     has_eq = "__eq__" in cls.__dict__
     # Python sets `__hash__` to None in a class that defines `__eq__` only.
     has_hash = "__hash__" in cls.__dict__ and not (has_eq and cls.__dict__["__hash__"] is None)
-    created: Any = _STANDARD_DATACLASS(cls, **{**parameters, "repr": False, "eq": False})
+    created_class: Any = _STANDARD_DATACLASS(cls, **{**parameters, "repr": False, "eq": False})
     if parameters.get("repr", True) and "__repr__" not in cls.__dict__:
-        created.__repr__ = _dataclass_repr
+        created_class.__repr__ = _dataclass_repr
     if parameters.get("eq", True):
-        fields = dataclasses.fields(created)
+        fields = dataclasses.fields(created_class)
         values = _values_getter([field.name for field in fields if field.compare])
         if not has_eq:
-            created.__eq__ = _equality(values)
+            created_class.__eq__ = _equality(values)
         if not has_hash and parameters.get("frozen"):
-            hashed = _values_getter([f.name for f in fields if (f.compare if f.hash is None else f.hash)])
-            created.__hash__ = lambda self: hash(hashed(self))
+            get_hashed_values = _values_getter([f.name for f in fields if (f.compare if f.hash is None else f.hash)])
+            created_class.__hash__ = lambda self: hash(get_hashed_values(self))
         elif not has_hash:
-            created.__hash__ = None
-    return created
+            created_class.__hash__ = None
+    return created_class
 
 
 def _values_getter(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:

@@ -50,9 +50,9 @@ def _hashed_bytes(value: pa.Scalar, cls: TypeClass) -> bytes | None:
     if cls.name == "time":
         return _long(int(physical_value(value)) // 1000)
     if t.is_decimal(cls.arrow):
-        unscaled = int(physical_value(value))
-        length = (unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1
-        return unscaled.to_bytes(length, "big", signed=True)
+        unscaled_value = int(physical_value(value))
+        length = (unscaled_value if unscaled_value >= 0 else ~unscaled_value).bit_length() // 8 + 1
+        return unscaled_value.to_bytes(length, "big", signed=True)
     return None
 
 
@@ -63,11 +63,11 @@ def _long(number: int) -> bytes:
 def murmur3(data: bytes) -> int:
     """Return the unsigned 32-bit Murmur3 hash of bytes, with seed 0."""
     state = 0
-    aligned = len(data) // 4 * 4
-    for at in range(0, aligned, 4):
+    aligned_length = len(data) // 4 * 4
+    for at in range(0, aligned_length, 4):
         state ^= _mix(int.from_bytes(data[at : at + 4], "little"))
         state = (_rotate(state, 13) * 5 + 0xE6546B64) & _MASK
-    state ^= _mix(int.from_bytes(data[aligned:], "little"))
+    state ^= _mix(int.from_bytes(data[aligned_length:], "little"))
     state ^= len(data)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
         state = ((state ^ (state >> shift)) * factor) & _MASK

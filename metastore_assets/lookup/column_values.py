@@ -241,14 +241,16 @@ class ColumnValues:
         Values are looked up together.
         """
         counts = [self._frequency_by_statistics(value) for value in values]
-        unanswered = [position for position, count in enumerate(counts) if count is None]
+        unanswered_positions = [position for position, count in enumerate(counts) if count is None]
         remaining_counts: list[Count] = []
-        if unanswered:
-            requested, exact_values = values.take(pa.array(unanswered)), self._exact_values()
+        if unanswered_positions:
+            requested_values, exact_values = values.take(pa.array(unanswered_positions)), self._exact_values()
             if exact_values is not None:
-                remaining_counts = [Count(count, "exact", self._as_of) for count in exact_values.frequencies(requested)]
+                remaining_counts = [
+                    Count(count, "exact", self._as_of) for count in exact_values.frequencies(requested_values)
+                ]
             elif self._has_fingerprints():
-                remaining_counts = self._frequencies_by_fingerprint(requested)
+                remaining_counts = self._frequencies_by_fingerprint(requested_values)
             else:
                 raise NotStoredError(
                     f"the version has no value counts of {self._subject}: {self._why_no_value_counts()}"
@@ -283,11 +285,11 @@ class ColumnValues:
         frequencies = self._all_frequencies()
         if frequencies is not None:
             return measure_spread(_frequency_counts(frequencies))
-        repeated = self._repeated()
-        if repeated is not None:
+        repeated_frequencies = self._repeated()
+        if repeated_frequencies is not None:
             from metastore_assets.value_counts.fingerprinted import add_singletons
 
-            return measure_spread(add_singletons(_frequency_counts(repeated), row.value_count))
+            return measure_spread(add_singletons(_frequency_counts(repeated_frequencies), row.value_count))
         self._require_value_counts()
         type_class, table_counts = self._resolve_table_counts()
         return measure_spread(table_counts.counts(row.field_id, type_class))

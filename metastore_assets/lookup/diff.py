@@ -102,11 +102,13 @@ def diff(before: Table, after: Table) -> TableDiff:
     old, new = before.version, after.version
     is_same_table = before.objects.is_same_folder(after.objects)
     rows_before, rows_after = before.statistics(), after.statistics()
-    keyed = {row.field_id if is_same_table else row.column: row for row in rows_before}
+    before_by_key = {row.field_id if is_same_table else row.column: row for row in rows_before}
     columns = []
     for row in rows_after:
-        columns.append(_diff_column(before, keyed.pop(row.field_id if is_same_table else row.column, None), after, row))
-    columns += [ColumnDiff(row.column, row, None, "removed", None, None) for row in keyed.values()]
+        columns.append(
+            _diff_column(before, before_by_key.pop(row.field_id if is_same_table else row.column, None), after, row)
+        )
+    columns += [ColumnDiff(row.column, row, None, "removed", None, None) for row in before_by_key.values()]
     return TableDiff(
         (old.table, new.table),
         before.as_of,
@@ -143,16 +145,18 @@ def diff_partitions(before: Version, after: Version) -> PartitionsDiff:
     Files of the partition list that both versions share are not read. Raises StoreError.
     """
     pairs = diff_entries(PARTITIONS, before.partitions, after.partitions).values()
-    added = sum(old is None for old, _ in pairs)
-    removed = sum(new is None for _, new in pairs)
-    changed = sum(old is not None and new is not None and old.content_id != new.content_id for old, new in pairs)
-    return PartitionsDiff(added, removed, changed, len(after.partitions) - added - changed)
+    added_count = sum(old is None for old, _ in pairs)
+    removed_count = sum(new is None for _, new in pairs)
+    changed_count = sum(old is not None and new is not None and old.content_id != new.content_id for old, new in pairs)
+    return PartitionsDiff(
+        added_count, removed_count, changed_count, len(after.partitions) - added_count - changed_count
+    )
 
 
 def diff_json(diff: TableDiff) -> Json:
     """Return the JSON document of `metastore diff --json`."""
     sides = zip(("from", "to"), diff.tables, (diff.before, diff.after), strict=True)
-    paired = [column for column in diff.columns if column.before is not None and column.after is not None]
+    paired_columns = [column for column in diff.columns if column.before is not None and column.after is not None]
     return {
         **{key: {"table": name, "version": as_of.version, "snapshot": as_of.snapshot} for key, name, as_of in sides},
         "row_count": [integer_json(count) for count in diff.row_count],
@@ -160,9 +164,9 @@ def diff_json(diff: TableDiff) -> Json:
         "schema": {
             "added": [column.column for column in diff.columns if column.change == "added"],
             "removed": [column.column for column in diff.columns if column.change == "removed"],
-            "renamed": [_from_to(column, "column") for column in paired if column.is_renamed],
+            "renamed": [_from_to(column, "column") for column in paired_columns if column.is_renamed],
             "retyped": [
-                {"column": column.column, **_from_to(column, "type")} for column in paired if column.is_retyped
+                {"column": column.column, **_from_to(column, "type")} for column in paired_columns if column.is_retyped
             ],
         },
         "partitions": diff.partitions and vars(diff.partitions),

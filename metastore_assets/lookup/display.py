@@ -35,14 +35,14 @@ _STYLE = (
 )
 
 
-def rows_text(rows: ResultSet[Any], shown: Sequence[str] | None = None) -> str:
+def rows_text(rows: ResultSet[Any], shown_names: Sequence[str] | None = None) -> str:
     """Return the first rows as aligned text, after a line with the number of all rows and the version.
 
     Args:
         rows: The rows.
-        shown: The names of the attributes to show; None for all fields.
+        shown_names: The names of the attributes to show; None for all fields.
     """
-    names, cells = _cells(rows, shown)
+    names, cells = _cells(rows, shown_names)
     widths = [max(len(cell) for cell in column) for column in zip(names, *cells, strict=True)]
     lines = [
         "  ".join(
@@ -54,16 +54,16 @@ def rows_text(rows: ResultSet[Any], shown: Sequence[str] | None = None) -> str:
     return "\n".join([_caption(rows), *(lines if cells else ()), *_more(rows)])
 
 
-def rows_html(rows: ResultSet[Any], shapes: Sequence[Sequence[int]], shown: Sequence[str] | None = None) -> str:
+def rows_html(rows: ResultSet[Any], shapes: Sequence[Sequence[int]], shown_names: Sequence[str] | None = None) -> str:
     """Return the first rows as an HTML table.
 
     Args:
         rows: The rows.
         shapes: For each of the first rows, the heights of the bars of a small chart. If `shapes` is empty and the rows
             have a field `frequency`, each row gets one bar for its frequency.
-        shown: The names of the attributes to show; None for all fields.
+        shown_names: The names of the attributes to show; None for all fields.
     """
-    names, cells = _cells(rows, shown)
+    names, cells = _cells(rows, shown_names)
     headings = [(name, _is_number(rows, name)) for name in names]
     charts = _charts(rows, shapes)
     if charts:
@@ -112,18 +112,18 @@ def _names(row: Any) -> list[str]:
     return [each.name for each in fields(row) if each.repr and not isinstance(getattr(row, each.name), AsOf)]
 
 
-def _cells(rows: ResultSet[Any], shown: Sequence[str] | None) -> tuple[list[str], list[list[str]]]:
+def _cells(rows: ResultSet[Any], shown_names: Sequence[str] | None) -> tuple[list[str], list[list[str]]]:
     """Return (column names, rows of texts) for display: at most `MAX_ROWS` rows.
 
     Both are empty if `rows` is empty.
 
     Args:
         rows: The rows.
-        shown: The names of the attributes to show; None for those that `_names` returns.
+        shown_names: The names of the attributes to show; None for those that `_names` returns.
     """
     if not rows:
         return [], []
-    names = _names(rows[0]) if shown is None else list(shown)
+    names = _names(rows[0]) if shown_names is None else list(shown_names)
     return names, [[_text(getattr(row, name)) for name in names] for row in rows[:MAX_ROWS]]
 
 

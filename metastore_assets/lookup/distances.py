@@ -172,15 +172,15 @@ def _compare_values(before: ComparedColumn, after: ComparedColumn, groups: int) 
         frequencies = pl.concat(pieces, how="vertical_relaxed").with_columns(pl.lit(0, pl.Int64).alias(other))
         sides.append(frequencies.select("value", "before", "after"))
     # Grouped instead of joined: Polars joins sorted floats by merging, in which NaN does not equal NaN.
-    joined = pl.concat(sides, how="vertical_relaxed").group_by("value").sum().sort("value")
+    joined_counts = pl.concat(sides, how="vertical_relaxed").group_by("value").sum().sort("value")
     if cls.kind == "float":
-        joined = joined.filter(pl.col("value").is_finite())
-    over = f"{joined.height:,} values" if joined.height != 1 else "1 value"
-    counts = joined["before"].to_numpy(), joined["after"].to_numpy()
+        joined_counts = joined_counts.filter(pl.col("value").is_finite())
+    over = f"{joined_counts.height:,} values" if joined_counts.height != 1 else "1 value"
+    counts = joined_counts["before"].to_numpy(), joined_counts["after"].to_numpy()
     if not all(count.any() for count in counts):
         raise NotStoredError("one of the two has no values except NaN and infinities")
-    grouped = group_bins(*counts, groups) if cls.is_ordinal else _group_by_frequency(*counts, groups)
-    return _measure(counts, grouped, over, "exact")
+    grouped_counts = group_bins(*counts, groups) if cls.is_ordinal else _group_by_frequency(*counts, groups)
+    return _measure(counts, grouped_counts, over, "exact")
 
 
 def _group_by_frequency(before: _Counts, after: _Counts, max_groups: int) -> tuple[_Counts, _Counts]:

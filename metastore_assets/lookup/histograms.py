@@ -65,10 +65,10 @@ class Histograms:
             values = self._value_counts.column(column, partition)
             bounds = [None if bound is None else values.literal(bound) for bound in (lower, upper)]
             histogram = select_bins(histogram, *bounds)
-        merged = [] if histogram is None else merge_bins(histogram, len(histogram) if bins is None else bins)
+        merged_bins = [] if histogram is None else merge_bins(histogram, len(histogram) if bins is None else bins)
         type_ = self._value_counts.column(column, partition).arrow_type
         return ResultSet(
-            merged,
+            merged_bins,
             self._as_of,
             pa.schema([("minimum", type_), ("maximum", type_), ("frequency", pa.int64())]),
         )

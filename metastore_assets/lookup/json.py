@@ -64,7 +64,7 @@ def columns_json(
     version: Version,
     statistics: Sequence[ColumnStatistics],
     spreads: Mapping[str, Spread] | None = None,
-    built: Mapping[str, Built] | None = None,
+    builds: Mapping[str, Built] | None = None,
 ) -> list[Json]:
     """Return a JSON document per column, for the document of `show`.
 
@@ -72,14 +72,14 @@ def columns_json(
         version: The version.
         statistics: The statistics of the columns, in the table or in a partition.
         spreads: Distinct counts and entropy, by column name. For a column that is missing here, the document has nulls.
-        built: How value counts were built, by column name. For a column that is missing here, the document has null.
+        builds: How value counts were built, by column name. For a column that is missing here, the document has null.
     """
     return [
         {
             **column_to_json(row),
             **_spread_json((spreads or {}).get(row.column)),
             "decision": _decision_json(version.decisions.get(row.field_id)),
-            "built": vars(built[row.column]) if built and row.column in built else None,
+            "built": vars(builds[row.column]) if builds and row.column in builds else None,
         }
         for row in statistics
     ]

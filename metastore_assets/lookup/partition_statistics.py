@@ -73,11 +73,11 @@ class PartitionStatistics:
         """
         # Rows come from three sources: the shared files, separate files, and nulls for columns that were added later.
         separate = {entry.key: entry for entry in self._files.unindexed}
-        superseded = separate.keys() | self._files.removed
+        superseded_keys = separate.keys() | self._files.removed
         row_counts = self._row_counts
-        keys = sorted([*(row_counts.keys() - superseded), *separate]) if keys is None else list(keys)
+        keys = sorted([*(row_counts.keys() - superseded_keys), *separate]) if keys is None else list(keys)
         ranks = {key: rank for rank, key in enumerate(keys)}
-        rank_at = np.array([-1 if key in superseded else ranks.get(key, -1) for key in row_counts], np.int64)
+        rank_at = np.array([-1 if key in superseded_keys else ranks.get(key, -1) for key in row_counts], np.int64)
         rows = _StatisticsRows(len(keys), len(columns))
         for number, (position, leaf) in enumerate(columns):
             for at, table in self._reader.column(leaf.field_id, SCHEMA_COLUMNS) if row_counts else ():

@@ -163,9 +163,11 @@ class ProfileReader:
         positions = range(len(self._leaves)) if columns is None else [self.columns[name] for name in columns]
         leaves = [(position, self._leaves[position]) for position in positions]
         rows = [self._positions[leaf.field_id] for _, leaf in leaves if leaf.field_id in self._positions]
-        stored = {row.field_id: row for row in self._rows(rows)}
+        stored_rows = {row.field_id: row for row in self._rows(rows)}
         return [
-            apply_schema(stored[leaf.field_id] if leaf.field_id in stored else self._missing(leaf), position, leaf)
+            apply_schema(
+                stored_rows[leaf.field_id] if leaf.field_id in stored_rows else self._missing(leaf), position, leaf
+            )
             for position, leaf in leaves
         ]
 
@@ -268,14 +270,14 @@ class ProfileReader:
 
         Raises KeyError for an unknown path.
         """
-        written = self._written_name(self._leaves[self.columns[column]])
-        if written not in self._histogram_columns:
+        written_name = self._written_name(self._leaves[self.columns[column]])
+        if written_name not in self._histogram_columns:
             return None
         with self._reading(self._files.histograms):
             # The reader returns every column whose dotted path begins with the name.
             with self._histograms.acquire() as file:
-                table = file.read(columns=[written])
-            return parse_histograms(table.select([written]))[written]
+                table = file.read(columns=[written_name])
+            return parse_histograms(table.select([written_name]))[written_name]
 
     def columns_with_histograms(self) -> list[str]:
         """Return the dotted paths of the columns that have a histogram, in table order."""
@@ -542,11 +544,11 @@ class TableProfiles:
         from metastore_assets.expressions.partition_patterns import match_partitions
 
         keys = {entry.key for entry in self._version.partitions}
-        selected: dict[str, None] = {}
+        selected_keys: dict[str, None] = {}
         for text in texts:
             matches = [text] if text in keys else sorted(match_partitions(self._version.table, [text], keys))
-            selected.update(dict.fromkeys(matches))
-        return list(selected)
+            selected_keys.update(dict.fromkeys(matches))
+        return list(selected_keys)
 
     def _statistics_at(self, columns: list[str] | None, keys: list[str] | None) -> ResultSet[ColumnStatistics]:
         """Return the statistics of the partitions `keys`, in this order.
@@ -556,8 +558,8 @@ class TableProfiles:
         as_of = AsOf.of(self._version)
         if self._version.partition_index is not None and (keys is None or len(keys) > _READ_SINGLY):
             leaves = {leaf.path: (position, leaf) for position, leaf in enumerate(self._columns.leaves)}
-            requested = list(leaves.values()) if columns is None else [leaves[name] for name in columns]
-            return stored_statistics_rows(*self._by_column.table(requested, keys), as_of)
+            requested_leaves = list(leaves.values()) if columns is None else [leaves[name] for name in columns]
+            return stored_statistics_rows(*self._by_column.table(requested_leaves, keys), as_of)
         # These readers are not cached: many partitions would evict the profiles that are read repeatedly.
         entries = self._version.partitions if keys is None else [self.partition(key) for key in keys]
         rows = [

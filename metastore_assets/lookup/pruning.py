@@ -351,9 +351,9 @@ class Pruning:
                 self._selection, rows = index.select(columns, self._bound_rows)
             self._row_counts: RowCounts = rows.row_counts
             self._columns = self._with_unknown_columns(rows)
-            described = [leaf for leaf in predicate.leaves() if leaf.column.field_id not in unknown_columns]
-            self._caps = {leaf: cap for leaf in described if (cap := self._cap(leaf, pruner)) is not None}
-            self._masks = {leaf: mask for leaf in described if (mask := self._mask(leaf, pruner)) is not None}
+            described_leaves = [leaf for leaf in predicate.leaves() if leaf.column.field_id not in unknown_columns]
+            self._caps = {leaf: cap for leaf in described_leaves if (cap := self._cap(leaf, pruner)) is not None}
+            self._masks = {leaf: mask for leaf in described_leaves if (mask := self._mask(leaf, pruner)) is not None}
             caps = self._caps_with_masks()
             self._conjunct_bounds = [
                 conjunct.bound_rows(self._row_counts, self._columns, caps) for conjunct in predicate.conjuncts()
@@ -487,17 +487,17 @@ class Pruning:
         """
         if self._complete is not self:
             return self._complete.eliminated_fragments()
-        eliminated = []
+        eliminations = []
         paths = self._read(("path",))["path"].to_pylist()
         for conjunct, positions, statistics in self._eliminated():
             text = conjunct.to_short_sql()
             for at, statistic in zip(positions.tolist(), statistics.tolist(), strict=True):
                 value = eliminating_value(conjunct, self._columns, statistic, at)
-                eliminated.append(EliminatedFragment(paths[at], text, statistic, value))
+                eliminations.append(EliminatedFragment(paths[at], text, statistic, value))
         for at in self._beyond_limit.tolist():
             limit = f"limit {self.limit}"
-            eliminated.append(EliminatedFragment(paths[at], limit, "row_count", str(self._row_counts[at])))
-        return ResultSet(eliminated, AsOf.of(self.version), _ELIMINATED_SCHEMA)
+            eliminations.append(EliminatedFragment(paths[at], limit, "row_count", str(self._row_counts[at])))
+        return ResultSet(eliminations, AsOf.of(self.version), _ELIMINATED_SCHEMA)
 
     def to_json(self) -> dict[str, object]:
         """Return the JSON document of `prune --json`."""
@@ -652,11 +652,11 @@ def select_fragments_for_limit(bounds: RowBounds, sizes: RowCounts, limit: int) 
     order = np.lexsort((sizes, -bounds.least))
     order = order[may_match[order]]
     sure = np.cumsum(bounds.least[order])
-    needed: npt.NDArray[np.intp] = order[: int(np.searchsorted(sure, limit)) + 1 if limit else 0]
+    needed_fragments: npt.NDArray[np.intp] = order[: int(np.searchsorted(sure, limit)) + 1 if limit else 0]
     if limit and (not len(sure) or sure[-1] < limit):
         return may_match
     mask = np.zeros(len(may_match), np.bool_)
-    mask[needed] = True
+    mask[needed_fragments] = True
     return mask
 
 

@@ -53,8 +53,10 @@ def stored_statistics_rows(table: pa.Table, partitions: Sequence[str], as_of: As
 
 
 def _table(table: pa.Table, partitions: Sequence[str | None] | None) -> pa.Table:
-    typed = build_typed_table(table)
-    return typed if partitions is None else typed.add_column(0, "partition", pa.array(partitions, pa.string()))
+    typed_table = build_typed_table(table)
+    return (
+        typed_table if partitions is None else typed_table.add_column(0, "partition", pa.array(partitions, pa.string()))
+    )
 
 
 class _ParsedRows(Sequence[ColumnStatistics]):

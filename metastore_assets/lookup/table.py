@@ -150,11 +150,12 @@ class Scanner(Protocol):
         """
 
     def recorded_table(
-        self, version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
+        self, version: Version, uri: str, confirmed_locations: Sequence[str], storage_options: Mapping[str, str]
     ) -> TableConfig:
         """Return the table configuration that `version` records, with another location and other options.
 
-        Each of its locations, including `uri`, must be one that the caller trusts (`confirmed`), or lie below one.
+        Each of its locations, including `uri`, must be one that the caller trusts (`confirmed_locations`), or lie
+        below one.
 
         Raises:
             ConfigError: A location is not confirmed.
@@ -240,8 +241,10 @@ class Table(Relation):
 
         A table in a catalog has `catalog://…`. The Metastore's files about the table are in `metastore_folder`.
         """
-        recorded = self._version.table_location
-        return None if recorded is None else str(recorded["uri"]) if "uri" in recorded else None
+        recorded_location = self._version.table_location
+        return (
+            None if recorded_location is None else str(recorded_location["uri"]) if "uri" in recorded_location else None
+        )
 
     @property
     def metastore_folder(self) -> str:
@@ -652,18 +655,18 @@ class Table(Relation):
 
         if isinstance(table, TableConfig):
             return table
-        name, recorded = (
+        name, recorded_location = (
             self._version.table,
             {} if self._version.table_location is None else dict(self._version.table_location),
         )
-        uri = str(recorded.get("uri", "")) if table is None else table
+        uri = str(recorded_location.get("uri", "")) if table is None else table
         if not uri or uri.startswith(_IN_CATALOG):
             where = f"is in a catalog, {uri}" if uri else "has a location that its version does not record"
             raise ConfigError(
                 f"table {name!r} {where}: pass its configuration, as in `table=load_config().table({name!r})`"
             )
-        confirmed = (*self.table_locations, *(() if table is None else (table,)))
-        return self._scanner.recorded_table(self._version, uri, confirmed, storage_options or {})
+        confirmed_locations = (*self.table_locations, *(() if table is None else (table,)))
+        return self._scanner.recorded_table(self._version, uri, confirmed_locations, storage_options or {})
 
     @overload
     def history(self, column: str | None = None) -> ResultSet[HistoryRow]: ...

@@ -191,9 +191,9 @@ class ValueCounts:
         """
         values = self.column(column)
         scalar = values.literal(value)
-        stored = values.partitions_of(scalar)
-        if stored is not None:
-            return self._partition_rows(stored)
+        stored_partitions = values.partitions_of(scalar)
+        if stored_partitions is not None:
+            return self._partition_rows(stored_partitions)
         remaining = values.frequency(scalar).value
         partitions = []
         for entry in self._profiles.partitions():
@@ -234,8 +234,8 @@ class ValueCounts:
 
         Columns for which this is not recorded are left out.
         """
-        built = self.reader.built
-        return {row.column: built[row.field_id] for row in statistics if row.field_id in built}
+        builds = self.reader.built
+        return {row.column: builds[row.field_id] for row in statistics if row.field_id in builds}
 
     def files(self, column: str) -> list[str]:
         """Return the paths of the Parquet files with the values of a column.

@@ -148,26 +148,26 @@ def resolve_version(versions: VersionStore, reference: VersionReference) -> Vers
         VersionNotFoundError: There is no such version.
         ValueError: The reference is of another type.
     """
-    parsed = parse_version_reference(reference)
-    if isinstance(parsed, int):
-        return _read_number(versions, parsed)
-    if isinstance(parsed, datetime):
+    parsed_reference = parse_version_reference(reference)
+    if isinstance(parsed_reference, int):
+        return _read_number(versions, parsed_reference)
+    if isinstance(parsed_reference, datetime):
         oldest = ""
         for version in _from_newest(versions):
             time = version.committed_at or version.published_at
-            if time <= parsed:
+            if time <= parsed_reference:
                 return version
             oldest = f"; its oldest version, {version.number}, is of {time.isoformat(timespec='seconds')}"
         raise VersionNotFoundError(
-            f"table {versions.table!r} has no published version of {parsed.isoformat()} or before{oldest}"
+            f"table {versions.table!r} has no published version of {parsed_reference.isoformat()} or before{oldest}"
         )
     snapshots: list[str] = []
     for version in _from_newest(versions):
-        if version.snapshot == parsed.text:
+        if version.snapshot == parsed_reference.text:
             return version
         snapshots.append(version.snapshot)
     raise VersionNotFoundError(
-        f"table {versions.table!r} has no published version of snapshot {parsed.text!r}; its snapshots: "
+        f"table {versions.table!r} has no published version of snapshot {parsed_reference.text!r}; its snapshots: "
         f"{join_names(list(dict.fromkeys(snapshots)))}. A version is a number, `snapshot:ID`, or a time in ISO 8601"
     )
 
