@@ -133,8 +133,8 @@ class Lab:
     def definitions(self) -> Definitions:
         """Return the definitions that a code server would load."""
         with patch.dict(os.environ, {CONFIG_VARIABLE: str(self.config_file)}):
-            loaded: Definitions = runpy.run_module("metastore_assets.definitions")["defs"]
-        return loaded
+            module_definitions: Definitions = runpy.run_module("metastore_assets.definitions")["defs"]
+        return module_definitions
 
     def tick(self, table: str, cursor: str | None = None) -> SensorExecutionData:
         """Load the definitions and evaluate a sensor, as the daemon would after a restart."""

@@ -195,8 +195,8 @@ def test_one_run_of_a_table_at_a_time(lab: Lab, workspace: WorkspaceProcessConte
     backfill = launch(lab, workspace, [1, 3, 5], [PARTITIONS])
     assert not any(execute_backfill_iteration(workspace, logging.getLogger("backfill")))
     dead, *_ = runs_of(lab, backfill)
-    started = DagsterEvent(DagsterEventType.RUN_START.value, job_name=dead.job_name)
-    lab.instance.report_dagster_event(started, dead.run_id)
+    start_event = DagsterEvent(DagsterEventType.RUN_START.value, job_name=dead.job_name)
+    lab.instance.report_dagster_event(start_event, dead.run_id)
 
     def statuses() -> list[DagsterRunStatus]:
         assert not any(QueuedRunCoordinatorDaemon(interval_seconds=1).run_iteration(workspace))

@@ -62,18 +62,18 @@ def process(folder: Path, program: str, *arguments: str) -> Iterator[None]:
     }
     command = [Path(sysconfig.get_path("scripts")) / program, *arguments, "-w", REPOSITORY / "workspace.yaml"]
     with (folder / f"{program}.log").open("ab") as log:
-        started = subprocess.Popen(
+        server = subprocess.Popen(
             command, cwd=REPOSITORY, env=environment, stdout=log, stderr=log, start_new_session=True
         )
         try:
             yield
         finally:
-            os.killpg(started.pid, signal.SIGTERM)
+            os.killpg(server.pid, signal.SIGTERM)
             try:
-                started.wait(30)
+                server.wait(30)
             except subprocess.TimeoutExpired:
-                os.killpg(started.pid, signal.SIGKILL)
-                started.wait()
+                os.killpg(server.pid, signal.SIGKILL)
+                server.wait()
 
 
 def answers(url: str) -> bool:
@@ -91,11 +91,11 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     (tmp_path / "home" / "dagster.yaml").write_text(INSTANCE, encoding="utf-8")
     (tmp_path / "metastore.yaml").write_text(CONFIG.replace("uri: ./sales,", CHECKS), encoding="utf-8")
     with DagsterInstance.from_config(str(tmp_path / "home")) as instance:
-        created = Lab(tmp_path, instance)
-        created.append(1, 2, 3, count=2000)
+        new_lab = Lab(tmp_path, instance)
+        new_lab.append(1, 2, 3, count=2000)
         for day in (1, 2, 3):
-            created.write_file(day)
-        yield created
+            new_lab.write_file(day)
+        yield new_lab
 
 
 @pytest.fixture
@@ -172,8 +172,8 @@ def test_pages_show_assets_checks_and_pictures(lab: Lab, page: Any) -> None:
             for table in ("sales", "visits-eu"):
                 wait_for(f"the first version of {table}", 400, lambda table=table: reported_version(lab, table) == 1)
             # A run evaluates checks after it has reported the version.
-            unfinished = RunsFilter(statuses=[DagsterRunStatus.STARTED])
-            wait_for("the end of the runs", 200, lambda: not lab.instance.get_runs(unfinished))
+            unfinished_runs = RunsFilter(statuses=[DagsterRunStatus.STARTED])
+            wait_for("the end of the runs", 200, lambda: not lab.instance.get_runs(unfinished_runs))
         wait_for("the webserver", 60, lambda: answers(f"http://127.0.0.1:{port}/server_info"))
         assets = f"http://127.0.0.1:{port}/assets/sales"
         partition = f"{assets}/sales_partitions?view=partitions&partition={key_of(2)}"

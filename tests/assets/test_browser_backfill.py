@@ -31,12 +31,12 @@ _LAUNCH = """mutation Launch($given: LaunchBackfillParams!) {
 }"""
 
 
-def launch(url: str, given: Mapping[str, Any]) -> str:
+def launch(url: str, launch_parameters: Mapping[str, Any]) -> str:
     """Launch a backfill through the webserver at `url`; return its id.
 
-    `given` are GraphQL's launch parameters.
+    `launch_parameters` are GraphQL's launch parameters.
     """
-    body = json.dumps({"query": _LAUNCH, "variables": {"given": given}}).encode()
+    body = json.dumps({"query": _LAUNCH, "variables": {"given": launch_parameters}}).encode()
     request = Request(f"{url}/graphql", body, {"Content-Type": "application/json"})
     with urlopen(request, timeout=60) as response:
         answer = json.load(response)
@@ -52,8 +52,8 @@ def test_a_backfill_of_scattered_partitions_is_shown_as_completed(lab: Lab, page
     """
     lab.config_file.write_text(CONFIG.replace("tables:", "engine: auto\ntables:"), encoding="utf-8")
     # One run of the table at a time: concurrent runs might read the same partitions twice.
-    shipped = (REPOSITORY / "dagster.yaml").read_text(encoding="utf-8")
-    (lab.folder / "home" / "dagster.yaml").write_text(INSTANCE + shipped, encoding="utf-8")
+    shipped_settings = (REPOSITORY / "dagster.yaml").read_text(encoding="utf-8")
+    (lab.folder / "home" / "dagster.yaml").write_text(INSTANCE + shipped_settings, encoding="utf-8")
     lab.append(4, 5, 6, 7, count=2000)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

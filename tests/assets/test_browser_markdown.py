@@ -78,14 +78,14 @@ def hostile(port: int) -> list[str]:
 
 
 @pytest.fixture
-def served() -> Iterator[tuple[int, list[str]]]:
+def image_server() -> Iterator[tuple[int, list[str]]]:
     """The port of a server, and the paths that were fetched from it."""
     with listening() as result:
         yield result
 
 
 @pytest.fixture
-def lab(tmp_path: Path, served: tuple[int, list[str]]) -> Iterator[Lab]:
+def lab(tmp_path: Path, image_server: tuple[int, list[str]]) -> Iterator[Lab]:
     """A test project with a CSV table whose names and values link to the server.
 
     A run and the asset that writes the table have reported it. The run is created before `page`, because the run and
@@ -95,29 +95,29 @@ def lab(tmp_path: Path, served: tuple[int, list[str]]) -> Iterator[Lab]:
     (tmp_path / "home" / "dagster.yaml").write_text(INSTANCE, encoding="utf-8")
     (tmp_path / "metastore.yaml").write_text(CONFIG, encoding="utf-8")
     (tmp_path / "notes").mkdir()
-    values = hostile(served[0])
+    values = hostile(image_server[0])
     names = {"note": values, values[0]: values[::-1], "id": ["1", "2", "3", "4"]}
     pa.csv.write_csv(pa.table(names), tmp_path / "notes" / "notes.csv")
     with DagsterInstance.from_config(str(tmp_path / "home")) as instance:
-        created = Lab(tmp_path, instance)
-        (request,) = created.tick("notes").run_requests or []
-        created.run("notes", request)
+        new_lab = Lab(tmp_path, instance)
+        (request,) = new_lab.tick("notes").run_requests or []
+        new_lab.run("notes", request)
         writer = AssetMaterialization(AssetKey(["raw", "notes"]))
-        attached = {"own": MetadataValue.md(f"![p](http://127.0.0.1:{served[0]}/own.png)")}
+        attached_values = {"own": MetadataValue.md(f"![p](http://127.0.0.1:{image_server[0]}/own.png)")}
         for event in (
-            fetch_column_statistics(writer, "notes", load_config(created.config_file)),
-            AssetMaterialization(AssetKey(["raw", "own"]), metadata=attached),
+            fetch_column_statistics(writer, "notes", load_config(new_lab.config_file)),
+            AssetMaterialization(AssetKey(["raw", "own"]), metadata=attached_values),
         ):
             instance.report_runless_asset_event(event)
-        yield created
+        yield new_lab
 
 
-def test_a_page_fetches_nothing_that_a_table_names(lab: Lab, served: tuple[int, list[str]], page: Any) -> None:
+def test_a_page_fetches_nothing_that_a_table_names(lab: Lab, image_server: tuple[int, list[str]], page: Any) -> None:
     """Pages with statistics, a check, a picture, or the writing asset fetch nothing from the server.
 
     They show the addresses as text. A picture in metadata of the project's own asset is fetched.
     """
-    port, fetched = served
+    port, fetched_paths = image_server
     with socket.create_server(("127.0.0.1", 0)) as server:
         webserver = server.getsockname()[1]
     url = f"http://127.0.0.1:{webserver}/assets"
@@ -132,15 +132,15 @@ def test_a_page_fetches_nothing_that_a_table_names(lab: Lab, served: tuple[int, 
             page.get_by_text(message).first.wait_for(timeout=60_000)
             page.wait_for_timeout(1_000)
             assert page.locator(f"a[href*='127.0.0.1:{port}'], img[src*='127.0.0.1:{port}']").count() == 0, path
-            shown = page.inner_text("body")
-            assert f"127.0.0.1:{port}/value.png" in shown, path
+            page_text = page.inner_text("body")
+            assert f"127.0.0.1:{port}/value.png" in page_text, path
         page.goto(f"{url}/notes/notes_statistics")
         page.get_by_text("Show Markdown").first.click()
         page.locator("img[alt='summary of statistics']").wait_for(timeout=60_000)
         page.wait_for_timeout(1_000)
         assert page.locator(f"a[href*='127.0.0.1:{port}'], img[src*='127.0.0.1:{port}']").count() == 0
-        assert fetched == []
+        assert fetched_paths == []
 
         page.goto(f"{url}/raw/own?view=events")
-        wait_for("the picture", 60, lambda: page.wait_for_timeout(500) or bool(fetched))
-        assert set(fetched) == {"/own.png"}
+        wait_for("the picture", 60, lambda: page.wait_for_timeout(500) or bool(fetched_paths))
+        assert set(fetched_paths) == {"/own.png"}

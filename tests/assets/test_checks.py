@@ -69,19 +69,19 @@ def test_a_configured_check_may_have_the_name_of_an_export() -> None:
 
 
 @pytest.fixture
-def checked(lab: Lab) -> Lab:
+def checked_lab(lab: Lab) -> Lab:
     lab.config_file.write_text(CONFIG, encoding="utf-8")
     return lab
 
 
-def test_a_run_evaluates_the_checks_of_its_version(checked: Lab) -> None:
+def test_a_run_evaluates_the_checks_of_its_version(checked_lab: Lab) -> None:
     """An unknown result is a warning.
 
     A check that does not fit its column fails. The others are evaluated.
 
     A failed blocking check fails the run. The version and its metadata are reported nevertheless.
     """
-    first = evaluations(run(checked))
+    first = evaluations(run(checked_lab))
     assert {name: (evaluation.passed, evaluation.severity.value) for name, evaluation in first.items()} == {
         "complete": (True, "ERROR"),
         "enough_rows": (True, "ERROR"),
@@ -99,9 +99,9 @@ def test_a_run_evaluates_the_checks_of_its_version(checked: Lab) -> None:
     assert "frequencies: repeated" in str(first["note_unique"].description)
     assert "'x' is no value of column 'price' of table 'sales': give a number" in str(first["price_range"].description)
     assert first["price_null_share"].metadata["null_share"].value == pytest.approx(0.03, abs=0.03)
-    first_version = checked.latest("sales")
-    checked.append(4, count=20)
-    again = run(checked)
+    first_version = checked_lab.latest("sales")
+    checked_lab.append(4, count=20)
+    again = run(checked_lab)
     assert not again.success, "a blocking check has failed"
     second = evaluations(again)
     assert second["row_count_change"].passed
@@ -110,7 +110,7 @@ def test_a_run_evaluates_the_checks_of_its_version(checked: Lab) -> None:
     table = second["enough_rows"].metadata["partitions"].value
     assert [record.data["partition"] for record in table.records] == [key_of(4)]  # type: ignore[union-attr]
 
-    metadata = {kind_of(event.asset_key): event.metadata for event in checked.events(again.run_id)}["statistics"]
+    metadata = {kind_of(event.asset_key): event.metadata for event in checked_lab.events(again.run_id)}["statistics"]
     assert metadata["price/null_share"].value == pytest.approx(second["price_null_share"].metadata["null_share"].value)
     assert metadata["shop/distinct_count"].value == 5
     lineage = metadata["dagster/column_lineage"].value.deps_by_column  # type: ignore[union-attr]
@@ -123,18 +123,18 @@ def test_a_run_evaluates_the_checks_of_its_version(checked: Lab) -> None:
     assert changes["version"]["before"] == str(first_version.number)
     assert metadata["rows_changed"].value == 20
     # The version is published and reported: another run would change nothing.
-    assert not checked.tick("sales").run_requests
-    _assert_removal_is_reported_once(checked)
+    assert not checked_lab.tick("sales").run_requests
+    _assert_removal_is_reported_once(checked_lab)
 
 
 def _assert_removal_is_reported_once(lab: Lab) -> None:
     """Assert that one tick reports a removed table as a failed check, and one its return as passed."""
     table, away = lab.folder / "sales", lab.folder / "away"
     table.rename(away)
-    removed = lab.tick("sales")
-    assert not removed.run_requests
-    assert re.search(r"\bversion 2\b", str(removed.skip_message))
-    (evaluation,) = removed.asset_events
+    tick = lab.tick("sales")
+    assert not tick.run_requests
+    assert re.search(r"\bversion 2\b", str(tick.skip_message))
+    (evaluation,) = tick.asset_events
     assert isinstance(evaluation, AssetCheckEvaluation)
     assert (evaluation.check_name, evaluation.passed, evaluation.severity.value) == (
         "current",
@@ -145,11 +145,11 @@ def _assert_removal_is_reported_once(lab: Lab) -> None:
     # As the daemon does with the results of a tick.
     lab.instance.report_runless_asset_event(evaluation)
     key = AssetCheckKey(evaluation.asset_key, evaluation.check_name)
-    (shown,) = lab.instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).values()
-    assert shown.status == AssetCheckExecutionRecordStatus.FAILED
-    assert lab.tick("sales", removed.cursor).asset_events == []
+    (execution,) = lab.instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).values()
+    assert execution.status == AssetCheckExecutionRecordStatus.FAILED
+    assert lab.tick("sales", tick.cursor).asset_events == []
     away.rename(table)
-    back = lab.tick("sales", removed.cursor)
+    back = lab.tick("sales", tick.cursor)
     (evaluation,) = back.asset_events
     assert isinstance(evaluation, AssetCheckEvaluation)
     assert (evaluation.check_name, evaluation.passed) == ("current", True)
@@ -219,9 +219,9 @@ def test_a_dropped_column_fails_its_check_and_nothing_else(
             result = commit(definitions, instance)
             assert result is not None
             assert result.success
-            logged = [entry.user_message for entry in instance.all_logs(result.run_id)]
-            warned = [text for text in logged if "columns.note" in text]
-            assert len(warned) == number
+            log_messages = [entry.user_message for entry in instance.all_logs(result.run_id)]
+            warnings = [text for text in log_messages if "columns.note" in text]
+            assert len(warnings) == number
             by_name = evaluations(result)
             assert by_name["note_not_null"].passed == (number == 0)
             assert by_name["amount_not_null"].passed

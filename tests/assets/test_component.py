@@ -92,8 +92,10 @@ def test_yaml_settings_equal_those_of_a_translator() -> None:
         "[{name: sales, uri: s}, {name: other, uri: o}]",
     )
     graph = definitions.resolve_asset_graph()
-    created = {key.to_user_string() for key in graph.materializable_asset_keys}
-    assert created == {f"lake/sales/sales_{kind}" for kind in ("partitions", "statistics", "frequencies", "histograms")}
+    asset_keys = {key.to_user_string() for key in graph.materializable_asset_keys}
+    assert asset_keys == {
+        f"lake/sales/sales_{kind}" for kind in ("partitions", "statistics", "frequencies", "histograms")
+    }
     node = graph.get(AssetKey(["lake", "sales", "sales_partitions"]))
     assert node.parent_keys == {AssetKey(["raw", "sales"])}
     assert (node.group_name, node.owners) == ("quality", ["team:lake"])
@@ -109,8 +111,8 @@ def test_yaml_may_set_other_keys() -> None:
     graph = definitions.resolve_asset_graph()
     node = graph.get(AssetKey(["quality", "statistics_of_sales"]))
     assert node.parent_keys == {AssetKey(["quality", "partitions_of_sales"])}
-    selected = definitions.resolve_job_def("sales_refresh").asset_layer.selected_asset_keys
-    assert AssetKey(["quality", "statistics_of_sales"]) in selected
+    selected_keys = definitions.resolve_job_def("sales_refresh").asset_layer.selected_asset_keys
+    assert AssetKey(["quality", "statistics_of_sales"]) in selected_keys
 
 
 def tables_of(definitions: Definitions) -> set[str]:
@@ -169,9 +171,9 @@ def test_yaml_names_a_translator() -> None:
     ],
 )
 def test_errors_name_invalid_settings(attributes: dict[str, Any], message: str) -> None:
-    with pytest.raises(Exception, match=r"defs\.yaml") as raised:
+    with pytest.raises(Exception, match=r"defs\.yaml") as error_info:
         loaded(attributes)
-    assert re.search(message, "".join(traceback.format_exception(raised.value)))
+    assert re.search(message, "".join(traceback.format_exception(error_info.value)))
 
 
 def test_dg_finds_the_component() -> None:

@@ -31,8 +31,8 @@ def test_the_documented_settings_store_logs_on_s3(
 ) -> None:
     """Settings and credentials come from environment variables; none of the secrets is in what is stored."""
     page = (REPOSITORY / "docs" / "how-to" / "dagster.md").read_text(encoding="utf-8")
-    (documented,) = re.findall(r"```\n(compute_logs:\n.*?)```", page, re.DOTALL)
-    settings = yaml.safe_load(documented)
+    (documented_settings,) = re.findall(r"```\n(compute_logs:\n.*?)```", page, re.DOTALL)
+    settings = yaml.safe_load(documented_settings)
     settings["compute_logs"]["config"] |= {"endpoint_url": s3_endpoint, "local_dir": str(tmp_path / "local")}
     environment = {"DAGSTER_LOGS_BUCKET": "logs", "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": SECRET}
     for name, value in (environment | {"AWS_DEFAULT_REGION": "us-east-1"}).items():
@@ -44,11 +44,11 @@ def test_the_documented_settings_store_logs_on_s3(
         manager = instance.compute_log_manager
         assert isinstance(manager, S3ComputeLogManager)
         result = Definitions(jobs=[printing_job]).resolve_job_def("printing_job").execute_in_process(instance=instance)
-        (captured,) = [event for event in result.all_events if event.event_type_value == "LOGS_CAPTURED"]
-        log_key = [result.run_id, "compute_logs", captured.logs_captured_data.file_key]
+        (capture_event,) = [event for event in result.all_events if event.event_type_value == "LOGS_CAPTURED"]
+        log_key = [result.run_id, "compute_logs", capture_event.logs_captured_data.file_key]
         output = manager.get_log_data_for_type(log_key, ComputeIOType.STDOUT, 0, None)
         assert b"read 7 files" in (output[0] if isinstance(output, tuple) else output)
         keys = [entry["Key"] for entry in client.list_objects_v2(Bucket="logs")["Contents"]]
         assert all(key.startswith("dagster/storage/") for key in keys), keys
-    stored = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
-    assert not [data for data in stored if SECRET.encode() in data]
+    stored_files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [data for data in stored_files if SECRET.encode() in data]

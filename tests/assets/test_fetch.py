@@ -28,8 +28,8 @@ def test_the_writing_asset_shows_the_newest_statistics(tmp_path: Path) -> None:
     schema = result["dagster/column_schema"]
     assert isinstance(schema, TableSchema)
     assert {column.name: column.type for column in schema.columns} == {"day": "date32[day]", "amount": "int64"}
-    described = {column.name: column.description or "" for column in schema.columns}
-    assert "5 distinct" in described["amount"]
+    descriptions = {column.name: column.description or "" for column in schema.columns}
+    assert "5 distinct" in descriptions["amount"]
 
     part = attached(fetch_column_statistics(MaterializeResult(), "sales", loaded_config, partition="day=2024-01-02"))
     assert (part["dagster/partition_row_count"], "dagster/row_count" in part) == (5, False)
@@ -39,18 +39,20 @@ def test_the_writing_asset_shows_the_newest_statistics(tmp_path: Path) -> None:
     assert event.metadata["dagster/row_count"].value == 9, "the asset's own metadata win"
 
     # Without statistics, only the reason is attached.
-    removed = attached(fetch_column_statistics(MaterializeResult(), "sales", loaded_config, partition="day=2024-01-09"))
-    assert "dagster/partition_row_count" not in removed
-    assert "2024-01-09" in str(removed["metastore/statistics"])
+    removed_metadata = attached(
+        fetch_column_statistics(MaterializeResult(), "sales", loaded_config, partition="day=2024-01-09")
+    )
+    assert "dagster/partition_row_count" not in removed_metadata
+    assert "2024-01-09" in str(removed_metadata["metastore/statistics"])
     write(tmp_path, "2024-01-03", 1)
     late = attached(fetch_column_statistics(MaterializeResult(), "sales", loaded_config))
     assert list(late) == ["metastore/statistics"]
     assert "version 1 describes snapshot 1" in str(late["metastore/statistics"])
     for file in (tmp_path / "sales").rglob("*.parquet"):
         file.write_bytes(b"PAR1 no more")
-    broken = attached(fetch_column_statistics(MaterializeResult(), "sales", loaded_config, refresh=True))
-    assert list(broken) == ["metastore/statistics"]
-    assert str(broken["metastore/statistics"]).startswith("not available: ")
+    error_metadata = attached(fetch_column_statistics(MaterializeResult(), "sales", loaded_config, refresh=True))
+    assert list(error_metadata) == ["metastore/statistics"]
+    assert str(error_metadata["metastore/statistics"]).startswith("not available: ")
     with pytest.raises(ConfigError, match="'sails'"):
         fetch_column_statistics(MaterializeResult(), "sails", loaded_config)
 

@@ -86,9 +86,9 @@ def test_a_root_that_hangs_delays_a_load_by_the_timeout_only(tmp_path: Path) -> 
         file.write_text(
             f"root: s3://bucket/root\nstorage_options: {options}\ntables: [{{name: sales, uri: ./sales}}]\n"
         )
-        started = time.monotonic()
+        start = time.monotonic()
         assert load_table_info(Configuration.of(file), ["sales"], 0.2) == {}
-        assert time.monotonic() - started < 30
+        assert time.monotonic() - start < 30
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"format": 2}', '{"format": 1, "tables": {"sales": 7}}', "\x00"])
@@ -98,8 +98,8 @@ def test_a_damaged_file_is_treated_as_missing(tmp_path: Path, content: str) -> N
     path = tmp_path / "root" / "_dagster" / "tables.json"
     path.parent.mkdir(parents=True)
     path.write_text(content)
-    stored = load_table_info(Configuration.of(tmp_path / "metastore.yaml"), ["sales"])
-    assert stored == {"sales": TableInfo(None, False)}
+    stored_info = load_table_info(Configuration.of(tmp_path / "metastore.yaml"), ["sales"])
+    assert stored_info == {"sales": TableInfo(None, False)}
     store_table_info(config, {"other": TableInfo("delta", True)})
     assert json.loads(path.read_text())["tables"] == {
         "other": {"format": "delta", "partitioned": True},
@@ -119,8 +119,8 @@ def test_facts_that_another_process_replaced_are_stored_again(tmp_path: Path, mo
 
     monkeypatch.setattr(ObjectStore, "write", write_before_other)
     store_table_info(config, {"sales": TableInfo("delta", True)})
-    stored = json.loads((tmp_path / "root" / "_dagster" / "tables.json").read_text())["tables"]
-    assert {name: info["partitioned"] for name, info in stored.items()} == {"other": None, "sales": True}
+    stored_info = json.loads((tmp_path / "root" / "_dagster" / "tables.json").read_text())["tables"]
+    assert {name: info["partitioned"] for name, info in stored_info.items()} == {"other": None, "sales": True}
 
 
 def no_spark() -> Any:
@@ -130,8 +130,8 @@ def no_spark() -> Any:
 @pytest.fixture
 def instance(monkeypatch: pytest.MonkeyPatch) -> Iterator[DagsterInstance]:
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
-    with DagsterInstance.ephemeral() as created:
-        yield created
+    with DagsterInstance.ephemeral() as new_instance:
+        yield new_instance
 
 
 def test_the_sensor_stores_other_partition_columns_and_reloads(
@@ -162,10 +162,10 @@ def test_the_sensor_stores_other_partition_columns_and_reloads(
 
     assert tick(definitions) == 1
     monkeypatch.setattr(VersionStore, "latest", lambda self: pytest.fail("a known table was looked up"))
-    reloaded = build_metastore_definitions(file)
-    assert not has_partitions(reloaded)
+    reloaded_definitions = build_metastore_definitions(file)
+    assert not has_partitions(reloaded_definitions)
     monkeypatch.undo()
-    assert tick(reloaded) == 0
+    assert tick(reloaded_definitions) == 0
 
 
 @pytest.mark.filterwarnings(

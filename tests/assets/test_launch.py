@@ -72,13 +72,13 @@ def fill(
     `choice` selects the partitions. `config` replaces the lab's configuration. `wrap` changes how chunks are executed.
     """
     config = config or load_config(lab.config_file)
-    table, reported = config.table("visits-eu"), list[Progress]()
+    table, events = config.table("visits-eu"), list[Progress]()
     versions = VersionStore(ObjectStore(config.root), "visits-eu")
     result = BackfillResult("visits-eu")
     plan = plan_backfill(config, table, choice, BackfillOptions(chunk_partitions=2))
-    with open_run_executor(versions, plan.attempt, reported.append) as work:
+    with open_run_executor(versions, plan.attempt, events.append) as work:
         backfill(config, table, plan, wrap(work), result)
-    return result, reported
+    return result, events
 
 
 def publish(lab: Lab) -> None:
@@ -105,7 +105,7 @@ def test_each_chunk_is_a_run(backfill_lab: Lab) -> None:
     The first run also reports the partitions of version 1, which no run has reported.
     """
     publish(backfill_lab)
-    again, reported = fill(backfill_lab, BackfillSelection("all"))
+    again, events = fill(backfill_lab, BackfillSelection("all"))
     size = sum(path.stat().st_size for path in (backfill_lab.folder / "visits").rglob("*.parquet"))
     assert (again.versions, again.partitions, again.fragments, again.bytes) == ([2, 3], 3, 3, size)
     assert again.failed_checks == []
@@ -117,7 +117,7 @@ def test_each_chunk_is_a_run(backfill_lab: Lab) -> None:
     partitions = [{event.partition for event in backfill_lab.events(run.run_id) if event.partition} for run in chunks]
     # The first run also reports the partitions of version 1, which no run has reported.
     assert partitions == [{f"day=2024-01-0{day}" for day in (1, 2, 3)}, {"day=2024-01-03"}]
-    ends = [(event.stage.split(" is ")[1], event.part) for event in reported if event.stage.endswith("success")]
+    ends = [(event.stage.split(" is ")[1], event.part) for event in events if event.stage.endswith("success")]
     assert ends == [("success", "chunk 1 of 2"), ("success", "chunk 2 of 2")]
 
 

@@ -101,8 +101,8 @@ def test_numbers_have_six_digits() -> None:
 
     Counts have all digits.
     """
-    shown = measured_metadata([row("a", "float64", 1234567, null_count=500, mean=12345.678901234567)])
-    assert {name: value.value for name, value in shown.items()} == {
+    metadata = measured_metadata([row("a", "float64", 1234567, null_count=500, mean=12345.678901234567)])
+    assert {name: value.value for name, value in metadata.items()} == {
         "a/null_share": 0.333333,
         "a/distinct_count": 1234567,
         "a/mean": 12345.7,
@@ -121,7 +121,7 @@ def test_a_kind_of_file_shows_only_its_columns(tmp_path: Path) -> None:
         replace(statistics, frequencies="off" if statistics.column.startswith("at") else statistics.frequencies)
         for statistics in summary.rows
     )
-    shown = {
+    shown_headings = {
         kind: [
             column.name
             for column in profile_metadata(
@@ -130,7 +130,7 @@ def test_a_kind_of_file_shows_only_its_columns(tmp_path: Path) -> None:
         ]
         for kind in KINDS
     }
-    assert shown == {
+    assert shown_headings == {
         "statistics": ["id", "name", "at"],
         "frequencies": ["id", "name"],
         "histograms": ["id", "at"],
@@ -231,10 +231,10 @@ def test_values_with_markup_are_shown_literally(tmp_path: Path) -> None:
     )
     summary = read_summary(table, None, 8)
     metadata = profile_metadata("statistics", TableDescription(summary, HOSTILE[0], table.version.schema), [])
-    described = [column.description or "" for column in metadata["dagster/column_schema"].value.columns]
-    assert len(described) == 3
-    assert all(" distinct" in text and " to " in text for text in described)
-    assert all(" distinct" in visible_text(parse(text)) for text in described)
+    descriptions = [column.description or "" for column in metadata["dagster/column_schema"].value.columns]
+    assert len(descriptions) == 3
+    assert all(" distinct" in text and " to " in text for text in descriptions)
+    assert all(" distinct" in visible_text(parse(text)) for text in descriptions)
     of_partition = partition_metadata(summary, HOSTILE[0])
     for markdown in (metadata["picture"].value, of_partition["picture"].value):
         inline = [token for token in parse(markdown) if token.type == "inline"]
@@ -242,8 +242,8 @@ def test_values_with_markup_are_shown_literally(tmp_path: Path) -> None:
         assert (image.type, image.content) == ("image", "summary of statistics")
         assert str(image.attrs["src"]).startswith("data:image/svg+xml;base64,")
         assert visible_text(inline[1:]).count("![n](http://127.0.0.1:9/n.png)") == 1
-    drawn = [picture_markdown(kind, summary, HOSTILE[0]) for kind in ("frequencies", "histograms")]
-    assert all(len([token for token in parse(one) if token.type == "inline"]) == 1 for one in drawn)
+    pictures = [picture_markdown(kind, summary, HOSTILE[0]) for kind in ("frequencies", "histograms")]
+    assert all(len([token for token in parse(one) if token.type == "inline"]) == 1 for one in pictures)
 
 
 def test_user_defined_values_with_markup_are_shown_literally() -> None:

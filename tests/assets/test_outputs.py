@@ -106,13 +106,13 @@ def test_an_interrupted_report_is_completed(tmp_path: Path, instance: DagsterIns
     definitions = build_metastore_definitions(single(tmp_path))
     commit(definitions, instance)
     names = names_of(single(tmp_path).tables[0], MetastoreTranslator())
-    reported = reported_version(instance, names)
-    assert reported is not None
+    last_report = reported_version(instance, names)
+    assert last_report is not None
     for number in range(3):
         instance.report_runless_asset_event(
             AssetMaterialization(STATISTICS, partition=f"p{number}", metadata={"version": 9})
         )
-    assert reported_version(instance, names) == reported
+    assert reported_version(instance, names) == last_report
     write(tmp_path, "2024-01-02", 4)
     assert reported_row_counts(instance, commit(definitions, instance), STATISTICS) == {SECOND: 4, None: 7}
 

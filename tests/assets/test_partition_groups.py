@@ -58,15 +58,15 @@ def test_groups_are_the_sums_of_their_partitions(
     """
     grouping, contents, groups = PartitionGrouping(columns), [], []
     for each in (entries, others):
-        created = with_entries(3, {key: (content, number, files(key)) for key, (content, number) in each.items()})
-        created = replace(created, partition_columns=("d[a]y", "h ö", "x"))
+        version = with_entries(3, {key: (content, number, files(key)) for key, (content, number) in each.items()})
+        version = replace(version, partition_columns=("d[a]y", "h ö", "x"))
         expected: dict[str, dict[str, tuple[str, int]]] = {}
         for key, entry in each.items():
             expected.setdefault(expected_group(columns, key), {})[key] = entry
-        contents.append(grouping.contents(created))
+        contents.append(grouping.contents(version))
         groups.append(expected)
         assert list(contents[-1]) == sorted(expected)
-        found_groups = grouping.find(created, [*list(expected)[:2], "missing=1"])
+        found_groups = grouping.find(version, [*list(expected)[:2], "missing=1"])
         assert list(found_groups) == sorted(list(expected)[:2])
         assert grouping.members(each) == {key: sorted(expected[key]) for key in sorted(expected)}
         for key, group in found_groups.items():
@@ -93,9 +93,9 @@ def test_after_a_complete_report_each_group_is_shown(steps: list[tuple[dict[str,
     After a complete report, the last event of each group has its content.
     """
     contents: dict[str, str] = {}
-    shown: dict[str, str] = {}
+    shown_groups: dict[str, str] = {}
     since: dict[str, int] = {}
-    reported: Version | None = None
+    reported_version: Version | None = None
     for number, (changes, cut) in enumerate([*steps, ({HOURS[0]: "u"}, None)], 1):
         before = dict(contents)
         contents = {key: content for key, content in {**contents, **changes}.items() if content}
@@ -105,17 +105,21 @@ def test_after_a_complete_report_each_group_is_shown(steps: list[tuple[dict[str,
         identity = {key: key for key in groups}
         key_map = PartitionKeyMap(identity, identity, grouping=GROUPED)
         # Dagster hides the events of unregistered partitions only in its UI.
-        state = ReportedState(reported, {key: shown[key] for key in shown if key in groups}, since)
+        state = ReportedState(
+            reported_version, {key: shown_groups[key] for key in shown_groups if key in groups}, since
+        )
         pending = find_pending_events(state, now, key_map=key_map)
         for group in pending.partitions[:cut]:
-            shown[group.key], since[group.key] = group.content_id, number
+            shown_groups[group.key], since[group.key] = group.content_id, number
             assert group.row_count == sum(key.startswith(f"{group.key}/") for key in contents)
-        if reported is not None and reported.number == number - 1:
-            changed = {key for key in HOURS if before.get(key) != contents.get(key) and GROUPED.key_of(key) in groups}
-            assert {key for keys in pending.changed.values() for key in keys} == changed
+        if reported_version is not None and reported_version.number == number - 1:
+            changed_keys = {
+                key for key in HOURS if before.get(key) != contents.get(key) and GROUPED.key_of(key) in groups
+            }
+            assert {key for keys in pending.changed.values() for key in keys} == changed_keys
         if cut is None:
-            reported, since = now, {}
-            assert {key: shown[key] for key in groups} == groups
+            reported_version, since = now, {}
+            assert {key: shown_groups[key] for key in groups} == groups
 
 
 def test_a_group_with_other_files_is_shown_again() -> None:

@@ -32,8 +32,8 @@ COUNTRIES = StaticPartitionsDefinition(["FR", "Île-de-France", "a/b", "x"])
 
 @pytest.fixture(scope="module")
 def instance() -> Iterator[DagsterInstance]:
-    with DagsterInstance.ephemeral() as created:
-        yield created
+    with DagsterInstance.ephemeral() as new_instance:
+        yield new_instance
 
 
 def mapped(mapping: TablePartitions, *keys: str, instance: DagsterInstance) -> dict[str, str]:
@@ -44,9 +44,9 @@ days = st.dates(date(2023, 10, 1), date(2024, 5, 1))
 
 
 @given(st.sets(days, max_size=20))
-def test_daily_partitions_are_mapped(instance: DagsterInstance, chosen: set[date]) -> None:
+def test_daily_partitions_are_mapped(instance: DagsterInstance, table_days: set[date]) -> None:
     """All partitions of the definition are mapped and no others, whether the day is one column or three."""
-    covered = {day for day in chosen if START <= day < END}
+    covered_days = {day for day in table_days if START <= day < END}
     for mapping, key in (
         (TablePartitions(DAILY), lambda day: f"day={day}"),
         (
@@ -54,15 +54,17 @@ def test_daily_partitions_are_mapped(instance: DagsterInstance, chosen: set[date
             lambda day: f"y={day.year}/m={day.month}/d={day.day}",
         ),
     ):
-        keys = {day: key(day) for day in chosen}
+        keys = {day: key(day) for day in table_days}
         result = mapping.key_map(keys.values(), instance)
-        assert result.dagster_keys == {keys[day]: day.isoformat() for day in covered}
-        assert result.table_keys == {mapped: key for key, mapped in result.dagster_keys.items()}
-        assert set(result.unmapped) == {keys[day] for day in chosen - covered}
+        assert result.dagster_keys == {keys[day]: day.isoformat() for day in covered_days}
+        assert result.table_keys == {dagster_key: key for key, dagster_key in result.dagster_keys.items()}
+        assert set(result.unmapped) == {keys[day] for day in table_days - covered_days}
 
 
 @given(st.sets(st.tuples(days, st.sampled_from(["FR", "Île-de-France", "a/b", "x", "DE", None])), min_size=1))
-def test_each_dimension_has_its_column(instance: DagsterInstance, chosen: set[tuple[date, str | None]]) -> None:
+def test_each_dimension_has_its_column(
+    instance: DagsterInstance, table_partitions: set[tuple[date, str | None]]
+) -> None:
     """A template maps two columns to two dimensions.
 
     Keys outside of the definition have no partition.
@@ -71,14 +73,16 @@ def test_each_dimension_has_its_column(instance: DagsterInstance, chosen: set[tu
     """
     definition = MultiPartitionsDefinition({"when": DAILY, "country": COUNTRIES})
     mapping = TablePartitions(definition, "land={country}/day={when}")
-    covered = {(day, land) for day, land in chosen if START <= day < END and land in COUNTRIES.get_partition_keys()}
-    keys = {(day, land): encode_partition_key([("land", land), ("day", str(day))]) for day, land in chosen}
-    if not any(land in COUNTRIES.get_partition_keys() for _, land in chosen):
+    covered_partitions = {
+        (day, land) for day, land in table_partitions if START <= day < END and land in COUNTRIES.get_partition_keys()
+    }
+    keys = {(day, land): encode_partition_key([("land", land), ("day", str(day))]) for day, land in table_partitions}
+    if not any(land in COUNTRIES.get_partition_keys() for _, land in table_partitions):
         with pytest.raises(ConfigError, match=f"{len(set(keys.values()))} partitions.*MultiPartitionsDefinition"):
             mapping.key_map(keys.values(), instance)
         return
     result = mapping.key_map(keys.values(), instance)
-    expected = {keys[day, land]: {"when": str(day), "country": land} for day, land in covered}
+    expected = {keys[day, land]: {"when": str(day), "country": land} for day, land in covered_partitions}
     assert {
         key: dict(MultiPartitionKey.keys_by_dimension.fget(dagster_key))
         for key, dagster_key in result.dagster_keys.items()

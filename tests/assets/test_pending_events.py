@@ -193,14 +193,14 @@ def test_selected_assets_are_reported_even_if_unchanged() -> None:
     """
     before = version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1")), "c": (1, files("c1"))})
     now = version(2, "t1", {"a": (2, files("a2")), "b": (1, files("b1")), "c": (2, files("c2"))})
-    changed = find_pending_events(reported(before), now)
-    assert keys(changed) == ["a", "c"]
-    selected = add_selected_events(
-        remove_events_of_other_runs({"a"}, changed), now, ["c", "b", "removed"], ["frequencies"]
+    pending = find_pending_events(reported(before), now)
+    assert keys(pending) == ["a", "c"]
+    selected_events = add_selected_events(
+        remove_events_of_other_runs({"a"}, pending), now, ["c", "b", "removed"], ["frequencies"]
     )
-    assert keys(selected) == ["b", "c"]
-    assert selected.table == ("frequencies",), "the last run reports the rest"
-    assert remove_events_of_other_runs({"b"}, changed) == changed
+    assert keys(selected_events) == ["b", "c"]
+    assert selected_events.table == ("frequencies",), "the last run reports the rest"
+    assert remove_events_of_other_runs({"b"}, pending) == pending
 
 
 def keys(changes: PendingEvents) -> list[str]:
@@ -274,7 +274,7 @@ def test_any_state_is_compared_with_any_version(
     tmp_path_factory: pytest.TempPathFactory,
     state: tuple[tuple[int, dict[str, Any]] | None, dict[str, str], dict[str, int], frozenset[str]],
     entries: dict[str, tuple[str, int, ProfileFiles]],
-    stored: bool,
+    is_stored: bool,
 ) -> None:
     """The partitions to report equal those of a comparison one by one.
 
@@ -282,7 +282,7 @@ def test_any_state_is_compared_with_any_version(
     """
     reported_version = None if state[0] is None else with_entries(*state[0])
     now = with_entries(5, entries)
-    if stored:
+    if is_stored:
         objects, base = ObjectStore(str(tmp_path_factory.mktemp("root"))), None
         if reported_version is not None:
             base = stored_partitions(objects, reported_version, None)
@@ -323,11 +323,11 @@ def test_a_report_reads_the_entries_that_changed(tmp_path: Path, monkeypatch: py
     base = first.partitions
     assert isinstance(base, StoredEntries)
     now = replace(now, partitions=stored_partitions(objects, now, base))
-    decoded: list[int] = []
+    decoded_counts: list[int] = []
     decode = entries_module.decode_entries
 
     def counted(kind: EntryKind[PartitionEntry], rows: pa.Table) -> list[PartitionEntry]:
-        decoded.append(len(rows))
+        decoded_counts.append(len(rows))
         return decode(kind, rows)
 
     monkeypatch.setattr(entries_module, "decode_entries", counted)
@@ -335,12 +335,12 @@ def test_a_report_reads_the_entries_that_changed(tmp_path: Path, monkeypatch: py
     pending = find_pending_events(state, now)
     assert keys(pending) == ["p0003", *again]
     assert keys(add_selected_events(pending, now, ["p0999"], [])) == ["p0003", "p0007", "p0100", "p0999", "p1000"]
-    assert sum(decoded) <= 12
+    assert sum(decoded_counts) <= 12
     rebuilt = with_entries(3, {name: ("u", 3, files(f"{name}.3")) for name in names})
     rebuilt = replace(rebuilt, partitions=stored_partitions(objects, rebuilt, base))
     objects.delete(base.files.paths())
-    expired = replace(first, partitions=StoredEntries(PARTITIONS, objects, base.files))
-    assert keys(find_pending_events(ReportedState(expired, dict.fromkeys(names, "u")), rebuilt)) == names
+    expired_version = replace(first, partitions=StoredEntries(PARTITIONS, objects, base.files))
+    assert keys(find_pending_events(ReportedState(expired_version, dict.fromkeys(names, "u")), rebuilt)) == names
 
 
 STEPS = st.lists(
@@ -386,9 +386,9 @@ def test_after_a_complete_report_dagster_shows_the_version(steps: list[tuple[str
                 cut=given_with if what == "cut" else None,
                 others=given_with if what == "others" else (),
             )
-    shown = {event[0]: event[1:] for event in log.events if not isinstance(event, int)}
+    shown_events = {event[0]: event[1:] for event in log.events if not isinstance(event, int)}
     for entry in versions[max(versions)].partitions:
-        number, content = shown[entry.key]
+        number, content = shown_events[entry.key]
         assert content == entry.content_id
         (then,) = [each for each in versions[number].partitions if each.key == entry.key]
         assert then.files == entry.files

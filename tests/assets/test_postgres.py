@@ -41,10 +41,10 @@ def database(url: str) -> str:
 def lab(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     """The test project of other tests, with its Dagster instance on PostgreSQL and without Spark."""
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
-    with lab_in(tmp_path, SETTINGS | {"storage": {"postgres": {"postgres_url": database}}}) as created:
-        created.config_file.write_text(created.config_file.read_text() + "engine: auto\n")
-        assert isinstance(created.instance.event_log_storage, PostgresEventLogStorage)
-        yield created
+    with lab_in(tmp_path, SETTINGS | {"storage": {"postgres": {"postgres_url": database}}}) as new_lab:
+        new_lab.config_file.write_text(new_lab.config_file.read_text() + "engine: auto\n")
+        assert isinstance(new_lab.instance.event_log_storage, PostgresEventLogStorage)
+        yield new_lab
 
 
 def test_commits_are_reported(lab: Lab) -> None:
@@ -76,8 +76,8 @@ def test_an_interrupted_report_continues(lab: Lab, monkeypatch: pytest.MonkeyPat
         store(self, events)
 
     lab.append(4, 5)
-    with monkeypatch.context() as patched:
-        patched.setattr(PostgresEventLogStorage, "store_event_batch", cut)
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresEventLogStorage, "store_event_batch", cut)
         (request,) = lab.tick("sales").run_requests or []
         first = lab.run("sales", request, raise_on_error=False)
     assert not first.success

@@ -61,7 +61,7 @@ def backfill(workspace: WorkspaceProcessContext, days: Sequence[int], assets: Se
     Return the backfill's final status.
     """
     instance = workspace.instance
-    created = PartitionBackfill.from_asset_partitions(
+    new_backfill = PartitionBackfill.from_asset_partitions(
         backfill_id=f"fill{time.monotonic_ns()}",
         asset_graph=workspace.create_request_context().asset_graph,
         partition_names=[f"2024-01-{day:02}" for day in days],
@@ -74,11 +74,11 @@ def backfill(workspace: WorkspaceProcessContext, days: Sequence[int], assets: Se
         description=None,
         run_config=None,
     )
-    instance.add_backfill(created)
+    instance.add_backfill(new_backfill)
     for _ in range(20):
         assert not any(execute_backfill_iteration(workspace, logging.getLogger("backfill")))
         assert not any(QueuedRunCoordinatorDaemon(interval_seconds=1).run_iteration(workspace))
-        record = instance.get_backfill(created.backfill_id)
+        record = instance.get_backfill(new_backfill.backfill_id)
         assert record is not None
         if record.status != BulkActionStatus.REQUESTED:
             return record.status

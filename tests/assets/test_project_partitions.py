@@ -78,9 +78,9 @@ def test_statistics_depend_on_the_asset_that_writes_the_table(tmp_path: Path, in
     )
     assert reported_row_counts(instance, result, STATISTICS) == {None: 13}
     assert commit(definitions, instance) is None
-    (observed,) = instance.fetch_observations(RAW, limit=1).records
-    assert observed.asset_observation is not None
-    assert observed.asset_observation.metadata["dagster/row_count"].value == 13
+    (observation,) = instance.fetch_observations(RAW, limit=1).records
+    assert observation.asset_observation is not None
+    assert observation.asset_observation.metadata["dagster/row_count"].value == 13
 
     # Rewritten by hand: the earlier content is reported again on request.
     result = materialize(definitions, instance, PARTITIONS, partition="2024-01-02")
@@ -160,14 +160,14 @@ def test_partitions_of_two_dimensions(tmp_path: Path, instance: DagsterInstance)
     assert reported_row_counts(instance, result, PARTITIONS) == {"2024-01-01|DE": 0}
 
 
-@pytest.mark.parametrize("mapped", [None, TablePartitions(DAYS)], ids=["keys of the table", "days"])
+@pytest.mark.parametrize("table_partitions", [None, TablePartitions(DAYS)], ids=["keys of the table", "days"])
 @pytest.mark.parametrize(
     "above",
     [None, DAYS, MonthlyPartitionsDefinition("2024-01-01"), StaticPartitionsDefinition(["a", "b"])],
     ids=["none", "days", "months", "names"],
 )
 def test_the_writing_asset_may_have_other_partitions(
-    tmp_path: Path, above: PartitionsDefinition | None, mapped: TablePartitions | None
+    tmp_path: Path, above: PartitionsDefinition | None, table_partitions: TablePartitions | None
 ) -> None:
     """The asset may also have no partitions.
 
@@ -176,7 +176,7 @@ def test_the_writing_asset_may_have_other_partitions(
 
     class ProjectPartitions(ByDay):
         def get_partitions_def(self, table: TableConfig) -> TablePartitions | None:
-            return mapped
+            return table_partitions
 
         def get_partition_mapping(self, table: TableConfig) -> PartitionMapping | None:
             return AllPartitionMapping() if isinstance(above, StaticPartitionsDefinition) else None
@@ -189,5 +189,5 @@ def test_the_writing_asset_may_have_other_partitions(
     )
     Definitions.validate_loadable(definitions)
     mapping = definitions.resolve_asset_graph().get_partition_mapping(PARTITIONS, RAW)
-    by_time = isinstance(above, TimeWindowPartitionsDefinition) and mapped is not None
+    by_time = isinstance(above, TimeWindowPartitionsDefinition) and table_partitions is not None
     assert isinstance(mapping, TimeWindowPartitionMapping if by_time else AllPartitionMapping)

@@ -59,10 +59,10 @@ def test_a_session_starts_at_first_use_and_stops_with_the_run(tmp_path: Path) ->
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    "given", [None, LazyPySparkResource(spark_config={}), PySparkResource(spark_config={})], ids=type
+    "spark_resource", [None, LazyPySparkResource(spark_config={}), PySparkResource(spark_config={})], ids=type
 )
-def test_a_running_session_is_used_and_not_stopped(given: Any, spark: "SparkSession") -> None:
-    with running_spark(given, {}) as session:
+def test_a_running_session_is_used_and_not_stopped(spark_resource: Any, spark: "SparkSession") -> None:
+    with running_spark(spark_resource, {}) as session:
         assert session() is spark
     assert spark.range(3).count() == 3
 
@@ -119,7 +119,7 @@ def test_s3_is_accessed_with_the_settings_of_the_resource(monkeypatch: pytest.Mo
         with_credentials(config, s3)
     monkeypatch.setenv("OF_RESOURCE_ID", "the-id-of-it")
     monkeypatch.setenv("OF_RESOURCE_SECRET", "hush, resource")
-    reached = with_credentials(config, s3)
+    s3_config = with_credentials(config, s3)
     complete = {
         "aws_access_key_id": "the-id-of-it",
         "aws_secret_access_key": "hush, resource",
@@ -127,8 +127,8 @@ def test_s3_is_accessed_with_the_settings_of_the_resource(monkeypatch: pytest.Mo
         "aws_endpoint": "http://127.0.0.1:5",
         "aws_allow_http": "true",
     }
-    assert reached.storage_options == complete
-    here, explicit, local = (table.storage_options for table in reached.tables)
+    assert s3_config.storage_options == complete
+    here, explicit, local = (table.storage_options for table in s3_config.tables)
     assert here == {name: value for name, value in complete.items() if name != "aws_region"} | {
         "AWS_REGION": "us-east-1"
     }

@@ -123,8 +123,8 @@ def test_metadata_contains_guarantees(lab: Lab) -> None:
     table = reported_of["statistics"]
     assert table.tags is not None
     assert table.tags["dagster/data_version"] == version.content_id
-    described = {c.name: c.description for c in table.metadata["dagster/column_schema"].value.columns}
-    assert described["shop"] == "5 distinct · no nulls · length 0 to 6 · '' to Zürich"
+    descriptions = {c.name: c.description for c in table.metadata["dagster/column_schema"].value.columns}
+    assert descriptions["shop"] == "5 distinct · no nulls · length 0 to 6 · '' to Zürich"
 
 
 def test_manually_selected_partitions_are_read_again_and_published(lab: Lab) -> None:
@@ -197,7 +197,7 @@ def test_a_failed_run_is_retried_on_the_next_tick(lab: Lab) -> None:
     Each attempt has another run key. The sensor's cursor has the number of the attempt.
     """
     file = next((lab.folder / "sales").rglob("*.parquet"))
-    hidden = file.rename(file.with_suffix(".hidden"))
+    hidden_file = file.rename(file.with_suffix(".hidden"))
     first = lab.tick("sales")
     (request,) = first.run_requests or []
     result = lab.run("sales", request, raise_on_error=False)
@@ -211,7 +211,7 @@ def test_a_failed_run_is_retried_on_the_next_tick(lab: Lab) -> None:
     (again,) = second.run_requests or []
     assert again.run_key != request.run_key
     assert (again.run_key or "").endswith(":2")
-    hidden.rename(file)
+    hidden_file.rename(file)
     assert lab.reported_events(lab.run("sales", again)) == all_of(1, 2, 3)
     assert lab.tick("sales", second.cursor).run_requests == []
 
@@ -258,8 +258,8 @@ def test_an_interrupted_report_continues(lab: Lab, monkeypatch: pytest.MonkeyPat
 
     lab.append(4)
     (request,) = lab.tick("sales").run_requests or []
-    with monkeypatch.context() as patched:
-        patched.setattr(run, "store_materializations", dying)
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "store_materializations", dying)
         with pytest.raises(KeyboardInterrupt):
             lab.run("sales", request)
     assert lab.reported_events(lab.refresh("sales")) == all_of(3, 4)
@@ -371,7 +371,7 @@ def test_events_stay_small(lab: Lab) -> None:
     )
     result = lab.refresh("sales")
     events = [entry.dagster_event for entry in lab.instance.all_logs(result.run_id) if entry.dagster_event]
-    shown = {"ASSET_OBSERVATION", "ASSET_MATERIALIZATION", "ASSET_CHECK_EVALUATION"}
-    sizes = [len(serialize_value(e)) for e in events if e.event_type_value in shown]
+    event_types = {"ASSET_OBSERVATION", "ASSET_MATERIALIZATION", "ASSET_CHECK_EVALUATION"}
+    sizes = [len(serialize_value(e)) for e in events if e.event_type_value in event_types]
     assert len(sizes) == 7
     assert max(sizes) < 50_000

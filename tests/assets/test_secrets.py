@@ -91,22 +91,24 @@ def test_a_project_on_s3_shows_and_stores_no_secrets(
         attached_values = attached(fetch_column_statistics(MaterializeResult(), "sales", config(lake), s3=s3))
         assert attached_values["dagster/row_count"] == 3
         again = build_metastore_definitions(config(lake), s3=s3)
-        shown = serialize_value(RepositorySnap.from_def(again.get_repository_def())) + repr(again)
+        repository_text = serialize_value(RepositorySnap.from_def(again.get_repository_def())) + repr(again)
         source = again.resolve_asset_graph().get(AssetKey(["sales", "sales_source"]))
         assert source.kinds == {"delta"}, "the lookup of the newest version used the same credentials"
 
         # Errors: nothing listens at the endpoint, for the sensor, a run, and a writer's report.
         monkeypatch.setattr("metastore_assets.storage.object_store._MAX_RETRIES", 0)
-        broken = build_metastore_definitions(config(lake), s3=resource(f"http://127.0.0.1:{closed_port()}"))
+        broken_definitions = build_metastore_definitions(config(lake), s3=resource(f"http://127.0.0.1:{closed_port()}"))
         errors = []
-        with pytest.raises(Exception, match="127") as raised:
-            commit(broken, instance)
-        errors.append(repr(raised.value) + str(raised.value))
-        result = broken.resolve_job_def("sales_refresh").execute_in_process(instance=instance, raise_on_error=False)
+        with pytest.raises(Exception, match="127") as error_info:
+            commit(broken_definitions, instance)
+        errors.append(repr(error_info.value) + str(error_info.value))
+        result = broken_definitions.resolve_job_def("sales_refresh").execute_in_process(
+            instance=instance, raise_on_error=False
+        )
         assert not result.success
         errors += [str(event) for event in result.all_events]
-        written, log = capfd.readouterr(), caplog.text
-        assert_no_secrets(shown, str(attached_values), *errors, written.out, written.err, log, folder=home)
+        output, log = capfd.readouterr(), caplog.text
+        assert_no_secrets(repository_text, str(attached_values), *errors, output.out, output.err, log, folder=home)
 
 
 @pytest.mark.s3
@@ -137,10 +139,10 @@ tables: [{{name: sales, uri: "{lake}/sales", storage_options: *access}}]
     assert [one.exit_code for one in done] == [0, 0, 0], done
     assert "3 rows" in done[-1].stdout
     file.write_text(text.format(lake=lake, endpoint=f"http://127.0.0.1:{closed_port()}"), encoding="utf-8")
-    failed = run("--debug", "refresh", "sales", config=file)
-    assert failed.exit_code == 3
-    assert "Traceback" in failed.stderr
-    assert_no_secrets(*(text for one in (*done, failed) for text in (one.stdout, one.stderr)))
+    failed_refresh = run("--debug", "refresh", "sales", config=file)
+    assert failed_refresh.exit_code == 3
+    assert "Traceback" in failed_refresh.stderr
+    assert_no_secrets(*(text for one in (*done, failed_refresh) for text in (one.stdout, one.stderr)))
 
 
 def test_errors_that_are_stored_have_no_secrets() -> None:
@@ -153,10 +155,10 @@ def test_errors_that_are_stored_have_no_secrets() -> None:
     remember_secret("abracadabra", "${SPELL}")
     error = ConfigError("it is refused")
     error.__cause__ = ValueError("abracadabra")
-    with pytest.raises(MetastoreError) as raised, hide_secrets():
+    with pytest.raises(MetastoreError) as error_info, hide_secrets():
         raise error
-    assert (type(raised.value), str(raised.value)) == (ConfigError, "it is refused")
-    assert raised.value.__cause__ is None
+    assert (type(error_info.value), str(error_info.value)) == (ConfigError, "it is refused")
+    assert error_info.value.__cause__ is None
     with pytest.raises(MetastoreError, match=r"RuntimeError.*\$\{SPELL\}"), hide_secrets():
         raise RuntimeError("said abracadabra")
     with pytest.raises(ZeroDivisionError), hide_secrets():

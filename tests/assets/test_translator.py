@@ -95,8 +95,8 @@ def test_separate_definitions_equal_the_combined_ones(tmp_path: Path) -> None:
         assets=build_metastore_assets(two, tables=["sales"]), sensors=[build_commit_sensor("sales", two)]
     ).get_repository_def()
     complete = build_metastore_definitions(two, tables=["sales"]).get_repository_def()
-    stopped = build_commit_sensor("sales", two, default_status=DefaultSensorStatus.STOPPED)
-    assert (stopped.default_status, stopped.name) == (DefaultSensorStatus.STOPPED, "sales_commits")
+    stopped_sensor = build_commit_sensor("sales", two, default_status=DefaultSensorStatus.STOPPED)
+    assert (stopped_sensor.default_status, stopped_sensor.name) == (DefaultSensorStatus.STOPPED, "sales_commits")
     assert parts.asset_graph.get_all_asset_keys() == complete.asset_graph.get_all_asset_keys()
     assert [sensor.name for sensor in parts.sensor_defs] == [sensor.name for sensor in complete.sensor_defs]
     assert parts.has_job("sales_refresh")

@@ -80,16 +80,16 @@ class OnWriterUpdates(ByDay):
 
 def test_a_scheduled_automation_condition(tmp_path: Path) -> None:
     """The example in docs/how-to/dagster.md works: the statistics are requested every ten minutes."""
-    created = build_metastore_definitions(written(tmp_path), translator=EveryTenMinutes(), sensors="absent")
+    definitions = build_metastore_definitions(written(tmp_path), translator=EveryTenMinutes(), sensors="absent")
     start = datetime(2024, 1, 1, 12, 1)
     with DagsterInstance.ephemeral() as instance:
-        first = evaluate_automation_conditions(created, instance, evaluation_time=start)
+        first = evaluate_automation_conditions(definitions, instance, evaluation_time=start)
         assert first.total_requested == 0
-        for minutes, requested in ((5, 0), (10, 3), (12, 0), (21, 3)):
+        for minutes, requested_count in ((5, 0), (10, 3), (12, 0), (21, 3)):
             first = evaluate_automation_conditions(
-                created, instance, evaluation_time=start + timedelta(minutes=minutes), cursor=first.cursor
+                definitions, instance, evaluation_time=start + timedelta(minutes=minutes), cursor=first.cursor
             )
-            assert first.total_requested == requested, minutes
+            assert first.total_requested == requested_count, minutes
 
 
 def test_an_automation_condition_on_updates_of_the_writer(tmp_path: Path) -> None:
@@ -103,13 +103,13 @@ def test_an_automation_condition_on_updates_of_the_writer(tmp_path: Path) -> Non
         alone = Definitions(assets=[writer])
         materialize(alone, instance, writer.key, partition="2024-01-02")
         definitions = build_metastore_definitions(config(tmp_path), translator=OnWriterUpdates(), sensors="absent")
-        created = Definitions.merge(alone, definitions)
+        merged_definitions = Definitions.merge(alone, definitions)
         partitions = AssetKey(["sales", "sales_partitions"])
-        result = evaluate_automation_conditions(created, instance)
-        materialize(created, instance, writer.key, partition="2024-01-05")
-        result = evaluate_automation_conditions(created, instance, cursor=result.cursor)
+        result = evaluate_automation_conditions(merged_definitions, instance)
+        materialize(merged_definitions, instance, writer.key, partition="2024-01-05")
+        result = evaluate_automation_conditions(merged_definitions, instance, cursor=result.cursor)
         assert result.get_requested_partitions(partitions) == {"2024-01-05"}
-        done = materialize(created, instance, partitions, partition="2024-01-05")
+        done = materialize(merged_definitions, instance, partitions, partition="2024-01-05")
         assert reported_row_counts(instance, done, partitions)["2024-01-05"] == 4
-        result = evaluate_automation_conditions(created, instance, cursor=result.cursor)
+        result = evaluate_automation_conditions(merged_definitions, instance, cursor=result.cursor)
         assert result.total_requested == 0

@@ -69,9 +69,9 @@ def test_a_failed_check_of_the_table_names_its_worst_partitions(tmp_path: Path, 
     assert "partitions" not in by_name["low"].metadata
 
 
-@pytest.mark.parametrize("partitioned", [True, False])
+@pytest.mark.parametrize("is_partitioned", [True, False])
 def test_a_check_that_no_single_partition_violates_names_none(
-    tmp_path: Path, instance: DagsterInstance, partitioned: bool
+    tmp_path: Path, instance: DagsterInstance, is_partitioned: bool
 ) -> None:
     """A check names no partition if only the table fails it.
 
@@ -82,14 +82,14 @@ def test_a_check_that_no_single_partition_violates_names_none(
         {"name": "t", "uri": str(tmp_path / "t"), "columns": {"x": {"checks": ["unique"]}}}
     )
     data = pa.table({"x": [1, 1], "part": ["a", "b"]})
-    write_deltalake(tmp_path / "t", data, partition_by=["part"] if partitioned else None)
+    write_deltalake(tmp_path / "t", data, partition_by=["part"] if is_partitioned else None)
     config = MetastoreConfig(root=str(tmp_path / "metastore"), engine="auto", tables=[table])
     result = commit(build_metastore_definitions(config), instance, "t")
     assert result is not None
     by_name = {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
     description = "1 distinct of 2 values; 1 value occurs more than once"
     assert by_name["x_unique"].description == description + (
-        "; in none of 2 partitions by itself" if partitioned else ""
+        "; in none of 2 partitions by itself" if is_partitioned else ""
     )
 
 

@@ -38,8 +38,8 @@ def slow_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, slow_log: Path) -> Iterator[Cluster]:
-    with standalone_cluster(tmp_path_factory.mktemp("spark") / "cluster", {"SLOW_LOG": str(slow_log)}) as created:
-        yield created
+    with standalone_cluster(tmp_path_factory.mktemp("spark") / "cluster", {"SLOW_LOG": str(slow_log)}) as new_cluster:
+        yield new_cluster
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def session(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     command = [sys.executable, "-m", "zipfile", "-c", str(folder / "metastore_assets.zip")]
     subprocess.run([*command, *metastore_assets.__path__], check=True)
     statistics_file = Path(__file__).parent / "slow_statistics.py"
-    created = get_spark_session(
+    new_session = get_spark_session(
         {
             "spark.master": cluster.url,
             "spark.submit.pyFiles": f"{folder / 'metastore_assets.zip'},{statistics_file}",
@@ -59,8 +59,8 @@ def session(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
             "spark.executor.memory": "512m",
         }
     )
-    yield created
-    created.stop()
+    yield new_session
+    new_session.stop()
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def killed_at(what: str, cluster: Cluster, slow_log: Path, work: Callable[[], ob
     Return the name of this worker.
     """
     slow_log.write_text("")
-    killed: list[str] = []
+    killed_names: list[str] = []
     done = threading.Event()
 
     def watch() -> None:
@@ -90,7 +90,7 @@ def killed_at(what: str, cluster: Cluster, slow_log: Path, work: Callable[[], ob
                 name = cluster.worker_of(int(process)) if step == what else None
                 if name is not None:
                     cluster.kill(name)
-                    killed.append(name)
+                    killed_names.append(name)
                     return
 
     watcher = threading.Thread(target=watch)
@@ -100,8 +100,8 @@ def killed_at(what: str, cluster: Cluster, slow_log: Path, work: Callable[[], ob
     finally:
         done.set()
         watcher.join()
-    assert killed, f"nothing was at {what}: {slow_log.read_text()}"
-    return killed[0]
+    assert killed_names, f"nothing was at {what}: {slow_log.read_text()}"
+    return killed_names[0]
 
 
 def both_at_work(session: SparkSession) -> None:

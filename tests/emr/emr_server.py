@@ -65,15 +65,17 @@ def _command(way: str, work: Path, job: Any) -> tuple[list[str], dict[str, str]]
     properties = _properties(job)
     script = _fetch(job.job_driver["sparkSubmit"]["entryPoint"], work / "run.py")
     archive, _, name = properties.pop("spark.archives").partition("#")
-    with tarfile.open(_fetch(archive, work / "archive.tar.gz")) as packed:
-        packed.extractall(work / name, filter="tar")
+    with tarfile.open(_fetch(archive, work / "archive.tar.gz")) as environment_archive:
+        environment_archive.extractall(work / name, filter="tar")
     variables = {
         key.removeprefix(_DRIVER_VARIABLE): value
         for key, value in properties.items()
         if key.startswith(_DRIVER_VARIABLE)
     }
-    inherited = {key: os.environ[key] for key in ("PATH", "HOME", "JAVA_HOME", "AWS_ENDPOINT_URL") if key in os.environ}
-    environment = inherited | ROLE | variables | {"SPARK_LOCAL_IP": "127.0.0.1"}
+    inherited_variables = {
+        key: os.environ[key] for key in ("PATH", "HOME", "JAVA_HOME", "AWS_ENDPOINT_URL") if key in os.environ
+    }
+    environment = inherited_variables | ROLE | variables | {"SPARK_LOCAL_IP": "127.0.0.1"}
     if way == "python":
         return [variables["PYSPARK_DRIVER_PYTHON"], str(script)], environment
     import pyspark
@@ -125,12 +127,12 @@ def _serve(way: str) -> None:
     from werkzeug.serving import make_server
 
     cache_moto_lookups()
-    started = EMRServerlessBackend.start_job_run
+    start_run = EMRServerlessBackend.start_job_run
 
     def start_job_run(self: EMRServerlessBackend, **request: Any) -> Any:
         for name, value in request["tags"].items():
             assert all(re.fullmatch(r"[A-Za-z0-9 /_.:=+@-]{0,256}", text) for text in (name, value)), (name, value)
-        job = started(self, **request)
+        job = start_run(self, **request)
         job.state = "PENDING"
         threading.Thread(target=_play, args=(way, job), daemon=True).start()
         return job

@@ -87,8 +87,8 @@ class EmrSetup:
         return [job for job in jobs if f"/{self.folder}/" in job["jobDriver"]["sparkSubmit"]["entryPoint"]]
 
     def keys(self, below: str) -> list[str]:
-        listed = self.s3.list_objects_v2(Bucket="lake", Prefix=f"{self.folder}/{below}")
-        return [entry["Key"].removeprefix(f"{self.folder}/") for entry in listed.get("Contents", ())]
+        listing = self.s3.list_objects_v2(Bucket="lake", Prefix=f"{self.folder}/{below}")
+        return [entry["Key"].removeprefix(f"{self.folder}/") for entry in listing.get("Contents", ())]
 
 
 @contextmanager
@@ -103,8 +103,8 @@ def start_emr(way: str) -> Iterator[EmrSetup]:
         s3, emr = boto3.client("s3"), boto3.client("emr-serverless")
         s3.create_bucket(Bucket="lake", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
         s3.put_object(Bucket="lake", Key="environment.tar.gz", Body=environment())
-        created = emr.create_application(name="metastore", releaseLabel="emr-7.9.0", type="SPARK", clientToken="1")
-        yield EmrSetup(endpoint, created["applicationId"], "", s3, emr)
+        application = emr.create_application(name="metastore", releaseLabel="emr-7.9.0", type="SPARK", clientToken="1")
+        yield EmrSetup(endpoint, application["applicationId"], "", s3, emr)
 
 
 def with_new_folder(cloud: EmrSetup) -> EmrSetup:
@@ -117,12 +117,12 @@ def with_new_folder(cloud: EmrSetup) -> EmrSetup:
 def environment() -> bytes:
     """Return an archive of an environment as EMR unpacks it, with this process's Python."""
     script = f'#!/bin/sh\nPYTHONPATH="{REPOSITORY}:$PYTHONPATH" exec "{sys.executable}" "$@"\n'.encode()
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+    archive_bytes = io.BytesIO()
+    with tarfile.open(fileobj=archive_bytes, mode="w:gz") as archive:
         entry = tarfile.TarInfo("bin/python")
         entry.size, entry.mode = len(script), 0o755
         archive.addfile(entry, io.BytesIO(script))
-    return packed.getvalue()
+    return archive_bytes.getvalue()
 
 
 def logged(instance: DagsterInstance, result: ExecuteInProcessResult) -> str:

@@ -89,9 +89,9 @@ def request(full: bool = False, *partitions: str, **over: Any) -> JobRequest:
 )
 def test_invalid_settings_are_refused(tmp_path: Path, over: dict[str, Any], explanation: str) -> None:
     """Reading the configuration raises an error with the key and the remedy, and without secrets."""
-    with pytest.raises(ConfigError, match=re.escape(explanation)) as raised:
+    with pytest.raises(ConfigError, match=re.escape(explanation)) as error_info:
         load_config(config_file(tmp_path, **over))
-    assert not [secret for secret in ("hush", "kkkk", "me:pass") if secret in str(raised.value)]
+    assert not [secret for secret in ("hush", "kkkk", "me:pass") if secret in str(error_info.value)]
 
 
 def test_settings_from_variables_are_checked_when_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,13 +176,13 @@ def test_the_request_says_that_a_table_is_of_a_database() -> None:
         "tables": [{"catalog": "prod", "database": "shop", "columns": {"price": {"histogram": "off"}}}],
     }
     config = MetastoreConfig.model_validate(written(**over))
-    located = config.locate()
-    members = DatabaseListing(located.databases[0].key, tables={"orders": "hudi"})
-    created = Configuration.of(expand_databases(config, [])[0])
-    created = Configuration(created.file, created.config_object, listings=(members,))
-    sent_request = build_request(created, "shop_orders", full=False, partitions=())
+    located_config = config.locate()
+    members = DatabaseListing(located_config.databases[0].key, tables={"orders": "hudi"})
+    expanded_config = Configuration.of(expand_databases(config, [])[0])
+    expanded_config = Configuration(expanded_config.file, expanded_config.config_object, listings=(members,))
+    sent_request = build_request(expanded_config, "shop_orders", full=False, partitions=())
     _, result = JobRequest.from_json(json.loads(json.dumps(sent_request.to_json()))).load_config()
-    (here,) = created.unresolved().tables
+    (here,) = expanded_config.unresolved().tables
     assert (result.database, result.declared_format, result.uri) == (here.database, "hudi", here.uri)
     assert result.unknown_policy_columns(set()) == []
 
@@ -214,8 +214,11 @@ def test_the_job_resolves_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(st.text(alphabet="${}AB:-x/", min_size=1, max_size=12))
 def test_texts_arrive_unchanged(text: str) -> None:
     """The job gets the same snapshot, option and root, even if they look like references to variables."""
-    escaped = text.replace("${", "$${")
-    over = {"tables": [{**TABLE, "at": escaped, "options": {"delimiter": escaped}}], "root": f"s3://roots/{escaped}"}
+    escaped_text = text.replace("${", "$${")
+    over = {
+        "tables": [{**TABLE, "at": escaped_text, "options": {"delimiter": escaped_text}}],
+        "root": f"s3://roots/{escaped_text}",
+    }
     config, result = JobRequest.from_json(request(**over).to_json()).load_config()
     assert (result.at, result.options["delimiter"], config.root) == (text, text, f"s3://roots/{text}")
 
@@ -294,8 +297,8 @@ def test_our_parameters_are_on_the_command_line() -> None:
 def test_the_documented_configuration_and_policies_are_valid() -> None:
     """The configuration has the section, and each policy is JSON."""
     page = (REPOSITORY / "docs" / "how-to" / "emr-serverless.md").read_text(encoding="utf-8")
-    (shown,) = re.findall(r"```yaml\n(root:.*?)```", page, re.DOTALL)
-    config = MetastoreConfig.model_validate(yaml.safe_load(shown))
+    (documented_config,) = re.findall(r"```yaml\n(root:.*?)```", page, re.DOTALL)
+    config = MetastoreConfig.model_validate(yaml.safe_load(documented_config))
     assert config.engine == "emr-serverless"
     assert config.emr_serverless is not None
     for policy in re.findall(r"```json\n(.*?)```", page, re.DOTALL):

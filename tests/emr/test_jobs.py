@@ -42,9 +42,9 @@ def test_a_commit_is_published_by_one_job(cloud: EmrSetup, instance: DagsterInst
     assert "\nprofile: 0 of 2 fragments\n" in text
     assert "\nversion 1 of snapshot 0: 2 fragments added" in text
     assert not cloud.keys("metastore/emr-serverless.jobs"), "the job's request was removed"
-    stored = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    stored_files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     for secret in (OF_THIS_PROCESS["AWS_SECRET_ACCESS_KEY"], ROLE["AWS_SECRET_ACCESS_KEY"]):
-        assert not [data for data in (*stored, json.dumps(job, default=str).encode()) if secret.encode() in data]
+        assert not [data for data in (*stored_files, json.dumps(job, default=str).encode()) if secret.encode() in data]
 
     again = definitions.resolve_job_def("sales_refresh").execute_in_process(instance=instance)
     assert again.success
@@ -90,17 +90,17 @@ def test_an_error_of_the_job_fails_the_run(cloud: EmrSetup, instance: DagsterIns
     job = build_metastore_definitions(cloud.config(engine="auto")).resolve_job_def("sales_refresh")
     for key in [key for key in cloud.keys("sales/") if key.endswith(".parquet")][:1]:
         cloud.s3.put_object(Bucket="lake", Key=f"{cloud.folder}/{key}", Body=b"no Parquet file")
-    with pytest.raises(Failure, match=r"sales/day=2024-01-01/") as raised:
+    with pytest.raises(Failure, match=r"sales/day=2024-01-01/") as error_info:
         job.execute_in_process(instance=instance)
-    (ended,) = cloud.jobs()
-    assert ended["state"] == "FAILED"
-    assert raised.value.metadata["error"].value == "ProfileError"
-    message = raised.value.description or ""
-    log = f"{cloud.folder}/logs/applications/{cloud.application}/jobs/{ended['jobRunId']}/SPARK_DRIVER/stderr.gz"
-    assert f"job {ended['jobRunId']} of EMR Serverless application {cloud.application}" in message
+    (ended_job,) = cloud.jobs()
+    assert ended_job["state"] == "FAILED"
+    assert error_info.value.metadata["error"].value == "ProfileError"
+    message = error_info.value.description or ""
+    log = f"{cloud.folder}/logs/applications/{cloud.application}/jobs/{ended_job['jobRunId']}/SPARK_DRIVER/stderr.gz"
+    assert f"job {ended_job['jobRunId']} of EMR Serverless application {cloud.application}" in message
     assert f"s3://lake/{log}" in message
-    written = gzip.decompress(cloud.s3.get_object(Bucket="lake", Key=log)["Body"].read()).decode()
-    assert "ProfileError" in written
+    log_text = gzip.decompress(cloud.s3.get_object(Bucket="lake", Key=log)["Body"].read()).decode()
+    assert "ProfileError" in log_text
     assert not cloud.keys("metastore/sales/versions")
     assert not cloud.keys("metastore/emr-serverless.jobs")
 
@@ -154,19 +154,19 @@ def test_the_job_resolves_secrets(cloud: EmrSetup, instance: DagsterInstance, mo
     If the configuration names no secret for a variable, the run fails before the launch. If AWS has no such secret, the
     job fails.
     """
-    hidden = {"columns": {"amount": {"values": "hidden"}}}
+    hidden_columns = {"columns": {"amount": {"values": "hidden"}}}
     monkeypatch.setenv("METASTORE_HIDDEN_KEY", "k" * 40)
-    without = build_metastore_definitions(cloud.config(hidden, engine="auto")).resolve_job_def("sales_refresh")
+    without = build_metastore_definitions(cloud.config(hidden_columns, engine="auto")).resolve_job_def("sales_refresh")
     with pytest.raises(Failure, match="METASTORE_HIDDEN_KEY"):
         without.execute_in_process(instance=instance)
 
     secrets = {"METASTORE_HIDDEN_KEY": "metastore/hidden-key"}
-    config = cloud.config(hidden, engine="auto", secrets=secrets)
+    config = cloud.config(hidden_columns, engine="auto", secrets=secrets)
     job = build_metastore_definitions(config).resolve_job_def("sales_refresh")
     with pytest.raises(Failure, match=r"secrets\.METASTORE_HIDDEN_KEY.*'metastore/hidden-key'"):
         job.execute_in_process(instance=instance)
     boto3.client("secretsmanager").create_secret(Name="metastore/hidden-key", SecretString="k" * 40)
     assert job.execute_in_process(instance=instance).success
-    launched = len(cloud.jobs())
+    launch_count = len(cloud.jobs())
     assert job.execute_in_process(instance=instance).success
-    assert len(cloud.jobs()) == launched, "both use the same key, so nothing has changed"
+    assert len(cloud.jobs()) == launch_count, "both use the same key, so nothing has changed"

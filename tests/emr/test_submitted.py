@@ -50,8 +50,8 @@ def test_versions_published_by_jobs_equal_local_ones(aws: EmrSetup, instance: Da
     from metastore_assets.metastore import Metastore
 
     fresh = Metastore(here.root, storage_options=cloud.options).table("sales")
-    published = cloud.published()
-    assert published.version.number == 2
-    assert [vars(row) for row in published.statistics()] == [vars(row) for row in fresh.statistics()]
+    published_table = cloud.published()
+    assert published_table.version.number == 2
+    assert [vars(row) for row in published_table.statistics()] == [vars(row) for row in fresh.statistics()]
     for column in ("day", "amount"):
-        assert published.top(column, 10) == fresh.top(column, 10)
+        assert published_table.top(column, 10) == fresh.top(column, 10)

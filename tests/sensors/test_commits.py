@@ -35,8 +35,8 @@ from tests.assets.lab import Lab, lab_in
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     """A project with the tables `sales` and `visits-eu`, which have no version yet."""
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
-    with lab_in(tmp_path) as created:
-        yield created
+    with lab_in(tmp_path) as new_lab:
+        yield new_lab
 
 
 def requested(tick: SensorExecutionData) -> RunRequest:
@@ -119,9 +119,9 @@ def assert_fails_after_an_hour(lab: Lab, monkeypatch: pytest.MonkeyPatch, run: s
     later = time.time() + 3700
     monkeypatch.setattr(commits.time, "time", lambda: later)
     assert requested(lab.tick("sales"))
-    ended = lab.instance.get_run_by_id(run)
-    assert ended is not None
-    assert ended.status == DagsterRunStatus.FAILURE
+    ended_run = lab.instance.get_run_by_id(run)
+    assert ended_run is not None
+    assert ended_run.status == DagsterRunStatus.FAILURE
 
 
 def test_a_created_run_that_is_not_launched_for_an_hour_is_reported_as_failed(
@@ -183,18 +183,18 @@ def test_runs_of_other_tables_are_not_read(lab: Lab, monkeypatch: pytest.MonkeyP
     """
     for _ in range(20):
         create_run_for_test(lab.instance, job_name="another", status=DagsterRunStatus.STARTED)
-    started = run_of(lab.instance, DagsterRunStatus.STARTED)
+    started_run = run_of(lab.instance, DagsterRunStatus.STARTED)
     read: list[str] = []
     get_runs = lab.instance.get_runs
 
-    def counted(*given: Any, **named: Any) -> Sequence[DagsterRun]:
-        result = get_runs(*given, **named)
+    def counted(*arguments: Any, **options: Any) -> Sequence[DagsterRun]:
+        result = get_runs(*arguments, **options)
         read.extend(run.run_id for run in result)
         return result
 
     monkeypatch.setattr(lab.instance, "get_runs", counted)
     assert lab.tick("sales").run_requests == []
-    assert set(read) == {started}
+    assert set(read) == {started_run}
 
 
 def test_a_run_without_events_for_an_hour_is_reported_as_failed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,9 +235,9 @@ def test_a_silent_run_is_alive_if_its_launcher_says_so(
     later = time.time() + 3700
     monkeypatch.setattr(commits.time, "time", lambda: later)
     assert bool(lab.tick("sales").run_requests) == is_dead
-    ended = lab.instance.get_run_by_id(run)
-    assert ended is not None
-    assert (ended.status == DagsterRunStatus.FAILURE) == is_dead
+    ended_run = lab.instance.get_run_by_id(run)
+    assert ended_run is not None
+    assert (ended_run.status == DagsterRunStatus.FAILURE) == is_dead
 
 
 def test_a_working_run_logs_regularly(lab: Lab) -> None:
@@ -245,22 +245,22 @@ def test_a_working_run_logs_regularly(lab: Lab) -> None:
 
     It logs from another thread.
     """
-    arrived = threading.Event()
+    message_arrived = threading.Event()
 
     @asset
     def slow(context: AssetExecutionContext) -> None:
         def log(text: str) -> None:
             context.log.info(text)
-            arrived.set()
+            message_arrived.set()
 
         with log_regularly(log, 0.01):
-            arrived.wait(60)
+            message_arrived.wait(60)
         context.log.info("the block has ended")
 
     run = materialize([slow], instance=lab.instance)
-    logged = [event.user_message for event in lab.instance.all_logs(run.run_id) if not event.is_dagster_event]
-    assert len(logged) >= 2
-    assert logged[-1] == "the block has ended"
+    log_messages = [event.user_message for event in lab.instance.all_logs(run.run_id) if not event.is_dagster_event]
+    assert len(log_messages) >= 2
+    assert log_messages[-1] == "the block has ended"
 
 
 def test_failures_are_counted_without_the_cursor(lab: Lab) -> None:

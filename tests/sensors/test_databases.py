@@ -37,10 +37,10 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
     (tmp_path / "metastore.yaml").write_text(_CONFIG)
     with SqlCatalog("lake", uri=f"sqlite:///{tmp_path / 'lake.db'}", warehouse=str(tmp_path / "warehouse")) as catalog:
         catalog.create_namespace("sales")
-        created = Lake(tmp_path, catalog)
-        created.add("orders")
-        created.add("people")
-        yield created
+        new_lake = Lake(tmp_path, catalog)
+        new_lake.add("orders")
+        new_lake.add("people")
+        yield new_lake
 
 
 class _Origin:
@@ -144,10 +144,10 @@ def test_a_dropped_table_is_readable_and_reported(lake: Lake) -> None:
     definitions = _loaded(lake)
     names = {one.name for one in definitions.get_repository_def().sensor_defs}
     assert names == {"lake_sales_tables", "sales_orders_commits"}
-    dropped = _tick(definitions.get_repository_def().get_sensor_def("sales_orders_commits"))
-    (reported,) = dropped.asset_events
-    assert not reported.passed
-    assert "catalog 'lake' has no table 'sales.orders'" in reported.description
+    tick_result = _tick(definitions.get_repository_def().get_sensor_def("sales_orders_commits"))
+    (evaluation,) = tick_result.asset_events
+    assert not evaluation.passed
+    assert "catalog 'lake' has no table 'sales.orders'" in evaluation.description
 
 
 def test_a_catalog_that_does_not_answer_fails_the_tick_and_loads_the_last_listing(lake: Lake) -> None:

@@ -88,9 +88,9 @@ def test_further_failures_wait_longer(attempts: int, wait: int) -> None:
 
     Attempts never end.
     """
-    observed = replace(COMMIT, attempts=attempts, last_ended=1000.0)
-    assert decide_run(Cursor("t2", attempts), observed, 30, 999 + wait).attempt is None
-    assert decide_run(Cursor("t2", attempts), observed, 30, 1000 + wait).attempt == attempts + 1
+    commit = replace(COMMIT, attempts=attempts, last_ended=1000.0)
+    assert decide_run(Cursor("t2", attempts), commit, 30, 999 + wait).attempt is None
+    assert decide_run(Cursor("t2", attempts), commit, 30, 1000 + wait).attempt == attempts + 1
 
 
 def test_another_target_does_not_wait() -> None:
@@ -98,15 +98,15 @@ def test_another_target_does_not_wait() -> None:
 
     The first attempt for target `t3` is requested at once.
     """
-    observed = replace(COMMIT, target="t3", snapshot="s3")
-    assert decide_run(Cursor("t2", 9), observed, 30, 1000).attempt == 1
+    commit = replace(COMMIT, target="t3", snapshot="s3")
+    assert decide_run(Cursor("t2", 9), commit, 30, 1000).attempt == 1
 
 
 @given(st.integers(0, 50), st.integers(0, 50))
-def test_an_attempt_never_repeats(remembered: int, completed: int) -> None:
+def test_an_attempt_never_repeats(cursor_attempts: int, completed_attempts: int) -> None:
     """The number of the next attempt exceeds that in the cursor and that of finished runs."""
-    decision = decide_run(Cursor("t2", remembered), replace(COMMIT, attempts=completed), 30, 0)
-    assert decision.attempt == max(remembered, completed) + 1
+    decision = decide_run(Cursor("t2", cursor_attempts), replace(COMMIT, attempts=completed_attempts), 30, 0)
+    assert decision.attempt == max(cursor_attempts, completed_attempts) + 1
 
 
 @given(st.text(), st.integers(0))

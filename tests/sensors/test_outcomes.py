@@ -32,14 +32,14 @@ of_each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind
 @pytest.fixture
 def instance(monkeypatch: pytest.MonkeyPatch) -> Iterator[DagsterInstance]:
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
-    with DagsterInstance.ephemeral() as created:
-        yield created
+    with DagsterInstance.ephemeral() as new_instance:
+        yield new_instance
 
 
 def table_in(folder: Path, kind: type[Table], rows: int = 1) -> Any:
-    created = kind(folder)
-    created.append([(number, "x", DAY) for number in range(rows)])
-    return created
+    new_table = kind(folder)
+    new_table.append([(number, "x", DAY) for number in range(rows)])
+    return new_table
 
 
 @of_each_kind
@@ -54,20 +54,22 @@ def test_a_missing_table_is_probed_rarely(
     now = 1e9
     monkeypatch.setattr("metastore_assets.sensors.commits.time", SimpleNamespace(time=lambda: now))
     looks: list[float] = []
-    watched = WatchedTable(tmp_path, instance)
+    watched_table = WatchedTable(tmp_path, instance)
     probe = TableProbe.probe
-    monkeypatch.setattr(TableProbe, "probe", lambda self, reported: (looks.append(now), probe(self, reported))[1])
+    monkeypatch.setattr(
+        TableProbe, "probe", lambda self, last_version: (looks.append(now), probe(self, last_version))[1]
+    )
     for _ in range(121):
-        message = watched.skips()
+        message = watched_table.skips()
         assert message.startswith(f"the table does not exist yet: {tmp_path / 't'} holds no ")
         assert "\n" not in message
         now += 5
-    waited = [then - before for before, then in pairwise(looks)]
-    assert waited == [5, 10, 20, 40, 80, 160]
+    waits = [then - before for before, then in pairwise(looks)]
+    assert waits == [5, 10, 20, 40, 80, 160]
     table_in(tmp_path / "t", kind)
-    assert "the sensor checks it again in" in watched.skips()
-    watched.configure(sensor={"interval": 6})
-    assert watched.catches_up() == f"snapshot {watched.latest.snapshot} is the first"
+    assert "the sensor checks it again in" in watched_table.skips()
+    watched_table.configure(sensor={"interval": 6})
+    assert watched_table.catches_up() == f"snapshot {watched_table.latest.snapshot} is the first"
 
 
 @of_each_kind
@@ -79,31 +81,31 @@ def test_a_dropped_table_is_reported_once_on_the_asset(
     After the table is restored, no run is requested. After it is recreated, a run is requested.
     """
     table = table_in(tmp_path / "t", kind)
-    watched = WatchedTable(tmp_path, instance)
-    assert watched.catches_up() == f"snapshot {watched.latest.snapshot} is the first"
+    watched_table = WatchedTable(tmp_path, instance)
+    assert watched_table.catches_up() == f"snapshot {watched_table.latest.snapshot} is the first"
     (tmp_path / "t").rename(tmp_path / "away")
     for _ in range(2):
-        dropped = watched.skips()
-        assert dropped.startswith(
+        skip_message = watched_table.skips()
+        assert skip_message.startswith(
             f"version 1 remains the newest: the table no longer exists: {tmp_path / 't'} holds no "
         )
-        assert watched.check() == (False, dropped.removeprefix("version 1 remains the newest: "))
+        assert watched_table.check() == (False, skip_message.removeprefix("version 1 remains the newest: "))
     (tmp_path / "away").rename(tmp_path / "t")
-    assert watched.skips() == watched.is_current()
-    assert watched.check() == (True, f"the table exists again, at snapshot {watched.latest.snapshot}")
+    assert watched_table.skips() == watched_table.is_current()
+    assert watched_table.check() == (True, f"the table exists again, at snapshot {watched_table.latest.snapshot}")
     table.append([(9, "y", DAY)])
-    watched.catches_up()
-    assert watched.latest.row_count == 2
+    watched_table.catches_up()
+    assert watched_table.latest.row_count == 2
 
     shutil.rmtree(tmp_path / "t")
-    watched.skips()
+    watched_table.skips()
     table_in(tmp_path / "t", kind, rows=5)
-    message = watched.catches_up()
+    message = watched_table.catches_up()
     # A Delta log that starts over has a lower version; plain files have no history.
     rebuilt = " is of another table than version 2: the table was recreated"
     assert message.endswith(" follows version 2" if kind is ParquetFiles else rebuilt)
-    assert watched.latest.row_count == 5
-    assert watched.check()[0]
+    assert watched_table.latest.row_count == 5
+    assert watched_table.check()[0]
 
 
 def test_commits_of_a_lance_table_are_seen(tmp_path: Path, instance: DagsterInstance) -> None:
@@ -112,18 +114,18 @@ def test_commits_of_a_lance_table_are_seen(tmp_path: Path, instance: DagsterInst
     A tag and a cleanup of old versions do not.
     """
     table = table_in(tmp_path / "t", LanceTable, rows=3)
-    watched = WatchedTable(tmp_path, instance)
-    assert watched.catches_up() == "snapshot 1 is the first"
+    watched_table = WatchedTable(tmp_path, instance)
+    assert watched_table.catches_up() == "snapshot 1 is the first"
     table.append([(9, "y", DAY)])
     table.delete([1])
-    assert watched.catches_up() == "snapshot 3 follows version 1"
+    assert watched_table.catches_up() == "snapshot 3 follows version 1"
     dataset = lance.dataset(tmp_path / "t")
     dataset.tags.create("v1", 3)
     dataset.cleanup_old_versions(older_than=timedelta(0))
-    assert watched.skips() == watched.is_current()
+    assert watched_table.skips() == watched_table.is_current()
     dataset.checkout_version("v1").restore()
-    assert watched.catches_up() == "snapshot 4 follows version 2"
-    assert watched.latest.row_count == 3
+    assert watched_table.catches_up() == "snapshot 4 follows version 2"
+    assert watched_table.latest.row_count == 3
 
 
 @pytest.mark.parametrize("key", [None, "k" * 32])
@@ -137,12 +139,12 @@ def test_a_table_with_hidden_values_is_current_under_its_key(
     if key is not None:
         monkeypatch.setenv("METASTORE_HIDDEN_KEY", key)
     table = table_in(tmp_path / "t", DeltaCopyOnWrite)
-    watched = WatchedTable(tmp_path, instance, columns={"id": {"values": "hidden"}})
-    watched.catches_up()
+    watched_table = WatchedTable(tmp_path, instance, columns={"id": {"values": "hidden"}})
+    watched_table.catches_up()
     table.append([(9, "y", DAY)])
-    watched.catches_up()
+    watched_table.catches_up()
     monkeypatch.setenv("METASTORE_HIDDEN_KEY", "l" * 32)
-    assert watched.catches_up().endswith("follows version 2")
+    assert watched_table.catches_up().endswith("follows version 2")
 
 
 @pytest.mark.long
@@ -152,17 +154,19 @@ def test_rollback_and_cleanup_of_an_iceberg_table_are_reported(tmp_path: Path, i
     An expiry of snapshots requests one because of changed metadata.
     """
     table = table_in(tmp_path / "t", IcebergCopyOnWrite)
-    watched = WatchedTable(tmp_path, instance)
-    watched.catches_up()
-    first = watched.latest.snapshot
+    watched_table = WatchedTable(tmp_path, instance)
+    watched_table.catches_up()
+    first = watched_table.latest.snapshot
     table.append([(9, "y", DAY)])
-    assert watched.catches_up() == f"snapshot {watched.latest.snapshot} follows version 1"
-    second = watched.latest.snapshot
+    assert watched_table.catches_up() == f"snapshot {watched_table.latest.snapshot} follows version 1"
+    second = watched_table.latest.snapshot
     table._table.manage_snapshots().rollback_to_snapshot(int(first)).commit()
-    assert watched.catches_up() == (f"snapshot {first} does not follow that of version 2: the table was rolled back")
-    assert watched.latest.row_count == 1
+    assert watched_table.catches_up() == (
+        f"snapshot {first} does not follow that of version 2: the table was rolled back"
+    )
+    assert watched_table.latest.row_count == 1
     table._table.maintenance.expire_snapshots().by_id(int(second)).commit()
-    assert watched.catches_up() == (
+    assert watched_table.catches_up() == (
         f"snapshot {first} is that of version 3, but the table's metadata changed: its schema, its properties or its "
         "earlier snapshots"
     )
@@ -176,22 +180,22 @@ def test_an_expired_snapshot_is_reported(kind: type[Table], tmp_path: Path, inst
     The version stays. Without `at`, the next tick requests a run.
     """
     table = table_in(tmp_path / "t", kind)
-    pinned = table.snapshot().id
-    watched = WatchedTable(tmp_path, instance, at=pinned)
-    watched.catches_up()
+    pinned_snapshot = table.snapshot().id
+    watched_table = WatchedTable(tmp_path, instance, at=pinned_snapshot)
+    watched_table.catches_up()
     table.append([(9, "y", DAY)])
-    assert watched.skips() == watched.is_current()
+    assert watched_table.skips() == watched_table.is_current()
     if kind is IcebergCopyOnWrite:
-        table._table.maintenance.expire_snapshots().by_id(int(pinned)).commit()
+        table._table.maintenance.expire_snapshots().by_id(int(pinned_snapshot)).commit()
     else:
         DeltaTable(str(tmp_path / "t")).create_checkpoint()
-        (tmp_path / "t" / "_delta_log" / f"{int(pinned):020}.json").unlink()
-    dropped = watched.skips()
-    assert dropped.startswith("version 1 remains the newest: the snapshot that `at` selects no longer exists: ")
-    assert watched.check() == (False, dropped.removeprefix("version 1 remains the newest: "))
-    watched.configure()
-    assert watched.catches_up().endswith(" follows version 1")
-    assert watched.latest.row_count == 2
+        (tmp_path / "t" / "_delta_log" / f"{int(pinned_snapshot):020}.json").unlink()
+    skip_message = watched_table.skips()
+    assert skip_message.startswith("version 1 remains the newest: the snapshot that `at` selects no longer exists: ")
+    assert watched_table.check() == (False, skip_message.removeprefix("version 1 remains the newest: "))
+    watched_table.configure()
+    assert watched_table.catches_up().endswith(" follows version 1")
+    assert watched_table.latest.row_count == 2
 
 
 @of_each_kind
@@ -201,22 +205,22 @@ def test_a_burst_becomes_one_run(kind: type[Table], tmp_path: Path, instance: Da
     The next run publishes all of them.
     """
     table = table_in(tmp_path / "t", kind)
-    watched = WatchedTable(tmp_path, instance)
-    watched.catches_up()
+    watched_table = WatchedTable(tmp_path, instance)
+    watched_table.catches_up()
     request = None
     for number in range(20):
         table.append([(100 + number, "x", DAY)])
         if request is None:
-            request = watched.reloads()[0]
-            waiting = watched.launched(request, DagsterRunStatus.QUEUED)
+            request = watched_table.reloads()[0]
+            waiting = watched_table.launched(request, DagsterRunStatus.QUEUED)
         elif number % 5 == 0:
-            assert watched.skips() == f"run {waiting.run_id} is refreshing the table; the next tick checks again"
+            assert watched_table.skips() == f"run {waiting.run_id} is refreshing the table; the next tick checks again"
         if number == 9:
             instance.delete_run(waiting.run_id)
-            watched.run(request)
-            assert (watched.number, watched.latest.row_count) == (2, 11)
+            watched_table.run(request)
+            assert (watched_table.number, watched_table.latest.row_count) == (2, 11)
             # As if it had been active until the end of the burst.
-            waiting = watched.launched(request, DagsterRunStatus.STARTED)
+            waiting = watched_table.launched(request, DagsterRunStatus.STARTED)
     instance.report_run_failed(waiting) if kind is ParquetFiles else instance.delete_run(waiting.run_id)
-    watched.catches_up()
-    assert (watched.number, watched.latest.row_count) == (3, 21)
+    watched_table.catches_up()
+    assert (watched_table.number, watched_table.latest.row_count) == (3, 21)

@@ -35,7 +35,7 @@ def test_the_same_reload_is_requested_again_after_a_while() -> None:
 
 @given(_NAMES, _NAMES, _NAMES, st.floats(0, 5000), st.floats(0, 5000))
 def test_a_reload_is_requested_only_if_tables_changed(
-    remembered: frozenset[str], loaded: frozenset[str], present: frozenset[str], at: float, now: float
+    requested_tables: frozenset[str], loaded_tables: frozenset[str], present: frozenset[str], at: float, now: float
 ) -> None:
     """No reload is requested if exactly the present tables are loaded.
 
@@ -43,11 +43,11 @@ def test_a_reload_is_requested_only_if_tables_changed(
 
     A request is stored as JSON, from which an equal one is read.
     """
-    decision = decide_reload(ReloadRequest(tuple(sorted(remembered)), at), loaded, present, now)
-    assert not (decision.reloads and loaded == present)
+    decision = decide_reload(ReloadRequest(tuple(sorted(requested_tables)), at), loaded_tables, present, now)
+    assert not (decision.reloads and loaded_tables == present)
     if decision.reloads:
         assert ReloadRequest.from_json(decision.request.to_json()) == ReloadRequest(tuple(sorted(present)), now)
-        assert not decide_reload(decision.request, loaded, present, now).reloads
+        assert not decide_reload(decision.request, loaded_tables, present, now).reloads
 
 
 def test_an_invalid_cursor_is_treated_as_empty() -> None:

@@ -76,15 +76,15 @@ def remote(
         options = {**s3_options, "aws_endpoint": requests.endpoint, "max_retries": "0"}
         table = request.param(tmp_path / "t")
         uri = f"s3://metastore/{prefix}"
-        watched = WatchedTable(
+        watched_table = WatchedTable(
             tmp_path, instance, uri=uri, storage_options=options, path_mapping={str(tmp_path / "t"): uri}
         )
-        text = yaml.safe_load(watched.file.read_text()) | {"root": f"{uri}-root", "storage_options": options}
-        watched.file.write_text(yaml.safe_dump(text))
-        created = Remote(table, prefix, client, requests, watched)
-        created.append()
-        watched.load()
-        yield created
+        text = yaml.safe_load(watched_table.file.read_text()) | {"root": f"{uri}-root", "storage_options": options}
+        watched_table.file.write_text(yaml.safe_dump(text))
+        new_remote = Remote(table, prefix, client, requests, watched_table)
+        new_remote.append()
+        watched_table.load()
+        yield new_remote
 
 
 def caught_up(remote: Remote) -> None:
@@ -102,12 +102,12 @@ def test_a_tick_without_a_change_has_three_requests(remote: Remote, monkeypatch:
     caught_up(remote)
     root, prefix = f"/metastore/{remote.prefix}-root/t/versions", remote.prefix
     kind = type(remote.table)
-    listed = {DeltaCopyOnWrite: "/_delta_log/", IcebergCopyOnWrite: "/metadata/", HudiCopyOnWrite: "/.hoodie/"}
+    listed_folders = {DeltaCopyOnWrite: "/_delta_log/", IcebergCopyOnWrite: "/metadata/", HudiCopyOnWrite: "/.hoodie/"}
     for number in (1, 2):
         quiet = [
             f"HEAD {root}/{number}.json",
             f"HEAD {root}/{number + 1}.json",
-            f"list {prefix}{listed.get(kind, '/')}",
+            f"list {prefix}{listed_folders.get(kind, '/')}",
         ]
         if kind is HudiCopyOnWrite:
             quiet.insert(2, f"GET /metastore/{prefix}/.hoodie/hoodie.properties")

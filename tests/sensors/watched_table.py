@@ -58,22 +58,22 @@ class WatchedTable:
 
         If it succeeds, its cursor and its asset events are stored, as Dagster does.
         """
-        logged = _Logged()
+        log_handler = _Logged()
         with build_sensor_context(self.instance, self.cursor, sensor_name=self.sensor.name) as context:
-            context.log.handlers[:] = [logged]
+            context.log.handlers[:] = [log_handler]
             tick = self.sensor.evaluate_tick(context)
         self.cursor = tick.cursor
         for event in tick.asset_events:
             self.instance.report_runless_asset_event(event)
-        return tick, logged.messages
+        return tick, log_handler.messages
 
     def skips(self) -> str:
         """Evaluate a tick that must request nothing and log nothing.
 
         Return its message.
         """
-        tick, logged = self.tick()
-        assert (tick.run_requests, logged) == ([], [])
+        tick, messages = self.tick()
+        assert (tick.run_requests, messages) == ([], [])
         return tick.skip_message or ""
 
     def reloads(self) -> tuple[RunRequest, str]:

@@ -91,28 +91,28 @@ class Changing:
 
 @pytest.fixture
 def tables(tmp_path: Path) -> dict[str, Changing]:
-    created = {}
+    new_tables = {}
     for name, kind in KINDS.items():
         folder = tmp_path / "lake" / name
         folder.parent.mkdir(exist_ok=True)
-        created[name] = Changing(name, kind(folder), random.Random(f"{SEED} {name}"))
-        created[name].commit()
-    lines = [f"  - {{name: {name}, uri: ./lake/{name}, sensor: {{interval: 2}}}}" for name in created]
+        new_tables[name] = Changing(name, kind(folder), random.Random(f"{SEED} {name}"))
+        new_tables[name].commit()
+    lines = [f"  - {{name: {name}, uri: ./lake/{name}, sensor: {{interval: 2}}}}" for name in new_tables]
     settings = 'spark: {spark.remote: "local[2]", spark.driver.memory: 512m}'
     (tmp_path / "metastore.yaml").write_text(
         "\n".join(["root: ./metastore", settings, "keep_versions: 10000", "tables:", *lines]), encoding="utf-8"
     )
-    return created
+    return new_tables
 
 
 @pytest.fixture
 def site(tables: dict[str, Changing], tmp_path: Path) -> Iterator[DagsterProcesses]:
-    created = DagsterProcesses(tmp_path)
+    new_site = DagsterProcesses(tmp_path)
     try:
-        created.start()
-        yield created
+        new_site.start()
+        yield new_site
     finally:
-        created.stop()
+        new_site.stop()
 
 
 def test_nothing_is_lost_and_nothing_done_twice(
@@ -123,18 +123,18 @@ def test_nothing_is_lost_and_nothing_done_twice(
     memory: list[dict[str, float]] = []
     with DagsterInstance.from_config(str(tmp_path / "home")) as instance:
         for number in range(COMMITS):
-            chosen = draw.choice(list(tables.values()))
-            done[chosen.commit()] += 1
+            changing_table = draw.choice(list(tables.values()))
+            done[changing_table.commit()] += 1
             time.sleep(draw.choice([0.0, 0.5, 2.0, 6.0]))
             if draw.random() < _CAUGHT_UP:
-                settle(site, instance, {chosen.name: chosen}, 600, runs=False)
+                settle(site, instance, {changing_table.name: changing_table}, 600, runs=False)
             if number < COMMITS * _CALM and draw.random() < _KILLED:
                 done[kill(draw, site, instance)] += 1
             if number >= COMMITS * _CALM:
                 memory.append(site.megabytes())
-        started = time.monotonic()
+        start = time.monotonic()
         settle(site, instance, tables, 1200)
-        _LOG.warning("%s; settled in %.0f s", dict(done), time.monotonic() - started)
+        _LOG.warning("%s; settled in %.0f s", dict(done), time.monotonic() - start)
         assert_events_are_reported_once(instance, tables)
     for changing in tables.values():
         assert_versions_are_true(tmp_path, changing)
@@ -168,10 +168,10 @@ def settle(
             latest = versions_of(site.folder, name).latest()
             if latest is None or latest.snapshot != changing.snapshot():
                 behind[name] = latest and latest.number
-        unfinished = [run.run_id for run in instance.get_runs() if not run.is_finished] if runs else []
-        if not behind and not unfinished:
+        unfinished_runs = [run.run_id for run in instance.get_runs() if not run.is_finished] if runs else []
+        if not behind and not unfinished_runs:
             return
-        assert time.monotonic() < ends, f"behind: {behind}, runs: {unfinished}"
+        assert time.monotonic() < ends, f"behind: {behind}, runs: {unfinished_runs}"
         time.sleep(1)
 
 
@@ -187,22 +187,22 @@ def assert_versions_are_true(folder: Path, changing: Changing) -> None:
     numbers = sorted(store.numbers())
     assert numbers == list(range(1, len(numbers) + 1)), "a version is missing"
     snapshots = []
-    compared = 0
+    compared_count = 0
     for number in numbers:
-        published = Metastore(config.root).table(changing.name, version=number)
-        snapshots.append(published.version.snapshot)
-        rows = changing.states.get(published.version.snapshot)
+        published_table = Metastore(config.root).table(changing.name, version=number)
+        snapshots.append(published_table.version.snapshot)
+        rows = changing.states.get(published_table.version.snapshot)
         # Plain files change one by one, and Hudi's rows file by file: what lies between is no commit of ours.
         if rows is not None:
-            compared += 1
+            compared_count += 1
             live = arrow_of(list(rows.values())) if rows else arrow_of([(0, "", "")]).slice(1)
-            assert_statistics(published, live, f"{changing.name} {number}", "day")
+            assert_statistics(published_table, live, f"{changing.name} {number}", "day")
     assert all(one != next_ for one, next_ in pairwise(snapshots)), "a snapshot was done twice"
     assert snapshots[-1] == open_table_format(config.table(changing.name)).current().id
     _LOG.warning(
-        "%s: %d versions, %d compared, %d rows", changing.name, len(numbers), compared, len(changing.table.rows)
+        "%s: %d versions, %d compared, %d rows", changing.name, len(numbers), compared_count, len(changing.table.rows)
     )
-    assert compared > len(numbers) / 2
+    assert compared_count > len(numbers) / 2
 
 
 def assert_events_are_reported_once(instance: DagsterInstance, tables: dict[str, Changing]) -> None:
@@ -210,8 +210,10 @@ def assert_events_are_reported_once(instance: DagsterInstance, tables: dict[str,
     for name in tables:
         records = instance.fetch_materializations(AssetKey([name, f"{name}_statistics"]), limit=5000).records
         materializations = [record.asset_materialization for record in records]
-        published = [int(str(event.metadata["version"].value)) for event in materializations if event is not None]
-        assert published == sorted(set(published), reverse=True), (name, published)
+        reported_versions = [
+            int(str(event.metadata["version"].value)) for event in materializations if event is not None
+        ]
+        assert reported_versions == sorted(set(reported_versions), reverse=True), (name, reported_versions)
 
 
 def assert_flat(memory: list[dict[str, float]]) -> None:

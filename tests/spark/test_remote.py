@@ -65,24 +65,24 @@ def test_a_session_reports_its_number_of_slots(remote: SparkSession) -> None:
 def test_every_task_runs_once(remote: SparkSession) -> None:
     numbers = [number for number in range(100) if number != 13]
     tasks = RunningTasks(remote)
-    observed: list[tuple[int, int]] = []
+    observed_counts: list[tuple[int, int]] = []
     answer = tasks._on_connect_progress
 
     def heard(**event: object) -> None:
         answer(**event)  # type: ignore[arg-type]
-        observed.append(tasks.count())
+        observed_counts.append(tasks.count())
 
     remote.registerProgressHandler(heard)  # type: ignore[arg-type]
     assert SparkRunner(lambda: remote).map(double_or_fail, numbers) == [2 * number for number in numbers]
     remote.clearProgressHandlers()
-    assert observed
-    assert observed[-1] == (0, 0)
+    assert observed_counts
+    assert observed_counts[-1] == (0, 0)
 
 
 def test_errors_arrive_unchanged(remote: SparkSession) -> None:
-    with pytest.raises(FragmentError, match="13 brings bad luck") as raised:
+    with pytest.raises(FragmentError, match="13 brings bad luck") as error_info:
         SparkRunner(lambda: remote).map(double_or_fail, range(20))
-    assert (raised.value.path, raised.value.missing) == ("/lake/13", True)
+    assert (error_info.value.path, error_info.value.missing) == ("/lake/13", True)
     with pytest.raises(Exception, match="bug") as bug:
         SparkRunner(lambda: remote).map(end_worker, ["bug"])
     assert not isinstance(bug.value, MetastoreError)
@@ -114,16 +114,16 @@ def test_an_interrupted_job_ends_on_the_server(
     beats.touch()  # a task that never started has stopped, too
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, 1.5)
-    started = time.monotonic()
+    start = time.monotonic()
     try:
         with pytest.raises(error):
             SparkRunner(lambda: remote).map(beat, [(str(beats), 20.0)])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    ended = time.time()
-    assert time.monotonic() - started < 15
-    while time.time() < ended + 15:
+    end = time.time()
+    assert time.monotonic() - start < 15
+    while time.time() < end + 15:
         last = beats.read_text()
         time.sleep(0.3)
         if beats.read_text() == last:
@@ -169,10 +169,10 @@ def test_a_terminated_server_is_named_and_the_next_session_starts_another(discov
 def test_a_missing_server_is_reported_soon() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    started = time.monotonic()
+    start = time.monotonic()
     with pytest.raises(MetastoreError, match=rf"sc://localhost:{port}\b.*refused"):
         connect_session(f"sc://localhost:{port}/;token=not-to-be-told", {})
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - start < 60
 
 
 def test_a_local_server_is_distinguished_from_a_remote_one() -> None:

@@ -48,9 +48,9 @@ def test_every_task_runs_once(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 def test_an_error_arrives_as_it_was_raised(spark: SparkSession) -> None:
-    with pytest.raises(FragmentError, match="13 brings bad luck") as raised:
+    with pytest.raises(FragmentError, match="13 brings bad luck") as error_info:
         SparkRunner(lambda: spark).map(double_or_fail, range(20))
-    assert (raised.value.path, raised.value.missing) == ("/lake/13", True)
+    assert (error_info.value.path, error_info.value.missing) == ("/lake/13", True)
 
 
 class Circle:
@@ -70,10 +70,10 @@ def leave_garbage(number: int) -> tuple[int, int, int]:
         still in memory.
     """
     import_module("metastore_assets.pipeline.refresh")  # as most tasks do
-    begun = len(gc.get_objects())
+    initial_count = len(gc.get_objects())
     remaining = sum(circle() is not None for circle in Circle.left)
     Circle.left.append(weakref.ref(Circle()))
-    return os.getpid(), begun, remaining
+    return os.getpid(), initial_count, remaining
 
 
 @pytest.mark.spark
@@ -87,8 +87,8 @@ def test_garbage_collection_between_tasks_skips_modules(spark: SparkSession) -> 
     assert all(remaining == 0 for _, _, remaining in answer)
     assert max(Counter(process for process, _, _ in answer).values()) > 2
     for _, group in groupby(sorted(answer, key=lambda one: one[0]), key=lambda one: one[0]):
-        _, *later = [walked for _, walked, _ in group]
-        assert all(walked < 50_000 for walked in later[1:])
+        _, *later = [walked_count for _, walked_count, _ in group]
+        assert all(walked_count < 50_000 for walked_count in later[1:])
 
 
 def end_worker(how: str) -> str:

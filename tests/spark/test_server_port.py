@@ -41,14 +41,14 @@ class Taken:
         self.ports: list[int] = []
         run_script = ServerLauncher._run_script
 
-        def first_taken(launcher: Any, port: int, *given: Any) -> None:
+        def first_taken(launcher: Any, port: int, *script_arguments: Any) -> None:
             if len(self.ports) < times:
                 other = sockets.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
                 other.bind(("127.0.0.1", port))
                 if listens:
                     other.listen()
                 self.ports.append(port)
-            run_script(launcher, port, *given)
+            run_script(launcher, port, *script_arguments)
 
         monkeypatch.setattr(ServerLauncher, "_run_script", first_taken)
 
@@ -62,10 +62,10 @@ def test_a_server_that_loses_its_port_starts_on_another(
     `listens` is whether the process that took the first port accepts connections, as the server itself would.
     """
     with ExitStack() as sockets:
-        taken = Taken(monkeypatch, sockets, 1, listens=listens)
+        taken_ports = Taken(monkeypatch, sockets, 1, listens=listens)
         result = server.start_local_server("local[1]", {"spark.driver.memory": "512m"})
-        assert len(taken.ports) == 1
-        assert result.port not in taken.ports
+        assert len(taken_ports.ports) == 1
+        assert result.port not in taken_ports.ports
         assert is_listening(result.pid, result.port)
         again = server.find_server()
         assert again is not None
@@ -75,8 +75,8 @@ def test_a_server_that_loses_its_port_starts_on_another(
 @pytest.mark.long
 def test_a_server_that_never_gets_a_port_is_not_announced(discovery: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ExitStack() as sockets:
-        taken = Taken(monkeypatch, sockets, 99, listens=True)
+        taken_ports = Taken(monkeypatch, sockets, 99, listens=True)
         with pytest.raises(MetastoreError, match=r"\b3 times"):
             server.start_local_server("local[1]", {"spark.driver.memory": "512m"})
-        assert len(set(taken.ports)) == 3
+        assert len(set(taken_ports.ports)) == 3
         assert server.find_server() is None

@@ -31,25 +31,27 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_archive_is_built_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    built = []
-    monkeypatch.setattr(jvm, "_build", lambda archive: (built.append(archive), archive.write_bytes(b"classes")))
-    assert archive_of(jvm.local_jvm_options()) == archive_of(jvm.local_jvm_options()) == built[0]
-    assert len(built) == 1
-    assert built[0].parent == cache
+    built_archives = []
+    monkeypatch.setattr(
+        jvm, "_build", lambda archive: (built_archives.append(archive), archive.write_bytes(b"classes"))
+    )
+    assert archive_of(jvm.local_jvm_options()) == archive_of(jvm.local_jvm_options()) == built_archives[0]
+    assert len(built_archives) == 1
+    assert built_archives[0].parent == cache
 
 
 def test_sessions_that_start_together_build_the_archive_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    built = []
+    built_archives = []
 
     def build(archive: Path) -> None:
-        built.append(archive)
+        built_archives.append(archive)
         time.sleep(0.2)
         archive.write_bytes(b"classes")
 
     monkeypatch.setattr(jvm, "_build", build)
     with ThreadPoolExecutor(4) as pool:
         options = set(pool.map(lambda _: jvm.local_jvm_options(), range(4)))
-    assert [archive_of(option) for option in options] == built
+    assert [archive_of(option) for option in options] == built_archives
 
 
 def test_a_plain_start_up_has_no_archive(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,15 +61,15 @@ def test_a_plain_start_up_has_no_archive(cache: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_failed_build_is_not_tried_again_the_same_day(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    built = []
-    monkeypatch.setattr(jvm, "_build", lambda archive: (built.append(archive), archive.touch()))
+    built_archives = []
+    monkeypatch.setattr(jvm, "_build", lambda archive: (built_archives.append(archive), archive.touch()))
     for _ in range(2):
         assert "SharedArchiveFile" not in jvm.local_jvm_options()
-    assert len(built) == 1
+    assert len(built_archives) == 1
     long_ago = time.time() - 2 * 24 * 3600
-    os.utime(built[0], (long_ago, long_ago))
+    os.utime(built_archives[0], (long_ago, long_ago))
     jvm.local_jvm_options()
-    assert len(built) == 2
+    assert len(built_archives) == 2
 
 
 def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

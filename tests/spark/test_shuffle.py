@@ -60,10 +60,12 @@ def test_every_row_is_reduced_once_with_its_group(spark: SparkSession) -> None:
 
     results = shuffle(spark, read_rows, tasks, PARTITIONS, collect_group)
 
-    reduced = {(rows[0].partition, group): rows for group, rows in results}
+    reduced_rows = {(rows[0].partition, group): rows for group, rows in results}
     assert len(results) == len(expected)
-    assert {key: sorted(rows) for key, rows in reduced.items()} == {key: sorted(rows) for key, rows in expected.items()}
-    for (partition, group), rows in reduced.items():
+    assert {key: sorted(rows) for key, rows in reduced_rows.items()} == {
+        key: sorted(rows) for key, rows in expected.items()
+    }
+    for (partition, group), rows in reduced_rows.items():
         assert {(row.partition, row.group) for row in rows} == {(partition, group)}
         assert [row.position for row in rows] == sorted(row.position for row in rows)
 
