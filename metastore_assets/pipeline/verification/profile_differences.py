@@ -5,7 +5,6 @@ Exact numbers must be equal. Estimates are not compared, because they depend on 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,14 +27,13 @@ from metastore_assets.statistics.histogram import Histogram, decode_histograms
 from metastore_assets.statistics.profile import profile_all_null
 from metastore_assets.statistics.states import read_state_rows
 from metastore_assets.statistics.user_defined.finalize import add_user_results
+from metastore_assets.statistics.user_defined.laws import equals_up_to_rounding
 from metastore_assets.statistics.user_defined.results import UserResult
 from metastore_assets.store.version import ProfileFiles
 from metastore_assets.value_counts import ValueCountReader
 from metastore_assets.values.json import scalar_text, value_json
 from metastore_assets.values.types import type_text
 
-_ROUNDING = 1e-9
-"""Maximum relative difference between floats that may come from rounding."""
 _MOMENT_ROUNDING = 1e-12
 """Maximum absolute difference between skewnesses or kurtoses that may come from rounding. A relative limit would be too
 small near 0, for example for symmetric values."""
@@ -204,20 +202,11 @@ def _user_defined_differences(
 def _is_equal(left: Any, right: Any, near_zero: float = 0.0) -> bool:
     """Return whether two statistics are equal, except for rounding.
 
-    NaN equals NaN.
-
-    Two floats are equal if they differ relatively by at most `_ROUNDING`, or absolutely by at most `near_zero`.
+    NaN equals NaN, also as Arrow scalars. Floats near zero may differ absolutely by at most `near_zero`.
     """
-    if isinstance(left, float) and isinstance(right, float):
-        is_close = math.isclose(left, right, rel_tol=_ROUNDING, abs_tol=near_zero)
-        return left == right or is_close or (left != left and right != right)
     if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar):
         return bool(left.equals(right)) or value_text(left) == value_text(right)
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_is_equal, left, right))
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_is_equal(left[name], right[name]) for name in left)
-    return bool(left == right)
+    return equals_up_to_rounding(left, right, near_zero)
 
 
 def _value_count_differences(

@@ -87,14 +87,18 @@ def find_counterexample(statistic: UserStatistic, tries: int = TRIES, seed: int 
     return None
 
 
-def equals_up_to_rounding(one: Any, other: Any) -> bool:
-    """Return whether two Python values are equal, floats up to rounding; NaN equals itself."""
+def equals_up_to_rounding(one: Any, other: Any, near_zero: float = _CLOSE) -> bool:
+    """Return whether two Python values are equal, floats up to rounding; NaN equals itself.
+
+    Floats may differ relatively by at most `_CLOSE`, or absolutely by at most `near_zero`.
+    """
     if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=_CLOSE, abs_tol=_CLOSE) or (one != one and other != other)
+        return math.isclose(one, other, rel_tol=_CLOSE, abs_tol=near_zero) or (one != one and other != other)
+    is_equal = partial(equals_up_to_rounding, near_zero=near_zero)
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(equals_up_to_rounding(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(is_equal(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(equals_up_to_rounding, one, other))
+        return len(one) == len(other) and all(map(is_equal, one, other))
     return bool(one == other)
 
 
