@@ -80,9 +80,10 @@ def parse_sql(text: str) -> UnboundPredicate:
         raise PredicateError(f"the predicate is longer than {_MAX_LENGTH:,} characters")
     try:
         dialect = _Predicates()
-        ends = [token.token_type == TokenType.SEMICOLON for token in dialect.tokenize(text)]
+        sql_tokens = dialect.tokenize(text)
+        ends = [token.token_type == TokenType.SEMICOLON for token in sql_tokens]
         # As a condition, not as a statement: `set` and `comment` are names here.
-        parsed_expressions = [] if any(ends[:-1]) else dialect.parse_into(exp.Condition, text)
+        parsed_expressions = [] if any(ends[:-1]) else dialect.parser().parse_into(exp.Condition, sql_tokens, text)
         if len(parsed_expressions) != 1 or parsed_expressions[0] is None:
             raise PredicateError(f"{_quote(text)} is more than one predicate; {_GRAMMAR}")
         return _parse_predicate(parsed_expressions[0])

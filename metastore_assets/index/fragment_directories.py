@@ -171,12 +171,25 @@ class DirectoryPart:
         return table if self._all_zones is None else table.take(pa.array(self._all_zones.positions()))
 
     @lock_free_cached_property
+    def counts(self) -> pa.Table:
+        """The columns `fragments` and `tombstones` of `RANGES`, with a row for each range that was selected."""
+        return self._summary.select(["fragments", "tombstones"]).take(pa.array(self._numbers))
+
+    @lock_free_cached_property
+    def _summary(self) -> pa.Table:
+        """The small columns of `RANGES`, for all ranges of the directory.
+
+        All are read at once, because each read takes half a millisecond.
+        """
+        return self._directory.read_ranges(["path", "fragments", "tombstones", "zones"])
+
+    @lock_free_cached_property
     def _numbers(self) -> Numbers:
         """The position of each selected range's row in the directory's `read_ranges` table.
 
         Raises CorruptionError if the directory has no row for one of these ranges.
         """
-        paths = one_chunk(self._directory.read_ranges(["path"])["path"])
+        paths = one_chunk(self._summary["path"])
         numbers = pc.index_in(pa.array(self._paths, paths.type), value_set=paths)
         if numbers.null_count:
             path = self._paths[numbers.is_null().index(True).as_py()]
@@ -189,7 +202,7 @@ class DirectoryPart:
 
         None if all ranges of the directory are selected.
         """
-        counts = self._directory.read_ranges(["zones"])["zones"].to_numpy()
+        counts = self._summary["zones"].to_numpy()
         if np.array_equal(self._numbers, np.arange(len(counts))):
             return None
         ends = np.cumsum(counts)
@@ -215,26 +228,19 @@ class RangeFiles:
             rows: For each range, its row of the schema `RANGES`, as a dict. No two rows may have the same `number`,
                 because it identifies a file when all are read as one. This is not checked.
         """
-        names = [f"{kind}_{field.name}" for field in dataclass_fields(DividedFooter)]
-        footers = [DividedFooter(*(row[name] for name in names)) for row in rows]
-        self._file = JoinedParquet(store, {row["number"]: path for row, path in zip(rows, paths, strict=True)}, footers)
-        self._names = frozenset(self._file.metadata.schema.names)
-        metadata = self._file.metadata
-        sizes = np.array([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)], np.int64)
-        first_groups = np.cumsum([0, *self._file.group_counts])
-        rows_before = np.cumsum([0, *sizes])[first_groups[:-1]]
-        number = np.repeat(np.arange(len(rows)), self._file.group_counts)
-        is_live = np.cumsum(sizes) - sizes - rows_before[number] < np.array([row["fragments"] for row in rows])[number]
-        self._groups = np.flatnonzero(is_live)
-        spans = pairwise(first_groups.tolist())
-        self._tombstones = [[group for group in range(*span) if not is_live[group]] for span in spans]
-        self._ends = np.cumsum(sizes[self._groups])
-        self._starts = self._ends - sizes[self._groups]
+        self._store = store
+        self._kind = kind
+        self._paths = paths
+        self._rows = rows
+        self._ends = np.cumsum([row["fragments"] for row in rows], dtype=np.int64)
+        self._starts = np.concatenate([np.zeros(1, np.int64), self._ends[:-1]])
+        self._open_files: _OpenFiles | None = None
+        """The files that were needed so far, or all files."""
 
     @property
     def range_count(self) -> int:
         """Number of ranges."""
-        return len(self._tombstones)
+        return len(self._rows)
 
     @property
     def row_count(self) -> int:
@@ -246,7 +252,8 @@ class RangeFiles:
 
         `number` is its position among the ranges, from 0.
         """
-        return join_keys(self._file.read_row_groups(self._tombstones[number], KEY))
+        files = self._open([number])
+        return join_keys(files.file.read_row_groups(files.tombstones[number], KEY))
 
     def read(self, columns: pa.Schema, ranges: RowRanges) -> pa.Table:
         """Return columns of the rows in `ranges`.
@@ -255,18 +262,83 @@ class RangeFiles:
 
         Flat columns that the files do not have are added (see `complete_columns`).
         """
-        at = np.flatnonzero(ranges.overlaps(self._starts, self._ends))
-        names = [name for name in columns.names if name in self._names]
+        files = self._open(np.flatnonzero(ranges.overlaps(self._starts, self._ends)).tolist())
+        at = np.flatnonzero(ranges.overlaps(files.starts, files.ends))
+        names = [name for name in columns.names if name in files.names]
         if len(names) < len(columns):
             names = list(dict.fromkeys(["row_count", *names]))
-        table = self._file.read_row_groups(self._groups[at].tolist(), names)
+        table = files.file.read_row_groups(files.groups[at].tolist(), names)
         if ranges.row_count != len(table):
-            starts, ends = self._starts[at], self._ends[at]
+            starts, ends = files.starts[at], files.ends[at]
             sizes = ends - starts
             positions = ranges.positions()
             shifts = starts - (np.cumsum(sizes) - sizes)
             table = table.take(pa.array(positions - shifts[np.searchsorted(ends, positions, "right")]))
         return table if table.column_names == columns.names else complete_columns(table, columns)
+
+    def _open(self, numbers: Sequence[int]) -> _OpenFiles:
+        """Return opened files, which include those of the ranges with the given numbers.
+
+        The first call opens only the files that it needs, because to parse the footers of 64 ranges takes 5 ms. The
+        first call that needs others opens all files.
+        """
+        files = self._open_files
+        if files is None or not files.numbers.issuperset(numbers):
+            is_first = files is None and len(numbers) > 0
+            # Replaced, not changed: threads share it.
+            files = self._open_files = self._join(list(numbers) if is_first else list(range(len(self._rows))))
+        return files
+
+    def _join(self, numbers: Sequence[int]) -> _OpenFiles:
+        """Open the files of some ranges as one file.
+
+        `numbers` are the positions of the ranges, ascending.
+        """
+        rows = [self._rows[number] for number in numbers]
+        names = [f"{self._kind}_{field.name}" for field in dataclass_fields(DividedFooter)]
+        footers = [DividedFooter(*(row[name] for name in names)) for row in rows]
+        paths = {row["number"]: self._paths[number] for number, row in zip(numbers, rows, strict=True)}
+        file = JoinedParquet(self._store, paths, footers)
+        metadata = file.metadata
+        sizes = np.array([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)], np.int64)
+        first_groups = np.cumsum([0, *file.group_counts])
+        rows_before = np.cumsum([0, *sizes])[first_groups[:-1]]
+        at = np.repeat(np.arange(len(rows)), file.group_counts)
+        # Position of each row group in its file.
+        starts = np.cumsum(sizes) - sizes - rows_before[at]
+        is_live = starts < np.array([row["fragments"] for row in rows], np.int64)[at]
+        groups = np.flatnonzero(is_live)
+        spans = zip(numbers, pairwise(first_groups.tolist()), strict=True)
+        tombstones = {number: [group for group in range(*span) if not is_live[group]] for number, span in spans}
+        starts = starts[groups] + self._starts[list(numbers)][at[groups]]
+        return _OpenFiles(
+            frozenset(numbers),
+            file,
+            frozenset(metadata.schema.names),
+            groups,
+            starts,
+            starts + sizes[groups],
+            tombstones,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _OpenFiles:
+    """Files of some ranges of a `RangeFiles`, opened as one file."""
+
+    numbers: frozenset[int]
+    """The positions of the ranges in the `RangeFiles`."""
+    file: JoinedParquet
+    names: frozenset[str]
+    """The columns of the files."""
+    groups: Numbers
+    """The row groups of `file` with fragments, ascending."""
+    starts: Numbers
+    """The position in the `RangeFiles` of the first fragment of each of `groups`."""
+    ends: Numbers
+    """The position after the last fragment of each of `groups`."""
+    tombstones: Mapping[int, Sequence[int]]
+    """The row groups of `file` with tombstones, by number of the range."""
 
 
 def open_directories(store: ObjectStore, files: SegmentFiles) -> dict[str, SegmentDirectory]:

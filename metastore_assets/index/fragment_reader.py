@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -23,6 +24,7 @@ from metastore_assets.index.fragment_index import FRAGMENTS
 from metastore_assets.index.fragment_segments import (
     ZONES_PER_GROUP,
     FragmentSegment,
+    KeySpan,
     Segments,
     Zones,
 )
@@ -106,7 +108,7 @@ class IndexReader:
             condition: The condition.
         """
         segments = self._segments
-        zones = segments.map(lambda number, segment: _match_zones(segment, columns, condition))
+        zones = _match_zones(segments, columns, condition)
         live = segments.live_ranges([matching.ranges for matching in zones])
         parts = segments.map(lambda number, segment: _select(segment, zones[number], live[number], columns, condition))
         selection = IndexSelection(segments, [part.ranges for part in parts], [part.fragments for part in parts])
@@ -126,24 +128,21 @@ class IndexReader:
             columns: The columns of the condition.
             condition: The condition.
         """
+        segments = self._segments
+        removed_keys = segments.removed_keys(segments.map(lambda number, segment: segment.all_rows))
+        if any(map(len, removed_keys)) or any(segment.first_row for segment in segments.all):
+            return None
+        candidates = _candidate_zones(segments, columns, condition)
 
-        removed_keys = self._segments.removed_keys(self._segments.map(lambda number, segment: segment.all_rows))
+        def bounds(number: int, segment: FragmentSegment) -> BoundedRows:
+            """Return the candidate zones of one segment, or its fragments if it has no zones."""
+            candidate = candidates[number]
+            return segment.bounds(columns, segment.all_rows) if candidate is None else candidate.rows
 
-        def count(number: int, segment: FragmentSegment) -> int | None:
-            """Return the number of rows of one segment that match; None if it is unknown."""
-            if len(removed_keys[number]) or segment.first_row:
-                return None
-            zones = segment.zones(columns)
-            if zones is None:
-                rows = segment.bounds(columns, segment.all_rows)
-            else:
-                rows = _take(zones.rows, _zones_of_groups(condition(zones.groups).most > 0, len(zones.ends)))
-            matching = condition(rows)
-            is_certain = (matching.least == matching.most) & ((matching.most == 0) | (matching.most == rows.row_counts))
-            return int(matching.most.sum()) if bool(is_certain.all()) else None
-
-        counts = self._segments.map(count)
-        return None if None in counts else sum(counts)  # type: ignore[arg-type]
+        rows = concatenate_bounds(columns, segments.map(bounds))
+        matching = condition(rows)
+        is_certain = (matching.least == matching.most) & ((matching.most == 0) | (matching.most == rows.row_counts))
+        return int(matching.most.sum()) if bool(is_certain.all()) else None
 
 
 @dataclass(frozen=True)
@@ -160,23 +159,68 @@ class _MatchingZones:
     """Whether all table rows in the fragments of `ranges` match."""
 
 
-def _match_zones(segment: FragmentSegment, columns: Sequence[BoundColumn], condition: Condition) -> _MatchingZones:
-    """Return the zones of a segment that may match a condition, and the rows of these zones.
+def _match_zones(segments: Segments, columns: Sequence[BoundColumn], condition: Condition) -> list[_MatchingZones]:
+    """Return, for each reader in `segments.all`, the zones that may match a condition, and the rows of these zones.
 
-    If the segment has no zones, the result has all of its rows.
+    If a reader has no zones, its result has all of its rows.
     """
-    zones = segment.zones(columns)
-    if zones is None:
-        return _MatchingZones(segment.all_rows)
-    numbers = _zones_of_groups(condition(zones.groups).most > 0, len(zones.ends))
-    matching = condition(_take(zones.rows, numbers))
-    may_match = matching.most > 0
-    is_full = bool((matching.least == zones.rows.row_counts[numbers])[may_match].all())
-    numbers = numbers[may_match]
-    ranges = RowRanges.join(zones.starts[numbers], zones.ends[numbers])
-    if first := segment.first_row:
-        ranges = ranges.within(first, segment.row_count)
-    return _MatchingZones(ranges, zones, numbers, is_full)
+    candidates = _candidate_zones(segments, columns, condition)
+    rows = [candidate.rows for candidate in candidates if candidate is not None]
+    row_bounds = iter(_evaluate(columns, rows, condition))
+    results = []
+    for segment, candidate in zip(segments.all, candidates, strict=True):
+        if candidate is None:
+            results.append(_MatchingZones(segment.all_rows))
+            continue
+        zones, matching = candidate.zones, next(row_bounds)
+        may_match = matching.most > 0
+        is_full = bool((matching.least == candidate.rows.row_counts)[may_match].all())
+        numbers = candidate.numbers[may_match]
+        ranges = RowRanges.join(zones.starts[numbers], zones.ends[numbers])
+        if len(numbers) and (first := segment.first_row):
+            ranges = ranges.within(first, segment.row_count)
+        results.append(_MatchingZones(ranges, zones, numbers, is_full))
+    return results
+
+
+@dataclass(frozen=True)
+class _CandidateZones:
+    """The zones of one segment in groups of zones that may match a condition."""
+
+    zones: Zones
+    """All zones of the segment."""
+    numbers: Numbers
+    """The positions of the candidates in `zones`."""
+    rows: BoundedRows
+    """The bounds of the candidates."""
+
+
+def _candidate_zones(
+    segments: Segments, columns: Sequence[BoundColumn], condition: Condition
+) -> list[_CandidateZones | None]:
+    """Return the zones to evaluate for each reader in `segments.all`; None for a reader without zones."""
+    all_zones = segments.map(lambda number, segment: segment.zones(columns))
+    groups = iter(_evaluate(columns, [zones.groups for zones in all_zones if zones is not None], condition))
+    candidates: list[_CandidateZones | None] = []
+    for zones in all_zones:
+        if zones is None:
+            candidates.append(None)
+            continue
+        numbers = _zones_of_groups(next(groups).most > 0, len(zones.ends))
+        candidates.append(_CandidateZones(zones, numbers, _take(zones.rows, numbers)))
+    return candidates
+
+
+def _evaluate(columns: Sequence[BoundColumn], parts: Sequence[BoundedRows], condition: Condition) -> list[RowBounds]:
+    """Return the result of a condition for each part.
+
+    All parts are evaluated at once, because an evaluation takes about a quarter of a millisecond, even of few rows.
+    """
+    if not parts:
+        return []
+    bounds = condition(concatenate_bounds(columns, parts))
+    ends = np.cumsum([len(part.row_counts) for part in parts]).tolist()
+    return [RowBounds(bounds.least[start:end], bounds.most[start:end]) for start, end in pairwise([0, *ends])]
 
 
 def _select(
@@ -195,6 +239,8 @@ def _select(
         columns: The columns of the condition.
         condition: The condition.
     """
+    if not live.row_count and matching.zones is not None:
+        return _SelectedRows(live, _take(matching.zones.rows, np.zeros(0, np.int64)))
     if matching.is_full and matching.zones is not None and matching.numbers is not None:
         # Paths are requested next. One request per row group reads both.
         names = ("row_count", "path") if live.row_count <= _WINDOW_ROWS else ("row_count",)
@@ -245,11 +291,17 @@ class IndexSelection:
 
     @property
     def is_sorted(self) -> bool:
-        """Whether at most one reader of a segment has selected fragments, so that they are sorted by key.
+        """Whether the selected fragments are certainly sorted by key.
 
-        Otherwise, the fragments of one reader follow those of another, and only those of each reader are sorted.
+        Those of each reader of a segment are sorted, and the fragments of one reader follow those of another. So all
+        are sorted if the files of each reader end before those of the next one begin.
         """
-        return sum(part.row_count > 0 for part in self._ranges) < 2
+        spans = [
+            spans
+            for segment, part in zip(self._segments.all, self._ranges, strict=True)
+            if (spans := segment.key_spans(part))
+        ]
+        return all(_ends_before(first[-1], second[0]) for first, second in pairwise(spans))
 
     @lock_free_cached_property
     def fragment_count(self) -> int:
@@ -311,6 +363,12 @@ def _filter_windows(
     return RowRanges.concatenate([part for part, _ in results]), concatenate_bounds(
         columns, [rows for _, rows in results]
     )
+
+
+def _ends_before(first: KeySpan, second: KeySpan) -> bool:
+    """Return whether the last key of one file is certainly less than the first key of another."""
+    last, start = first[1], second[0]
+    return last is not None and start is not None and last < start
 
 
 def _zones_of_groups(mask: Mask, zones: int) -> Numbers:

@@ -494,7 +494,8 @@ class LargeSegment(FragmentSegment):
         runs: list[list[tuple[str, dict[str, Any]]]] = []
         numbers: set[int] = set()
         head = None
-        for file, row in zip(self._files, self._directory.read_ranges(RANGES.names).to_pylist(), strict=True):
+        names = ["number", "fragments", *(name for name in RANGES.names if name.startswith(f"{kind}_"))]
+        for file, row in zip(self._files, self._directory.read_ranges(names).to_pylist(), strict=True):
             if not runs or row[f"{kind}_head"] != head or row["number"] in numbers:
                 runs.append([])
                 numbers = set()
@@ -505,17 +506,12 @@ class LargeSegment(FragmentSegment):
         return [RangeFiles(self._store, kind, *map(list, zip(*run, strict=True))) for run in runs]
 
     @lock_free_cached_property
-    def _counts(self) -> pa.Table:
-        """The number of fragments and tombstones of each range."""
-        return self._directory.read_ranges(["fragments", "tombstones"])
-
-    @lock_free_cached_property
     def _ends(self) -> Numbers:
         """The position in the segment after the last row of each range.
 
         The positions are 100 and 150 for ranges of 100 and 50 rows.
         """
-        return np.cumsum(self._counts["fragments"].to_numpy())
+        return np.cumsum(self._directory.counts["fragments"].to_numpy())
 
     @lock_free_cached_property
     def _starts(self) -> Numbers:
@@ -579,7 +575,7 @@ class LargeSegment(FragmentSegment):
 
     def _read_tombstones(self, numbers: Sequence[int]) -> pa.Array:
         """Return the sorted tombstones of some files."""
-        counts = self._counts["tombstones"].to_pylist()
+        counts = self._directory.counts["tombstones"].to_pylist()
 
         def read(number: int) -> pa.Array:
             """Return the tombstones of the file with this number."""
@@ -626,6 +622,9 @@ class LargeSegment(FragmentSegment):
     def read(self, names: Sequence[str], ranges: RowRanges) -> pa.Table:
         schema = self.flat_schema
         names = [name for name in dict.fromkeys(names) if schema.get_field_index(name) >= 0]
+        if not len(ranges.starts):
+            # The footers of the range files are not needed.
+            return pa.schema([schema.field(name) for name in names]).empty_table()
         columns: dict[str, pa.ChunkedArray] = {}
         reads: list[tuple[RangeFiles, pa.Schema, RowRanges]] = []
         divided_columns = self._divide_columns(names, ranges)

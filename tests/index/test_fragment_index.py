@@ -25,6 +25,7 @@ from metastore_assets.expressions.row_bounds import RowBounds
 from metastore_assets.index import (
     IndexReader,
     IndexRows,
+    fragment_directories,
     fragment_reader,
     fragment_segments,
     fragment_writer,
@@ -37,6 +38,7 @@ from metastore_assets.lookup.pruning import Pruning
 from metastore_assets.metastore import open_scanner
 from metastore_assets.statistics.typed_union import pack_scalars, union_type
 from metastore_assets.store import segment_levels
+from metastore_assets.store.joined_parquet import JoinedParquet
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges, SegmentFiles
 from metastore_assets.store.version import fragment_key
@@ -449,3 +451,60 @@ def test_a_lookup_opens_only_files_that_may_match(tmp_path: Any) -> None:
     assert pruning.paths == expected
     # Directories, and the file with the ten fragments of the partition.
     assert pruning.cost.files == 1 + len(files.directories)
+
+
+def test_a_lookup_parses_only_footers_of_files_that_may_match(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first lookup in a directory joins the footers of files that may match, and the next one those of all."""
+    draw = random.Random(3)
+    store = ObjectStore(str(tmp_path))
+    fragments = [drawn_fragment(key, draw) for key in range(400)]
+    rows = rows_of(fragments)
+    files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), len(fragments), may_merge=True))
+    schema = pa.schema([(name, cls.arrow) for name, cls in CLASSES.items()])
+    table = Table(store, replace(version(files), schema=schema), open_scanner)
+    file_counts: list[int] = []
+
+    class CountingParquet(JoinedParquet):
+        def __init__(self, store: ObjectStore, paths: Mapping[int, str], footers: Sequence[Any]) -> None:
+            file_counts.append(len(paths))
+            super().__init__(store, paths, footers)
+
+    monkeypatch.setattr(fragment_directories, "JoinedParquet", CountingParquet)
+    assert table.prune("part = 0").fragment_count > 0
+    assert file_counts == [1]
+    table.prune("part = 0").paths  # noqa: B018 (the file is open)
+    assert file_counts == [1]
+    table.prune("part in (0, 1, 10, 11, 12, 13)").paths  # noqa: B018
+    assert max(file_counts[1:]) > 1
+    call_count = len(file_counts)
+    table.prune("part in (0, 11, 13)").paths  # noqa: B018
+    assert len(file_counts) == call_count
+
+
+def test_paths_in_several_directories_need_no_keys(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fragments of one segment are not sorted again, also if several directories describe them."""
+    draw = random.Random(3)
+    store = ObjectStore(str(tmp_path))
+    fragments = [drawn_fragment(key, draw) for key in range(400)]
+    rows = rows_of(fragments)
+    files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), len(fragments), may_merge=True))
+    assert len(files.directories) > 2
+    schema = pa.schema([(name, cls.arrow) for name, cls in CLASSES.items()])
+    table = Table(store, replace(version(files), schema=schema), open_scanner)
+    pruning = table.prune("part in (0, 11, 25, 9)")
+    expected = [
+        fragment.path
+        for key, fragment in sorted((fragment_key(each.partition_key, each.path), each) for each in fragments)
+        if fragment.partition_key in ("part=0", "part=11", "part=25", "part=9") and fragment.rows
+    ]
+
+    read = fragment_segments.LargeSegment.read
+    names_read: set[str] = set()
+
+    def recording(segment: Any, names: Sequence[str], ranges: Any) -> pa.Table:
+        names_read.update(names)
+        return read(segment, names, ranges)
+
+    monkeypatch.setattr(fragment_segments.LargeSegment, "read", recording)
+    assert pruning.paths == expected
+    assert names_read <= {"path"}
