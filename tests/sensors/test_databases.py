@@ -147,7 +147,7 @@ def test_a_dropped_table_is_readable_and_reported(lake: Lake) -> None:
     tick_result = _tick(definitions.get_repository_def().get_sensor_def("sales_orders_commits"))
     (evaluation,) = tick_result.asset_events
     assert not evaluation.passed
-    assert "catalog 'lake' has no table 'sales.orders'" in evaluation.description
+    assert re.search(r"'lake'.*'sales\.orders'", evaluation.description)
 
 
 def test_a_catalog_that_does_not_answer_fails_the_tick_and_loads_the_last_listing(lake: Lake) -> None:

@@ -271,10 +271,10 @@ def test_log_blocks_of_old_versions_are_read(tmp_path: Path, version: int) -> No
 @pytest.mark.parametrize(
     ("version", "kind", "explanation"),
     [
-        (1, 1, r"delete blocks of version 1\b.*\b0\.12\b"),
-        (2, 1, r"delete blocks of version 2\b.*\b0\.12\b"),
-        (4, 1, r"delete blocks of version 4\b"),
-        (4, 3, r"Avro log blocks of version 4\b"),
+        (1, 1, r".*\bversion 1\b.*\b0\.12\b"),
+        (2, 1, r".*\bversion 2\b.*\b0\.12\b"),
+        (4, 1, r"delete.*\bversion 4\b"),
+        (4, 3, r"Avro.*\bversion 4\b"),
     ],
 )
 @pytest.mark.parametrize("table_version", [6, 8])
