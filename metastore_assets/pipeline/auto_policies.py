@@ -135,24 +135,24 @@ def planned_resolutions(
         return {}
     column_specs = map(parse_column_spec, _published_column_specs(base, table).values())
     states = {leaf: column.state(leaf) for column in column_specs if column is not None for leaf in column.values}
-    resolved: dict[str, CardinalityMode] = {}
+    resolutions: dict[str, CardinalityMode] = {}
     estimates: dict[str, CardinalityEstimate] | None = None
     policies = {leaf.field_id: policy for leaf, policy in spec.leaves}
     for leaf in spec.unresolved:
         policy, state, decision = policies[leaf], states.get(leaf), base.decisions.get(leaf)
         if state == "enumerated":
-            resolved[leaf] = "enumerated"
+            resolutions[leaf] = "enumerated"
         elif state == _alternative(policy) and decision is not None:
             why = why_not_fingerprinted if policy.frequencies == "repeated" else why_enumerated
             is_known = decision.distinct > 0 or not decision.values
             enumerate_again = has_new_snapshot and is_known and why(decision.distinct, decision.values) is not None
-            resolved[leaf] = "enumerated" if enumerate_again else _alternative(policy)
+            resolutions[leaf] = "enumerated" if enumerate_again else _alternative(policy)
         elif state is not None:
             # The base has the column under another policy. The table's statistics decide what has to be read.
             estimates = table_cardinality(store, base.files) if estimates is None else estimates
             is_enumerated = _why_not_enumerated(policy, estimates.get(leaf, UNKNOWN)) is None
-            resolved[leaf] = "enumerated" if is_enumerated else _alternative(policy)
-    return resolved
+            resolutions[leaf] = "enumerated" if is_enumerated else _alternative(policy)
+    return resolutions
 
 
 def _published_column_specs(base: Version, table: TableConfig) -> Mapping[str, str]:
@@ -181,35 +181,35 @@ def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mappin
         CorruptionError: A stored profile is damaged.
     """
     engine, store, spec = context.engine, context.objects, plan.spec
-    undecided = undecided_columns(spec)
-    if not undecided:
+    undecided_ids = undecided_columns(spec)
+    if not undecided_ids:
         return spec
     estimates_before = table_cardinality(store, plan.base.files) if plan.base is not None else {}
     added_ids = set(plan.added)
-    added = [fragments[id_] for id_ in plan.added]
+    added_entries = [fragments[id_] for id_ in plan.added]
     needing_sketches = (
-        _columns_needing_sketches(store, spec, undecided, estimates_before, added)
-        if len(added) <= PROFILES_PER_TASK
-        else undecided
+        _columns_needing_sketches(store, spec, undecided_ids, estimates_before, added_entries)
+        if len(added_entries) <= PROFILES_PER_TASK
+        else undecided_ids
     )
-    added_estimates = estimate_cardinality(engine, store, needing_sketches, added) if needing_sketches else {}
+    added_estimates = estimate_cardinality(engine, store, needing_sketches, added_entries) if needing_sketches else {}
     read_again = [fragments[fragment.id] for fragment in plan.to_profile if fragment.id not in added_ids]
     read_again_estimates: dict[str, CardinalityEstimate] | None = None
-    resolved: dict[str, CardinalityMode] = {}
+    resolutions: dict[str, CardinalityMode] = {}
     for leaf, policy in spec.leaves:
-        if leaf.field_id not in undecided:
+        if leaf.field_id not in undecided_ids:
             if leaf.field_id in spec.auto_leaves and not policy.is_enumerated:
-                resolved[leaf.field_id] = _alternative(policy)
+                resolutions[leaf.field_id] = _alternative(policy)
             continue
         if leaf.field_id not in needing_sketches:
-            resolved[leaf.field_id] = "enumerated"
+            resolutions[leaf.field_id] = "enumerated"
             continue
         before, new = estimates_before.get(leaf.field_id, UNKNOWN), added_estimates.get(leaf.field_id, UNKNOWN)
         if before.type_class is None or before.type_class != type_class(leaf.type).name:
             # The published version does not have the column, or has it with another type. Fragments that are read again
             # for it count as added.
             if read_again_estimates is None:
-                read_again_estimates = estimate_cardinality(engine, store, undecided, read_again)
+                read_again_estimates = estimate_cardinality(engine, store, undecided_ids, read_again)
             new, before = merge_estimates([new, read_again_estimates.get(leaf.field_id, UNKNOWN)]), UNKNOWN
         upper = replace(before, distinct=before.distinct + new.distinct, values=before.values + new.values)
         if not plan.removed and before.values and _why_not_enumerated(policy, upper):
@@ -217,10 +217,10 @@ def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mappin
             assert plan.base is not None
             before = with_sketch(store, plan.base, leaf.field_id, before)
         is_enumerated = _is_enumerated(policy, before, new, has_removed=bool(plan.removed))
-        resolved[leaf.field_id] = "enumerated" if is_enumerated else _alternative(policy)
-    if all(_is_resolved_as(policy, resolved.get(leaf.field_id)) for leaf, policy in spec.leaves):
+        resolutions[leaf.field_id] = "enumerated" if is_enumerated else _alternative(policy)
+    if all(_is_resolved_as(policy, resolutions.get(leaf.field_id)) for leaf, policy in spec.leaves):
         return spec
-    return table_profile_spec(plan.snapshot.schema, context.table, resolved)
+    return table_profile_spec(plan.snapshot.schema, context.table, resolutions)
 
 
 def record_decisions(store: ObjectStore, target: Target, files: ProfileFiles) -> dict[str, Decision]:
@@ -272,9 +272,9 @@ def _is_resolved_as(policy: ResolvedPolicy, mode: CardinalityMode | None) -> boo
 def _columns_needing_sketches(
     store: ObjectStore,
     spec: ProfileSpec,
-    undecided: Set[str],
+    undecided_ids: Set[str],
     estimates: Mapping[str, CardinalityEstimate],
-    added: Sequence[FragmentEntry],
+    added_entries: Sequence[FragmentEntry],
 ) -> set[str]:
     """Return the field ids of undecided columns whose sketches must be merged to decide.
 
@@ -285,22 +285,22 @@ def _columns_needing_sketches(
     Args:
         store: The table's folder.
         spec: The planned profile spec.
-        undecided: Field ids of the `auto` and `repeated` columns that are enumerated until they are decided.
+        undecided_ids: Field ids of the `auto` and `repeated` columns that are enumerated until they are decided.
         estimates: Estimates of the published version, by field id.
-        added: The entries of the added fragments.
+        added_entries: The entries of the added fragments.
     """
     max_distinct: Counter[str] = Counter()
     values: Counter[str] = Counter()
-    columns = {field_id for entry in added for field_id in entry.not_enumerated if field_id in undecided}
+    columns = {field_id for entry in added_entries for field_id in entry.not_enumerated if field_id in undecided_ids}
     with StatesReader(store) as reader:
-        for entry in added:
+        for entry in added_entries:
             for field_id, (_, count, distinct) in read_counts(reader, entry.files).items():
                 values[field_id] += count
                 max_distinct[field_id] += 0 if distinct is None else math.ceil(_OVERESTIMATE * distinct)
-                if count and distinct is None and field_id in undecided:
+                if count and distinct is None and field_id in undecided_ids:
                     columns.add(field_id)
     for leaf, policy in spec.leaves:
-        if leaf.field_id in undecided:
+        if leaf.field_id in undecided_ids:
             before = estimates.get(leaf.field_id, UNKNOWN)
             upper = replace(
                 before,
@@ -319,21 +319,24 @@ def _columns_needing_sketches(
 
 
 def _is_enumerated(
-    policy: ResolvedPolicy, before: CardinalityEstimate, added: CardinalityEstimate, *, has_removed: bool
+    policy: ResolvedPolicy, before: CardinalityEstimate, added_estimate: CardinalityEstimate, *, has_removed: bool
 ) -> bool:
     """Return whether a column stays enumerated.
 
     Args:
         policy: The column's policy.
         before: The estimate of the published version.
-        added: The estimate of the added fragments.
+        added_estimate: The estimate of the added fragments.
         has_removed: Whether fragments were removed. `before` still includes their values.
     """
-    if added.not_enumerated:
+    if added_estimate.not_enumerated:
         return False
     if not has_removed:
-        return _why_not_enumerated(policy, merge_estimates([before, added]) if before.values else added) is None
+        return (
+            _why_not_enumerated(policy, merge_estimates([before, added_estimate]) if before.values else added_estimate)
+            is None
+        )
     # Removed values cannot be subtracted from a sketch, so the decision uses only the published version and the added
     # fragments. The next commit decides by the exact statistics of this version.
-    has_too_many = policy.frequencies != "repeated" and added.distinct > FREQUENCY_LIMIT
+    has_too_many = policy.frequencies != "repeated" and added_estimate.distinct > FREQUENCY_LIMIT
     return not has_too_many and _why_not_enumerated(policy, before) is None

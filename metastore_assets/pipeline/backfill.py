@@ -117,20 +117,22 @@ def plan_backfill(
         LiteralError: A bound of the range, or a literal of the condition, is no value of its partition column.
     """
     versions, plan = versions_of(config, table.name), None
-    planned = _plan_first_version(config, table, versions)
-    if planned is None:
+    planned_refresh = _plan_first_version(config, table, versions)
+    if planned_refresh is None:
         plan = plan_version(config, table)
-        planned = PlannedRefresh.of(plan)
-    record = BackfillRecord.of(versions.objects, selection.id, planned.base)
+        planned_refresh = PlannedRefresh.of(plan)
+    record = BackfillRecord.of(versions.objects, selection.id, planned_refresh.base)
     if options.restart:
         record = BackfillRecord(versions.objects, selection.id)
-    backfill_plan = make_backfill_plan(planned, selection, options, done=record.finished_keys(planned.base))
+    backfill_plan = make_backfill_plan(
+        planned_refresh, selection, options, done=record.finished_keys(planned_refresh.base)
+    )
     backfill_plan = replace(backfill_plan, attempt=record.attempt)
     if not backfill_plan.chunks:
         return backfill_plan
     if plan is not None:
         backfill_plan = _without_profiled(backfill_plan, plan, versions)
-    refresh_stats = _recent_refresh_stats(versions, planned.base.number if planned.base else 0)
+    refresh_stats = _recent_refresh_stats(versions, planned_refresh.base.number if planned_refresh.base else 0)
     seconds = expected_seconds(refresh_stats, backfill_plan.bytes, len(backfill_plan.chunks))
     return replace(backfill_plan, seconds=seconds)
 
@@ -163,7 +165,7 @@ def backfill(
         process: Processes a chunk. Its errors are raised.
         result: Updated after each chunk. After an error, it contains the finished chunks.
     """
-    started = time.monotonic()
+    start_time = time.monotonic()
     versions = versions_of(config, table.name)
     newest = versions.latest()
     record = BackfillRecord.of(versions.objects, plan.selection.id, newest)
@@ -185,7 +187,7 @@ def backfill(
                 if number < several and plan.selection.mode == "all":
                     record.add(chunk.keys, chunk_result.version)
     finally:
-        result.seconds = time.monotonic() - started
+        result.seconds = time.monotonic() - start_time
     record.remove()
     result.done = plan.publishes
 
@@ -212,18 +214,21 @@ def local_processor(
         """Process a chunk, and report its progress in addition to that of the previous chunks."""
         nonlocal before
         # `before`: the progress after the previous chunk. Progress of this chunk is added to it.
-        latest, begun = before, before
+        latest, start_progress = before, before
 
         def report(event: Progress) -> None:
             nonlocal latest
-            size = max(plan.bytes, begun.bytes + event.total_bytes)
-            rows, read = max(latest.rows, begun.rows + event.rows), max(latest.bytes, begun.bytes + event.bytes)
+            size = max(plan.bytes, start_progress.bytes + event.total_bytes)
+            rows, read = (
+                max(latest.rows, start_progress.rows + event.rows),
+                max(latest.bytes, start_progress.bytes + event.bytes),
+            )
             latest = replace(event, rows=rows, bytes=read, total_bytes=size, part=part and f"chunk {part}")
             progress(latest)
 
         process_chunk = _refresh_chunk if chunk.publishes else _save_chunk_profiles
         chunk_result = process_chunk(config, table, spark, chunk, report)
-        before = replace(begun, rows=latest.rows, bytes=begun.bytes + chunk_result.bytes)
+        before = replace(start_progress, rows=latest.rows, bytes=start_progress.bytes + chunk_result.bytes)
         return chunk_result
 
     return process
@@ -281,11 +286,11 @@ def _save_chunk_profiles(
         plan = current_plan(versions, table_format, table, attempt=AttemptProfiles(makes_lots=False))
     plan = replace(plan, to_profile=tuple(fragment for fragment in plan.to_profile if fragment.partition_key in keys))
     context = RefreshContext(Engine.of_refresh(config, table, spark), versions, table, progress)
-    profiled = profile_all(context, plan)
-    if profiled.failures:
-        raise profile_error(table, profiled.failures, len(profiled.entries))
-    versions.save_pending(profiled.unsaved)
-    return ChunkResult(None, len(profiled.entries), sum(entry.bytes for entry in profiled.entries))
+    profiling_result = profile_all(context, plan)
+    if profiling_result.failures:
+        raise profile_error(table, profiling_result.failures, len(profiling_result.entries))
+    versions.save_pending(profiling_result.unsaved)
+    return ChunkResult(None, len(profiling_result.entries), sum(entry.bytes for entry in profiling_result.entries))
 
 
 def _without_profiled(backfill_plan: BackfillPlan, plan: Plan, versions: VersionStore) -> BackfillPlan:
@@ -298,20 +303,22 @@ def _without_profiled(backfill_plan: BackfillPlan, plan: Plan, versions: Version
     first = backfill_plan.chunks[0]
     attempt = AttemptProfiles.resume(versions, RefreshRequest(partitions=first.read_again))
     read_again = set(first.read_again)
-    profiled = {entry.key: entry for entry in attempt.entries if entry.partition_key in read_again}
-    changed = {partition.key: partition.fragments for partition in plan.partitions}
-    published = entries_of(plan.base, FRAGMENTS).find_all(profiled) if plan.base and profiled else {}
-    skipped = [
+    profiled_entries = {entry.key: entry for entry in attempt.entries if entry.partition_key in read_again}
+    changed_partitions = {partition.key: partition.fragments for partition in plan.partitions}
+    published_entries = (
+        entries_of(plan.base, FRAGMENTS).find_all(profiled_entries) if plan.base and profiled_entries else {}
+    )
+    skipped_entries = [
         entry
-        for key, entry in profiled.items()
+        for key, entry in profiled_entries.items()
         if (
-            entry.id in changed[entry.partition_key]
-            if entry.partition_key in changed
-            else key in published and published[key].id == entry.id
+            entry.id in changed_partitions[entry.partition_key]
+            if entry.partition_key in changed_partitions
+            else key in published_entries and published_entries[key].id == entry.id
         )
     ]
-    size = sum(entry.bytes for entry in skipped)
-    first = replace(first, fragments=first.fragments - len(skipped), bytes=first.bytes - size)
+    size = sum(entry.bytes for entry in skipped_entries)
+    first = replace(first, fragments=first.fragments - len(skipped_entries), bytes=first.bytes - size)
     return replace(backfill_plan, chunks=(first, *backfill_plan.chunks[1:]))
 
 

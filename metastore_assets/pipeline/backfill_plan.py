@@ -86,21 +86,21 @@ class BackfillSelection:
             LiteralError: A bound of the range, or a literal of the condition, is no value of its partition column.
         """
         ranges = PartitionRanges(table, snapshot, all_keys)
-        limited = self.first is not None or self.last is not None
-        keys = ranges.between(self.first, self.last) if limited else ranges.keys
+        is_limited = self.first is not None or self.last is not None
+        keys = ranges.between(self.first, self.last) if is_limited else ranges.keys
         if self.where is not None:
             keys = _filter_keys(table, self.where, keys, snapshot)
         if not self.partitions and self.keys is None:
             return keys
-        named = match_partitions(table, self.partitions, ranges.keys)
-        named |= resolve_partition_keys(table, self.keys or (), ranges.keys)
-        selected = tuple(key for key in keys if key in named)
-        if named and not selected:
+        named_keys = match_partitions(table, self.partitions, ranges.keys)
+        named_keys |= resolve_partition_keys(table, self.keys or (), ranges.keys)
+        selected_keys = tuple(key for key in keys if key in named_keys)
+        if named_keys and not selected_keys:
             raise PartitionNotFoundError(
-                f"table {table!r}: none of the {len(named):,} named partitions is between {keys[0]!r} and "
+                f"table {table!r}: none of the {len(named_keys):,} named partitions is between {keys[0]!r} and "
                 f"{keys[-1]!r}, as --from, --to and --where require: name other partitions, or omit these options"
             )
-        return selected
+        return selected_keys
 
 
 def _filter_keys(table: str, where: str, keys: Sequence[str], snapshot: SnapshotMetadata) -> tuple[str, ...]:
@@ -121,10 +121,10 @@ def _filter_keys(table: str, where: str, keys: Sequence[str], snapshot: Snapshot
             + (close_names(unknown[0], columns, "; it is partitioned by {}") or "; it is not partitioned")
         )
     bound = condition.bind(table, {name: snapshot.partition_type(name) for name in columns})
-    selected = tuple(key for key in keys if bound.may_match(items[key]))
-    if not selected:
+    selected_keys = tuple(key for key in keys if bound.may_match(items[key]))
+    if not selected_keys:
         raise PartitionNotFoundError(f"table {table!r}: --where {where!r} matches none of {len(keys):,} partitions")
-    return selected
+    return selected_keys
 
 
 @dataclass(frozen=True)
@@ -246,8 +246,8 @@ class PlannedRefresh:
         for fragment in plan.to_profile:
             count, size = unread.get(fragment.partition_key, (0, 0))
             unread[fragment.partition_key] = count + 1, size + fragment.bytes
-        changed, sizes = frozenset(plan.changed_partitions), _partition_sizes(plan)
-        return cls(plan.table, plan.base, plan.snapshot, changed, sizes, unread, _is_current(plan))
+        changed_keys, sizes = frozenset(plan.changed_partitions), _partition_sizes(plan)
+        return cls(plan.table, plan.base, plan.snapshot, changed_keys, sizes, unread, _is_current(plan))
 
     @classmethod
     def of_first(cls, table: str, totals: FirstVersionTotals) -> PlannedRefresh:
@@ -257,7 +257,7 @@ class PlannedRefresh:
 
 
 def make_backfill_plan(
-    planned: PlannedRefresh,
+    planned_refresh: PlannedRefresh,
     selection: BackfillSelection,
     options: BackfillOptions = DEFAULT_OPTIONS,
     *,
@@ -269,7 +269,7 @@ def make_backfill_plan(
     and backfills.
 
     Args:
-        planned: What a refresh would merge and read.
+        planned_refresh: What a refresh would merge and read.
         selection: The criteria of the partitions.
         options: Whether versions are published, and the size of chunks.
         done: Keys of partitions that an interrupted backfill has finished. Fragments with stored profiles are not read
@@ -280,44 +280,55 @@ def make_backfill_plan(
         ColumnNotFoundError: The condition names a column that is no partition column.
         LiteralError: A bound of the range, or a literal of the condition, is no value of its partition column.
     """
-    base, changed, sizes, unread = planned.base, planned.changed, planned.partitions, planned.unread
-    published = partition_fragment_counts(base) if base else {}
-    selected = selection.select_keys(planned.table, planned.snapshot, sizes)
+    base, changed_keys, sizes, unread = (
+        planned_refresh.base,
+        planned_refresh.changed,
+        planned_refresh.partitions,
+        planned_refresh.unread,
+    )
+    published_counts = partition_fragment_counts(base) if base else {}
+    selected_keys = selection.select_keys(planned_refresh.table, planned_refresh.snapshot, sizes)
     mode = selection.mode
-    outdated = [key for key in selected if key in changed and _mode_includes(mode, is_published=key in published)]
-    forced = [key for key in outdated if mode == "all" and key in published and key not in done]
-    unselected = _totals(unread, changed - set(outdated))
-    publishes = options.publish and (base is not None or not unselected.partitions)
-    current = [key for key in selected if mode == "all" and key not in changed]
+    outdated_keys = [
+        key
+        for key in selected_keys
+        if key in changed_keys and _mode_includes(mode, is_published=key in published_counts)
+    ]
+    forced_keys = [key for key in outdated_keys if mode == "all" and key in published_counts and key not in done]
+    unselected_totals = _totals(unread, changed_keys - set(outdated_keys))
+    publishes = options.publish and (base is not None or not unselected_totals.partitions)
+    current = [key for key in selected_keys if mode == "all" and key not in changed_keys]
     # If partitions were only removed from the table, a version is published although nothing is read.
-    only_removed = mode in ("outdated", "all") and not selection.is_limited and not current and not planned.is_current
+    only_removed = (
+        mode in ("outdated", "all") and not selection.is_limited and not current and not planned_refresh.is_current
+    )
     chunks = []
-    if outdated or only_removed:
-        totals = _totals({**unread, **{key: sizes[key] for key in forced}}, outdated)
-        others = unselected if publishes else PartitionTotals()
+    if outdated_keys or only_removed:
+        totals = _totals({**unread, **{key: sizes[key] for key in forced_keys}}, outdated_keys)
+        others = unselected_totals if publishes else PartitionTotals()
         count, size = totals.fragments + others.fragments, totals.bytes + others.bytes
-        chunks.append(Chunk(tuple(outdated), tuple(forced), count, size, publishes))
+        chunks.append(Chunk(tuple(outdated_keys), tuple(forced_keys), count, size, publishes))
     # A continued backfill makes the same chunks: saved profiles are stored under the keys of their chunk.
     for chunk_keys in _split_into_chunks(current, sizes, options.chunk_partitions):
         keys = tuple(key for key in chunk_keys if key not in done)
         if not keys:
             continue
         totals = _totals(sizes, keys)
-        others = unselected if not chunks else PartitionTotals()
+        others = unselected_totals if not chunks else PartitionTotals()
         chunks.append(Chunk(keys, keys, totals.fragments + others.fragments, totals.bytes + others.bytes))
-    stale = sum(key in published for key in outdated)
+    stale = sum(key in published_counts for key in outdated_keys)
     return BackfillPlan(
-        table=planned.table,
-        snapshot=planned.snapshot.id,
+        table=planned_refresh.table,
+        snapshot=planned_refresh.snapshot.id,
         version=base.number if base else 0,
         selection=selection,
-        selected=len(selected),
+        selected=len(selected_keys),
         total=len(sizes),
-        missing=len(outdated) - stale,
+        missing=len(outdated_keys) - stale,
         stale=stale,
         chunks=tuple(chunks),
-        unselected=unselected,
-        done=tuple(key for key in selected if key in done),
+        unselected=unselected_totals,
+        done=tuple(key for key in selected_keys if key in done),
     )
 
 
@@ -352,8 +363,8 @@ def _mode_includes(mode: Mode, *, is_published: bool) -> bool:
 def _is_current(plan: Plan) -> bool:
     """Return whether the published version has the plan's snapshot and profile spec."""
     base = plan.base
-    planned = (plan.snapshot.id, plan.snapshot.committed_at, plan.spec.id)
-    return base is not None and (base.snapshot, base.committed_at, base.spec_id) == planned
+    planned_identity = (plan.snapshot.id, plan.snapshot.committed_at, plan.spec.id)
+    return base is not None and (base.snapshot, base.committed_at, base.spec_id) == planned_identity
 
 
 def _partition_sizes(plan: Plan) -> dict[str, tuple[int, int]]:
@@ -361,10 +372,10 @@ def _partition_sizes(plan: Plan) -> dict[str, tuple[int, int]]:
     sizes = partition_sizes(plan.base) if plan.base else {}
     for key in plan.removed_partitions:
         del sizes[key]
-    added = {fragment.id: fragment.bytes for fragment in plan.target.changes.added}
+    added_sizes = {fragment.id: fragment.bytes for fragment in plan.target.changes.added}
     for partition in plan.partitions:
-        stored = {entry.id: entry.bytes for entry in partition.before}
-        fragments = [added[id_] if id_ in added else stored[id_] for id_ in partition.fragments]
+        stored_sizes = {entry.id: entry.bytes for entry in partition.before}
+        fragments = [added_sizes[id_] if id_ in added_sizes else stored_sizes[id_] for id_ in partition.fragments]
         sizes[partition.key] = len(fragments), sum(fragments)
     return sizes
 

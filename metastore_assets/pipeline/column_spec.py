@@ -85,43 +85,45 @@ class ColumnSpec:
         state = self.frequencies.get(leaf, "enumerated")
         return _NOT_ENUMERATED.get(state, state) if leaf in not_enumerated else state
 
-    def satisfies(self, wanted: ColumnSpec, not_enumerated: Collection[str] = ()) -> bool:
+    def satisfies(self, wanted_spec: ColumnSpec, not_enumerated: Collection[str] = ()) -> bool:
         """Return whether every wanted output is stored, or can be derived from stored outputs.
 
         Args:
-            wanted: The spec with the wanted outputs.
+            wanted_spec: The spec with the wanted outputs.
             not_enumerated: Leaves for which the stored profile has no value counts, because values hardly repeat.
         """
-        return not any(True for _ in self.missing_outputs(wanted, not_enumerated))
+        return not any(True for _ in self.missing_outputs(wanted_spec, not_enumerated))
 
-    def missing_outputs(self, wanted: ColumnSpec, not_enumerated: Collection[str] = ()) -> Iterator[tuple[str, str]]:
+    def missing_outputs(
+        self, wanted_spec: ColumnSpec, not_enumerated: Collection[str] = ()
+    ) -> Iterator[tuple[str, str]]:
         """Yield (leaf, output) for each wanted output that is not stored and cannot be derived.
 
         An output is `quantiles`, `frequencies`, `histogram`, `value_filter`, or the key of a user-defined statistic.
-        If `statistics` and `wanted.statistics` differ, for example because a type changed, no stored output can be
-        used. Only `wanted.all_outputs()` is then yielded.
+        If `statistics` and `wanted_spec.statistics` differ, for example because a type changed, no stored output can be
+        used. Only `wanted_spec.all_outputs()` is then yielded.
 
         Args:
-            wanted: The spec with the wanted outputs.
+            wanted_spec: The spec with the wanted outputs.
             not_enumerated: Leaves for which the stored profile has no value counts, because values hardly repeat.
         """
-        if self.statistics != wanted.statistics:
-            yield from wanted.all_outputs()
+        if self.statistics != wanted_spec.statistics:
+            yield from wanted_spec.all_outputs()
             return
-        for leaf in wanted.values:
+        for leaf in wanted_spec.values:
             is_enumerated = self.state(leaf, not_enumerated) in _ENUMERATING
-            if leaf in self.without_quantiles and leaf not in wanted.without_quantiles:
+            if leaf in self.without_quantiles and leaf not in wanted_spec.without_quantiles:
                 yield leaf, "quantiles"
-            if not self._has_frequencies(wanted, leaf, not_enumerated):
+            if not self._has_frequencies(wanted_spec, leaf, not_enumerated):
                 yield leaf, "frequencies"
-            if not self._has_bins(wanted, leaf):
+            if not self._has_bins(wanted_spec, leaf):
                 yield leaf, "histogram"
             # Value filters are derived from value counts, and so are the states of user-defined statistics.
-            if leaf in wanted.value_filters and not (leaf in self.value_filters or is_enumerated):
+            if leaf in wanted_spec.value_filters and not (leaf in self.value_filters or is_enumerated):
                 yield leaf, "value_filter"
             if not is_enumerated:
-                stored = self.user_defined.get(leaf, {})
-                missing = (key for key in wanted.user_defined.get(leaf, {}) if key not in stored)
+                stored_statistics = self.user_defined.get(leaf, {})
+                missing = (key for key in wanted_spec.user_defined.get(leaf, {}) if key not in stored_statistics)
                 yield from ((leaf, key) for key in missing if not key.startswith(DERIVED))
 
     def all_outputs(self) -> list[tuple[str, str]]:
@@ -132,7 +134,7 @@ class ColumnSpec:
         """
         return [(leaf, "statistics") for leaf in self.values or ("",)]
 
-    def equals(self, wanted: ColumnSpec, not_enumerated: Collection[str] = ()) -> bool:
+    def equals(self, wanted_spec: ColumnSpec, not_enumerated: Collection[str] = ()) -> bool:
         """Return whether exactly the wanted outputs are stored.
 
         Names, column order and surplus filters do not matter.
@@ -140,35 +142,35 @@ class ColumnSpec:
         Undecided leaves (`auto`, `repeated`) count as enumerated, unless they are in `not_enumerated`.
 
         Args:
-            wanted: The spec with the wanted outputs.
+            wanted_spec: The spec with the wanted outputs.
             not_enumerated: Leaves for which the stored profile has no value counts, because values hardly repeat.
         """
         return (
-            (self.statistics, self.without_quantiles) == (wanted.statistics, wanted.without_quantiles)
-            and self.user_defined == wanted.user_defined
-            and self.satisfies(wanted, not_enumerated)
+            (self.statistics, self.without_quantiles) == (wanted_spec.statistics, wanted_spec.without_quantiles)
+            and self.user_defined == wanted_spec.user_defined
+            and self.satisfies(wanted_spec, not_enumerated)
             and all(
-                self._bins(leaf) == wanted._bins(leaf)
-                and self._resolved_state(leaf, not_enumerated) == wanted._resolved_state(leaf)
-                for leaf in wanted.values
+                self._bins(leaf) == wanted_spec._bins(leaf)
+                and self._resolved_state(leaf, not_enumerated) == wanted_spec._resolved_state(leaf)
+                for leaf in wanted_spec.values
             )
         )
 
-    def _has_frequencies(self, wanted: ColumnSpec, leaf: str, not_enumerated: Collection[str]) -> bool:
-        """Return whether the frequencies that `wanted` requires of a leaf are stored, or can be derived.
+    def _has_frequencies(self, wanted_spec: ColumnSpec, leaf: str, not_enumerated: Collection[str]) -> bool:
+        """Return whether the frequencies that `wanted_spec` requires of a leaf are stored, or can be derived.
 
-        True if their state in `wanted` is `estimated` or `off`, which requires nothing.
+        True if their state in `wanted_spec` is `estimated` or `off`, which requires nothing.
 
         Args:
-            wanted: The spec with the wanted outputs.
+            wanted_spec: The spec with the wanted outputs.
             leaf: The field id.
             not_enumerated: Leaves for which the stored profile has no value counts, because values hardly repeat.
         """
-        if wanted.state(leaf) in ("estimated", "off"):
+        if wanted_spec.state(leaf) in ("estimated", "off"):
             return True
-        if self.frequencies_version != wanted.frequencies_version:
+        if self.frequencies_version != wanted_spec.frequencies_version:
             return False
-        stored_state, wanted_state = self.state(leaf, not_enumerated), wanted.state(leaf)
+        stored_state, wanted_state = self.state(leaf, not_enumerated), wanted_spec.state(leaf)
         # Fingerprints are derived from value counts. While `auto` is undecided, values that were not worth enumerating
         # need not be enumerated.
         return (
@@ -177,9 +179,9 @@ class ColumnSpec:
             or (stored_state == "estimated" and leaf in not_enumerated and wanted_state == "auto")
         )
 
-    def _has_bins(self, wanted: ColumnSpec, leaf: str) -> bool:
-        bins = wanted._bins(leaf)
-        return not bins or (self.histograms_version == wanted.histograms_version and self._bins(leaf) >= bins)
+    def _has_bins(self, wanted_spec: ColumnSpec, leaf: str) -> bool:
+        bins = wanted_spec._bins(leaf)
+        return not bins or (self.histograms_version == wanted_spec.histograms_version and self._bins(leaf) >= bins)
 
     def _bins(self, leaf: str) -> int:
         return self.histograms.get(leaf, _DEFAULT_BINS)
@@ -230,44 +232,46 @@ def column_spec(position: int, leaves: Iterable[tuple[LeafColumn, ResolvedPolicy
         leaves: The column's leaves, with their policies.
     """
     policies = list(leaves)
-    typed = [(leaf.field_id, policy) for leaf, policy in policies if policy.values == "shown" and _is_typed(leaf)]
+    typed_leaves = [
+        (leaf.field_id, policy) for leaf, policy in policies if policy.values == "shown" and _is_typed(leaf)
+    ]
     types = [f"{leaf.field_id}:{type_fingerprint(leaf.type)}{_hidden_suffix(policy)}" for leaf, policy in policies]
     states = {
         leaf: "fingerprinted" if policy.is_fingerprinted else policy.frequencies
-        for leaf, policy in typed
+        for leaf, policy in typed_leaves
         if not policy.has_all_values
     }
     bins = {
         leaf: 0 if policy.histogram == "off" else histogram_capacity(policy.histogram)
-        for leaf, policy in typed
+        for leaf, policy in typed_leaves
         if policy.histogram != _DEFAULT.histogram
     }
     return ColumnSpec(
         statistics=digest_texts([STATISTICS_VERSION, *types]),
         names=digest_texts([str(position), *(f"{leaf.path}:{leaf.type}" for leaf, _ in policies)]),
-        values=tuple(leaf for leaf, _ in typed),
+        values=tuple(leaf for leaf, _ in typed_leaves),
         frequencies=states,
         histograms=bins,
-        without_quantiles=tuple(leaf for leaf, policy in typed if policy.quantiles == "off"),
-        value_filters=tuple(leaf for leaf, policy in typed if policy.has_value_filter),
+        without_quantiles=tuple(leaf for leaf, policy in typed_leaves if policy.quantiles == "off"),
+        value_filters=tuple(leaf for leaf, policy in typed_leaves if policy.has_value_filter),
         user_defined={leaf.field_id: keys for leaf, policy in policies if (keys := _user_defined(leaf, policy))},
         frequencies_version=FREQUENCIES_VERSION,
         histograms_version=HISTOGRAMS_VERSION,
     )
 
 
-def check_sources(table: str, stored: Iterable[Mapping[str, str]], wanted: Mapping[str, str]) -> None:
+def check_sources(table: str, stored_specs: Iterable[Mapping[str, str]], wanted_specs: Mapping[str, str]) -> None:
     """Raise ConfigError if a user-defined statistic has new source code under the same revision.
 
     Args:
         table: Name of the table.
-        stored: The specs of stored profiles, each as {identity of a column: text of its column spec}.
-        wanted: The wanted spec in the same form.
+        stored_specs: The specs of stored profiles, each as {identity of a column: text of its column spec}.
+        wanted_specs: The wanted spec in the same form.
     """
-    digests = dict(_source_digests(wanted))
+    digests = dict(_source_digests(wanted_specs))
     if not digests:
         return
-    for column_specs in stored:
+    for column_specs in stored_specs:
         for key, digest in _source_digests(column_specs):
             if digests.get(key, digest) != digest:
                 reference, _, revision = key.removeprefix(DERIVED).rpartition("@")
@@ -297,8 +301,10 @@ def _user_defined(leaf: LeafColumn, policy: ResolvedPolicy) -> dict[str, str]:
     if not policy.statistics or policy.values == "hidden" or not _is_typed(leaf):
         return {}
     return {
-        loaded.key if isinstance(loaded.statistic, MergeableStatistic) else f"{DERIVED}{loaded.key}": loaded.source
-        for loaded in load_for_class(policy.statistics, type_class(leaf.type))
+        loaded_statistic.key
+        if isinstance(loaded_statistic.statistic, MergeableStatistic)
+        else f"{DERIVED}{loaded_statistic.key}": loaded_statistic.source
+        for loaded_statistic in load_for_class(policy.statistics, type_class(leaf.type))
     }
 
 

@@ -129,10 +129,10 @@ class Engine:
         if sum(fragment.bytes for fragment in fragments) <= _SMALL_BYTES:
             return True
         # The sizes in the table's metadata may be wrong. Spark is started only for files that are really large.
-        stored = 0
+        stored_bytes = 0
         for fragment in sorted(fragments, key=lambda fragment: -fragment.bytes):
-            stored += _stored_size(fragment)
-            if stored > _SMALL_BYTES:
+            stored_bytes += _stored_size(fragment)
+            if stored_bytes > _SMALL_BYTES:
                 return False
         return True
 

@@ -71,15 +71,15 @@ class UnreadableFragmentsError(MetastoreError):
     `reported` is the error for the user.
     """
 
-    def __init__(self, reported: ProfileError, *, is_missing: bool) -> None:
+    def __init__(self, reported_error: ProfileError, *, is_missing: bool) -> None:
         """Create the error.
 
         Args:
-            reported: The error for the user. It names the fragments and the reasons.
+            reported_error: The error for the user. It names the fragments and the reasons.
             is_missing: Whether a file is missing. The table may then have changed since planning.
         """
-        super().__init__(str(reported))
-        self.reported = reported
+        super().__init__(str(reported_error))
+        self.reported = reported_error
         self.is_missing = is_missing
 
 
@@ -140,7 +140,7 @@ def execute(
     context: RefreshContext,
     plan: Plan,
     attempt: AttemptProfiles,
-    started: float,
+    start_time: float,
     cached_metadata: Mapping[bytes, bytes],
 ) -> Execution:
     """Run the stages of a plan in order, and return their results.
@@ -149,7 +149,7 @@ def execute(
         context: The table, its store and engine.
         plan: The plan.
         attempt: The profiles of this refresh's attempts. New profiles are added to it.
-        started: Time of the monotonic clock when the refresh started.
+        start_time: Time of the monotonic clock when the refresh started.
         cached_metadata: Metadata of the table's files, for planning the next version.
 
     Raises:
@@ -158,15 +158,15 @@ def execute(
         CorruptionError: A stored file is damaged or missing.
         ImpossibleLotsError: The first version cannot be made in lots.
     """
-    execution = Execution(context, plan, attempt, started, cached_metadata, plan.target, dict(plan.reused))
+    execution = Execution(context, plan, attempt, start_time, cached_metadata, plan.target, dict(plan.reused))
     if all(isinstance(stage, WriteExports) for stage in plan.stages):  # The published version is up to date.
         execution.version, execution.exports = plan.base, plan.exports
         execution.value_count_changes = ValueCountChanges()
     try:
         for stage in plan.stages:
             with io_step(stage.step), _explain_missing(context.table, stage):
-                executed = _EXECUTORS[type(stage)](execution, stage)
-            execution.executed.append(executed or stage)
+                executed_stage = _EXECUTORS[type(stage)](execution, stage)
+            execution.executed.append(executed_stage or stage)
     except BaseException:
         execution.clean_up()
         raise
@@ -182,12 +182,17 @@ def _divide_into_lots(execution: Execution, stage: DivideIntoLots) -> DivideInto
     from metastore_assets.pipeline.first_version import make_lots
 
     assert execution.plan.lots is not None
-    staged, executed = make_lots(execution.context, execution.plan, execution.plan.lots, execution.attempt)
-    execution.staged = staged
-    execution.version = replace(
-        staged, number=execution.plan.number, published_at=datetime.now(UTC), metadata_cache=execution.cached_metadata
+    staged_version, executed_stage = make_lots(
+        execution.context, execution.plan, execution.plan.lots, execution.attempt
     )
-    return executed
+    execution.staged = staged_version
+    execution.version = replace(
+        staged_version,
+        number=execution.plan.number,
+        published_at=datetime.now(UTC),
+        metadata_cache=execution.cached_metadata,
+    )
+    return executed_stage
 
 
 def _profile_fragments(execution: Execution, stage: ProfileFragments) -> None:
@@ -198,14 +203,14 @@ def _profile_fragments(execution: Execution, stage: ProfileFragments) -> None:
             `execution.attempt.entries` instead.
     """
     context, attempt = execution.context, execution.attempt
-    profiled = execution.profiled = profile_all(context, execution.plan, attempt.name)
-    if profiled.failures:
-        attempt.entries += profiled.entries
+    profiling_result = execution.profiled = profile_all(context, execution.plan, attempt.name)
+    if profiling_result.failures:
+        attempt.entries += profiling_result.entries
         raise UnreadableFragmentsError(
-            profile_error(context.table, profiled.failures, len(profiled.entries)),
-            is_missing=any(failure.missing for failure in profiled.failures),
+            profile_error(context.table, profiling_result.failures, len(profiling_result.entries)),
+            is_missing=any(failure.missing for failure in profiling_result.failures),
         )
-    execution.fragments |= {entry.id: entry for entry in profiled.entries}
+    execution.fragments |= {entry.id: entry for entry in profiling_result.entries}
 
 
 def _resolve_auto_policies(execution: Execution, stage: ResolveAutoPolicies) -> None:
@@ -217,9 +222,9 @@ def _resolve_auto_policies(execution: Execution, stage: ResolveAutoPolicies) -> 
     spec = resolve_auto_policies(execution.context, execution.plan, execution.fragments)
     if spec.id != execution.target.spec.id:
         target = execution.target.with_all_partitions()
-        unchanged = {entry.id: entry for partition in target.partitions for entry in partition.before}
+        unchanged_entries = {entry.id: entry for partition in target.partitions for entry in partition.before}
         execution.fragments = {
-            id_: execution.fragments.get(id_) or unchanged[id_]
+            id_: execution.fragments.get(id_) or unchanged_entries[id_]
             for partition in target.partitions
             for id_ in partition.fragments
         }
@@ -242,11 +247,11 @@ def _skip_rewrites(execution: Execution, stage: SkipRewrites) -> None:
 
 
 def _merge_partitions(execution: Execution, stage: MergePartitions) -> None:
-    context, changed = execution.context, len(execution.target.changed_partitions)
-    context.progress(Progress(context.table.name, "reduce", 0, changed, "partitions", changed))
+    context, changed_count = execution.context, len(execution.target.changed_partitions)
+    context.progress(Progress(context.table.name, "reduce", 0, changed_count, "partitions", changed_count))
     with _explain_unreadable_values(context.table):
         execution.builder.merge_partitions()
-    context.progress(Progress(context.table.name, "reduce", changed, changed, "partitions"))
+    context.progress(Progress(context.table.name, "reduce", changed_count, changed_count, "partitions"))
 
 
 def _merge_table(execution: Execution, stage: MergeTable) -> None:
@@ -283,8 +288,8 @@ def _publish(execution: Execution, stage: Publish) -> None:
     context, base, version = execution.context, execution.plan.base, execution.version
     assert version is not None
     versions, keep_versions = context.versions, context.keep_versions
-    staged = execution.staged
-    if staged is None:  # The changes of a version that was made in lots are unknown.
+    staged_version = execution.staged
+    if staged_version is None:  # The changes of a version that was made in lots are unknown.
         with io_step("value_counts"):  # The files of the previous version are there until the new one is published.
             execution.value_count_changes = count_changes(
                 context.objects, base.value_counts if base else None, version.value_counts
@@ -295,8 +300,8 @@ def _publish(execution: Execution, stage: Publish) -> None:
     version = replace(
         version, refresh_stats=refresh_stats, table_location=table_location(context.table, version.format)
     )
-    if staged is not None:
-        versions.publish(version, staged)
+    if staged_version is not None:
+        versions.publish(version, staged_version)
     else:
         try:
             versions.publish(version, base, may_merge=execution.builder.may_merge_entries)
@@ -307,12 +312,12 @@ def _publish(execution: Execution, stage: Publish) -> None:
     execution.version = version
     with suppress(StoreError):  # The next refresh, or `expire`, removes what stays, and reports the error.
         versions.clear_pending()
-        if staged is not None:
+        if staged_version is not None:
             StagedVersions(versions).remove()
         elif execution.plan.staged is not None:
             StagedVersions(versions).remove_documents()  # The version may have files of any of them.
-        outdated = append_when_due(versions, base, version, keep_versions, GRACE)
-        versions.drop_outdated(outdated + keep_versions, keep_versions, GRACE)
+        newest_outdated = append_when_due(versions, base, version, keep_versions, GRACE)
+        versions.drop_outdated(newest_outdated + keep_versions, keep_versions, GRACE)
 
 
 def _write_exports(execution: Execution, stage: WriteExports) -> None:
@@ -365,8 +370,8 @@ def _explain_unreadable_values(table: TableConfig) -> Iterator[None]:
     try:
         yield
     except FragmentError as error:
-        reported = ProfileError(
+        reported_error = ProfileError(
             f"table {table.name!r}: {error}: the values that occur twice could not be read from it. "
             f"{failure_advice([error.unsupported])}"
         )
-        raise UnreadableFragmentsError(reported, is_missing=error.missing) from error
+        raise UnreadableFragmentsError(reported_error, is_missing=error.missing) from error

@@ -92,9 +92,9 @@ class _LotMaker:
         base = self._plan.staged
         if base is None:
             self._remove_unreadable()
-        stored = None if base is None else stored_fragments(base)
+        staged_entries = None if base is None else stored_fragments(base)
         (stage,) = (stage for stage in self._plan.stages if isinstance(stage, DivideIntoLots))
-        for number, lot in enumerate(stream_lots(lots.fragments, stored, planning.FRAGMENTS_PER_LOT), 1):
+        for number, lot in enumerate(stream_lots(lots.fragments, staged_entries, planning.FRAGMENTS_PER_LOT), 1):
             base = self._stage(base, lot, f"lot {number} of {max(stage.lots, number)}")
         if base is None or SnapshotReference(base.snapshot, base.committed_at) != self._plan.snapshot.reference:
             base = self._stage(base, Lot((), ()), "")
@@ -126,9 +126,9 @@ class _LotMaker:
         Raises:
             VersionConflictError: Another process has published the first version, or staged a version.
         """
-        context, staged, attempt = self._context, self._staged, AttemptProfiles()
+        context, staged_versions, attempt = self._context, self._staged, AttemptProfiles()
         context = replace(
-            context, versions=staged, progress=lambda event: self._context.progress(replace(event, part=part))
+            context, versions=staged_versions, progress=lambda event: self._context.progress(replace(event, part=part))
         )
         plan = plan_lot(context, attempt, self._plan.snapshot, lot)
         stages = tuple(stage for stage in plan.stages if not isinstance(stage, Publish | WriteExports))
@@ -136,15 +136,15 @@ class _LotMaker:
         assert execution.version is not None
         self._executed.append(execution.executed)
         with io_step("publish"):
-            staged.publish(execution.version, base, may_merge=execution.builder.may_merge_entries)
+            staged_versions.publish(execution.version, base, may_merge=execution.builder.may_merge_entries)
         self._attempt.lot_fragments += attempt.read_fragments
         self._attempt.lot_bytes += attempt.read_bytes
-        newest = staged.latest()
+        newest = staged_versions.latest()
         if newest is None:
             raise VersionConflictError(PUBLISHED_BY_ANOTHER)
         with suppress(StoreError):  # `expire` or a later lot removes what stays.
-            staged.clear_pending()
-            staged.drop_outdated(newest.number, 1, _STAGED_GRACE)
+            staged_versions.clear_pending()
+            staged_versions.drop_outdated(newest.number, 1, _STAGED_GRACE)
         return newest
 
     def _remove_unreadable(self) -> None:

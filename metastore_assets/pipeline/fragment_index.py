@@ -66,10 +66,10 @@ def plan_fragment_index(
     changes = KeyChanges.between(before_rows, after_rows, len(fragments))
 
     def write(may_merge: bool) -> SegmentFiles:
-        added = [entry for entry in after if entry.key in changes.added]
-        replaced = before_rows.keys() & changes.added
-        batches = [read_rows(engine, store, columns, added)]
-        return update_index(store, base, batches, replace(changes, may_merge=may_merge), replaced)
+        added_entries = [entry for entry in after if entry.key in changes.added]
+        replaced_keys = before_rows.keys() & changes.added
+        batches = [read_rows(engine, store, columns, added_entries)]
+        return update_index(store, base, batches, replace(changes, may_merge=may_merge), replaced_keys)
 
     return PlannedUpdate(changes.key_count, write)
 
@@ -261,14 +261,14 @@ def _with_derived_bounds(table: pa.Table, rows: np.ndarray, value_counts: pa.Tab
     # For each column, derived values are appended to the stored ones; `order` selects the derived ones for `rows`.
     order = np.arange(len(table))
     order[rows] = len(table) + np.arange(len(rows))
-    derived = {
+    derived_columns = {
         "nan_count": pa.array(nans, mask=~is_float),
         "minimum": low,
         "maximum": high,
         "minimum_exact": pa.array(np.ones(len(rows), np.bool_)),
         "maximum_exact": pa.array(np.ones(len(rows), np.bool_)),
     }
-    for name, array in derived.items():
+    for name, array in derived_columns.items():
         column = table[name].combine_chunks()
         both = pa.concat_arrays([column, array.cast(column.type)])
         table = table.set_column(table.schema.get_field_index(name), name, both.take(pa.array(order)))

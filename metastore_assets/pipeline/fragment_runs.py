@@ -133,8 +133,8 @@ class FragmentRuns:
         count = 0
         for table in self._runs.stream():
             count += len(table)
-            keys, ids, encoded = (column.to_pylist() for column in table.columns)
-            yield from zip(keys, ids, encoded, strict=True)
+            keys, ids, encoded_fragments = (column.to_pylist() for column in table.columns)
+            yield from zip(keys, ids, encoded_fragments, strict=True)
         if count < self.count:
             raise UnstreamableError("two fragments have the same key, made of their partition key and path")
 
@@ -154,9 +154,9 @@ def sort_fragments(stream: SnapshotStream) -> FragmentRuns | SortedFragments:
 
 def compare_stream(
     stream: SnapshotStream,
-    published: StoredEntries[FragmentEntry],
+    published_entries: StoredEntries[FragmentEntry],
     reason: str,
-    requested: Callable[[SnapshotChanges], Collection[str]] | None = None,
+    find_requested_keys: Callable[[SnapshotChanges], Collection[str]] | None = None,
 ) -> SnapshotChanges:
     """Compare all fragments of a snapshot with the published ones.
 
@@ -164,32 +164,35 @@ def compare_stream(
 
     Args:
         stream: The snapshot.
-        published: The entries of the published fragments.
+        published_entries: The entries of the published fragments.
         reason: Why all fragments are compared.
-        requested: Returns keys of partitions, given the changes. The result also has the unchanged fragments of these
-            partitions. If None, the result has no unchanged fragments.
+        find_requested_keys: Returns keys of partitions, given the changes. The result also has the unchanged fragments
+            of these partitions. If None, the result has no unchanged fragments.
 
     Raises:
         UnstreamableError: The format must read all fragments together, or two fragments have the same key.
         MetastoreError: The table cannot be read.
     """
     fragments = sort_fragments(stream)
-    differences = list(_differences(fragments, published))
-    added = [fragment for fragment, _ in differences if fragment is not None]
-    removed = [key for _, key in differences if key is not None]
-    added.sort(key=fragment_order)
+    differences = list(_differences(fragments, published_entries))
+    added_fragments = [fragment for fragment, _ in differences if fragment is not None]
+    removed_keys = [key for _, key in differences if key is not None]
+    added_fragments.sort(key=fragment_order)
     changes = SnapshotChanges(
-        stream.metadata, tuple(added), published.find_all(removed) if removed else {}, comparison=reason
+        stream.metadata,
+        tuple(added_fragments),
+        published_entries.find_all(removed_keys) if removed_keys else {},
+        comparison=reason,
     )
-    if requested is None:
+    if find_requested_keys is None:
         return changes
-    keys, added_ids = set(requested(changes)), {fragment.id for fragment in added}
-    unchanged = (
+    keys, added_ids = set(find_requested_keys(changes)), {fragment.id for fragment in added_fragments}
+    unchanged_fragments = (
         fragments.decode(row)
         for key, id_, row in fragments.rows()
         if split_fragment_key(key)[0] in keys and id_ not in added_ids
     )
-    return replace(changes, unchanged=tuple(unchanged))
+    return replace(changes, unchanged=tuple(unchanged_fragments))
 
 
 @dataclass(frozen=True)
@@ -206,23 +209,23 @@ class Lot:
 
 
 def stream_lots(
-    fragments: FragmentRuns | SortedFragments, stored: StoredEntries[FragmentEntry] | None, size: int
+    fragments: FragmentRuns | SortedFragments, stored_entries: StoredEntries[FragmentEntry] | None, size: int
 ) -> Iterator[Lot]:
     """Yield the differences between a snapshot and stored entries in lots, by ascending key.
 
     Args:
         fragments: The fragments of the snapshot.
-        stored: The stored entries; None if there are none.
+        stored_entries: The stored entries; None if there are none.
         size: Maximum number of keys in a lot.
     """
-    for chunk in batched(_differences(fragments, stored), size):
-        added = [fragment for fragment, _ in chunk if fragment is not None]
-        added.sort(key=fragment_order)
-        yield Lot(tuple(added), tuple(key for _, key in chunk if key is not None))
+    for chunk in batched(_differences(fragments, stored_entries), size):
+        added_fragments = [fragment for fragment, _ in chunk if fragment is not None]
+        added_fragments.sort(key=fragment_order)
+        yield Lot(tuple(added_fragments), tuple(key for _, key in chunk if key is not None))
 
 
 def _differences(
-    fragments: FragmentRuns | SortedFragments, stored: StoredEntries[FragmentEntry] | None
+    fragments: FragmentRuns | SortedFragments, stored_entries: StoredEntries[FragmentEntry] | None
 ) -> Iterator[tuple[Fragment | None, str | None]]:
     """Yield (fragment to add, key of the entry to remove) for each difference, by ascending key.
 
@@ -230,8 +233,8 @@ def _differences(
     - Only a stored entry has the key: (None, key).
     - Both have the key, with different fragment ids: (fragment, key).
     """
-    current, published = fragments.rows(), stream_ids(stored) if stored is not None else iter(())
-    new, old = next(current, None), next(published, None)
+    current, published_ids = fragments.rows(), stream_ids(stored_entries) if stored_entries is not None else iter(())
+    new, old = next(current, None), next(published_ids, None)
     while new is not None or old is not None:
         if old is None or (new is not None and new[0] < old[0]):
             assert new is not None
@@ -239,14 +242,14 @@ def _differences(
             new = next(current, None)
         elif new is None or old[0] < new[0]:
             yield None, old[0]
-            old = next(published, None)
+            old = next(published_ids, None)
         else:
             if new[1] != old[1]:
                 yield fragments.decode(new[2]), old[0]
-            new, old = next(current, None), next(published, None)
+            new, old = next(current, None), next(published_ids, None)
 
 
-def stream_ids(published: StoredEntries[FragmentEntry]) -> Iterator[tuple[str, str]]:
+def stream_ids(published_entries: StoredEntries[FragmentEntry]) -> Iterator[tuple[str, str]]:
     """Yield (key, id) of each published fragment, by ascending key."""
-    for table in published.stream_rows([FRAGMENTS.schema[0].name, "id"]):
+    for table in published_entries.stream_rows([FRAGMENTS.schema[0].name, "id"]):
         yield from zip(table["key"].to_pylist(), table["id"].to_pylist(), strict=True)

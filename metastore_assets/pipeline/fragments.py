@@ -94,12 +94,12 @@ class FragmentProfiler:
         If a bundle crashes its reader, each of its fragments is read again on its own, and the profiles are then copied
         to one file. A fragment that crashes its reader again is a failure.
         """
-        results, crashed = self._profile(bundles)
-        if crashed:
-            crashed_bundles = [bundle for bundle, _ in crashed]
-            single_results, crashed = self._profile([(fragment,) for bundle in crashed_bundles for fragment in bundle])
+        results, crashes = self._profile(bundles)
+        if crashes:
+            crashed_bundles = [bundle for bundle, _ in crashes]
+            single_results, crashes = self._profile([(fragment,) for bundle in crashed_bundles for fragment in bundle])
             results += self._share_files(crashed_bundles, single_results)
-            results += [_failure(bundle[0], message, missing=False) for bundle, message in crashed]
+            results += [_failure(bundle[0], message, is_missing_file=False) for bundle, message in crashes]
         return (
             [result for result in results if isinstance(result, FragmentEntry)],
             [result for result in results if isinstance(result, FragmentFailure)],
@@ -121,21 +121,21 @@ class FragmentProfiler:
         from metastore_assets.pipeline.merging.compaction import CopyTask, run_copies
 
         # Without columns there are no states.
-        written = {
+        written_files = {
             result.id: result.files for result in results if isinstance(result, FragmentEntry) and result.files.states
         }
         tasks = []
         for bundle in bundles:
-            files = tuple(written[fragment.id] for fragment in bundle if fragment.id in written)
+            files = tuple(written_files[fragment.id] for fragment in bundle if fragment.id in written_files)
             if len(files) > 1:
                 tasks.append(CopyTask("fragments", files))
         context = self._context
         copies = run_copies(self._engine, context.store, len(context.spec.leaves), tasks)
-        copied = {files.name: files for copy in copies for files in copy.files}
-        context.store.delete([files.states for files in written.values() if files.name in copied])
+        copied_files = {files.name: files for copy in copies for files in copy.files}
+        context.store.delete([files.states for files in written_files.values() if files.name in copied_files])
         return [
-            replace(result, files=copied[result.files.name])
-            if isinstance(result, FragmentEntry) and result.files.name in copied
+            replace(result, files=copied_files[result.files.name])
+            if isinstance(result, FragmentEntry) and result.files.name in copied_files
             else result
             for result in results
         ]
@@ -157,15 +157,15 @@ class FragmentProfiler:
             costs=list(map(read_cost, bundles)),
         )
         results: Results = []
-        crashed = []
+        crashes = []
         for bundle, outcome in zip(bundles, outcomes, strict=True):
             if isinstance(outcome, FatalFileError):
-                crashed.append((bundle, str(outcome)))
+                crashes.append((bundle, str(outcome)))
             elif isinstance(outcome, Exception):
                 raise outcome
             else:
                 results += outcome
-        return results, crashed
+        return results, crashes
 
 
 def _profile_with_one_thread(context: ProfilingContext, bundle: Bundle) -> Results:
@@ -218,11 +218,13 @@ def _outcome(
     except StoreError:
         raise
     except MetastoreError as error:
-        missing = isinstance(error, FragmentError) and error.missing
-        unsupported = isinstance(error, UnsupportedTypeError) or (
+        is_missing_file = isinstance(error, FragmentError) and error.missing
+        is_unsupported_file = isinstance(error, UnsupportedTypeError) or (
             isinstance(error, FragmentError) and error.unsupported
         )
-        return _failure(fragment, _error_text(context, fragment, error, str(error)), missing, unsupported)
+        return _failure(
+            fragment, _error_text(context, fragment, error, str(error)), is_missing_file, is_unsupported_file
+        )
     except _DAMAGE as error:
         # Readers of damaged bytes raise more errors than they document.
         text = _error_text(context, fragment, error, f"{fragment.path}: {error_reason(error)}")
@@ -239,9 +241,13 @@ def _error_text(context: ProfilingContext, fragment: Fragment, error: BaseExcept
     return f"{fragment.path}: cannot be read ({type(error).__name__}; details are left out to protect hidden values)"
 
 
-def _failure(fragment: Fragment, message: str, missing: bool, unsupported: bool = False) -> FragmentFailure:
+def _failure(
+    fragment: Fragment, message: str, is_missing_file: bool, is_unsupported_file: bool = False
+) -> FragmentFailure:
     text = " ".join(message.split())
-    return FragmentFailure(fragment.id, fragment.partition_key, fragment.path, text[:2000], missing, unsupported)
+    return FragmentFailure(
+        fragment.id, fragment.partition_key, fragment.path, text[:2000], is_missing_file, is_unsupported_file
+    )
 
 
 def _profile_to_section(context: ProfilingContext, fragment: Fragment, writer: StatesWriter) -> FragmentEntry:
@@ -309,7 +315,7 @@ def _profile_columns(
                 "repeated",
             ):
                 not_enumerated.append(profile.statistics.field_id)
-    profiled = {field_identity(field) for field in context.schema}
+    profiled_ids = {field_identity(field) for field in context.schema}
     return FragmentEntry(
         id=fragment.id,
         partition_key=fragment.partition_key,
@@ -317,7 +323,7 @@ def _profile_columns(
         bytes=fragment.bytes,
         row_count=row_count,
         spec_id=context.spec.id,
-        unprofiled=tuple(sorted(reader.stored_columns - profiled)),
+        unprofiled=tuple(sorted(reader.stored_columns - profiled_ids)),
         files=ProfileFiles("", "", ()),
         not_enumerated=tuple(not_enumerated),
     )

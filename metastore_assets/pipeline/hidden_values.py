@@ -114,24 +114,24 @@ def check_hidden_not_renamed(table: TableConfig, before: pa.Schema, now: pa.Sche
         now: The schema of the snapshot.
     """
     ids_before, ids = _ids_by_path(before), _ids_by_path(now)
-    removed = [
+    removed_paths = [
         path
         for path, policy in sorted(table.columns.items())
         if path != "default" and policy.values == "hidden" and path in ids_before and path not in ids
     ]
-    new = [
+    new_paths = [
         path
         for path, field_id in ids.items()
         if ids_before.get(path) != field_id
         and table.effective_policy(path).values == "shown"
         and not (path in table.columns and "values" in table.columns[path].model_fields_set)
     ]
-    if removed and new:
+    if removed_paths and new_paths:
         raise ConfigError(
-            f"table {table.name!r}: columns.{removed[0]} hides the values of a column that the table no longer has, "
-            f"and has new columns, which would show theirs: {join_names(new)}. If one of them is the same column under "
-            "another name, name the policy after it; else remove the policy from the configuration, or set `values: "
-            "shown` for the new columns"
+            f"table {table.name!r}: columns.{removed_paths[0]} hides the values of a column that the table no longer "
+            f"has, and has new columns, which would show theirs: {join_names(new_paths)}. If one of them is the same "
+            "column under another name, name the policy after it; else remove the policy from the configuration, or "
+            "set `values: shown` for the new columns"
         )
 
 
@@ -150,10 +150,10 @@ def check_hidden_not_derived(table: TableConfig, spec: ProfileSpec, snapshot: Sn
     """
     if not table.hides_values:
         return
-    hidden = [leaf for leaf, policy in spec.leaves if policy.values == "hidden"]
+    hidden_leaves = [leaf for leaf, policy in spec.leaves if policy.values == "hidden"]
     derived_partitions = {column.name for column in snapshot.derived if column.is_partition_field}
     partitioning = {field_identity(field) for field in snapshot.schema if field.name in snapshot.partition_columns}
-    for leaf in hidden:
+    for leaf in hidden_leaves:
         is_partition = spec.column_of_leaf[leaf.field_id] in partitioning or leaf.path in snapshot.partition_columns
         if is_partition and leaf.path not in derived_partitions:
             raise ConfigError(
@@ -161,9 +161,9 @@ def check_hidden_not_derived(table: TableConfig, spec: ProfileSpec, snapshot: Sn
                 "its values are the keys of partitions, and in the names of the table's own files"
             )
     for column in snapshot.derived:
-        if not column.is_partition_field and column.name in {leaf.path for leaf in hidden}:
+        if not column.is_partition_field and column.name in {leaf.path for leaf in hidden_leaves}:
             continue
-        if (source := _hidden_source(table, spec, hidden, column)) is None:
+        if (source := _hidden_source(table, spec, hidden_leaves, column)) is None:
             continue
         raise ConfigError(
             f"table {table.name!r}: columns.{source} cannot be hidden: the table is partitioned by {column.name!r} "
@@ -175,13 +175,13 @@ def check_hidden_not_derived(table: TableConfig, spec: ProfileSpec, snapshot: Sn
 
 
 def _hidden_source(
-    table: TableConfig, spec: ProfileSpec, hidden: Sequence[LeafColumn], derived: DerivedColumn
+    table: TableConfig, spec: ProfileSpec, hidden_leaves: Sequence[LeafColumn], derived_column: DerivedColumn
 ) -> str | None:
-    """Return the path of a hidden column that `derived` may be computed from; None if there is none."""
-    if not derived.sources:
-        return hidden[0].path if hidden else None
-    for identity, path in derived.sources:
-        sources = [leaf for leaf in hidden if identity in (leaf.field_id, spec.column_of_leaf[leaf.field_id])]
+    """Return the path of a hidden column that `derived_column` may be computed from; None if there is none."""
+    if not derived_column.sources:
+        return hidden_leaves[0].path if hidden_leaves else None
+    for identity, path in derived_column.sources:
+        sources = [leaf for leaf in hidden_leaves if identity in (leaf.field_id, spec.column_of_leaf[leaf.field_id])]
         if sources:
             return sources[0].path
         is_current = any(identity in (leaf.field_id, spec.column_of_leaf[leaf.field_id]) for leaf, _ in spec.leaves)

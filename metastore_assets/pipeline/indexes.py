@@ -78,15 +78,15 @@ def update_indexes(
     fragment_update = plan_fragment_index(engine, store, columns.count, index, fragments)
     partition_update = plan_partition_index(engine, store, columns.count, partition_index, partitions)
     filter_update = plan_value_filters(engine, store, columns.filtered, filters, fragments)
-    changed = changed_entry_keys(changes.values()) | {
+    changed_counts = changed_entry_keys(changes.values()) | {
         INDEX: fragment_update.key_count,
         PARTITION_INDEX: partition_update.key_count,
         VALUE_FILTERS: filter_update.key_count,
     }
-    merged = set_to_merge(base, changed)
+    merged_set = set_to_merge(base, changed_counts)
     return Indexes(
-        fragment_update.write(merged == INDEX),
-        partition_update.write(merged == PARTITION_INDEX),
-        filter_update.write(merged == VALUE_FILTERS),
-        merged in INDEXES,
+        fragment_update.write(merged_set == INDEX),
+        partition_update.write(merged_set == PARTITION_INDEX),
+        filter_update.write(merged_set == VALUE_FILTERS),
+        merged_set in INDEXES,
     )

@@ -136,18 +136,20 @@ class VersionBuilder:
             and partition.published is not None
             and partition.reused.members != partition.published.members
         ]
-        outdated = [*rewritten, *(entry.key for entry in target.removed)]
-        self._dropped_nodes |= find_group_nodes(self._merge.nodes, outdated)
+        outdated_keys = [*rewritten, *(entry.key for entry in target.removed)]
+        self._dropped_nodes |= find_group_nodes(self._merge.nodes, outdated_keys)
         entries = [
             partition.reused or self._partition_entry(partition, reduction.files) for partition in target.partitions
         ]
-        published = {
+        published_entries = {
             partition.key: partition.published for partition in target.partitions if partition.published is not None
         }
-        put = changed_items(published, {entry.key: entry for entry in entries})
-        replaced = {key: entry for key, entry in published.items() if key in put}
-        removed = {entry.key: entry for entry in target.removed}
-        self._partitions = EntryChanges(PARTITIONS, _stored(target.base, PARTITIONS), put, {**replaced, **removed})
+        put_entries = changed_items(published_entries, {entry.key: entry for entry in entries})
+        replaced_entries = {key: entry for key, entry in published_entries.items() if key in put_entries}
+        removed_entries = {entry.key: entry for entry in target.removed}
+        self._partitions = EntryChanges(
+            PARTITIONS, _stored(target.base, PARTITIONS), put_entries, {**replaced_entries, **removed_entries}
+        )
 
     def merge_table(self) -> None:
         """Merge the profiles of all partitions into that of the table.
@@ -198,7 +200,7 @@ class VersionBuilder:
 
         The used profiles of a sparse file are copied to a new file.
         """
-        counted, columns = _stored(self._target.base, SHARED_FILES), len(self._target.spec.leaves)
+        shared_files, columns = _stored(self._target.base, SHARED_FILES), len(self._target.spec.leaves)
         partitions = [
             [self._fragments_by_id[id_] for id_ in partition.fragments] for partition in self._target.partitions
         ]
@@ -206,8 +208,12 @@ class VersionBuilder:
         changes = SegmentChanges(fragments, self._nodes, self._retired)
         root = self._nodes.find(node_key(TABLE, ROOT))
         window = table_node_window(TABLE, 0 if root is None else root.count, self._target.number)
-        compacted = compact_changes(self._context, columns, changes, counted, {TABLE: window})
-        self._fragments, self._nodes, self._retired = compacted.fragments, compacted.nodes, compacted.retired
+        compacted_changes = compact_changes(self._context, columns, changes, shared_files, {TABLE: window})
+        self._fragments, self._nodes, self._retired = (
+            compacted_changes.fragments,
+            compacted_changes.nodes,
+            compacted_changes.retired,
+        )
 
     def write_indexes(self) -> None:
         """Update the fragment index, the partition index, and the value filters."""
@@ -243,7 +249,7 @@ class VersionBuilder:
             dropped_columns: Names of columns that a policy names but the table no longer has.
         """
         target, base, snapshot = self._target, self._target.base, self._target.snapshot
-        put, dropped = self._partitions.put.values(), self._partitions.dropped.values()
+        put_entries, dropped_entries = self._partitions.put.values(), self._partitions.dropped.values()
         is_same_spec = base is not None and base.spec_id == target.spec.id
         return Version(
             number=target.number,
@@ -254,9 +260,9 @@ class VersionBuilder:
             published_at=datetime.now(UTC),
             schema=_stored_schema(target),
             partition_columns=snapshot.partition_columns,
-            row_count=_updated_sum(base, "row_count", put, dropped),
-            bytes=_updated_sum(base, "bytes", put, dropped),
-            content_id=updated_content_id(target.spec, base.content_id, dropped, put)
+            row_count=_updated_sum(base, "row_count", put_entries, dropped_entries),
+            bytes=_updated_sum(base, "bytes", put_entries, dropped_entries),
+            content_id=updated_content_id(target.spec, base.content_id, dropped_entries, put_entries)
             if base is not None and is_same_spec
             else content_id(target.spec, self._partitions),
             files=self._table_files,
@@ -315,8 +321,8 @@ class VersionBuilder:
         before = {id_: self._child(entry) for id_, entry in entries.items()}
         fragments = [self._fragments_by_id[id_] for id_ in partition.fragments]
         now = [before[each.id] if entries.get(each.id) is each else self._child(each) for each in fragments]
-        children, published = GroupChildren.between(before.values(), now), partition.published
-        previous = None if published is None else self._previous_result(published, children)
+        children, published_entry = GroupChildren.between(before.values(), now), partition.published
+        previous = None if published_entry is None else self._previous_result(published_entry, children)
         has_value_counts = self._target.partition_count > 1
         return MergeGroup(partition.key, "partitions", children, previous, has_value_counts=has_value_counts)
 
@@ -332,11 +338,13 @@ class VersionBuilder:
         if not self._compatibility.equals(entry.spec_id):
             return None
         missing = self._compatibility.missing_columns(entry.spec_id)
-        stored = children.stored.read_all()
-        for child in stored.values():
+        stored_children = children.stored.read_all()
+        for child in stored_children.values():
             missing &= self._compatibility.missing_columns(child.spec_id)
         keys = children.removed | children.changed.keys()
-        return PreviousResult(entry.files, missing, tuple(child for key, child in stored.items() if key in keys))
+        return PreviousResult(
+            entry.files, missing, tuple(child for key, child in stored_children.items() if key in keys)
+        )
 
     def _partition_entry(self, partition: PartitionPlan, files: Mapping[str, ProfileFiles]) -> PartitionEntry:
         """Return the new entry of a partition, given the files of all merged profiles by partition key."""
@@ -369,11 +377,15 @@ class VersionBuilder:
         before, now = (
             {entry.id for entry in entries.values()} for entries in (self._fragments.dropped, self._fragments.put)
         )
-        retired = [RetiredFragment(number, entry) for entry in self._fragments.dropped.values() if entry.id not in now]
-        restored = find_retired(target.base, now - before)
-        expired = expired_fragments(target.base, number - self._context.keep_versions)
-        dropped = {entry.key: entry for entry in (*restored, *expired)}
-        return EntryChanges(RETIRED, _stored(target.base, RETIRED), {entry.key: entry for entry in retired}, dropped)
+        retired_entries = [
+            RetiredFragment(number, entry) for entry in self._fragments.dropped.values() if entry.id not in now
+        ]
+        restored_entries = find_retired(target.base, now - before)
+        expired_entries = expired_fragments(target.base, number - self._context.keep_versions)
+        dropped_entries = {entry.key: entry for entry in (*restored_entries, *expired_entries)}
+        return EntryChanges(
+            RETIRED, _stored(target.base, RETIRED), {entry.key: entry for entry in retired_entries}, dropped_entries
+        )
 
     def _used_specs(self, *, is_complete: bool) -> Mapping[str, Mapping[str, str]]:
         """Return the profile specs of the next version: its own, and those to which its entries refer.
@@ -385,16 +397,16 @@ class VersionBuilder:
                 and changed entries are read, and the result also has all specs of the published version.
         """
         specs, base, kinds = self._target.specs, self._target.base, (self._fragments, self._partitions, self._nodes)
-        used = {self._target.spec.id}
+        used_ids = {self._target.spec.id}
         if is_complete or base is None:
-            used |= {entry.spec_id for entries in kinds for entry in entries}
-            used |= {entry.fragment.spec_id for entry in self._retired}
+            used_ids |= {entry.spec_id for entries in kinds for entry in entries}
+            used_ids |= {entry.fragment.spec_id for entry in self._retired}
         else:
-            used |= {entry.spec_id for entries in kinds for entry in entries.put.values()}
-            if used == {base.spec_id}:
+            used_ids |= {entry.spec_id for entries in kinds for entry in entries.put.values()}
+            if used_ids == {base.spec_id}:
                 return base.specs  # Without a read of them.
-            used |= set(base.specs)
-        return {key: value for key, value in specs.items() if key in used}
+            used_ids |= set(base.specs)
+        return {key: value for key, value in specs.items() if key in used_ids}
 
 
 def _changed_fragments(
@@ -413,9 +425,9 @@ def _changed_fragments(
     if len(now) < len(entries):
         key = next(key for key, count in Counter(entry.key for entry in entries).items() if count > 1)
         raise repeated_fragment_error(table, key)
-    put = changed_items(before, now)
-    dropped = {key: entry for key, entry in before.items() if key in put or key not in now}
-    return EntryChanges(FRAGMENTS, _stored(target.base, FRAGMENTS), put, dropped)
+    put_entries = changed_items(before, now)
+    dropped_entries = {key: entry for key, entry in before.items() if key in put_entries or key not in now}
+    return EntryChanges(FRAGMENTS, _stored(target.base, FRAGMENTS), put_entries, dropped_entries)
 
 
 def _stored(base: Version | None, kind: EntryKind[Any]) -> StoredEntries[Any] | None:
@@ -427,18 +439,22 @@ def _stored(base: Version | None, kind: EntryKind[Any]) -> StoredEntries[Any] | 
 
 
 def _updated_sum(
-    base: Version | None, name: str, put: Iterable[PartitionEntry], dropped: Iterable[PartitionEntry]
+    base: Version | None, name: str, put_entries: Iterable[PartitionEntry], dropped_entries: Iterable[PartitionEntry]
 ) -> int:
     """Return the sum of field `name` over all partitions of the next version.
 
     Args:
         base: The published version, which has the sum over its partitions; None if there is none.
         name: The field, such as `row_count`.
-        put: The new entries of added and changed partitions.
-        dropped: The published entries of changed and removed partitions.
+        put_entries: The new entries of added and changed partitions.
+        dropped_entries: The published entries of changed and removed partitions.
     """
     total: int = getattr(base, name) if base is not None else 0
-    return total + sum(getattr(entry, name) for entry in put) - sum(getattr(entry, name) for entry in dropped)
+    return (
+        total
+        + sum(getattr(entry, name) for entry in put_entries)
+        - sum(getattr(entry, name) for entry in dropped_entries)
+    )
 
 
 def build_version(context: RefreshContext, target: Target, fragments: Mapping[str, FragmentEntry]) -> Version:
@@ -467,7 +483,7 @@ def build_version(context: RefreshContext, target: Target, fragments: Mapping[st
 def _stored_schema(target: Target) -> pa.Schema:
     """Return the snapshot's schema without default values that reveal hidden columns."""
     owners = target.spec.column_of_leaf
-    hidden = {owners[leaf.field_id] for leaf, policy in target.spec.leaves if policy.values == "hidden"}
+    hidden_ids = {owners[leaf.field_id] for leaf, policy in target.spec.leaves if policy.values == "hidden"}
     schema = target.snapshot.schema
-    fields = [withhold_default_values(field) if field_identity(field) in hidden else field for field in schema]
+    fields = [withhold_default_values(field) if field_identity(field) in hidden_ids else field for field in schema]
     return pa.schema(fields, schema.metadata)

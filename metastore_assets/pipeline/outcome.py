@@ -124,16 +124,16 @@ def counts_by_step(counter: IoCounter) -> dict[str, IoCounts]:
 
 def log_progress(log: Callable[[str], object]) -> Callable[[Progress], None]:
     """Return a function that logs the start of each stage, then its progress at most every ten seconds."""
-    stage, logged = "", 0.0
+    stage, log_time = "", 0.0
 
     def report(progress: Progress) -> None:
-        nonlocal stage, logged
+        nonlocal stage, log_time
         now = time.monotonic()
-        if progress.stage == stage and now - logged < _SECONDS_BETWEEN_LOGS:
+        if progress.stage == stage and now - log_time < _SECONDS_BETWEEN_LOGS:
             return
-        stage, logged = progress.stage, now
-        counted = f": {progress.done} of {progress.total} {progress.unit}" if progress.total else ""
-        log(f"{stage}{counted}")
+        stage, log_time = progress.stage, now
+        count_text = f": {progress.done} of {progress.total} {progress.unit}" if progress.total else ""
+        log(f"{stage}{count_text}")
 
     return report
 

@@ -58,13 +58,13 @@ def plan_partition_index(
         for entries in changed_entries(partitions, is_rebuilt=base is None)
     )
     changes = KeyChanges.between(before, after, len(partitions))
-    changed = {key: partition for key, partition in after.items() if key in changes.added}
+    changed_partitions = {key: partition for key, partition in after.items() if key in changes.added}
     read = partial(_read_batches, engine, store, max(1, columns))
 
     def write(may_merge: bool) -> PartitionIndex:
-        return update_partitions(store, base, changed, replace(changes, may_merge=may_merge), read)
+        return update_partitions(store, base, changed_partitions, replace(changes, may_merge=may_merge), read)
 
-    return PlannedUpdate(count_written_partitions(base, changed, changes), write)
+    return PlannedUpdate(count_written_partitions(base, changed_partitions, changes), write)
 
 
 def _unindexed(entry: PartitionEntry) -> UnindexedPartition:
@@ -112,23 +112,25 @@ def find_wrong_rows(store: ObjectStore, version: Version, keys: Collection[str])
     index = version.partition_index
     if index is None:
         return
-    unindexed = {partition.key for partition in index.unindexed} | set(index.removed)
-    compared = {entry.key: entry for entry in version.partitions if entry.key in keys and entry.key not in unindexed}
-    if not compared:
+    unindexed_keys = {partition.key for partition in index.unindexed} | set(index.removed)
+    compared_entries = {
+        entry.key: entry for entry in version.partitions if entry.key in keys and entry.key not in unindexed_keys
+    }
+    if not compared_entries:
         return
     reader = PartitionReader(store, index.files)
     indexed_keys = reader.partitions["_key"].to_pylist()
     fields = {leaf.field_id for leaves in schema_leaves(version.schema) for leaf in leaves}
-    indexed = {(key, row.field_id): row for key, row in _indexed_rows(reader, version, indexed_keys)}
+    indexed_rows = {(key, row.field_id): row for key, row in _indexed_rows(reader, version, indexed_keys)}
     all_indexed_keys = set(indexed_keys)
-    for key, entry in compared.items():
+    for key, entry in compared_entries.items():
         if key not in all_indexed_keys:
             yield key, "", "no rows"
             continue
         with corruption_guard(store, entry.files.statistics):
             rows = parse_statistics_rows(store.read_parquet(entry.files.statistics))
         for row in rows:
-            other = indexed.get((key, row.field_id))
+            other = indexed_rows.get((key, row.field_id))
             # No query reads columns that the table no longer has.
             if row.field_id in fields and (other is None or _comparable(other) != _comparable(row)):
                 yield key, row.column, "no row" if other is None else "another row"

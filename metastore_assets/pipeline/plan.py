@@ -157,8 +157,8 @@ class Target:
     @property
     def partition_count(self) -> int:
         """Number of partitions of the snapshot."""
-        published = len(self.base.partitions) if self.base else 0
-        return published + sum(partition.published is None for partition in self.partitions) - len(self.removed)
+        published_count = len(self.base.partitions) if self.base else 0
+        return published_count + sum(partition.published is None for partition in self.partitions) - len(self.removed)
 
     @property
     def changed_partitions(self) -> tuple[str, ...]:
@@ -175,11 +175,11 @@ class Target:
         """
         for partition in self.partitions:
             yield from (fragments[id_] for id_ in partition.fragments)
-        published = sum(partition.published is not None for partition in self.partitions) + len(self.removed)
-        if self.base is None or published == len(self.base.partitions):
+        published_count = sum(partition.published is not None for partition in self.partitions) + len(self.removed)
+        if self.base is None or published_count == len(self.base.partitions):
             return
-        affected = {partition.key for partition in self.partitions} | {entry.key for entry in self.removed}
-        yield from (entry for entry in self.base.fragments if entry.partition_key not in affected)
+        affected_keys = {partition.key for partition in self.partitions} | {entry.key for entry in self.removed}
+        yield from (entry for entry in self.base.fragments if entry.partition_key not in affected_keys)
 
     @property
     def needs_partition_value_counts(self) -> bool:
@@ -208,15 +208,15 @@ class Target:
         """
         if self.base is None:
             return self
-        affected = {partition.key for partition in self.partitions} | {entry.key for entry in self.removed}
-        published = {entry.key: entry for entry in self.base.partitions if entry.key not in affected}
-        fragments: dict[str, list[FragmentEntry]] = {key: [] for key in published}
-        for entry in self.base.fragments if published else ():
+        affected_keys = {partition.key for partition in self.partitions} | {entry.key for entry in self.removed}
+        published_entries = {entry.key: entry for entry in self.base.partitions if entry.key not in affected_keys}
+        fragments: dict[str, list[FragmentEntry]] = {key: [] for key in published_entries}
+        for entry in self.base.fragments if published_entries else ():
             if entry.partition_key in fragments:
                 fragments[entry.partition_key].append(entry)
         others = [
             PartitionPlan(key, tuple(sorted(each.id for each in fragments[key])), entry, entry, tuple(fragments[key]))
-            for key, entry in published.items()
+            for key, entry in published_entries.items()
         ]
         partitions = sorted([*self.partitions, *others], key=lambda partition: partition.key)
         return replace(self, partitions=tuple(partitions))
@@ -362,15 +362,15 @@ class Plan:
         added fragment; or if a removed value had the fingerprint of other values, so that it is unknown which of them
         was removed. Only profiling shows whether this is the case. Keys are the paths of the columns.
         """
-        fingerprinted = [leaf.path for leaf, policy in self.spec.leaves if policy.is_fingerprinted]
-        reused = len(self.added) + self.unchanged - len(self.to_profile)
-        return dict.fromkeys(fingerprinted, reused) if reused and (self.added or self.removed) else {}
+        fingerprinted_paths = [leaf.path for leaf, policy in self.spec.leaves if policy.is_fingerprinted]
+        reused_count = len(self.added) + self.unchanged - len(self.to_profile)
+        return dict.fromkeys(fingerprinted_paths, reused_count) if reused_count and (self.added or self.removed) else {}
 
     def to_json(self) -> dict[str, object]:
         """Return the plan as `refresh --dry-run --json` prints it."""
-        profiled, size = len(self.to_profile), sum(fragment.bytes for fragment in self.to_profile)
+        profiled_count, size = len(self.to_profile), sum(fragment.bytes for fragment in self.to_profile)
         if self.lots:
-            profiled, size = self.lots.profiled, self.lots.bytes
+            profiled_count, size = self.lots.profiled, self.lots.bytes
         return {
             "table": self.table,
             "version": self.number,
@@ -381,7 +381,7 @@ class Plan:
                 "added": self.added_count,
                 "removed": len(self.removed),
                 "unchanged": self.unchanged,
-                "profiled": profiled,
+                "profiled": profiled_count,
             },
             "partitions": {
                 "changed": len(self.changed_partitions),
@@ -411,17 +411,23 @@ def make_plan(inputs: PlanInputs, request: RefreshRequest = DEFAULT_REQUEST) -> 
     """
     base, changes, spec = inputs.base, inputs.changes, inputs.spec
     compatibility = SpecCompatibility(inputs.specs, spec)
-    affected = _find_affected_partitions(inputs, request)
-    forced = set(affected.fragments) if request.full else affected.requested
-    locations = {id_: (key, path) for key, fragments in affected.fragments.items() for id_, path in fragments.items()}
-    unforced = {id_: location for id_, location in locations.items() if location[0] not in forced}
-    stored = [*chain.from_iterable(affected.before.values()), *inputs.stored]
-    reused = {
-        **usable_profiles(inputs.attempt_profiles, compatibility, locations),
-        **usable_profiles(stored, compatibility, unforced),
+    affected_partitions = _find_affected_partitions(inputs, request)
+    forced_keys = set(affected_partitions.fragments) if request.full else affected_partitions.requested
+    locations = {
+        id_: (key, path) for key, fragments in affected_partitions.fragments.items() for id_, path in fragments.items()
     }
-    to_profile = _fragments_to_profile(changes, [id_ for id_ in locations if id_ not in reused])
-    published = entries_of(base, PARTITIONS).find_all([*affected.fragments, *affected.before]) if base else {}
+    unforced_locations = {id_: location for id_, location in locations.items() if location[0] not in forced_keys}
+    stored_profiles = [*chain.from_iterable(affected_partitions.before.values()), *inputs.stored]
+    reused_profiles = {
+        **usable_profiles(inputs.attempt_profiles, compatibility, locations),
+        **usable_profiles(stored_profiles, compatibility, unforced_locations),
+    }
+    to_profile = _fragments_to_profile(changes, [id_ for id_ in locations if id_ not in reused_profiles])
+    published_entries = (
+        entries_of(base, PARTITIONS).find_all([*affected_partitions.fragments, *affected_partitions.before])
+        if base
+        else {}
+    )
     target = Target(
         number=inputs.number or (base.number + 1 if base else 1),
         base=base,
@@ -429,33 +435,41 @@ def make_plan(inputs: PlanInputs, request: RefreshRequest = DEFAULT_REQUEST) -> 
         spec=spec,
         specs=inputs.specs if spec.id in inputs.specs else {**inputs.specs, spec.id: spec.column_specs},
         partitions=tuple(
-            PartitionPlan(key, tuple(sorted(fragments)), None, published.get(key), tuple(affected.before.get(key, ())))
-            for key, fragments in sorted(affected.fragments.items())
+            PartitionPlan(
+                key,
+                tuple(sorted(fragments)),
+                None,
+                published_entries.get(key),
+                tuple(affected_partitions.before.get(key, ())),
+            )
+            for key, fragments in sorted(affected_partitions.fragments.items())
         ),
-        removed=tuple(entry for key, entry in sorted(published.items()) if key not in affected.fragments),
+        removed=tuple(
+            entry for key, entry in sorted(published_entries.items()) if key not in affected_partitions.fragments
+        ),
         removed_fragments=tuple(
             entry
-            for key, entries in sorted(affected.before.items())
-            if key not in affected.fragments
+            for key, entries in sorted(affected_partitions.before.items())
+            if key not in affected_partitions.fragments
             for entry in entries
         ),
     )
-    merged_again = {fragment.partition_key for fragment in to_profile} | forced
-    target = _reuse_partitions(target, compatibility, reused, merged_again)
+    merged_again = {fragment.partition_key for fragment in to_profile} | forced_keys
+    target = _reuse_partitions(target, compatibility, reused_profiles, merged_again)
     removed_ids, added_ids = ({each.id for each in side} for side in (changes.removed.values(), changes.added))
-    removed = tuple(entry for entry in changes.removed.values() if entry.id not in added_ids)
+    removed_entries = tuple(entry for entry in changes.removed.values() if entry.id not in added_ids)
     return Plan(
         table=inputs.table,
         target=target,
         stages=_stages(target, request, to_profile, inputs.exports),
         to_profile=to_profile,
-        reused=reused,
+        reused=reused_profiles,
         added=tuple(fragment.id for fragment in changes.added if fragment.id not in removed_ids),
-        removed=removed,
-        unchanged=(len(base.fragments) if base else 0) - len(removed),
+        removed=removed_entries,
+        unchanged=(len(base.fragments) if base else 0) - len(removed_entries),
         removed_partitions=tuple(entry.key for entry in target.removed),
         type_changes=_type_changes(base.schema, changes.snapshot) if base else (),
-        read_again=count_missing_outputs(compatibility, stored, {fragment.id for fragment in to_profile}),
+        read_again=count_missing_outputs(compatibility, stored_profiles, {fragment.id for fragment in to_profile}),
         dropped_columns=inputs.dropped_columns,
     )
 
@@ -479,32 +493,32 @@ def _find_affected_partitions(inputs: PlanInputs, request: RefreshRequest) -> _A
         PartitionNotFoundError: The request names a partition that the snapshot does not have.
     """
     base, changes, spec = inputs.base, inputs.changes, inputs.spec
-    changed = {fragment.partition_key for fragment in changes.added}
-    changed |= {entry.partition_key for entry in changes.removed.values()}
+    changed_keys = {fragment.partition_key for fragment in changes.added}
+    changed_keys |= {entry.partition_key for entry in changes.removed.values()}
     current: dict[str, dict[str, str]] = {}
     if changes.current is not None:
         for fragment in changes.current.values():
             current.setdefault(fragment.partition_key, {})[fragment.id] = fragment.path
-    requested: set[str] = set()
+    requested_keys: set[str] = set()
     if request.partitions:
         keys = changes.partition_keys(base) if changes.current is None else current
-        requested = match_partitions(inputs.table, request.partitions, keys)
+        requested_keys = match_partitions(inputs.table, request.partitions, keys)
     before: dict[str, list[FragmentEntry]] = {}
     if base is None or request.full or spec.id != base.spec_id:
         assert changes.current is not None, "the planner compares complete snapshots then"
         for entry in base.fragments if base else ():
             before.setdefault(entry.partition_key, []).append(entry)
-        return _AffectedPartitions(before, current, requested)
-    affected = changed | requested
+        return _AffectedPartitions(before, current, requested_keys)
+    affected_keys = changed_keys | requested_keys
     if len(base.partitions) == 1:
-        affected |= {entry.key for entry in base.partitions}  # It may need value counts, see `Target`.
-    before |= {key: [*entries] for key, entries in changes.before.items() if key in affected and entries}
-    unread = affected - changes.before.keys()
+        affected_keys |= {entry.key for entry in base.partitions}  # It may need value counts, see `Target`.
+    before |= {key: [*entries] for key, entries in changes.before.items() if key in affected_keys and entries}
+    unread = affected_keys - changes.before.keys()
     for entry in entries_of(base, FRAGMENTS).find_prefixes([fragment_key(key, "") for key in unread]):
         before.setdefault(entry.partition_key, []).append(entry)
     if changes.current is not None:
-        fragments = {key: current[key] for key in affected if key in current}
-        return _AffectedPartitions(before, fragments, requested)
+        fragments = {key: current[key] for key in affected_keys if key in current}
+        return _AffectedPartitions(before, fragments, requested_keys)
     fragments = {}
     for key, entries in before.items():
         remaining = {entry.id: entry.path for entry in entries if entry.key not in changes.removed}
@@ -512,7 +526,7 @@ def _find_affected_partitions(inputs: PlanInputs, request: RefreshRequest) -> _A
             fragments[key] = remaining
     for fragment in changes.added:
         fragments.setdefault(fragment.partition_key, {})[fragment.id] = fragment.path
-    return _AffectedPartitions(before, fragments, requested)
+    return _AffectedPartitions(before, fragments, requested_keys)
 
 
 def _fragments_to_profile(changes: SnapshotChanges, ids: Collection[str]) -> tuple[Fragment, ...]:
@@ -521,9 +535,9 @@ def _fragments_to_profile(changes: SnapshotChanges, ids: Collection[str]) -> tup
     Raises:
         NoDiffError: The fragment of an id is not in `changes`.
     """
-    added = {fragment.id: fragment for fragment in (*changes.unchanged, *changes.added)}
+    added_fragments = {fragment.id: fragment for fragment in (*changes.unchanged, *changes.added)}
     current = changes.current or {}
-    candidates = [added.get(id_) or current.get(id_) for id_ in ids]
+    candidates = [added_fragments.get(id_) or current.get(id_) for id_ in ids]
     fragments = [fragment for fragment in candidates if fragment is not None]
     if len(fragments) < len(candidates):
         raise NoDiffError("a stored profile of an unchanged fragment cannot be used")
@@ -572,9 +586,9 @@ def _stages(
     """
     changes, reading = target.changes, None
     if to_profile:
-        stored = (len(target.base.fragments) if target.base else 0) + len(changes.added) - len(changes.removed)
+        fragment_count = (len(target.base.fragments) if target.base else 0) + len(changes.added) - len(changes.removed)
         size = sum(fragment.bytes for fragment in to_profile)
-        reading = ProfileFragments(len(to_profile), size, stored - len(to_profile))
+        reading = ProfileFragments(len(to_profile), size, fragment_count - len(to_profile))
     rewritten = () if request.forces_reading else rewritten_partitions(target, {fragment.id for fragment in to_profile})
     merging = MergePartitions(target.changed_partitions, target.partition_count)
     return (
@@ -594,15 +608,17 @@ def version_stages(
         rewritten: Keys of the partitions that both lost and gained fragments.
         merging: The stage that merges partitions. Its `changed_by` is replaced.
     """
-    valued = spec.typed_leaves
-    undecided = undecided_columns(spec)
-    auto_columns = tuple(leaf.path for leaf, _ in spec.leaves if leaf.field_id in undecided)
-    counted = tuple(
+    typed_leaves = spec.typed_leaves
+    undecided_ids = undecided_columns(spec)
+    auto_columns = tuple(leaf.path for leaf, _ in spec.leaves if leaf.field_id in undecided_ids)
+    counted_paths = tuple(
         leaf.path
         for leaf, policy in spec.leaves
-        if leaf.field_id in valued and (policy.is_enumerated or policy.is_fingerprinted)
+        if leaf.field_id in typed_leaves and (policy.is_enumerated or policy.is_fingerprinted)
     )
-    filtered = tuple(leaf.path for leaf, policy in spec.leaves if policy.has_value_filter and leaf.field_id in valued)
+    filtered_paths = tuple(
+        leaf.path for leaf, policy in spec.leaves if policy.has_value_filter and leaf.field_id in typed_leaves
+    )
     stages: list[PlanStage] = [] if reading is None else [reading]
     if auto_columns:
         stages += [ResolveAutoPolicies(auto_columns), DropValueCounts(auto_columns)]
@@ -615,9 +631,9 @@ def version_stages(
         *stages,
         replace(merging, changed_by=changed_by),
         MergeTable(),
-        UpdateValueCounts(counted),
+        UpdateValueCounts(counted_paths),
         CompactSegments(),
-        WriteIndexes(filtered),
+        WriteIndexes(filtered_paths),
     )
 
 
@@ -637,11 +653,11 @@ def undecided_columns(spec: ProfileSpec) -> frozenset[str]:
 
     They have the policy `auto` or `repeated`.
     """
-    enumerated = {leaf.field_id for leaf, policy in spec.leaves if policy.is_enumerated}
-    return frozenset(enumerated & spec.auto_leaves & spec.typed_leaves)
+    enumerated_ids = {leaf.field_id for leaf, policy in spec.leaves if policy.is_enumerated}
+    return frozenset(enumerated_ids & spec.auto_leaves & spec.typed_leaves)
 
 
-def rewritten_partitions(target: Target, profiled: Collection[str]) -> tuple[str, ...]:
+def rewritten_partitions(target: Target, profiled_ids: Collection[str]) -> tuple[str, ...]:
     """Return the keys of partitions that both lost and gained fragments, as after a compaction.
 
     If the table now gets a second partition, the first one is omitted: it needs value counts of its own (see
@@ -649,15 +665,15 @@ def rewritten_partitions(target: Target, profiled: Collection[str]) -> tuple[str
 
     Args:
         target: The next version, as planned before profiling.
-        profiled: Ids of the fragments that the refresh reads. A partition is omitted if one of its unchanged fragments
-            is among them.
+        profiled_ids: Ids of the fragments that the refresh reads. A partition is omitted if one of its unchanged
+            fragments is among them.
     """
     keys = []
     for partition in target.partitions:
         entry = partition.published
         if entry is not None and (entry.files.frequencies or not target.needs_partition_value_counts):
             before, now = {fragment.id for fragment in partition.before}, set(partition.fragments)
-            if now - before and before - now and not any(id_ in profiled for id_ in before & now):
+            if now - before and before - now and not any(id_ in profiled_ids for id_ in before & now):
                 keys.append(partition.key)
     return tuple(keys)
 
@@ -695,17 +711,17 @@ def content_id(spec: ProfileSpec, partitions: Iterable[PartitionEntry]) -> str:
 
 
 def updated_content_id(
-    spec: ProfileSpec, before: str, removed: Iterable[PartitionEntry], added: Iterable[PartitionEntry]
+    spec: ProfileSpec, before: str, removed_entries: Iterable[PartitionEntry], added_entries: Iterable[PartitionEntry]
 ) -> str:
     """Return the content id of a version after a change of some partitions.
 
     Args:
         spec: The profile spec before and after the change.
         before: The content id before the change.
-        removed: The old entries of the removed and changed partitions.
-        added: The new entries of the added and changed partitions.
+        removed_entries: The old entries of the removed and changed partitions.
+        added_entries: The new entries of the added and changed partitions.
     """
-    difference = int(content_id(spec, added), 16) - int(content_id(spec, removed), 16)
+    difference = int(content_id(spec, added_entries), 16) - int(content_id(spec, removed_entries), 16)
     return f"{(int(before, 16) + difference) % _MODULUS:064x}"
 
 
@@ -753,7 +769,7 @@ def _may_store(entry: FragmentEntry, columns: Set[str]) -> bool:
 
 
 def count_missing_outputs(
-    compatibility: SpecCompatibility, stored: Iterable[FragmentEntry], profiled: set[str]
+    compatibility: SpecCompatibility, stored_profiles: Iterable[FragmentEntry], profiled_ids: set[str]
 ) -> dict[str, dict[str, int]]:
     """Return {column: {output: number of fragments that are read because their profile lacks it}}.
 
@@ -761,12 +777,12 @@ def count_missing_outputs(
 
     Args:
         compatibility: Finds the wanted outputs that a stored profile does not have.
-        stored: The entries of the stored profiles.
-        profiled: Ids of the fragments that are read.
+        stored_profiles: The entries of the stored profiles.
+        profiled_ids: Ids of the fragments that are read.
     """
     paths = {leaf.field_id: leaf.path for leaf, _ in compatibility.wanted.leaves}
     counts: dict[str, dict[str, int]] = {}
-    for entry in {entry.id: entry for entry in stored if entry.id in profiled}.values():
+    for entry in {entry.id: entry for entry in stored_profiles if entry.id in profiled_ids}.values():
         for leaf, output in compatibility.missing_outputs(entry.spec_id, entry.not_enumerated):
             by_output = counts.setdefault(paths.get(leaf, leaf), {})
             by_output[output] = by_output.get(output, 0) + 1

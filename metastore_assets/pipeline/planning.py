@@ -225,8 +225,8 @@ def attempt_name(versions: VersionStore, request: RefreshRequest) -> str:
         versions: The published versions of the table.
         request: The fragments that are read again.
     """
-    requested = ["full"] if request.full else [f"partition {text}" for text in sorted(request.partitions)]
-    return digest_texts([str(versions.newest()), *requested]) if requested else ""
+    request_texts = ["full"] if request.full else [f"partition {text}" for text in sorted(request.partitions)]
+    return digest_texts([str(versions.newest()), *request_texts]) if request_texts else ""
 
 
 def is_up_to_date(table_format: TableFormat, table: TableConfig, version: Version) -> bool:
@@ -270,7 +270,7 @@ def _up_to_date_plan(versions: VersionStore, table: TableConfig, newest: Version
         from metastore_assets.exports.writing import read_export_states  # it imports lookups, which few refreshes need
 
         exports = read_export_states(table, versions.objects, newest)
-    outdated = tuple(export.target for export in exports if export.state != "current")
+    outdated_targets = tuple(export.target for export in exports if export.state != "current")
     snapshot = SnapshotMetadata(
         newest.format, newest.snapshot, newest.committed_at, newest.schema, newest.partition_columns
     )
@@ -278,7 +278,7 @@ def _up_to_date_plan(versions: VersionStore, table: TableConfig, newest: Version
     return Plan(
         table=table.name,
         target=Target(newest.number + 1, newest, SnapshotChanges(snapshot, (), {}), spec, newest.specs, ()),
-        stages=(WriteExports(outdated),) if outdated else (),
+        stages=(WriteExports(outdated_targets),) if outdated_targets else (),
         to_profile=(),
         reused={},
         added=(),
@@ -381,8 +381,8 @@ class _PlanMaker:
         elif spec.id != base.spec_id:
             raise NoDiffError("columns or policies changed")
         else:
-            removed = entries_of(base, FRAGMENTS).find_all(lot.removed) if lot.removed else {}
-            changes = SnapshotChanges(metadata, lot.added, removed, comparison=reason)
+            removed_entries = entries_of(base, FRAGMENTS).find_all(lot.removed) if lot.removed else {}
+            changes = SnapshotChanges(metadata, lot.added, removed_entries, comparison=reason)
         self._number = 1
         return self._plan(changes, spec, dropped_columns)
 
@@ -394,30 +394,30 @@ class _PlanMaker:
                 the source code of a user-defined statistic changed, and its declared revision did not.
         """
         base, table = self._base, self._table
-        resolved: Mapping[str, CardinalityMode] = {}
+        resolutions: Mapping[str, CardinalityMode] = {}
         if base is not None:
             has_new_snapshot = snapshot.reference != SnapshotReference(base.snapshot, base.committed_at)
-            resolved = planned_resolutions(
+            resolutions = planned_resolutions(
                 base, snapshot.schema, table, self._versions.objects, has_new_snapshot=has_new_snapshot
             )
         dropped_columns = _dropped_columns(self._versions, base, snapshot.schema, table)
-        spec = table_profile_spec(snapshot.schema, table, resolved)
+        spec = table_profile_spec(snapshot.schema, table, resolutions)
         check_hidden_not_derived(table, spec, snapshot)
         check_sources(table.name, base.specs.values() if base else (), spec.column_specs)
         return spec, dropped_columns
 
     def _plan(self, changes: SnapshotChanges, spec: ProfileSpec, dropped_columns: tuple[str, ...]) -> Plan:
         """Make the plan for some changes of fragments."""
-        base, attempt, staged = self._base, self._attempt, self._staged
-        added = [fragment.id for fragment in changes.added]
+        base, attempt, staged_version = self._base, self._attempt, self._staged
+        added_ids = [fragment.id for fragment in changes.added]
         inputs = PlanInputs(
             table=self._table.name,
             base=base,
             changes=changes,
             spec=spec,
             stored=[
-                *((each.fragment for each in find_retired(base, added)) if base else ()),
-                *(staged.fragments if staged else ()),
+                *((each.fragment for each in find_retired(base, added_ids)) if base else ()),
+                *(staged_version.fragments if staged_version else ()),
                 *self._pending,
             ],
             attempt_profiles=attempt.entries,
@@ -425,13 +425,13 @@ class _PlanMaker:
             specs=ChainMap(
                 {spec.id: spec.column_specs},
                 attempt.specs,
-                *(version.specs for version in (base, staged) if version),  # type: ignore[arg-type]
+                *(version.specs for version in (base, staged_version) if version),  # type: ignore[arg-type]
             ),
             number=self._number,
             dropped_columns=dropped_columns,
             exports=tuple(entry.name for entry in read_export_entries(self._table)),
         )
-        return replace(make_plan(inputs, self._request), staged=staged)
+        return replace(make_plan(inputs, self._request), staged=staged_version)
 
 
 class _Planner(_PlanMaker):
@@ -521,11 +521,11 @@ class _Planner(_PlanMaker):
             except UnstreamableError:
                 return None
 
-        def requested(changes: SnapshotChanges) -> set[str]:
+        def find_requested_keys(changes: SnapshotChanges) -> set[str]:
             return match_partitions(self._table.name, patterns, changes.partition_keys(base))
 
         try:
-            changes = compare_stream(stream, base.fragments, reason, requested if patterns else None)
+            changes = compare_stream(stream, base.fragments, reason, find_requested_keys if patterns else None)
             return self._plan(changes, spec, dropped_columns)
         except (NoDiffError, UnstreamableError):
             return stream.snapshot
@@ -563,50 +563,63 @@ class _Planner(_PlanMaker):
             UnstreamableError: The format must read all fragments together, or two fragments have the same key.
         """
         maker: _PlanMaker = self
-        staged = self._staged
-        if staged is not None:
-            if not matches_policies(self._table, staged):
+        staged_version = self._staged
+        if staged_version is not None:
+            if not matches_policies(self._table, staged_version):
                 return None
-            attempt = AttemptProfiles(newest=staged)
+            attempt = AttemptProfiles(newest=staged_version)
             maker = _PlanMaker(StagedVersions(self._versions), self._table, self._request, attempt)
         spec, dropped_columns = maker._resolve_policies(stream.metadata)
-        if not _allows_lots(spec) or (staged is not None and staged.spec_id != spec.id):
+        if not _allows_lots(spec) or (staged_version is not None and staged_version.spec_id != spec.id):
             return None
         fragments = sort_fragments(stream)
-        specs = ChainMap({spec.id: spec.column_specs}, staged.specs if staged else {})  # type: ignore[arg-type]
+        specs = ChainMap({spec.id: spec.column_specs}, staged_version.specs if staged_version else {})  # type: ignore[arg-type]
         compatibility = SpecCompatibility(specs, spec)
-        saved: dict[str, list[FragmentEntry]] = {}
+        saved_entries: dict[str, list[FragmentEntry]] = {}
         for entry in self._pending:
-            saved.setdefault(entry.id, []).append(entry)
-        counts = Counter(partition_fragment_counts(staged) if staged else {})
-        lots = profiled = size = 0
-        merged, rewritten, read_again = set[str](), set[str](), set[str]()
-        for lot in stream_lots(fragments, stored_fragments(staged) if staged else None, FRAGMENTS_PER_LOT):
+            saved_entries.setdefault(entry.id, []).append(entry)
+        counts = Counter(partition_fragment_counts(staged_version) if staged_version else {})
+        lots = profiled_count = size = 0
+        merged_keys, rewritten_keys, read_again = set[str](), set[str](), set[str]()
+        for lot in stream_lots(
+            fragments, stored_fragments(staged_version) if staged_version else None, FRAGMENTS_PER_LOT
+        ):
             lots += 1
-            gained = Counter(fragment.partition_key for fragment in lot.added)
-            lost = Counter(split_fragment_key(key)[0] for key in lot.removed)
-            counts.update(gained)
-            counts.subtract(lost)
-            merged |= gained.keys() | lost.keys()
-            rewritten |= gained.keys() & lost.keys()
-            locations = {each.id: (each.partition_key, each.path) for each in lot.added if each.id in saved}
-            candidates = chain.from_iterable(saved[id_] for id_ in locations)
-            reused = usable_profiles(candidates, compatibility, locations)
-            read_again |= locations.keys() - reused.keys()
-            profiled += len(lot.added) - len(reused)
-            size += sum(fragment.bytes for fragment in lot.added if fragment.id not in reused)
+            added_counts = Counter(fragment.partition_key for fragment in lot.added)
+            removed_counts = Counter(split_fragment_key(key)[0] for key in lot.removed)
+            counts.update(added_counts)
+            counts.subtract(removed_counts)
+            merged_keys |= added_counts.keys() | removed_counts.keys()
+            rewritten_keys |= added_counts.keys() & removed_counts.keys()
+            locations = {each.id: (each.partition_key, each.path) for each in lot.added if each.id in saved_entries}
+            candidates = chain.from_iterable(saved_entries[id_] for id_ in locations)
+            reused_profiles = usable_profiles(candidates, compatibility, locations)
+            read_again |= locations.keys() - reused_profiles.keys()
+            profiled_count += len(lot.added) - len(reused_profiles)
+            size += sum(fragment.bytes for fragment in lot.added if fragment.id not in reused_profiles)
         partition_keys = tuple(sorted(key for key, count in counts.items() if count))
         stages: tuple[PlanStage, ...] = ()
-        if not lots and staged and SnapshotReference(staged.snapshot, staged.committed_at) != stream.metadata.reference:
+        if (
+            not lots
+            and staged_version
+            and SnapshotReference(staged_version.snapshot, staged_version.committed_at) != stream.metadata.reference
+        ):
             lots = 1  # An empty lot, so that the staged version describes the current snapshot.
         if lots:
-            changed = merged & set(partition_keys)
-            if staged and len(staged.partitions) == 1 and len(partition_keys) > 1 and staged.value_counts is not None:
+            changed_keys = merged_keys & set(partition_keys)
+            if (
+                staged_version
+                and len(staged_version.partitions) == 1
+                and len(partition_keys) > 1
+                and staged_version.value_counts is not None
+            ):
                 # It needs value counts of its own now, see `Target.needs_partition_value_counts`.
-                changed |= {entry.key for entry in staged.partitions if not entry.files.frequencies}
-            reading = ProfileFragments(profiled, size, fragments.count - profiled) if profiled else None
-            merging = MergePartitions(tuple(sorted(changed)), len(partition_keys))
-            stages = version_stages(spec, reading, tuple(sorted(rewritten)), merging)
+                changed_keys |= {entry.key for entry in staged_version.partitions if not entry.files.frequencies}
+            reading = (
+                ProfileFragments(profiled_count, size, fragments.count - profiled_count) if profiled_count else None
+            )
+            merging = MergePartitions(tuple(sorted(changed_keys)), len(partition_keys))
+            stages = version_stages(spec, reading, tuple(sorted(rewritten_keys)), merging)
         exports = tuple(entry.name for entry in read_export_entries(self._table))
         changes = SnapshotChanges(stream.metadata, (), {}, comparison=reason)
         return Plan(
@@ -621,8 +634,8 @@ class _Planner(_PlanMaker):
             removed_partitions=(),
             read_again=count_missing_outputs(compatibility, self._pending, read_again),
             dropped_columns=dropped_columns,
-            staged=staged,
-            lots=Lots(fragments, profiled, size, partition_keys),
+            staged=staged_version,
+            lots=Lots(fragments, profiled_count, size, partition_keys),
         )
 
     def first_version_totals(self) -> FirstVersionTotals | None:
@@ -632,22 +645,22 @@ class _Planner(_PlanMaker):
         stream = self._format.stream()
         spec, _ = self._resolve_policies(stream.metadata)
         saved_ids = {entry.id for entry in self._pending}
-        saved: dict[str, Fragment] = {}
+        saved_fragments: dict[str, Fragment] = {}
         partitions: dict[str, tuple[int, int]] = {}
         try:
             for fragment in stream.fragments:
                 count, size = partitions.get(fragment.partition_key, (0, 0))
                 partitions[fragment.partition_key] = count + 1, size + fragment.bytes
                 if fragment.id in saved_ids:
-                    saved[fragment.id] = fragment
+                    saved_fragments[fragment.id] = fragment
         except UnstreamableError:
             return None
         compatibility = SpecCompatibility({spec.id: spec.column_specs}, spec)
-        locations = {id_: (fragment.partition_key, fragment.path) for id_, fragment in saved.items()}
+        locations = {id_: (fragment.partition_key, fragment.path) for id_, fragment in saved_fragments.items()}
         unread = dict(partitions)
         for id_ in usable_profiles(self._pending, compatibility, locations):
-            count, size = unread[saved[id_].partition_key]
-            unread[saved[id_].partition_key] = count - 1, size - saved[id_].bytes
+            count, size = unread[saved_fragments[id_].partition_key]
+            unread[saved_fragments[id_].partition_key] = count - 1, size - saved_fragments[id_].bytes
         return FirstVersionTotals(stream.metadata, partitions, unread)
 
     def plan_first_partitions(self, keys: Collection[str]) -> Plan | None:
@@ -700,12 +713,12 @@ def _dropped_columns(
             column, which may be the same one, renamed.
     """
     unknown = unknown_columns(schema, table)
-    unexplained = set(unknown)
+    unexplained_paths = set(unknown)
     if base is not None:
         check_hidden_not_renamed(table, base.schema, schema)
-        unexplained -= {*column_paths(base.schema), *base.dropped_columns}
+        unexplained_paths -= {*column_paths(base.schema), *base.dropped_columns}
     is_checked = base is not None or not table.hides_values
-    for number in reversed(versions.numbers() if unexplained or not is_checked else []):
+    for number in reversed(versions.numbers() if unexplained_paths or not is_checked else []):
         try:
             version = versions.read(number)
         except StoreError:
@@ -713,11 +726,11 @@ def _dropped_columns(
         if not is_checked:  # A full refresh ignores a damaged version. The newest readable one has the hidden columns.
             check_hidden_not_renamed(table, version.schema, schema)
             is_checked = True
-        unexplained -= {*column_paths(version.schema), *version.dropped_columns}
-        if not unexplained:
+        unexplained_paths -= {*column_paths(version.schema), *version.dropped_columns}
+        if not unexplained_paths:
             break
-    if unexplained:
-        columns, name = column_paths(schema), min(unexplained)
+    if unexplained_paths:
+        columns, name = column_paths(schema), min(unexplained_paths)
         raise ConfigError(
             f"table {table.name!r}: columns.{name} is a policy for a column that the table does not have; "
             f"its columns are: {join_names(columns)}" + close_names(name, columns, "")

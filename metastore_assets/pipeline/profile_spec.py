@@ -64,23 +64,25 @@ class ProfileSpec:
     @property
     def unresolved(self) -> tuple[str, ...]:
         """Field ids of the leaves whose policy (`auto` or `repeated`) is not resolved yet."""
-        typed = self.typed_leaves
-        return tuple(leaf.field_id for leaf, policy in self.leaves if policy.is_undecided and leaf.field_id in typed)
+        typed_leaves = self.typed_leaves
+        return tuple(
+            leaf.field_id for leaf, policy in self.leaves if policy.is_undecided and leaf.field_id in typed_leaves
+        )
 
 
 class SpecCompatibility:
     """A comparison of the specs of stored profiles with the wanted spec."""
 
-    def __init__(self, specs: ProfileSpecs, wanted: ProfileSpec) -> None:
+    def __init__(self, specs: ProfileSpecs, wanted_spec: ProfileSpec) -> None:
         """Prepare comparisons.
 
         Args:
             specs: The specs of stored profiles, by id.
-            wanted: The wanted spec.
+            wanted_spec: The wanted spec.
         """
         self.specs = specs
-        self.wanted = wanted
-        self._wanted_columns = {column: parse_column_spec(text) for column, text in wanted.column_specs.items()}
+        self.wanted = wanted_spec
+        self._wanted_columns = {column: parse_column_spec(text) for column, text in wanted_spec.column_specs.items()}
         self._answers: dict[tuple[str, str, tuple[str, ...]], bool] = {}
         self._missing: dict[str, frozenset[str]] = {}
         self._has_current_names: dict[str, bool] = {}
@@ -133,10 +135,14 @@ class SpecCompatibility:
         """
         stored_columns = self.specs.get(spec_id)
         outputs: list[tuple[str, str]] = []
-        for column, wanted in self._wanted_columns.items():
-            if wanted is not None and (stored_columns is None or column in stored_columns):
-                stored = None if stored_columns is None else parse_column_spec(stored_columns[column])
-                missing = wanted.all_outputs() if stored is None else stored.missing_outputs(wanted, not_enumerated)
+        for column, wanted_spec in self._wanted_columns.items():
+            if wanted_spec is not None and (stored_columns is None or column in stored_columns):
+                stored_spec = None if stored_columns is None else parse_column_spec(stored_columns[column])
+                missing = (
+                    wanted_spec.all_outputs()
+                    if stored_spec is None
+                    else stored_spec.missing_outputs(wanted_spec, not_enumerated)
+                )
                 outputs += [(leaf or column, output) for leaf, output in missing]
         return outputs
 
@@ -179,12 +185,15 @@ class SpecCompatibility:
         if key not in self._answers:
             # A profile of an unknown spec satisfies nothing, nor does a column whose spec cannot be parsed.
             stored_columns = self.specs.get(spec_id)
-            shared = self._shared_columns(spec_id)
+            shared_columns = self._shared_columns(spec_id)
             common = 0 if stored_columns is None else len(stored_columns.keys() & self._wanted_columns.keys())
             self._answers[key] = (
                 stored_columns is not None
-                and len(shared) == common
-                and all(getattr(stored, method)(wanted, not_enumerated) for stored, wanted in shared)
+                and len(shared_columns) == common
+                and all(
+                    getattr(stored_spec, method)(wanted_spec, not_enumerated)
+                    for stored_spec, wanted_spec in shared_columns
+                )
             )
         return self._answers[key]
 
@@ -193,17 +202,17 @@ class SpecCompatibility:
 
         Omits specs that cannot be parsed.
         """
-        stored = self.specs.get(spec_id, {})
+        stored_texts = self.specs.get(spec_id, {})
         pairs = [
-            (parse_column_spec(stored[column]), wanted)
-            for column, wanted in self._wanted_columns.items()
-            if column in stored
+            (parse_column_spec(stored_texts[column]), wanted_spec)
+            for column, wanted_spec in self._wanted_columns.items()
+            if column in stored_texts
         ]
-        return [(spec, wanted) for spec, wanted in pairs if spec is not None and wanted is not None]
+        return [(spec, wanted_spec) for spec, wanted_spec in pairs if spec is not None and wanted_spec is not None]
 
 
 def table_profile_spec(
-    schema: pa.Schema, table: TableConfig, resolved: Mapping[str, CardinalityMode] | None = None
+    schema: pa.Schema, table: TableConfig, resolutions: Mapping[str, CardinalityMode] | None = None
 ) -> ProfileSpec:
     """Return the profile spec of a schema under a table's policies.
 
@@ -212,7 +221,7 @@ def table_profile_spec(
     Args:
         schema: The schema.
         table: The configured policies.
-        resolved: Decisions about `auto` and `repeated` policies, by field id of the leaf. Without a decision, such a
+        resolutions: Decisions about `auto` and `repeated` policies, by field id of the leaf. Without a decision, such a
             policy stays undecided.
     """
     exports = read_export_entries(table)
@@ -221,7 +230,7 @@ def table_profile_spec(
     column_of_leaf: dict[str, str] = {}
     for column, column_leaves in zip(schema, schema_leaves(schema), strict=True):
         policies = [
-            (leaf, _add_export_statistics(_resolve_policy(table, leaf, resolved or {}), leaf, exports))
+            (leaf, _add_export_statistics(_resolve_policy(table, leaf, resolutions or {}), leaf, exports))
             for leaf in column_leaves
         ]
         with _add_table_to_errors(table):
@@ -234,16 +243,18 @@ def table_profile_spec(
     # Fragment profiles do not depend on the selected partitions. A version does.
     parts += [_partitions_text(table.partitions)] if table.partitions else []
     # All value counts are stored and merged. Which of them a version shows is part of its spec.
-    truncated = {leaf.field_id: policy.frequencies for leaf, policy in leaves if policy.is_truncated}
-    parts += [json.dumps(truncated)] if truncated else []
+    truncated_frequencies = {leaf.field_id: policy.frequencies for leaf, policy in leaves if policy.is_truncated}
+    parts += [json.dumps(truncated_frequencies)] if truncated_frequencies else []
     # Value counts by partition are derived from value counts: fragment profiles do not depend on them.
     by_partition = [leaf.field_id for leaf, policy in leaves if policy.by_partition == "on"]
     parts += [json.dumps({"by_partition": by_partition})] if by_partition else []
-    defaulted = frozenset(field_identity(field) for field in schema if INITIAL_DEFAULT in (field.metadata or {}))
+    defaulted_columns = frozenset(
+        field_identity(field) for field in schema if INITIAL_DEFAULT in (field.metadata or {})
+    )
     auto = frozenset(
         leaf.field_id for leaf, _ in leaves if table.effective_policy(leaf.path, leaf.aliases).is_undecided
     )
-    return ProfileSpec(digest_texts(parts), column_specs, tuple(leaves), column_of_leaf, defaulted, auto)
+    return ProfileSpec(digest_texts(parts), column_specs, tuple(leaves), column_of_leaf, defaulted_columns, auto)
 
 
 def _partitions_text(partitions: str | Mapping[str, tuple[str, ...]]) -> str:
@@ -260,21 +271,21 @@ def _partitions_text(partitions: str | Mapping[str, tuple[str, ...]]) -> str:
     return f"{_CONDITION_VERSION} {PartitionFilter.of(partitions)!r}"
 
 
-def _resolve_policy(table: TableConfig, leaf: LeafColumn, resolved: Mapping[str, CardinalityMode]) -> ResolvedPolicy:
+def _resolve_policy(table: TableConfig, leaf: LeafColumn, resolutions: Mapping[str, CardinalityMode]) -> ResolvedPolicy:
     """Return the effective policy of a leaf, with its hash key if it is hidden.
 
     Args:
         table: The configured policies, and the key of hidden values.
         leaf: The leaf.
-        resolved: Decisions about `auto` and `repeated` policies, by field id. Without a decision, the policy stays
+        resolutions: Decisions about `auto` and `repeated` policies, by field id. Without a decision, the policy stays
             undecided.
     """
     policy = table.effective_policy(leaf.path, leaf.aliases)
     if policy.values == "hidden" and table.hidden_key is not None:
         policy = policy.with_hash_key(column_key(table.hidden_key, table.name, leaf.field_id))
-    if not policy.is_undecided or leaf.field_id not in resolved:
+    if not policy.is_undecided or leaf.field_id not in resolutions:
         return policy
-    return policy.resolve(resolved[leaf.field_id])
+    return policy.resolve(resolutions[leaf.field_id])
 
 
 def _add_export_statistics(policy: ResolvedPolicy, leaf: LeafColumn, exports: Sequence[ExportEntry]) -> ResolvedPolicy:
@@ -284,10 +295,10 @@ def _add_export_statistics(policy: ResolvedPolicy, leaf: LeafColumn, exports: Se
     """
     if policy.has_all_values or policy.values == "hidden":
         return policy
-    added = [reference for entry in exports for reference in entry.statistics_for(leaf.path, leaf.type)]
-    if not added:
+    added_references = [reference for entry in exports for reference in entry.statistics_for(leaf.path, leaf.type)]
+    if not added_references:
         return policy
-    return policy.model_copy(update={"statistics": tuple(dict.fromkeys((*policy.statistics, *added)))})
+    return policy.model_copy(update={"statistics": tuple(dict.fromkeys((*policy.statistics, *added_references)))})
 
 
 def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
@@ -303,12 +314,12 @@ def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: ResolvedPoli
         cls = type_class(leaf.type)
     except UnsupportedTypeError:
         return
-    for loaded in load_for_class(policy.statistics, cls):
-        if isinstance(loaded.statistic, FrequencyStatistic):
+    for loaded_statistic in load_for_class(policy.statistics, cls):
+        if isinstance(loaded_statistic.statistic, FrequencyStatistic):
             raise ConfigError(
-                f"columns.{leaf.path}.statistics: {loaded.reference} is computed from all values and their counts, "
-                "which `frequencies: off` does not store: give the column `frequencies: all`, or leave the statistic "
-                "out"
+                f"columns.{leaf.path}.statistics: {loaded_statistic.reference} is computed from all values and their "
+                "counts, which `frequencies: off` does not store: give the column `frequencies: all`, or leave the "
+                "statistic out"
             )
 
 

@@ -70,10 +70,10 @@ class Profiled:
         """
         current = [fragments[entry.id] for entry in self.unsaved]
         versions.save_pending(current, self.attempt)
-        written = {path for entry in self.unsaved for path in entry.files.paths()}
+        written_paths = {path for entry in self.unsaved for path in entry.files.paths()}
         self.entries, self.unsaved = [fragments[entry.id] for entry in self.entries], []
         # No version and no pending file references the replaced files, so they need not wait for `expire`.
-        versions.objects.delete(sorted(written - {path for entry in current for path in entry.files.paths()}))
+        versions.objects.delete(sorted(written_paths - {path for entry in current for path in entry.files.paths()}))
 
 
 def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profiled:
@@ -91,9 +91,9 @@ def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profi
         attempt: Name under which profiles are saved. A request to read fragments again uses only saved profiles of its
             own name. Empty for no name.
     """
-    profiled = Profiled(attempt=attempt)
+    profiling_result = Profiled(attempt=attempt)
     if not plan.to_profile:
-        return profiled
+        return profiling_result
     engine, versions = context.engine, context.versions
     # Separate files of a profile have no column for fingerprints or value filters.
     is_states_only = StatesContent.of_fragments(plan.spec).is_states_only
@@ -106,24 +106,26 @@ def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profi
     slots = 1 if is_local else engine.slots()
     tasks = bundle_fragments(plan.to_profile, alone, len(plan.spec.leaves), 1 if is_local else _TASKS_PER_SLOT * slots)
     tasks_per_job = len(tasks) if is_local else _BUNDLES_PER_SLOT * slots
-    started = rows = bytes_read = 0
+    started_count = rows = bytes_read = 0
     total_bytes = sum(fragment.bytes for fragment in plan.to_profile)
     table = context.table.name
     for start in range(0, len(tasks), tasks_per_job):
         job = tasks[start : start + tasks_per_job]
-        versions.save_pending(profiled.unsaved, attempt)
+        versions.save_pending(profiling_result.unsaved, attempt)
         count = sum(map(len, job))
-        context.progress(Progress(table, "profile", started, total, "fragments", count, rows, bytes_read, total_bytes))
-        profiled.unsaved, failures = profiler.profile(job)
-        profiled.entries += profiled.unsaved
-        profiled.failures += failures
-        started += count
-        rows += sum(entry.row_count for entry in profiled.unsaved)
+        context.progress(
+            Progress(table, "profile", started_count, total, "fragments", count, rows, bytes_read, total_bytes)
+        )
+        profiling_result.unsaved, failures = profiler.profile(job)
+        profiling_result.entries += profiling_result.unsaved
+        profiling_result.failures += failures
+        started_count += count
+        rows += sum(entry.row_count for entry in profiling_result.unsaved)
         bytes_read += sum(fragment.bytes for bundle in job for fragment in bundle)
-    if profiled.failures:
-        profiled.save_unsaved(versions)
+    if profiling_result.failures:
+        profiling_result.save_unsaved(versions)
     context.progress(Progress(table, "profile", total, total, "fragments", 0, rows, bytes_read, total_bytes))
-    return profiled
+    return profiling_result
 
 
 def bundle_fragments(
@@ -143,8 +145,8 @@ def bundle_fragments(
     """
     max_cost = min(_MAX_BUNDLE_COST, max(_MIN_BUNDLE_COST, read_cost(fragments) / max(1, tasks)))
     bundles: list[tuple[Fragment, ...]] = []
-    ordered = sorted(fragments, key=lambda fragment: (fragment.partition_key, key_position(fragment.id)))
-    for _, partition in groupby(ordered, key=lambda fragment: fragment.partition_key):
+    sorted_fragments = sorted(fragments, key=lambda fragment: (fragment.partition_key, key_position(fragment.id)))
+    for _, partition in groupby(sorted_fragments, key=lambda fragment: fragment.partition_key):
         bundle: list[Fragment] = []
         for fragment in partition:
             if fragment.id in alone:
@@ -160,19 +162,19 @@ def bundle_fragments(
     return bundles
 
 
-def profile_error(table: TableConfig, failures: Sequence[FragmentFailure], finished: int) -> ProfileError:
+def profile_error(table: TableConfig, failures: Sequence[FragmentFailure], finished_count: int) -> ProfileError:
     """Return an error that names the fragments that could not be profiled, with the reasons.
 
     Args:
         table: The table.
         failures: The fragments that failed.
-        finished: Number of fragments that were profiled.
+        finished_count: Number of fragments that were profiled.
     """
-    shown = "; ".join(f"partition {failure.partition_key!r}: {failure.message}" for failure in failures[:5])
+    shown_messages = "; ".join(f"partition {failure.partition_key!r}: {failure.message}" for failure in failures[:5])
     more = f"; and {len(failures) - 5} more" if len(failures) > 5 else ""
     return ProfileError(
-        f"table {table.name!r}: {len(failures)} of {len(failures) + finished} fragments could not be profiled: {shown}"
-        f"{more}. {failure_advice([failure.unsupported for failure in failures])}"
+        f"table {table.name!r}: {len(failures)} of {len(failures) + finished_count} fragments could not be "
+        f"profiled: {shown_messages}{more}. {failure_advice([failure.unsupported for failure in failures])}"
     )
 
 

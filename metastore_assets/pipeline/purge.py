@@ -102,53 +102,53 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
             has been removed, except saved profiles of interrupted refreshes.
     """
     objects, documents = versions.objects, versions.documents
-    published, listing = _publish_without_removed(engine, versions, before)
-    begun, pending = listing.begun, PendingFiles.among(listing.pending)
-    if before == published - 1:
-        before = published
+    published_number, listing = _publish_without_removed(engine, versions, before)
+    start_time, pending = listing.begun, PendingFiles.among(listing.pending)
+    if before == published_number - 1:
+        before = published_number
     numbers: list[int] = []
     with (
         listing.files as files,
-        SortedRuns(PATHS) as needed,
-        SortedRuns(PATHS) as referenced,
-        SortedRuns(FILES) as removable,
+        SortedRuns(PATHS) as needed_paths,
+        SortedRuns(PATHS) as referenced_paths,
+        SortedRuns(FILES) as removable_files,
     ):
         # The profiles in pending files that are not current were published.
         current = set(pending.current())
-        referenced.add_keys(pa.array([path for path in pending.all() if path not in current], pa.string()))
+        referenced_paths.add_keys(pa.array([path for path in pending.all() if path not in current], pa.string()))
         for number in chain.from_iterable(documents.batches()):
             numbers.append(number)
             try:
                 version = versions.read(number)
                 for paths in _lookup_paths(version):
-                    referenced.add_keys(paths)
+                    referenced_paths.add_keys(paths)
                     if number >= before:
-                        needed.add_keys(paths)
+                        needed_paths.add_keys(paths)
                 for paths in _profile_paths(version):
-                    referenced.add_keys(paths)
-                    if number >= published:
-                        needed.add_keys(paths)
+                    referenced_paths.add_keys(paths)
+                    if number >= published_number:
+                        needed_paths.add_keys(paths)
             except StoreError:
                 # A version that is removed now, or was removed meanwhile by another process, need not be readable.
                 if number >= before and documents.exists(number):
                     raise
-        for rows in subtract(files, needed):
-            removable.add(rows)
-        unfinished = sum(map(len, subtract(removable, referenced)))
+        for rows in subtract(files, needed_paths):
+            removable_files.add(rows)
+        unfinished_count = sum(map(len, subtract(removable_files, referenced_paths)))
         remove_values(versions, before)
         # Versions are removed before their files: a reader finds no version instead of a damaged one.
-        outdated = [number for number in numbers if number < before]
-        objects.delete([documents.path(number) for number in outdated])
-        count, size = delete_files(objects, removable.stream())
+        outdated_numbers = [number for number in numbers if number < before]
+        objects.delete([documents.path(number) for number in outdated_numbers])
+        count, size = delete_files(objects, removable_files.stream())
     # Partition keys are values, too. Without its record an unfinished backfill starts again.
     objects.delete([info.path for info in objects.list(BACKFILLS)])
-    unfinished_writes = objects.remove_unfinished(begun)
+    unfinished_writes = objects.remove_unfinished(start_time)
     return PurgeResult(
-        len(outdated),
+        len(outdated_numbers),
         count + unfinished_writes,
         size,
-        published,
-        unfinished + unfinished_writes,
+        published_number,
+        unfinished_count + unfinished_writes,
         versions.with_newest(_count_outdated_profiles),
     )
 
@@ -195,7 +195,7 @@ class _StoredFiles:
     @classmethod
     def of(cls, versions: VersionStore) -> _StoredFiles:
         """List the files of a table."""
-        begun, files, pending = datetime.now(UTC), SortedRuns(FILES), list[ObjectInfo]()
+        start_time, files, pending = datetime.now(UTC), SortedRuns(FILES), list[ObjectInfo]()
 
         def listed() -> Iterator[ObjectInfo]:
             for info in versions.objects.scan():
@@ -206,7 +206,7 @@ class _StoredFiles:
                 yield info
 
         add_files(files, listed())
-        return cls(begun, files, pending)
+        return cls(start_time, files, pending)
 
 
 def _publish_without_removed(engine: Engine, versions: VersionStore, before: int) -> tuple[int, _StoredFiles]:
@@ -237,9 +237,9 @@ def _publish_without_removed(engine: Engine, versions: VersionStore, before: int
             versions.objects,
             rewrite_value_counts(versions.objects, read_value_counts(versions.objects, latest.value_counts)),
         )
-        copied, staged = _copy_entries(engine, versions, replace(latest, value_counts=value_counts))
+        copied_version, staged_version = _copy_entries(engine, versions, replace(latest, value_counts=value_counts))
         new = replace(
-            copied,
+            copied_version,
             number=latest.number + 1,
             published_at=datetime.now(UTC),
             metadata_cache={},
@@ -252,11 +252,15 @@ def _publish_without_removed(engine: Engine, versions: VersionStore, before: int
         remove_all(versions.objects)
         try:
             # The entries are not those of the previous version, whose files contain removed fragments.
-            versions.publish(new, staged)
+            versions.publish(new, staged_version)
         except VersionConflictError:
             # Profiles are removed as well: they are unused, and may contain values that are deleted meanwhile.
-            written = {path for entries in stored_entries(staged) for path in entries.files.paths()} if staged else ()
-            versions.objects.delete(sorted({*new.paths(), *written} - set(latest.paths())))
+            written_paths = (
+                {path for entries in stored_entries(staged_version) for path in entries.files.paths()}
+                if staged_version
+                else ()
+            )
+            versions.objects.delete(sorted({*new.paths(), *written_paths} - set(latest.paths())))
             listing.files.close()
             raise
         return new.number, listing
@@ -278,15 +282,15 @@ def _copy_entries(engine: Engine, versions: VersionStore, version: Version) -> t
     if len(version.fragments) + len(version.partitions) + len(version.nodes) <= _ENTRIES_PER_LOT:
         lot = _Lot(list(version.fragments), list(version.partitions), list(version.nodes))
         return _copy_lot(engine, versions.objects, version, None, lot)[0], None
-    staged = StagedVersions(versions, f"purge/{uuid.uuid4().hex}")
+    staged_versions = StagedVersions(versions, f"purge/{uuid.uuid4().hex}")
     base: Version | None = None
     try:
         for lot in _lots(version):
-            copied, may_merge = _copy_lot(engine, versions.objects, version, base, lot)
-            staged.publish(copied, base, may_merge=may_merge)
-            base = staged.latest()
+            copied_version, may_merge = _copy_lot(engine, versions.objects, version, base, lot)
+            staged_versions.publish(copied_version, base, may_merge=may_merge)
+            base = staged_versions.latest()
     finally:
-        staged.remove()
+        staged_versions.remove()
     assert base is not None, "a version has entries"
     base = replace(base, garbage_manifest=None)
     return base, base
@@ -321,8 +325,8 @@ def _lots(version: Version) -> Iterator[_Lot]:
 def _chunks(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
     """Yield the stored entries by ascending key, in chunks of bounded size."""
     assert isinstance(entries, StoredEntries), "the version was read from a store"
-    stored: Iterator[Entry] = entries.stream()
-    return batched(stored, _ENTRIES_PER_LOT)
+    entry_stream: Iterator[Entry] = entries.stream()
+    return batched(entry_stream, _ENTRIES_PER_LOT)
 
 
 def _copy_lot(
@@ -344,16 +348,18 @@ def _copy_lot(
             be merged when it is staged).
     """
     columns = len(version.schema)
-    compacted = compact_segments(engine, objects, columns, SegmentEntries(lot.fragments, lot.nodes), COMPACT_ALL)
-    fragments = _added(FRAGMENTS, base, compacted.fragments)
+    compacted_entries = compact_segments(
+        engine, objects, columns, SegmentEntries(lot.fragments, lot.nodes), COMPACT_ALL
+    )
+    fragments = _added(FRAGMENTS, base, compacted_entries.fragments)
     partitions = _added(PARTITIONS, base, lot.partitions)
-    nodes = _added(NODES, base, compacted.nodes)
-    filtered = version.value_filters.columns if version.value_filters else ()
+    nodes = _added(NODES, base, compacted_entries.nodes)
+    filtered_ids = version.value_filters.columns if version.value_filters else ()
     changes: tuple[EntryChanges[Any], ...] = (fragments, partitions, nodes)
     indexes = update_indexes(
-        engine, objects, IndexedColumns(columns, filtered), base, {each.kind.name: each for each in changes}
+        engine, objects, IndexedColumns(columns, filtered_ids), base, {each.kind.name: each for each in changes}
     )
-    copied = replace(
+    copied_version = replace(
         version,
         fragments=fragments,
         partitions=partitions,
@@ -365,7 +371,7 @@ def _copy_lot(
         partition_index=indexes.partitions,
         garbage_manifest=None,
     )
-    return copied, not indexes.is_merged
+    return copied_version, not indexes.is_merged
 
 
 def _added(kind: EntryKind[Entry], base: Version | None, entries: Sequence[Entry]) -> EntryChanges[Entry]:
@@ -373,9 +379,9 @@ def _added(kind: EntryKind[Entry], base: Version | None, entries: Sequence[Entry
 
     If `base` is None, return only `entries`.
     """
-    stored = None if base is None else version_entries(base, kind)
-    assert stored is None or isinstance(stored, StoredEntries), "the version was read from a store"
-    return EntryChanges(kind, stored, {kind.key(entry): entry for entry in entries}, {})
+    base_entries = None if base is None else version_entries(base, kind)
+    assert base_entries is None or isinstance(base_entries, StoredEntries), "the version was read from a store"
+    return EntryChanges(kind, base_entries, {kind.key(entry): entry for entry in entries}, {})
 
 
 def _lookup_paths(version: Version) -> Iterator[pa.Array]:

@@ -125,7 +125,7 @@ def refresh(
             attempt.
         MetastoreError: The table changed during each attempt, or cannot be read.
     """
-    started = time.monotonic()
+    start_time = time.monotonic()
     refreshing = _Refresh(config, table, request)
     progress(Progress(table.name, "plan"))
     with count_io() as counter, _explain_errors(refreshing.versions, refreshing.attempt.name):
@@ -135,12 +135,12 @@ def refresh(
                 with io_step("plan"):
                     plan = refreshing.plan()
                 execution = execute(
-                    refreshing.context, plan, refreshing.attempt, started, refreshing.cached_metadata(plan)
+                    refreshing.context, plan, refreshing.attempt, start_time, refreshing.cached_metadata(plan)
                 )
             except _RETRIED as error:
                 refreshing.check_outdated(error)
             else:
-                return replace(_result(execution), seconds=time.monotonic() - started, steps=counts_by_step(counter))
+                return replace(_result(execution), seconds=time.monotonic() - start_time, steps=counts_by_step(counter))
     raise MetastoreError(
         f"table {table.name!r} changed during each of {_ATTEMPTS} attempts to refresh it; finished profiles are saved: "
         "run the refresh again"

@@ -16,8 +16,8 @@ def find_retired(version: Version, ids: Collection[str]) -> list[RetiredFragment
     """Return the retired fragments in a version that have one of these ids."""
     numbers = _retiring_versions(version)
     if len(numbers) * len(ids) > len(version.retired):
-        wanted = set(ids)
-        return [entry for entry in version.retired if entry.fragment.id in wanted]
+        wanted_ids = set(ids)
+        return [entry for entry in version.retired if entry.fragment.id in wanted_ids]
     keys = [f"{retired_prefix(number)}{id_}" for number in numbers for id_ in ids]
     return list(entries_of(version, RETIRED).find_all(keys).values())
 

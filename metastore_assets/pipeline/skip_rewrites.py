@@ -69,12 +69,12 @@ def skip_rewrites(
     columns = len(target.spec.leaves)
     weights = [columns * (len(rewrite.added) + len(rewrite.removed)) for rewrite in rewrites]
     compare = partial(_has_same_rows, context.objects, target.spec)
-    unchanged = {key for key, is_same in context.engine.merge(compare, rewrites, weights) if is_same}
-    if not unchanged:
+    unchanged_keys = {key for key, is_same in context.engine.merge(compare, rewrites, weights) if is_same}
+    if not unchanged_keys:
         return target
     partitions = tuple(
         _reuse(partition, partition.published, fragments)
-        if partition.published is not None and partition.key in unchanged
+        if partition.published is not None and partition.key in unchanged_keys
         else partition
         for partition in target.partitions
     )
@@ -92,11 +92,13 @@ def _rewrite(key: str, before: Sequence[FragmentEntry], now: Sequence[FragmentEn
         now: Its fragments after the change.
     """
     ids_before, ids_now = {entry.id for entry in before}, {entry.id for entry in now}
-    added = [entry for entry in now if entry.id not in ids_before]
-    removed = [entry for entry in before if entry.id not in ids_now]
-    if not added or not removed or _row_count(added) != _row_count(removed):
+    added_entries = [entry for entry in now if entry.id not in ids_before]
+    removed_entries = [entry for entry in before if entry.id not in ids_now]
+    if not added_entries or not removed_entries or _row_count(added_entries) != _row_count(removed_entries):
         return []
-    return [_Rewrite(key, tuple(entry.files for entry in added), tuple(entry.files for entry in removed))]
+    return [
+        _Rewrite(key, tuple(entry.files for entry in added_entries), tuple(entry.files for entry in removed_entries))
+    ]
 
 
 def _row_count(entries: Iterable[FragmentEntry]) -> int:
@@ -110,20 +112,20 @@ def _has_same_rows(store: ObjectStore, spec: ProfileSpec, rewrite: _Rewrite) -> 
     """
     paths = [leaf.path for leaf, _ in spec.leaves]
     with StatesReader(store) as reader:
-        added, removed = (
+        added_states, removed_states = (
             merge_states([read_states(reader, files, spec)[1] for files in side], paths).select(_COMPARED)
             for side in (rewrite.added, rewrite.removed)
         )
-    return rewrite.partition_key, bool(added.equals(removed))
+    return rewrite.partition_key, bool(added_states.equals(removed_states))
 
 
 def _reuse(partition: PartitionPlan, entry: PartitionEntry, fragments: Mapping[str, FragmentEntry]) -> PartitionPlan:
     """Return the plan of a partition that keeps its published profile under a new set of fragments."""
     entries = [fragments[id_] for id_ in partition.fragments]
-    reused = replace(
+    reused_entry = replace(
         entry,
         members=members_id(partition.fragments),
         bytes=sum(each.bytes for each in entries),
         fragments=len(entries),
     )
-    return replace(partition, reused=reused)
+    return replace(partition, reused=reused_entry)

@@ -318,12 +318,12 @@ def join_lots(lots: Sequence[Sequence[PlanStage]]) -> tuple[PlanStage, ...]:
     lots. Stages have the order in which their kinds run.
     """
     order = PlanStage.__subclasses__()  # This module defines the kinds in the order in which they run.
-    joined: dict[type[PlanStage], PlanStage] = {}
+    joined_stages: dict[type[PlanStage], PlanStage] = {}
     for stages in lots:
         for stage in stages:
-            before = joined.get(type(stage))
-            joined[type(stage)] = stage if before is None else before.joined(stage)
-    return tuple(sorted(joined.values(), key=lambda stage: order.index(type(stage))))
+            before = joined_stages.get(type(stage))
+            joined_stages[type(stage)] = stage if before is None else before.joined(stage)
+    return tuple(sorted(joined_stages.values(), key=lambda stage: order.index(type(stage))))
 
 
 def stages_to_json(stages: Sequence[PlanStage]) -> list[dict[str, Any]]:
@@ -356,6 +356,6 @@ def _count(number: int, noun: str) -> str:
 
 
 def _names(noun: str, names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:_NAMES_SHOWN]))
+    shown_names = ", ".join(map(repr, names[:_NAMES_SHOWN]))
     more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
-    return _count(len(names), noun) + (f" ({shown}{more})" if names else "")
+    return _count(len(names), noun) + (f" ({shown_names}{more})" if names else "")

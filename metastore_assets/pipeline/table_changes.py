@@ -65,17 +65,17 @@ class SnapshotChanges:
         Raises:
             FragmentError: The table does not have a fragment any more, because a commit has removed it since planning.
         """
-        known = self.current or {fragment.id: fragment for fragment in (*self.added, *self.unchanged)}
-        wanted = {entry.id: entry for entry in entries}
-        found = {id_: known[id_] for id_ in wanted.keys() & known.keys()}
-        others = {id_: entry for id_, entry in wanted.items() if id_ not in found}
+        known_fragments = self.current or {fragment.id: fragment for fragment in (*self.added, *self.unchanged)}
+        wanted_entries = {entry.id: entry for entry in entries}
+        found_fragments = {id_: known_fragments[id_] for id_ in wanted_entries.keys() & known_fragments.keys()}
+        others = {id_: entry for id_, entry in wanted_entries.items() if id_ not in found_fragments}
         if others and self.find is not None:
             paths = {(entry.partition_key, entry.path) for entry in others.values()}
-            found |= {fragment.id: fragment for fragment in self.find(paths) if fragment.id in others}
+            found_fragments |= {fragment.id: fragment for fragment in self.find(paths) if fragment.id in others}
         for id_, entry in others.items():
-            if id_ not in found:
+            if id_ not in found_fragments:
                 raise FragmentError(f"{entry.path}: the table has no such file any more", path=entry.path, missing=True)
-        return found
+        return found_fragments
 
     def partition_keys(self, base: Version | None) -> set[str]:
         """Return the keys of all partitions of the snapshot.
@@ -97,18 +97,18 @@ def compare_snapshot(snapshot: Snapshot, base: Version | None, reason: str) -> S
         base: The version; None if there is none.
         reason: Why all fragments are compared, as text for the plan.
     """
-    published = {entry.key: entry for entry in base.fragments} if base else {}
+    published_entries = {entry.key: entry for entry in base.fragments} if base else {}
     keys: set[str] = set()
-    added = []
+    added_fragments = []
     for fragment in snapshot.fragments:
         key = fragment_key(fragment.partition_key, fragment.path)
-        entry = published.get(key)
+        entry = published_entries.get(key)
         if entry is not None and entry.id == fragment.id:
             keys.add(key)
         else:
-            added.append(fragment)
-    removed = {key: entry for key, entry in published.items() if key not in keys}
-    return SnapshotChanges(snapshot, tuple(added), removed, comparison=reason)
+            added_fragments.append(fragment)
+    removed_entries = {key: entry for key, entry in published_entries.items() if key not in keys}
+    return SnapshotChanges(snapshot, tuple(added_fragments), removed_entries, comparison=reason)
 
 
 def changes_from_diff(diff: SnapshotDiff, base: Version) -> SnapshotChanges:
@@ -127,20 +127,28 @@ def changes_from_diff(diff: SnapshotDiff, base: Version) -> SnapshotChanges:
     # The plan needs all fragments of these partitions. One lookup reads them with those that the difference names.
     partition_keys = {key for key, _ in diff.removed} | {fragment.partition_key for fragment in diff.added}
     entries = entries_of(base, FRAGMENTS)
-    stored = {entry.key: entry for entry in entries.find_prefixes([fragment_key(key, "") for key in partition_keys])}
-    published = {key: stored[key] for key in (*removed_keys, *added_keys) if key in stored}
-    published |= entries.find_all([key for key in possibly_removed if key not in published])
+    partition_entries = {
+        entry.key: entry for entry in entries.find_prefixes([fragment_key(key, "") for key in partition_keys])
+    }
+    published_entries = {
+        key: partition_entries[key] for key in (*removed_keys, *added_keys) if key in partition_entries
+    }
+    published_entries |= entries.find_all([key for key in possibly_removed if key not in published_entries])
     before: dict[str, list[FragmentEntry]] = {key: [] for key in partition_keys}
-    for entry in stored.values():
+    for entry in partition_entries.values():
         before[entry.partition_key].append(entry)
-    unknown = removed_keys - published.keys()
+    unknown = removed_keys - published_entries.keys()
     if unknown:
         raise NoDiffError(f"the commits remove {len(unknown):,} files that version {base.number} does not have")
-    replaced = None if diff.replaced is None else {fragment_key(*path) for path in diff.replaced}
-    if replaced is not None and added_keys.keys() & published.keys() != replaced:
+    replaced_keys = None if diff.replaced is None else {fragment_key(*path) for path in diff.replaced}
+    if replaced_keys is not None and added_keys.keys() & published_entries.keys() != replaced_keys:
         raise NoDiffError("the table lists a file several times")
     # A file may be removed and added again with the same content.
-    unchanged = {key for key, fragment in added_keys.items() if key in published and published[key].id == fragment.id}
-    added = tuple(fragment for key, fragment in added_keys.items() if key not in unchanged)
-    removed = {key: entry for key, entry in published.items() if key not in unchanged}
-    return SnapshotChanges(diff.current, added, removed, before=before)
+    unchanged_keys = {
+        key
+        for key, fragment in added_keys.items()
+        if key in published_entries and published_entries[key].id == fragment.id
+    }
+    added_fragments = tuple(fragment for key, fragment in added_keys.items() if key not in unchanged_keys)
+    removed_entries = {key: entry for key, entry in published_entries.items() if key not in unchanged_keys}
+    return SnapshotChanges(diff.current, added_fragments, removed_entries, before=before)

@@ -32,8 +32,10 @@ _BATCH_FRAGMENTS = 512
 
 def filtered_columns(spec: ProfileSpec) -> tuple[str, ...]:
     """Return the field ids of the columns that have value filters, in table order."""
-    typed = spec.typed_leaves
-    return tuple(leaf.field_id for leaf, policy in spec.leaves if policy.has_value_filter and leaf.field_id in typed)
+    typed_leaves = spec.typed_leaves
+    return tuple(
+        leaf.field_id for leaf, policy in spec.leaves if policy.has_value_filter and leaf.field_id in typed_leaves
+    )
 
 
 def plan_value_filters(
@@ -62,12 +64,12 @@ def plan_value_filters(
     before, after = changed_entries(fragments, is_rebuilt=base is None)
     before_names, after_names = ({entry.key: entry.files.name for entry in entries} for entries in (before, after))
     changes = KeyChanges.between(before_names, after_names, len(fragments))
-    stored = base.files if base else None
+    stored_files = base.files if base else None
 
     def write(may_merge: bool) -> ValueFilterFiles:
         batches = read_filters(engine, store, columns, [entry for entry in after if entry.key in changes.added])
-        written = update_value_filters(store, stored, replace(changes, may_merge=may_merge), batches)
-        return ValueFilterFiles(written, columns)
+        written_files = update_value_filters(store, stored_files, replace(changes, may_merge=may_merge), batches)
+        return ValueFilterFiles(written_files, columns)
 
     return PlannedUpdate(changes.key_count, write)
 
@@ -104,10 +106,14 @@ def read_filters(
         by_column = {}
         for at, field_id in enumerate(columns):
             filters = [filters_by_profile[entry.files.name][at] for entry in batch]
-            classes = pa.array([None if stored is None else stored[0] for stored in filters], pa.string())
+            classes = pa.array(
+                [None if stored_filter is None else stored_filter[0] for stored_filter in filters], pa.string()
+            )
             with corruption_guard(store, batch[0].files.states or batch[0].files.statistics):
-                parsed = parse_filters([None if stored is None else stored[1] for stored in filters])
-            by_column[field_id] = classes, parsed
+                parsed_filters = parse_filters(
+                    [None if stored_filter is None else stored_filter[1] for stored_filter in filters]
+                )
+            by_column[field_id] = classes, parsed_filters
         yield ValueFilters(pa.array([entry.key for entry in batch], pa.large_string()), by_column)
 
 
@@ -129,13 +135,13 @@ def _read_filter(reader: StatesReader, files: ProfileFiles, field_id: str) -> tu
     If the profile stores no filter of the column, the filter is built from the column's value counts. Returns None if
     there are no value counts either, or if the column has no values.
     """
-    if files.is_states_only and (stored := reader.read_filter(files, field_id)) is not None:
-        return stored
+    if files.is_states_only and (stored_filter := reader.read_filter(files, field_id)) is not None:
+        return stored_filter
     with FrequencyReader(reader, files) as frequency_reader:
         frequencies = frequency_reader.read(field_id)
-    if frequencies is None or (built := build_filter_of_frequencies(frequencies)) is None:
+    if frequencies is None or (built_filter := build_filter_of_frequencies(frequencies)) is None:
         return None
-    return frequencies.type_class.name, built
+    return frequencies.type_class.name, built_filter
 
 
 def find_wrong_filters(
@@ -143,7 +149,7 @@ def find_wrong_filters(
     store: ObjectStore,
     scratch: ObjectStore,
     value_filters: ValueFilterFiles,
-    recomputed: Mapping[str, FragmentEntry],
+    recomputed_entries: Mapping[str, FragmentEntry],
 ) -> Iterator[tuple[str, str]]:
     """Yield (fragment key, field id) of each stored filter that is missing or wrong.
 
@@ -154,23 +160,27 @@ def find_wrong_filters(
         store: The table's folder.
         scratch: The folder of the recomputed profiles.
         value_filters: The stored filters.
-        recomputed: The entry of each fragment's recomputed profile, by key of the fragment (see `fragment_key`).
+        recomputed_entries: The entry of each fragment's recomputed profile, by key of the fragment (see
+            `fragment_key`).
 
     Raises:
         CorruptionError: A file is damaged.
     """
     reader = ValueFilterReader(store, value_filters.files)
     stored_filters = {field_id: reader.filters(field_id) for field_id in value_filters.columns}
-    keys_by_profile = {entry.key: key for key, entry in recomputed.items()}
-    for batch in read_filters(engine, scratch, value_filters.columns, list(recomputed.values())):
+    keys_by_profile = {entry.key: key for key, entry in recomputed_entries.items()}
+    for batch in read_filters(engine, scratch, value_filters.columns, list(recomputed_entries.values())):
         keys = [keys_by_profile[key] for key in batch.keys.to_pylist()]
         for field_id, (classes, filters) in batch.columns.items():
             positions, prefixes = filters.prefixes()
             rows = zip(keys, classes.to_pylist(), filters.bits.tolist(), strict=True)
             for at, (key, class_name, bits) in enumerate(rows):
-                stored = stored_filters[field_id].get(key)
-                if (stored is None) != (class_name is None) or (
-                    stored is not None
-                    and (stored[:2] != (class_name, bits) or not np.array_equal(stored[2], prefixes[positions == at]))
+                stored_filter = stored_filters[field_id].get(key)
+                if (stored_filter is None) != (class_name is None) or (
+                    stored_filter is not None
+                    and (
+                        stored_filter[:2] != (class_name, bits)
+                        or not np.array_equal(stored_filter[2], prefixes[positions == at])
+                    )
                 ):
                     yield key, field_id
