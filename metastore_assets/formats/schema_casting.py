@@ -140,7 +140,7 @@ class FieldMatcher:
         return None if value is None else value.decode()
 
     def index_finder(self, stored_fields: Sequence[pa.Field]) -> Callable[[pa.Field], int | None]:
-        """Return a function that maps a field of the table to the index of its match in `stored_fields`, or to None.
+        """Return a function that maps a table's field to the index of its match in `stored_fields`, or None.
 
         The function raises ArrowInvalid if several fields match.
         """

@@ -47,7 +47,7 @@ def cast_texts(texts: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def unscaled_decimal(unscaled_value: int, type_: pa.DataType) -> Constant:
-    """Return the constant `unscaled_value * 10**-scale` of a decimal type, where `scale` is that of the type.
+    """Return the constant `unscaled_value * 10**-scale` of a decimal type with this scale.
 
     Raises ArrowInvalid if the number has too many digits.
     """

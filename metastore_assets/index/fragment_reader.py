@@ -160,7 +160,7 @@ class _MatchingZones:
 
 
 def _match_zones(segments: Segments, columns: Sequence[BoundColumn], condition: Condition) -> list[_MatchingZones]:
-    """Return, for each reader in `segments.all`, the zones that may match a condition, and the rows of these zones.
+    """Return the zones of each reader in `segments.all` that may match a condition, and their rows.
 
     If a reader has no zones, its result has all of its rows.
     """

@@ -454,7 +454,7 @@ def test_a_lookup_opens_only_files_that_may_match(tmp_path: Any) -> None:
 
 
 def test_a_lookup_parses_only_footers_of_files_that_may_match(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first lookup in a directory joins the footers of files that may match, and the next one those of all."""
+    """The first lookup in a directory joins footers of files that may match, and the next one all."""
     draw = random.Random(3)
     store = ObjectStore(str(tmp_path))
     fragments = [drawn_fragment(key, draw) for key in range(400)]

@@ -80,7 +80,7 @@ class Manifest(NamedTuple):
 
     @property
     def identity(self) -> tuple[str, int]:
-        """The path and the sequence number. Manifests are immutable."""
+        """The path and the sequence number of a manifest, which is immutable."""
         return self.path, self.sequence_number
 
 

@@ -30,7 +30,7 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class ManifestRecord:
-    """A record of the manifests of a snapshot, which finds the same manifests in the list of a later snapshot.
+    """A record of a snapshot's manifests, which finds the same ones in the list of a later snapshot.
 
     So the earlier list need not be read again. With ten million files, it names a thousand manifests.
     """

@@ -332,7 +332,7 @@ def test_an_append_opens_no_earlier_manifest(writer: IcebergWriter) -> None:
 
 
 def test_an_append_does_not_open_the_earlier_manifest_list(writer: IcebergWriter) -> None:
-    """The manifest list of the earlier snapshot is not read if the current snapshot has all of its manifests.
+    """The earlier snapshot's manifest list is not read if the current snapshot has all its manifests.
 
     This also holds after a difference, which records the manifests as a complete plan does.
     """
