@@ -165,21 +165,29 @@ class Target:
         """Keys of the partitions whose profile has to be merged."""
         return tuple(partition.key for partition in self.partitions if partition.reused is None)
 
-    def next_fragments(self, fragments: Mapping[str, FragmentEntry]) -> Iterator[FragmentEntry]:
-        """Yield the entries of all fragments of the next version.
+    def next_fragments(
+        self, fragments: Mapping[str, FragmentEntry], keys: Set[str] | None = None
+    ) -> Iterator[FragmentEntry]:
+        """Yield the entries of fragments of the next version.
 
         Entries of partitions that are not in `partitions` are read from the published version as they are yielded.
 
         Args:
             fragments: The entries of all fragments of `partitions`, by fragment id.
+            keys: Keys of the partitions whose fragments are yielded; None for all partitions.
         """
         for partition in self.partitions:
-            yield from (fragments[id_] for id_ in partition.fragments)
+            if keys is None or partition.key in keys:
+                yield from (fragments[id_] for id_ in partition.fragments)
         published_count = sum(partition.published is not None for partition in self.partitions) + len(self.removed)
         if self.base is None or published_count == len(self.base.partitions):
             return
         affected_keys = {partition.key for partition in self.partitions} | {entry.key for entry in self.removed}
-        yield from (entry for entry in self.base.fragments if entry.partition_key not in affected_keys)
+        if keys is None:
+            yield from (entry for entry in self.base.fragments if entry.partition_key not in affected_keys)
+        else:
+            prefixes = [fragment_key(key, "") for key in sorted(keys - affected_keys)]
+            yield from entries_of(self.base, FRAGMENTS).find_prefixes(prefixes)
 
     @property
     def needs_partition_value_counts(self) -> bool:

@@ -28,32 +28,58 @@ class FingerprintCounts:
 
     fingerprints: Numbers
     counts: Numbers
+    locations: Numbers | None = None
+    """For each fingerprint, the sum of the locations of its rows; None if the rows have no locations. A location is a
+    number that the caller assigns to a set of rows."""
 
     def __len__(self) -> int:
         return len(self.fingerprints)
 
     def equals(self, other: FingerprintCounts) -> bool:
-        """Return whether fingerprints and counts are the same."""
-        return np.array_equal(self.fingerprints, other.fingerprints) and np.array_equal(self.counts, other.counts)
+        """Return whether fingerprints, counts and locations are the same."""
+        if (self.locations is None) != (other.locations is None):
+            return False
+        pairs = [(self.fingerprints, other.fingerprints), (self.counts, other.counts)]
+        if self.locations is not None and other.locations is not None:
+            pairs.append((self.locations, other.locations))
+        return all(np.array_equal(left, right) for left, right in pairs)
 
     @property
     def rows(self) -> int:
         """The number of rows, which is the sum of the counts."""
         return int(self.counts.sum())
 
-    def part(self, is_selected: npt.NDArray[np.bool_]) -> FingerprintCounts:
-        """Return the fingerprints that a mask selects, with their counts."""
-        return FingerprintCounts(self.fingerprints[is_selected], self.counts[is_selected])
+    def part(self, is_selected: npt.NDArray[np.bool_] | slice) -> FingerprintCounts:
+        """Return the fingerprints that a mask or a slice selects, with their counts and locations."""
+        locations = None if self.locations is None else self.locations[is_selected]
+        return FingerprintCounts(self.fingerprints[is_selected], self.counts[is_selected], locations)
+
+    def at(self, location: int) -> FingerprintCounts:
+        """Return the same counts of rows that all have this location."""
+        return FingerprintCounts(self.fingerprints, self.counts, self.counts * location)
 
     def counts_of(self, fingerprints: Numbers) -> Numbers:
         """Return the count of each given fingerprint.
 
         It is 0 if the fingerprint does not occur.
         """
+        return self._numbers_of(fingerprints, self.counts)
+
+    def locations_of(self, fingerprints: Numbers) -> Numbers:
+        """Return the sum of the locations of each given fingerprint.
+
+        It is 0 if the fingerprint does not occur. Only for counts with locations.
+        """
+        if not len(self):
+            return np.zeros(len(fingerprints), np.int64)
+        assert self.locations is not None, "the rows have no locations"
+        return self._numbers_of(fingerprints, self.locations)
+
+    def _numbers_of(self, fingerprints: Numbers, numbers: Numbers) -> Numbers:
         if not len(self):
             return np.zeros(len(fingerprints), np.int64)
         at = np.minimum(np.searchsorted(self.fingerprints, fingerprints), len(self) - 1)
-        return np.where(self.fingerprints[at] == fingerprints, self.counts[at], 0)
+        return np.where(self.fingerprints[at] == fingerprints, numbers[at], 0)
 
 
 EMPTY = FingerprintCounts(np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -71,12 +97,15 @@ def fingerprint_values(frequencies: Frequencies, bits: int = FINGERPRINT_BITS) -
     return fingerprint_hashes(hash_values(frequencies.values, frequencies.type_class)[0], bits)
 
 
-def count_fingerprints(fingerprints: Numbers, counts: Numbers | None) -> FingerprintCounts:
-    """Return the distinct fingerprints, each with the sum of its counts.
+def count_fingerprints(
+    fingerprints: Numbers, counts: Numbers | None, locations: Numbers | None = None
+) -> FingerprintCounts:
+    """Return the distinct fingerprints, each with the sums of its counts and of its locations.
 
     Args:
         fingerprints: Fingerprints in any order. They may repeat.
         counts: The number of rows of each element of `fingerprints`; None if each element is one row.
+        locations: The sum of the locations of the rows of each element; None if they have none. Only with `counts`.
     """
     if not len(fingerprints):
         return EMPTY
@@ -85,9 +114,11 @@ def count_fingerprints(fingerprints: Numbers, counts: Numbers | None) -> Fingerp
     else:
         order = np.argsort(fingerprints, kind="stable")
         sorted_fingerprints, counts = fingerprints[order], counts[order]
+        locations = None if locations is None else locations[order]
     starts = np.flatnonzero(np.concatenate([[True], sorted_fingerprints[1:] != sorted_fingerprints[:-1]]))
     totals = np.diff(starts, append=len(sorted_fingerprints)) if counts is None else np.add.reduceat(counts, starts)
-    return FingerprintCounts(sorted_fingerprints[starts], totals.astype(np.int64, copy=False))
+    sums = None if locations is None else np.add.reduceat(locations, starts)
+    return FingerprintCounts(sorted_fingerprints[starts], totals.astype(np.int64, copy=False), sums)
 
 
 def fingerprint_frequencies(frequencies: Frequencies) -> FingerprintCounts:
@@ -96,12 +127,19 @@ def fingerprint_frequencies(frequencies: Frequencies) -> FingerprintCounts:
 
 
 def sum_fingerprints(parts: Iterable[FingerprintCounts]) -> FingerprintCounts:
-    """Return the distinct fingerprints of all parts, each with the sum of its counts."""
+    """Return the distinct fingerprints of all parts, with the sums of their counts and locations.
+
+    The result has locations if all parts that are not empty have them.
+    """
     nonempty_parts = [part for part in parts if len(part)]
     if len(nonempty_parts) < 2:
         return nonempty_parts[0] if nonempty_parts else EMPTY
-    fingerprints = np.concatenate([part.fingerprints for part in nonempty_parts])
-    return count_fingerprints(fingerprints, np.concatenate([part.counts for part in nonempty_parts]))
+    located = [part.locations for part in nonempty_parts if part.locations is not None]
+    return count_fingerprints(
+        np.concatenate([part.fingerprints for part in nonempty_parts]),
+        np.concatenate([part.counts for part in nonempty_parts]),
+        np.concatenate(located) if len(located) == len(nonempty_parts) else None,
+    )
 
 
 def narrow_fingerprints(counts: FingerprintCounts, bits: int) -> FingerprintCounts:
@@ -110,7 +148,7 @@ def narrow_fingerprints(counts: FingerprintCounts, bits: int) -> FingerprintCoun
     The counts of fingerprints that become equal are added up.
 
     Args:
-        counts: Counts of fingerprints of `FINGERPRINT_BITS`.
+        counts: Counts of fingerprints of `FINGERPRINT_BITS`, without locations.
         bits: Width of the shorter fingerprints.
     """
     if bits == FINGERPRINT_BITS:

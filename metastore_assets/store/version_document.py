@@ -65,7 +65,7 @@ _FIELD_TYPES: Mapping[str, set[type]] = {
     "copy_start": {int},
 }
 """The types of the fields of a `SegmentFile`."""
-FORMAT_VERSION = 19
+FORMAT_VERSION = 20
 """Version of the file format of everything that a version references. It rises if older code would misread files."""
 
 

@@ -5,10 +5,16 @@ Every value has a fingerprint, which is a hash. Two sum stages, which add up fre
 rows that a table format adds or removes.
 
     stage           key                             input
-    fingerprints    (column, fingerprint)           fingerprints of all values in added (+) and removed (−) fragments
+    fingerprints    (column, fingerprint)           fingerprints of all values in added (+) and removed (−) fragments,
+                                                    with the locations of their rows
     values          (column, fingerprint, value)    values that were read for fingerprints that occur at least twice
 
 In the key of `values`, the fingerprint precedes the value, because removed values are found by fingerprint alone.
+
+The location of a row is a short hash of its partition key. The stage `fingerprints` adds up the locations of the rows
+with a fingerprint. So if a fingerprint occurs once, the sum is the location of its only row. When its value occurs
+again, it is looked for in the partitions with this location. The sums depend only on the rows of each partition, so
+they stay as they are when files of a partition are compacted.
 
 The stage `values` has exactly the values whose fingerprint occurs at least twice in the table. These are all repeated
 values, and occasionally values that occur once but share a fingerprint. All values that are not stored occur once.
@@ -17,6 +23,7 @@ Their number is the number of non-null rows minus the sum of the frequencies in 
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -34,8 +41,12 @@ from metastore_assets.value_counts.graph import FOLDER, rows_of, value_count_sta
 
 FINGERPRINTS, FINGERPRINT_DELTAS = "fingerprints", "fingerprint_deltas"
 FINGERPRINT_ROWS = Rows(
-    pa.schema({"column": pa.string(), "fingerprint": pa.int64()}), pa.schema({"frequency": pa.int64()})
+    pa.schema({"column": pa.string(), "fingerprint": pa.int64()}),
+    pa.schema({"frequency": pa.int64(), "location": pa.int64()}),
 )
+_LOCATION_BITS = 24
+"""Width of locations in bits. Of 100,000 partitions, less than 1 % share their location. The sum for a fingerprint
+overflows after 2**39 rows."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +77,11 @@ class FingerprintedValueCounts:
         return cls(
             dict(fields["columns"]), dict(fields["value_counts"]), FlowState.from_json(fields["flow"]), fields["bits"]
         )
+
+
+def partition_location(partition_key: str) -> int:
+    """Return the location of the rows of a partition, a short hash of its key."""
+    return zlib.crc32(partition_key.encode("utf-8", "surrogatepass")) >> (32 - _LOCATION_BITS)
 
 
 def fingerprinted_rows(type_class: str) -> Rows:
@@ -116,7 +132,9 @@ def fingerprint_dataflow(store: ObjectStore, classes: Iterable[str], *, runner: 
 def _graph(classes: tuple[str, ...]) -> Mapping[str, TypedNode]:
     nodes = [
         DeltaRoot(FINGERPRINT_DELTAS, FINGERPRINT_ROWS),
-        SumStage(FINGERPRINTS, (FINGERPRINT_DELTAS,), ("column", "fingerprint"), ("frequency",), is_followed=False),
+        SumStage(
+            FINGERPRINTS, (FINGERPRINT_DELTAS,), ("column", "fingerprint"), ("frequency", "location"), is_followed=False
+        ),
         *(node for name in classes for node in value_count_stages(name, fingerprinted_rows(name))),
     ]
     return typed_graph(nodes)

@@ -18,7 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError
-from metastore_assets.pipeline.value_counts.fingerprint_changes import ChangedFingerprints, compute_change
+from metastore_assets.pipeline.value_counts.fingerprint_changes import (
+    NO_LOCATION,
+    ChangedFingerprints,
+    compute_change,
+)
 from metastore_assets.pipeline.value_counts.fingerprinted_values import FingerprintedColumn, is_member
 from metastore_assets.statistics.fingerprints import (
     FingerprintCounts,
@@ -34,6 +38,8 @@ BITS = 3
 """With three bits, about four of the 31 values share each fingerprint."""
 COLUMN = FingerprintedColumn("x", "x", "int64", pa.field("x", pa.int64()), 0, BITS, False)
 FRAGMENT = st.lists(st.integers(0, 30), max_size=8)
+LOCATIONS = 3
+"""The fragments of a list have the locations 0, 1, 2, 0, 1, 2, …"""
 
 
 def frequencies_of(values: Sequence[int]) -> Frequencies:
@@ -45,7 +51,8 @@ def frequencies_of(values: Sequence[int]) -> Frequencies:
 
 def fingerprints(fragments: Sequence[Sequence[int]]) -> FingerprintCounts:
     return sum_fingerprints(
-        narrow_fingerprints(fingerprint_frequencies(frequencies_of(entry)), BITS) for entry in fragments
+        narrow_fingerprints(fingerprint_frequencies(frequencies_of(entry)), BITS).at(number % LOCATIONS)
+        for number, entry in enumerate(fragments)
     )
 
 
@@ -58,12 +65,13 @@ class CountsOfFragments:
     """A model of the value counts of some fragments."""
 
     fragments: Sequence[Sequence[int]]
+    total: FingerprintCounts
 
-    def totals(self, wanted: Numbers) -> Numbers:
-        return fingerprints(self.fragments).counts_of(wanted)
+    def totals(self, wanted: Numbers) -> FingerprintCounts:
+        return self.total.part(is_member(self.total.fingerprints, wanted))
 
     def values(self, wanted: Numbers) -> Frequencies:
-        assert (self.totals(wanted) >= 2).all()
+        assert (self.totals(wanted).counts_of(wanted) >= 2).all()
         return COLUMN.select_values(candidates(self.fragments), wanted)
 
 
@@ -84,46 +92,51 @@ def counts_by_value(values: Frequencies) -> dict[int, int]:
 def test_an_update_equals_counts_from_scratch(
     stay: list[list[int]], removed: list[list[int]], added: list[list[int]]
 ) -> None:
-    before = candidates([*stay, *removed])
+    before, sums = candidates([*stay, *removed]), sum_fingerprints([fingerprints(stay), fingerprints(removed)])
     requested_values: list[int] = []
 
-    def find_old(wanted: Numbers) -> Frequencies:
+    def find_old(wanted: Numbers, locations: Numbers) -> Frequencies:
         requested_values.extend(wanted)
-        return values_of_fingerprints(stay, wanted)
+        found = [(values_of_fingerprints(stay, wanted[locations == NO_LOCATION]), 1)]
+        for location in range(LOCATIONS):
+            found.append((values_of_fingerprints(stay[location::LOCATIONS], wanted[locations == location]), 1))
+        return sum_frequencies(found)
 
     change = compute_change(
         COLUMN,
         ChangedFingerprints(fingerprints(added), fingerprints(removed)),
-        CountsOfFragments([*stay, *removed]),
+        CountsOfFragments([*stay, *removed], sums),
         partial(values_of_fingerprints, added),
         find_old,
     )
     assert counts_by_value(sum_frequencies([(before, 1), (change.values, 1)])) == counts_by_value(
         candidates([*stay, *added])
     )
-    after, sums = fingerprints([*stay, *added]), fingerprints([*stay, *removed])
+    after = fingerprints([*stay, *added])
     requested = np.arange(2**BITS)
     assert (sums.counts_of(requested) + change.fingerprints.counts_of(requested)).tolist() == after.counts_of(
         requested
     ).tolist()
+    locations = sums.locations_of(requested) + change.fingerprints.locations_of(requested)
+    expected = fingerprints(stay).locations_of(requested) + fingerprints(added).locations_of(requested)
+    assert locations.tolist() == expected.tolist()
     assert change.rows == sum(map(len, added)) - sum(map(len, removed))
-    assert (change.fingerprints.counts != 0).all()
+    changed_locations = change.fingerprints.locations_of(change.fingerprints.fingerprints)
+    assert ((change.fingerprints.counts != 0) | (changed_locations != 0)).all()
     if not added and len(set(fingerprint_values(before, BITS).tolist())) == len(before):
         assert not requested_values, "removed values with a unique fingerprint are not read"
 
 
 def test_missing_values_are_an_error() -> None:
-    nothing = CountsOfFragments([])
+    nothing = CountsOfFragments([], fingerprints([]))
     with pytest.raises(CorruptionError, match=r"'x'.*\b1 of 1\b"):
         compute_change(
             COLUMN,
             ChangedFingerprints(fingerprints([[1, 1]]), fingerprints([])),
             nothing,
             lambda wanted: EMPTY,
-            lambda wanted: EMPTY,
+            lambda wanted, locations: EMPTY,
         )
     changes = ChangedFingerprints(fingerprints([]), fingerprints([[1]]))
     with pytest.raises(CorruptionError, match=r"'x'.*\bmore\b.*\bfingerprint\b"):
-        compute_change(
-            COLUMN, changes, nothing, partial(values_of_fingerprints, []), partial(values_of_fingerprints, [])
-        )
+        compute_change(COLUMN, changes, nothing, partial(values_of_fingerprints, []), lambda wanted, locations: EMPTY)

@@ -234,6 +234,32 @@ def test_removed_values_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert sum(read) == 3, "the new file, and the two files that share a value with it"
 
 
+def test_only_the_partition_of_a_value_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value that occurs again is looked for in its partition, also after its file was rewritten."""
+    lake = Words(tmp_path)
+    paths = [lake.words(f"first {part}", f"second {part}", part=part) for part in range(8)]
+    lake.refresh()
+    searched: set[str] = set()
+    find = print_values._find_stored_values
+
+    def recording(*arguments: Any) -> Any:
+        searched.update(entry.partition_key for entry in arguments[-1])
+        return find(*arguments)
+
+    monkeypatch.setattr(print_values, "_find_stored_values", recording)
+    lake.words("first 2", "new", part=8)
+    lake.refresh()
+    assert (lake.top(), searched) == ([("first 2", 2)], {"p=2", "p=8"})
+    searched.clear()
+    paths[4].unlink()
+    lake.words("second 4", "first 4", part=4)
+    lake.refresh()
+    assert not searched, "the rows are the same"
+    lake.words("second 4", part=9)
+    lake.refresh()
+    assert (lake.top(), searched) == ([("first 2", 2), ("second 4", 2)], {"p=4", "p=9"})
+
+
 def test_values_that_occur_again_are_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An update reads the few counts that it needs, and never all value counts of the column."""
     lake = Words(tmp_path)

@@ -41,8 +41,9 @@ FINGERPRINTS = st.dictionaries(st.integers(0, 2**FINGERPRINT_BITS - 1), st.integ
 )
 
 
-@given(FINGERPRINTS)
-def test_encoded_fingerprints_decode_to_the_same(counts: FingerprintCounts) -> None:
+@given(FINGERPRINTS, st.booleans())
+def test_encoded_fingerprints_decode_to_the_same(counts: FingerprintCounts, is_located: bool) -> None:
+    counts = counts.at(2**20 - 1) if is_located else counts
     assert decode_fingerprints(pa.py_buffer(encode_fingerprints(counts))).equals(counts)
 
 

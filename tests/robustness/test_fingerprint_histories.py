@@ -17,17 +17,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from metastore_assets.config import ColumnPolicy
+from metastore_assets.config import ColumnPolicy, MetastoreConfig
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.pipeline.value_counts import fingerprints
+from metastore_assets.value_counts import read_value_counts
+from metastore_assets.value_counts.fingerprinted import FINGERPRINTS, fingerprint_dataflow
+from tests.formats.delta.log_writer import commit, mapped, metadata
 from tests.pipeline.file_lake import assert_same, everything
 from tests.robustness.delta_tables import DeltaMapped
 from tests.robustness.file_tables import PlainFiles
 from tests.robustness.histories import History, shuffled
 from tests.robustness.iceberg_tables import IcebergCopyOnWrite, IcebergMergeOnRead
-from tests.robustness.refresh_assertions import no_spark
+from tests.robustness.refresh_assertions import no_spark, versions
 
 pytestmark = [
     # Warned by pyiceberg if a commit has nothing to delete.
@@ -65,6 +68,49 @@ def test_repeated_values_equal_the_counted_ones(
     scratch = config.model_copy(update={"root": str(tmp_path / "scratch")})
     refresh(scratch, table, no_spark)
     assert_same(everything(config), everything(scratch))
+    assert _stored_fingerprints(config) == _stored_fingerprints(scratch)
+
+
+class _RenamedPartitions(DeltaMapped):
+    """A Delta table whose partition column may be renamed, which changes the keys of all partitions."""
+
+    def rename_partition_column(self) -> None:
+        self.model.columns["p"] = ("q", self.model.columns["p"][1])
+        types = {pa.int64(): "long", pa.int32(): "integer", pa.float64(): "double", pa.string(): "string"}
+        columns = self.model.columns.items()
+        fields = [mapped(name, types[type_], self.numbers[key]) for key, (name, type_) in columns]
+        commit(self.uri, metadata(fields, ["q"], **{"delta.columnMapping.mode": "name"}))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_values_in_partitions_with_new_keys_are_found(tmp_path: Path, seed: int) -> None:
+    """A commit adds rows with values that occur once, and another renames the partition column."""
+    history = _RenamedPartitions(tmp_path, seed)
+    config = history.config()
+    policy = ColumnPolicy(frequencies="repeated", algorithm="fingerprints")
+    table = config.tables[0].model_copy(update={"columns": {"default": policy}})
+    config = config.model_copy(update={"tables": [table], "engine": "auto"})
+    history.append(30)
+    refresh(config, table, no_spark)
+    history.append(8)
+    history.rename_partition_column()
+    result = refresh(config, table, no_spark)
+    assert result.fragments_profiled == result.fragments_added > 0, "only new files are read"
+    _compare(Metastore(config.root).table("t"), history.live(), "rename")
+    scratch = config.model_copy(update={"root": str(tmp_path / "scratch")})
+    refresh(scratch, table, no_spark)
+    assert _stored_fingerprints(config) == _stored_fingerprints(scratch)
+
+
+def _stored_fingerprints(config: MetastoreConfig) -> list[dict[str, Any]]:
+    """Return the counts and locations of all stored fingerprints."""
+    store = versions(config)
+    version = store.latest()
+    assert version is not None
+    counts = read_value_counts(store.objects, version.value_counts).fingerprinted
+    view = fingerprint_dataflow(store.objects, counts.columns.values()).view(counts.flow)
+    rows: list[dict[str, Any]] = view.groups(FINGERPRINTS).to_pylist()
+    return rows
 
 
 def _compare(published_table: Table, live: pa.Table, step: str) -> None:

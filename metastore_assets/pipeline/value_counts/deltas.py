@@ -68,6 +68,14 @@ class FragmentChanges:
             [entry for entry in self.removed if entry.files.name not in added_names],
         )
 
+    def moves(self) -> FragmentChanges:
+        """Return only the changes of fragments that moved to another partition of the table."""
+        added, removed = ({entry.files.name for entry in entries} for entries in (self.added, self.removed))
+        return FragmentChanges(
+            [entry for entry in self.added if entry.files.name in removed],
+            [entry for entry in self.removed if entry.files.name in added],
+        )
+
     def counted_profiles(self, *, by_partition: bool) -> tuple[list[CountedProfile], list[CountedProfile]]:
         """Return (profiles of added fragments, profiles of removed fragments).
 

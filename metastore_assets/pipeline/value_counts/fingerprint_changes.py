@@ -6,7 +6,8 @@ number of rows with each fingerprint is stored. Values are stored only for finge
 Values are therefore read only for fingerprints that occur at least twice after the commit:
 
 - Values of added fingerprints are read from the added fragments.
-- If a fingerprint occurred once before and was not removed, its value is read from the unchanged fragments.
+- If a fingerprint occurred once before and was not removed, its value is read from the unchanged fragments. The stored
+  location of its row says which partitions may have it.
 - If a removed fingerprint has several values, it is unknown which one was removed. Its values are read from all
   fragments.
 """
@@ -24,6 +25,7 @@ import pyarrow as pa
 from metastore_assets.errors import CorruptionError
 from metastore_assets.pipeline.value_counts.fingerprinted_values import FingerprintedColumn
 from metastore_assets.produce import View
+from metastore_assets.statistics.fingerprints import EMPTY as NO_FINGERPRINTS
 from metastore_assets.statistics.fingerprints import FingerprintCounts, Numbers, fingerprint_values
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, run_to_frequencies, sum_frequencies
 from metastore_assets.statistics.value_runs import sum_counts
@@ -32,6 +34,12 @@ from metastore_assets.value_counts.fingerprinted import FINGERPRINTS
 from metastore_assets.values.physical import physical_series
 from metastore_assets.values.types import class_named
 
+FindLocatedValues: TypeAlias = Callable[[Numbers, Numbers], Frequencies]
+"""Returns the values that have one of these ascending fingerprints, and their frequencies in some fragments.
+
+The second argument has the location of each fingerprint's rows, or NO_LOCATION if they may be anywhere.
+"""
+NO_LOCATION = -1
 FindValues: TypeAlias = Callable[[Numbers], Frequencies]
 """Returns the values that have one of these ascending fingerprints, and their frequencies in some fragments."""
 
@@ -41,7 +49,8 @@ class FingerprintedChange:
     """The effect of a commit on the stored counts of one fingerprinted column."""
 
     fingerprints: FingerprintCounts
-    """Changes of the number of rows of each fingerprint, without zeros, by ascending fingerprint."""
+    """Changes of the number of rows of each fingerprint, and of the sum of their locations, by ascending fingerprint.
+    Fingerprints without a change are omitted."""
     values: Frequencies
     """Changes of the frequency of each stored value, without zeros; negative if it decreases."""
     rows: int
@@ -50,7 +59,10 @@ class FingerprintedChange:
 
 @dataclass(frozen=True)
 class ChangedFingerprints:
-    """How often each fingerprint of a column occurs in added fragments, and how often in removed ones."""
+    """How often each fingerprint of a column occurs in added fragments, and how often in removed ones.
+
+    Both have locations.
+    """
 
     added: FingerprintCounts
     """The number of rows of each fingerprint in the added fragments."""
@@ -61,8 +73,8 @@ class ChangedFingerprints:
 class PublishedCounts(Protocol):
     """A reader of the counts of one column before the commit."""
 
-    def totals(self, fingerprints: Numbers) -> Numbers:
-        """Return the number of rows with each of these ascending fingerprints."""
+    def totals(self, fingerprints: Numbers) -> FingerprintCounts:
+        """Return the fingerprints that occur among these ascending ones, with counts and locations."""
 
     def values(self, fingerprints: Numbers) -> Frequencies:
         """Return the stored values that have one of these ascending fingerprints, with their frequencies.
@@ -76,7 +88,7 @@ def compute_change(
     changes: ChangedFingerprints,
     published_counts: PublishedCounts,
     find_added: FindValues,
-    find_unchanged: FindValues,
+    find_unchanged: FindLocatedValues,
 ) -> FingerprintedChange:
     """Return the effect of a commit on the stored counts of a column.
 
@@ -90,13 +102,11 @@ def compute_change(
     Raises:
         CorruptionError: Profiles, published counts and values contradict each other.
     """
-    added_fingerprints, removed_fingerprints = changes.added, changes.removed
-    changed_fingerprints = np.union1d(added_fingerprints.fingerprints, removed_fingerprints.fingerprints)
-    added_counts, removed_counts = (
-        added_fingerprints.counts_of(changed_fingerprints),
-        removed_fingerprints.counts_of(changed_fingerprints),
-    )
-    old_totals = published_counts.totals(changed_fingerprints)
+    added, removed = changes.added, changes.removed
+    changed_fingerprints = np.union1d(added.fingerprints, removed.fingerprints)
+    added_counts, removed_counts = added.counts_of(changed_fingerprints), removed.counts_of(changed_fingerprints)
+    published_totals = published_counts.totals(changed_fingerprints)
+    old_totals = published_totals.counts_of(changed_fingerprints)
     new_totals = old_totals + added_counts - removed_counts
     if (new_totals < 0).any():
         raise CorruptionError(
@@ -109,14 +119,15 @@ def compute_change(
     # The number of stored values of each changed fingerprint.
     positions = np.searchsorted(changed_fingerprints, fingerprint_values(stored_values, column.bits))
     value_numbers = np.bincount(positions, minlength=len(changed_fingerprints))
-    unknown = occurs_twice & (
-        ((old_totals == 1) & (removed_counts == 0)) | ((value_numbers > 1) & (removed_counts > 0))
-    )
+    is_single = (old_totals == 1) & (removed_counts == 0)
+    unknown = occurs_twice & (is_single | ((value_numbers > 1) & (removed_counts > 0)))
+    locations = np.where(is_single, published_totals.locations_of(changed_fingerprints), NO_LOCATION)
     remaining = _subtract_removed(stored_values, positions, occurs_twice & ~unknown, removed_counts)
-    values = sum_frequencies(((remaining, 1), (added_values, 1), (find_unchanged(changed_fingerprints[unknown]), 1)))
+    unchanged_values = find_unchanged(changed_fingerprints[unknown], locations[unknown])
+    values = sum_frequencies(((remaining, 1), (added_values, 1), (unchanged_values, 1)))
     check_values(column, changed_fingerprints[occurs_twice], new_totals[occurs_twice], values)
     return FingerprintedChange(
-        _signed(changed_fingerprints, added_counts - removed_counts),
+        _difference_of_counts(changed_fingerprints, added, removed),
         _difference(values, stored_values, column.type_class),
         int((added_counts - removed_counts).sum()),
     )
@@ -133,11 +144,11 @@ class StoredCounts:
     reader: ValueCountReader
     column: FingerprintedColumn
 
-    def totals(self, fingerprints: Numbers) -> Numbers:
-        """Return the number of rows with each of these ascending fingerprints."""
+    def totals(self, fingerprints: Numbers) -> FingerprintCounts:
+        """Return the fingerprints that occur among these ascending ones, with counts and locations."""
         column = pa.repeat(pa.scalar(self.column.field_id), len(fingerprints))
         rows = self.view.groups(FINGERPRINTS, pa.table({"column": column, "fingerprint": fingerprints}))
-        return FingerprintCounts(rows["fingerprint"].to_numpy(), rows["frequency"].to_numpy()).counts_of(fingerprints)
+        return FingerprintCounts(*(rows[name].to_numpy() for name in ("fingerprint", "frequency", "location")))
 
     def values(self, fingerprints: Numbers) -> Frequencies:
         """Return the stored values that have one of these ascending fingerprints, with their frequencies."""
@@ -147,9 +158,9 @@ class StoredCounts:
 class NoCounts:
     """The counts of a column that is not in the published version: zero rows and no values."""
 
-    def totals(self, fingerprints: Numbers) -> Numbers:
-        """Return 0 for each fingerprint."""
-        return np.zeros(len(fingerprints), np.int64)
+    def totals(self, fingerprints: Numbers) -> FingerprintCounts:
+        """Return no fingerprints."""
+        return NO_FINGERPRINTS
 
     def values(self, fingerprints: Numbers) -> Frequencies:
         """Return no values."""
@@ -217,5 +228,10 @@ def _difference(new_values: Frequencies, old_values: Frequencies, type_class: st
     return Frequencies(total.values.filter(changed_mask), total.counts.filter(changed_mask))
 
 
-def _signed(fingerprints: Numbers, counts: Numbers) -> FingerprintCounts:
-    return FingerprintCounts(fingerprints, counts).part(counts != 0)
+def _difference_of_counts(
+    fingerprints: Numbers, added: FingerprintCounts, removed: FingerprintCounts
+) -> FingerprintCounts:
+    """Return the changes of counts and locations, without fingerprints that do not change."""
+    counts = added.counts_of(fingerprints) - removed.counts_of(fingerprints)
+    locations = added.locations_of(fingerprints) - removed.locations_of(fingerprints)
+    return FingerprintCounts(fingerprints, counts, locations).part((counts != 0) | (locations != 0))

@@ -89,7 +89,7 @@ def _split(read: Callable[[T], FingerprintCounts], ranges: FingerprintRanges, ta
     ends = [0, *np.searchsorted(fingerprint_counts.fingerprints, ranges.starts()).tolist(), len(fingerprint_counts)]
     for number, (start, stop) in enumerate(pairwise(ends)):
         if start < stop:
-            part = FingerprintCounts(fingerprint_counts.fingerprints[start:stop], fingerprint_counts.counts[start:stop])
+            part = fingerprint_counts.part(np.s_[start:stop])
             yield ShuffledRow(number, number, 0, encode_fingerprints(part))
 
 
@@ -97,22 +97,25 @@ def _sum_range(write: WriteRange[R], number: int, rows: Iterator[ShuffledRow]) -
     return write(number, sum_fingerprints([decode_fingerprints(pa.py_buffer(row.blob)) for row in rows]))
 
 
-_SCHEMA = pa.schema({"fingerprint": pa.int64(), "count": pa.int64()})
+_SCHEMA = pa.schema({"fingerprint": pa.int64(), "count": pa.int64(), "location": pa.int64()})
 
 
 def encode_fingerprints(fingerprints: FingerprintCounts) -> bytes:
-    """Encode fingerprints as a Parquet file of two delta-encoded columns."""
+    """Encode fingerprints as a Parquet file of delta-encoded columns: two, or three with locations."""
     sink = pa.BufferOutputStream()
-    encodings = dict.fromkeys(_SCHEMA.names, "DELTA_BINARY_PACKED")
+    numbers = [fingerprints.fingerprints, fingerprints.counts]
+    numbers += [] if fingerprints.locations is None else [fingerprints.locations]
+    schema = pa.schema(list(_SCHEMA)[: len(numbers)])
+    encodings = dict.fromkeys(schema.names, "DELTA_BINARY_PACKED")
     with pq.ParquetWriter(
-        sink, _SCHEMA, use_dictionary=False, compression="none", column_encoding=encodings, write_statistics=False
+        sink, schema, use_dictionary=False, compression="none", column_encoding=encodings, write_statistics=False
     ) as writer:
-        columns = [pa.array(fingerprints.fingerprints), pa.array(fingerprints.counts)]
-        writer.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), row_group_size=max(1, len(fingerprints)))
+        columns = [pa.array(column) for column in numbers]
+        writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=max(1, len(fingerprints)))
     return sink.getvalue().to_pybytes()
 
 
 def decode_fingerprints(data: pa.Buffer) -> FingerprintCounts:
     """Decode the result of `encode_fingerprints`."""
     table = pq.read_table(pa.BufferReader(data))
-    return FingerprintCounts(*(table[name].to_numpy() for name in _SCHEMA.names))
+    return FingerprintCounts(*(table[name].to_numpy() for name in table.column_names))

@@ -41,6 +41,7 @@ from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, error_reas
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import FragmentEntry, ProfileFiles
 from metastore_assets.tasks.runner import limit_arrow_threads
+from metastore_assets.value_counts.fingerprinted import partition_location
 from metastore_assets.values.leaf_columns import split_leaves
 from metastore_assets.values.physical import canonical_array, physical_series
 from metastore_assets.values.types import class_named
@@ -134,7 +135,7 @@ def read_fingerprints(states_reader: StatesReader, files: ProfileFiles, field_id
 def sum_stored_fingerprints(
     store: ObjectStore, column: FingerprintedColumn, entries: Iterable[FragmentEntry]
 ) -> FingerprintCounts:
-    """Return the fingerprints of a column, with their counts summed over fragments.
+    """Return the fingerprints of a column, with their counts and locations summed over fragments.
 
     Args:
         store: The folder of the table.
@@ -146,7 +147,10 @@ def sum_stored_fingerprints(
     """
     with StatesReader(store) as states_reader:
         return sum_fingerprints(
-            column.narrow(read_fingerprints(states_reader, entry.files, column.field_id)) for entry in entries
+            column.narrow(read_fingerprints(states_reader, entry.files, column.field_id)).at(
+                partition_location(entry.partition_key)
+            )
+            for entry in entries
         )
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,7 @@ from metastore_assets.pipeline.plan import Target
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.value_counts.deltas import FragmentChanges
 from metastore_assets.pipeline.value_counts.fingerprint_changes import (
+    NO_LOCATION,
     ChangedFingerprints,
     FingerprintedChange,
     NoCounts,
@@ -45,7 +47,7 @@ from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.runs import Run
 from metastore_assets.statistics.fingerprints import EMPTY as NO_FINGERPRINTS
 from metastore_assets.statistics.fingerprints import FINGERPRINT_BITS, FingerprintCounts, Numbers
-from metastore_assets.statistics.frequencies import Frequencies
+from metastore_assets.statistics.frequencies import Frequencies, sum_frequencies
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version import FragmentEntry
 from metastore_assets.value_counts import TableValueCounts, ValueCountReader
@@ -56,6 +58,7 @@ from metastore_assets.value_counts.fingerprinted import (
     FingerprintedValueCounts,
     fingerprint_dataflow,
     fingerprinted_table,
+    partition_location,
 )
 from metastore_assets.value_counts.graph import FREQUENCIES, FREQUENCY_COUNTS, VALUES, delta_name, stage_name
 from metastore_assets.values.leaf_columns import schema_leaves
@@ -118,14 +121,15 @@ class FingerprintUpdate:
             store: The folder of the table.
             target: The partitions and the profile spec of the next version.
             fragments: The entries of all fragments of the target's partitions, by fragment id.
-            changes: The fragments that were added to the table or removed from it.
+            changes: The fragments that were added to partitions or removed from them.
             row_count: The number of rows of the next version.
         """
         self._engine = engine
         self._store = store
         self._target = target
         self._fragments = fragments
-        self._changes = changes
+        self._changes = changes.without_moves()
+        self._moves = changes.moves()
         self._row_count = row_count
         self._columns = fingerprinted_columns(target.spec, target.snapshot.schema)
 
@@ -154,10 +158,29 @@ class FingerprintUpdate:
         """Yield all fragments of the next version."""
         return self._target.next_fragments(self._fragments)
 
-    def _unchanged(self) -> Iterator[FragmentEntry]:
-        """Yield the fragments of the next version that were not added."""
+    def _find_unchanged(self, column: FingerprintedColumn, fingerprints: Numbers, locations: Numbers) -> Frequencies:
+        """Return the values of a column with some fingerprints in the fragments that were not added.
+
+        Args:
+            column: The column.
+            fingerprints: The fingerprints, ascending.
+            locations: The location of the rows of each fingerprint, or NO_LOCATION.
+        """
         added_names = {entry.files.name for entry in self._changes.added}
-        return (entry for entry in self._next_fragments() if entry.files.name not in added_names)
+        target, has_location = self._target, locations != NO_LOCATION
+        parts: list[tuple[Frequencies, int]] = []
+        if has_location.any():
+            wanted = set(locations[has_location].tolist())
+            keys = {key for key in target.changes.partition_keys(target.base) if partition_location(key) in wanted}
+            located = target.next_fragments(self._fragments, keys)
+            # The published location of a fragment that has moved is that of its previous partition.
+            moved = (entry for entry in self._moves.added if entry.partition_key not in keys)
+            entries = (entry for entry in chain(located, moved) if entry.files.name not in added_names)
+            parts.append((self._find_values(column, entries, fingerprints[has_location]), 1))
+        if not has_location.all():
+            entries = (entry for entry in self._next_fragments() if entry.files.name not in added_names)
+            parts.append((self._find_values(column, entries, fingerprints[~has_location]), 1))
+        return sum_frequencies(parts)
 
     def _find_values(
         self, column: FingerprintedColumn, entries: Iterable[FragmentEntry], fingerprints: Numbers
@@ -247,6 +270,7 @@ class FingerprintUpdate:
         reader = ValueCountReader(self._store, TableValueCounts(fingerprinted=base))
         counts = {field_id: base.value_counts[field_id] for field_id in retained_ids}
         deltas: dict[str, list[Delta]] = {}
+        moves = self._moves
         for column in self._columns:
             field_id = column.field_id
             # A retained column changes by the changed fragments. For a new column, all fragments are added.
@@ -256,8 +280,11 @@ class FingerprintUpdate:
                 initial_changes = FragmentChanges(list(self._next_fragments()), ())
                 change = self._change(column, initial_changes, NoCounts())
             counts[field_id] = counts.get(field_id, 0) + change.rows
-            for table in _fingerprint_tables(field_id, change.fingerprints):
-                _add_delta(deltas, FINGERPRINT_DELTAS, table)
+            fingerprints = deltas.setdefault(FINGERPRINT_DELTAS, [])
+            fingerprints += _fingerprint_deltas(field_id, *_signed_parts(change.fingerprints))
+            if field_id in retained_ids:  # Moved fragments change the locations of their rows.
+                moved = (sum_stored_fingerprints(self._store, column, side) for side in (moves.added, moves.removed))
+                fingerprints += _fingerprint_deltas(field_id, *moved)
             if len(change.values):
                 rows = fingerprinted_table(field_id, change.values, TABLE_BITS, column.type_class)
                 _add_delta(deltas, delta_name(column.type_class), rows)
@@ -272,7 +299,7 @@ class FingerprintUpdate:
                     deltas.setdefault(FINGERPRINT_DELTAS, []).append(Delta(table, removed=True))
                 removed_deltas = [Delta(table, removed=True) for table in reader.rows(field_id, name)]
                 deltas.setdefault(delta_name(name), []).extend(removed_deltas)
-        if not deltas:
+        if not any(deltas.values()):
             return counts, base.flow
         if sum(delta.row_count for parts in deltas.values() for delta in parts) > _MAX_LOCAL_ROWS:
             flow = fingerprint_dataflow(self._store, class_names, runner=self._engine.spark_runner)
@@ -300,7 +327,7 @@ class FingerprintUpdate:
             changed_fingerprints,
             published_counts,
             lambda fingerprints: self._find_values(column, changes.added, fingerprints),
-            lambda fingerprints: self._find_values(column, self._unchanged(), fingerprints),
+            partial(self._find_unchanged, column),
         )
 
 
@@ -351,14 +378,32 @@ def fingerprinted_columns(spec: ProfileSpec, schema: pa.Schema) -> list[Fingerpr
 
 
 def _fingerprint_tables(field_id: str, fingerprints: FingerprintCounts) -> Iterator[pa.Table]:
-    """Yield the fingerprints of a column and their counts, as tables of `FINGERPRINT_ROWS`."""
+    """Yield the fingerprints of a column with counts and locations, as tables of `FINGERPRINT_ROWS`."""
     for at in range(0, len(fingerprints), _FINGERPRINTS_PER_TABLE):
-        part, counts = (
-            fingerprints.fingerprints[at : at + _FINGERPRINTS_PER_TABLE],
-            fingerprints.counts[at : at + _FINGERPRINTS_PER_TABLE],
-        )
-        columns = [pa.repeat(pa.scalar(field_id), len(part)), pa.array(part), pa.array(counts)]
+        part = fingerprints.part(np.s_[at : at + _FINGERPRINTS_PER_TABLE])
+        numbers = (part.fingerprints, part.counts, part.locations)
+        columns = [pa.repeat(pa.scalar(field_id), len(part)), *map(pa.array, numbers)]
         yield pa.Table.from_arrays(columns, schema=FINGERPRINT_ROWS.schema)
+
+
+def _signed_parts(changes: FingerprintCounts) -> tuple[FingerprintCounts, FingerprintCounts]:
+    """Return (amounts to add, amounts to subtract) of changed counts and locations, none negative."""
+    assert changes.locations is not None, "changes have locations"
+    added, removed = (
+        FingerprintCounts(
+            changes.fingerprints, np.maximum(sign * changes.counts, 0), np.maximum(sign * changes.locations, 0)
+        )
+        for sign in (1, -1)
+    )
+    return added, removed
+
+
+def _fingerprint_deltas(field_id: str, added: FingerprintCounts, removed: FingerprintCounts) -> list[Delta]:
+    """Return the deltas of the stage `fingerprints` that add and subtract counts and locations."""
+    return [
+        *(Delta(table) for table in _fingerprint_tables(field_id, added)),
+        *(Delta(table, removed=True) for table in _fingerprint_tables(field_id, removed)),
+    ]
 
 
 def _add_delta(deltas: dict[str, list[Delta]], root: str, rows: pa.Table) -> None:

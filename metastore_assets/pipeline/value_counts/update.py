@@ -92,7 +92,9 @@ class ValueCountUpdate:
         self._row_count = (target.base.row_count if target.base else 0) + added_rows - removed_rows
         self._changes_by_partition = _partition_changes(target, fragments)
         self._changes = self._changes_by_partition.without_moves()
-        self._fingerprints = FingerprintUpdate(engine, store, target, fragments, self._changes, self._row_count)
+        self._fingerprints = FingerprintUpdate(
+            engine, store, target, fragments, self._changes_by_partition, self._row_count
+        )
         self._files: ValueCountFiles | None = None
         self._state: TableValueCounts | None = None
 
