@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.store.conftest import local_store, s3_store, store, travelled
+from tests.store.conftest import local_store, read_sizes, s3_store, store
 
-__all__ = ["local_store", "s3_store", "store", "travelled"]
+__all__ = ["local_store", "read_sizes", "s3_store", "store"]

@@ -35,7 +35,7 @@ def _rows() -> pa.Table:
 
 
 @pytest.fixture(scope="session")
-def _published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _published_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("published")
     store = ObjectStore(str(folder / "root"))
     rows = _rows()
@@ -56,9 +56,9 @@ def _published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def published(_published: Path, tmp_path: Path) -> Path:
+def config_file(_published_folder: Path, tmp_path: Path) -> Path:
     """The file of a configuration with three tables.
 
     `orders` has two versions and two partitions, `gone` has a version but no files, and `fresh` has no version.
     """
-    return Path(shutil.copytree(_published, tmp_path / "copy")) / "metastore.yaml"
+    return Path(shutil.copytree(_published_folder, tmp_path / "copy")) / "metastore.yaml"

@@ -78,8 +78,8 @@ def error_of(result: Result | subprocess.CompletedProcess[str], status: int = 3)
 
     The line is on stderr.
     """
-    ended = result.exit_code if isinstance(result, Result) else result.returncode
-    assert ended == status, (ended, result.stdout, result.stderr)
+    exit_status = result.exit_code if isinstance(result, Result) else result.returncode
+    assert exit_status == status, (exit_status, result.stdout, result.stderr)
     assert result.stdout == ""
     lines = result.stderr.splitlines()
     assert len(lines) == 1, result.stderr

@@ -60,7 +60,7 @@ def size_of(config: Path, *patterns: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def untouched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def untouched_config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A configuration for tests that change nothing."""
     return lake_in(tmp_path_factory.mktemp("lake"))
 
@@ -70,10 +70,10 @@ def test_the_first_backfill_reads_all_and_the_next_nothing(config: Path) -> None
 
     A full backfill from partition 2 on reads three partitions again, in two chunks and two versions.
     """
-    planned = run_json("backfill", "t", "--dry-run", config=config)
-    assert {*planned} > RESULT
-    assert (planned["dry_run"], planned["missing"], planned["versions"], planned["done"]) == (True, 4, [], False)
-    assert planned["keys"] == ["part=1", "part=2", "part=9", "part=10"]
+    plan = run_json("backfill", "t", "--dry-run", config=config)
+    assert {*plan} > RESULT
+    assert (plan["dry_run"], plan["missing"], plan["versions"], plan["done"]) == (True, 4, [], False)
+    assert plan["keys"] == ["part=1", "part=2", "part=9", "part=10"]
     first = run_json("backfill", "t", "--yes", config=config)
     assert set(first) == RESULT
     assert {key: first[key] for key in RESULT - {"seconds", "bytes"}} == {
@@ -85,7 +85,7 @@ def test_the_first_backfill_reads_all_and_the_next_nothing(config: Path) -> None
         "done": True,
         "failed_checks": [],
     }
-    assert first["bytes"] == planned["bytes"] == sum(path.stat().st_size for path in config.parent.rglob("lake/*/*"))
+    assert first["bytes"] == plan["bytes"] == sum(path.stat().st_size for path in config.parent.rglob("lake/*/*"))
     idle = run_json("backfill", "t", "--yes", config=config)
     assert (idle["chunks"], idle["versions"], idle["done"]) == (0, [], True)
     again = run_json("backfill", "t", "--yes", "--full", "--from", "2", "--chunk", "2", config=config)
@@ -142,10 +142,10 @@ def test_selected_partitions_can_be_read_before_the_first_version(config: Path) 
 
     The next refresh reads only the other partitions.
     """
-    backfilled = run("backfill", "t", "--yes", "--to", "2", config=config)
-    assert backfilled.exit_code == 0
-    assert re.search(r"\b2 partitions\b", backfilled.stderr)
-    assert "t read, but not published in " in backfilled.stdout
+    backfill = run("backfill", "t", "--yes", "--to", "2", config=config)
+    assert backfill.exit_code == 0
+    assert re.search(r"\b2 partitions\b", backfill.stderr)
+    assert "t read, but not published in " in backfill.stdout
     assert run_json("backfill", "t", "--yes", "--to", "2", config=config)["done"] is False
     assert run_json("refresh", "t", config=config)["fragments"]["profiled"] == 2
 
@@ -154,15 +154,15 @@ def test_keys_from_a_file_and_from_a_pipe(config: Path) -> None:
     folder = config.parent
     run_json("backfill", "t", "--yes", config=config)
     (folder / "keys").write_bytes("\ufeffpart=9\r\n\r\n  part=1 \n".encode())
-    listed = run_json("backfill", "t", "--full", "--keys-from", str(folder / "keys"), "--dry-run", config=config)
-    assert listed["keys"] == ["part=1", "part=9"]
+    plan = run_json("backfill", "t", "--full", "--keys-from", str(folder / "keys"), "--dry-run", config=config)
+    assert plan["keys"] == ["part=1", "part=9"]
     arguments = ["--config", str(config), "backfill", "t", "--full", "--json", "--keys-from", "-"]
-    piped = CliRunner().invoke(cli, [*arguments, "--yes"], input="part=10\n")
-    assert (json.loads(piped.stdout)["partitions"], piped.stderr) == (1, "")
+    piped_run = CliRunner().invoke(cli, [*arguments, "--yes"], input="part=10\n")
+    assert (json.loads(piped_run.stdout)["partitions"], piped_run.stderr) == (1, "")
     nothing = json.loads(CliRunner().invoke(cli, [*arguments, "--yes"], input="").stdout)
     assert (nothing["partitions"], nothing["done"]) == (0, True)
-    prompted = CliRunner().invoke(cli, arguments, input="part=10\n", prog_name="metastore")
-    assert "--yes" in error_of(prompted, 2)
+    prompting_run = CliRunner().invoke(cli, arguments, input="part=10\n", prog_name="metastore")
+    assert "--yes" in error_of(prompting_run, 2)
 
 
 @pytest.mark.parametrize(
@@ -188,17 +188,17 @@ def test_keys_from_a_file_and_from_a_pipe(config: Path) -> None:
     ],
 )
 def test_bad_input_is_an_error_before_data_is_read(
-    untouched: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, status: int, explanation: str
+    untouched_config: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, status: int, explanation: str
 ) -> None:
     """The error names the table, the option and the value.
 
     Nothing is written.
     """
-    monkeypatch.chdir(untouched.parent)
-    (untouched.parent / "keys").write_text("part=1\npart=7\n")
-    message = error_of(run("backfill", *arguments.split(), "--dry-run", config=untouched), status)
+    monkeypatch.chdir(untouched_config.parent)
+    (untouched_config.parent / "keys").write_text("part=1\npart=7\n")
+    message = error_of(run("backfill", *arguments.split(), "--dry-run", config=untouched_config), status)
     assert explanation in message
-    assert not (untouched.parent / "root").exists()
+    assert not (untouched_config.parent / "root").exists()
 
 
 def test_a_failure_reports_what_was_done(config: Path) -> None:
@@ -209,15 +209,15 @@ def test_a_failure_reports_what_was_done(config: Path) -> None:
     After the file is repaired, the next backfill reads only the remaining partitions.
     """
     run_json("backfill", "t", "--yes", config=config)
-    broken = config.parent / "lake" / "part=9" / "1.parquet"
-    good, times = broken.read_bytes(), broken.stat()
-    broken.write_bytes(good[:-8] + b"junk" + good[-4:])
+    broken_file = config.parent / "lake" / "part=9" / "1.parquet"
+    good, times = broken_file.read_bytes(), broken_file.stat()
+    broken_file.write_bytes(good[:-8] + b"junk" + good[-4:])
     os.utime(
-        broken, ns=(times.st_atime_ns, times.st_mtime_ns)
+        broken_file, ns=(times.st_atime_ns, times.st_mtime_ns)
     )  # As if the disk were at fault: the file's metadata do not change.
-    failed = run("backfill", "t", "--full", "--yes", "--chunk", "2", "--json", config=config)
-    assert failed.exit_code == 3
-    plan_output = json.loads(failed.stdout)
+    failed_run = run("backfill", "t", "--full", "--yes", "--chunk", "2", "--json", config=config)
+    assert failed_run.exit_code == 3
+    plan_output = json.loads(failed_run.stdout)
     assert set(plan_output) == {*RESULT, "error"}
     assert (plan_output["chunks"], plan_output["partitions"], plan_output["versions"], plan_output["done"]) == (
         1,
@@ -226,9 +226,9 @@ def test_a_failure_reports_what_was_done(config: Path) -> None:
         False,
     )
     assert "part=9" in plan_output["error"]
-    assert failed.stderr == f"error: {plan_output['error']}\n"
-    broken.write_bytes(good)
-    os.utime(broken, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert failed_run.stderr == f"error: {plan_output['error']}\n"
+    broken_file.write_bytes(good)
+    os.utime(broken_file, ns=(times.st_atime_ns, times.st_mtime_ns))
     plan = run_json("backfill", "t", "--full", "--chunk", "2", "--dry-run", config=config)
     assert (plan["continues"], plan["keys"]) == (2, ["part=9", "part=10"])
     rest = run_json("backfill", "t", "--full", "--yes", "--chunk", "2", config=config)
@@ -236,9 +236,9 @@ def test_a_failure_reports_what_was_done(config: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "status", "versions"), [pytest.param("y", 0, 1, marks=pytest.mark.long), ("n", 130, 0)]
+    ("typed_text", "status", "versions"), [pytest.param("y", 0, 1, marks=pytest.mark.long), ("n", 130, 0)]
 )
-def test_a_backfill_asks_for_confirmation(config: Path, typed: str, status: int, versions: int) -> None:
+def test_a_backfill_asks_for_confirmation(config: Path, typed_text: str, status: int, versions: int) -> None:
     """The question is asked at a terminal.
 
     If the answer is `no`, nothing changes.
@@ -248,16 +248,16 @@ def test_a_backfill_asks_for_confirmation(config: Path, typed: str, status: int,
         [*PROGRAM, "backfill", "t"], cwd=config.parent, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs
     )
     os.close(theirs)
-    shown = b""
+    output = b""
     end = time.monotonic() + 60
-    while b"Continue?" not in shown:
-        assert select.select([ours], [], [], max(0.0, end - time.monotonic()))[0], shown
-        shown += os.read(ours, 4096)
-    os.write(ours, f"{typed}\n".encode())
+    while b"Continue?" not in output:
+        assert select.select([ours], [], [], max(0.0, end - time.monotonic()))[0], output
+        output += os.read(ours, 4096)
+    os.write(ours, f"{typed_text}\n".encode())
     stdout = process.communicate(timeout=60)[0]
     os.close(ours)
     assert process.returncode == status
-    assert b"4 of 4 partitions to do (4 missing)" in shown
+    assert b"4 of 4 partitions to do (4 missing)" in output
     assert (b"t done" in stdout) == (status == 0)
     assert len(list(config.parent.glob("root/t/versions/*.json"))) == versions
 
@@ -284,8 +284,8 @@ def test_a_backfill_that_is_killed_repeatedly_ends_correctly(config: Path) -> No
             process.kill()
             process.communicate()
             kills += 1
-        verified = run_json("verify", "t", config=config)
-        assert verified["differences"] == verified["unreadable"] == []
+        verification = run_json("verify", "t", config=config)
+        assert verification["differences"] == verification["unreadable"] == []
     assert process.returncode == 0
     assert json.loads(stdout)["done"]
     assert kills > 2

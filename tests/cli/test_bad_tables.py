@@ -42,8 +42,8 @@ def _configure(folder: Path, root: str = "./root", columns: str = "{}", uri: str
 
 def assert_last_version_is_readable(config: Path) -> None:
     """Assert that version 1 with 200 rows is still the newest, and is readable."""
-    shown = json.loads(run("show", "t", "--json", config=config).stdout)
-    assert (shown["version"], shown["row_count"]) == (1, 200)
+    answer = json.loads(run("show", "t", "--json", config=config).stdout)
+    assert (answer["version"], answer["row_count"]) == (1, 200)
 
 
 def test_a_corrupt_parquet_file(lake: Path) -> None:
@@ -53,16 +53,16 @@ def test_a_corrupt_parquet_file(lake: Path) -> None:
     """
     config = lake / "metastore.yaml"
     pq.write_table(pa.table({"id": [1], "name": ["x"]}), lake / "t" / "part=1" / "new.parquet")
-    broken = lake / "t" / "part=2" / "broken.parquet"
+    broken_file = lake / "t" / "part=2" / "broken.parquet"
     data = bytearray((lake / "t" / "part=1" / "a.parquet").read_bytes())
     data[4:300] = b"\xff" * 296
-    broken.write_bytes(data)
+    broken_file.write_bytes(data)
     message = error_of(run("refresh", "t", config=config))
     assert "1 of 2 fragments" in message
     assert "'part=2'" in message
-    assert str(broken) in message
+    assert str(broken_file) in message
     assert_last_version_is_readable(config)
-    broken.unlink()
+    broken_file.unlink()
     assert run_json("refresh", "t", config=config)["fragments"] == {
         "added": 1,
         "removed": 0,
@@ -73,9 +73,9 @@ def test_a_corrupt_parquet_file(lake: Path) -> None:
 
 def test_a_file_that_is_no_parquet(lake: Path) -> None:
     config = lake / "metastore.yaml"
-    broken = lake / "t" / "part=2" / "broken.parquet"
-    broken.write_bytes(b"PAR1")
-    assert str(broken) in error_of(run("refresh", "t", config=config))
+    broken_file = lake / "t" / "part=2" / "broken.parquet"
+    broken_file.write_bytes(b"PAR1")
+    assert str(broken_file) in error_of(run("refresh", "t", config=config))
     assert_last_version_is_readable(config)
 
 

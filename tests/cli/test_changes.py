@@ -42,12 +42,12 @@ def test_changes(lake: Path) -> None:
     (few,) = run_json("changes", "t", "--since", "1", "--columns", "shop", "-n", "2", config=lake)["columns"]
     assert few["counts"] == {"add": 1, "update": 1, "delete": 2}
     assert [entry["value"] for entry in few["changes"]] == ["a", "b"]
-    shown = run("changes", "t", "--since", "1", "-n", "3", config=lake).stdout
-    assert "t version 1 → 2" in shown
-    assert "shop  4 values: 1 added, 1 changed, 2 deleted" in shown
-    assert "and 1 more" in shown
-    assert "1 column the same, 1 column without value counts" in shown
-    assert "\x1b" not in shown
+    output = run("changes", "t", "--since", "1", "-n", "3", config=lake).stdout
+    assert "t version 1 → 2" in output
+    assert "shop  4 values: 1 added, 1 changed, 2 deleted" in output
+    assert "and 1 more" in output
+    assert "1 column the same, 1 column without value counts" in output
+    assert "\x1b" not in output
     assert "hidden" in run("changes", "t", "--since", "1", "--columns", "hush", config=lake).stdout
 
 

@@ -21,9 +21,9 @@ CHECKS = {
 
 
 @pytest.fixture
-def checked(published: Path) -> Path:
+def checked_config(config_file: Path) -> Path:
     """The configuration with checks of `orders` that pass, warn, or are unknown."""
-    return with_checks(published, CHECKS)
+    return with_checks(config_file, CHECKS)
 
 
 def with_checks(path: Path, checks: object) -> Path:
@@ -33,8 +33,8 @@ def with_checks(path: Path, checks: object) -> Path:
     return path
 
 
-def test_warnings_and_unknown_results_do_not_fail(checked: Path) -> None:
-    results = run_json("check", "orders", config=checked)
+def test_warnings_and_unknown_results_do_not_fail(checked_config: Path) -> None:
+    results = run_json("check", "orders", config=checked_config)
     assert {key: results[key] for key in ("table", "version", "status", "passed", "failed", "unknown")} == {
         "table": "orders",
         "version": 2,
@@ -66,28 +66,28 @@ def test_warnings_and_unknown_results_do_not_fail(checked: Path) -> None:
     }
     assert by_name["id_unique"]["guarantee"] == "estimate"
     assert by_name["row_count"]["partitions"] == {"passed": 2, "failed": 0, "unknown": 0, "first": []}
-    strict = run("check", "orders", "--strict", "--json", config=checked)
+    strict = run("check", "orders", "--strict", "--json", config=checked_config)
     assert strict.exit_code == 1
     assert json.loads(strict.stdout) == results
-    assert run("check", "orders", "--strict", "--only", "consistent", config=checked).exit_code == 0
+    assert run("check", "orders", "--strict", "--only", "consistent", config=checked_config).exit_code == 0
 
 
-def test_an_error_ends_with_status_1(checked: Path) -> None:
-    with_checks(checked, {"columns": {"state": {"checks": ["not_null"]}}})
-    failed = run("check", "orders", "--only", "state_not_null", config=checked)
-    assert failed.exit_code == 1
-    lines = failed.stdout.splitlines()
+def test_an_error_ends_with_status_1(checked_config: Path) -> None:
+    with_checks(checked_config, {"columns": {"state": {"checks": ["not_null"]}}})
+    failed_run = run("check", "orders", "--only", "state_not_null", config=checked_config)
+    assert failed_run.exit_code == 1
+    lines = failed_run.stdout.splitlines()
     assert lines[0] == "orders version 2: 1 failed"
     assert lines[2].split("  ")[0] == "failed"
     assert "40 nulls in 400 rows (10.0%)" in lines[2]
-    assert run("check", "orders", "--only", "consistent", config=checked).exit_code == 0
-    older = run_json("check", "orders", "--version", "1", "--only", "consistent", config=checked)
+    assert run("check", "orders", "--only", "consistent", config=checked_config).exit_code == 0
+    older = run_json("check", "orders", "--version", "1", "--only", "consistent", config=checked_config)
     assert older["version"] == 1
     assert "100 rows" in older["checks"][0]["observed"]
 
 
-def test_results_are_printed_as_text(checked: Path) -> None:
-    lines = run("check", "orders", config=checked).stdout.splitlines()
+def test_results_are_printed_as_text(checked_config: Path) -> None:
+    lines = run("check", "orders", config=checked_config).stdout.splitlines()
     assert lines[0] == "orders version 2: 3 passed, 1 failed, 2 unknown"
     assert [line.split()[:2] for line in lines[2:8]] == [
         ["passed", "consistent"],
@@ -104,35 +104,35 @@ def test_results_are_printed_as_text(checked: Path) -> None:
     ]
 
 
-def test_suggestions_are_pasted_and_pass(published: Path) -> None:
+def test_suggestions_are_pasted_and_pass(config_file: Path) -> None:
     """The printed suggestions are pasted into the configuration unchanged."""
-    output = run("check", "orders", "--suggest", config=published).stdout
-    suggested = yaml.safe_load(output)
-    assert suggested["columns"]["state"]["checks"][0] == {"null_share": "15%", "severity": "warn"}
-    results = run_json("check", "orders", "--suggest", config=published)
+    output = run("check", "orders", "--suggest", config=config_file).stdout
+    suggestions = yaml.safe_load(output)
+    assert suggestions["columns"]["state"]["checks"][0] == {"null_share": "15%", "severity": "warn"}
+    results = run_json("check", "orders", "--suggest", config=config_file)
     assert results["yaml"].strip() == output.strip()
-    assert results["columns"] == suggested["columns"]
-    with_checks(published, {"columns": {"id": {"frequencies": "off"}}})
-    config = yaml.safe_load(published.read_text())
-    config["tables"][0] |= suggested
-    published.write_text(yaml.safe_dump(config))
-    done = run_json("check", "orders", config=published)
+    assert results["columns"] == suggestions["columns"]
+    with_checks(config_file, {"columns": {"id": {"frequencies": "off"}}})
+    config = yaml.safe_load(config_file.read_text())
+    config["tables"][0] |= suggestions
+    config_file.write_text(yaml.safe_dump(config))
+    done = run_json("check", "orders", config=config_file)
     assert (done["status"], done["failed"], done["unknown"]) == ("passed", 0, 0)
     assert done["passed"] >= 10
     assert f"{COUNT} rows" in done["checks"][0]["observed"]
 
 
-def test_an_error_is_one_line(checked: Path) -> None:
-    message = error_of(run("check", "orders", "--only", "x", config=checked))
+def test_an_error_is_one_line(checked_config: Path) -> None:
+    message = error_of(run("check", "orders", "--only", "x", config=checked_config))
     assert all(name in message for name in ("'x'", "'orders'"))
-    assert "--suggest" in error_of(run("check", "orders", "--suggest", "--strict", config=checked), 2)
-    with_checks(checked, {"columns": {"nope": {"checks": ["not_null"]}, "id": {"checks": ["not_null"]}}})
-    result = run("check", "orders", "--json", config=checked)
+    assert "--suggest" in error_of(run("check", "orders", "--suggest", "--strict", config=checked_config), 2)
+    with_checks(checked_config, {"columns": {"nope": {"checks": ["not_null"]}, "id": {"checks": ["not_null"]}}})
+    result = run("check", "orders", "--json", config=checked_config)
     assert (result.exit_code, result.stderr) == (1, "")
     results = json.loads(result.stdout)
     assert (results["passed"], results["failed"]) == (3, 1)
-    (failed,) = (check for check in results["checks"] if check["status"] == "failed")
-    assert "the check does not fit the table: table 'orders' has no column 'nope'" in failed["observed"]
-    empty = run("check", "gone", config=checked)
+    (failed_check,) = (check for check in results["checks"] if check["status"] == "failed")
+    assert "the check does not fit the table: table 'orders' has no column 'nope'" in failed_check["observed"]
+    empty = run("check", "gone", config=checked_config)
     assert empty.exit_code == 0
     assert "metastore check gone --suggest" in empty.stdout

@@ -28,9 +28,9 @@ def test_a_statistic_that_depends_on_the_order_of_rows() -> None:
     assert not document["holds"]
     assert document["counterexample"]["law"] == "merge() is commutative"
     assert document["counterexample"]["type_class"] == "int64"
-    reported = run("check-statistic", FIRST)
-    assert reported.exit_code == 1
-    assert "merge() is commutative; this fails for int64" in reported.stdout
+    command_result = run("check-statistic", FIRST)
+    assert command_result.exit_code == 1
+    assert "merge() is commutative; this fails for int64" in command_result.stdout
 
 
 def test_a_statistic_that_does_not_exist() -> None:

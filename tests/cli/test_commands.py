@@ -23,16 +23,16 @@ from tests.cli.conftest import COUNT
 from tests.cli.run_command import all_commands, error_of, run, run_json
 
 
-def test_show_has_the_shape_of_the_specification(published: Path) -> None:
-    shown = run_json("show", "orders", config=published)
-    assert {key: shown[key] for key in ("table", "version", "snapshot", "current", "row_count")} == {
+def test_show_has_the_shape_of_the_specification(config_file: Path) -> None:
+    answer = run_json("show", "orders", config=config_file)
+    assert {key: answer[key] for key in ("table", "version", "snapshot", "current", "row_count")} == {
         "table": "orders",
         "version": 2,
         "snapshot": "snapshot 2",
         "current": False,
         "row_count": COUNT,
     }
-    columns = {row["column"]: row for row in shown["columns"]}
+    columns = {row["column"]: row for row in answer["columns"]}
     assert list(columns) == ["id", "price", "ratio", "state", "day", "at", "big", "blob", "tags", "tags.element"]
     state = columns["state"]
     assert (state["type"], state["value_count"], state["null_count"]) == ("string", 360, 40)
@@ -61,34 +61,34 @@ def test_quoted_names_of_columns_are_literal() -> None:
     assert parse_column_names(' a ,b"c , "d" ,') == ["a", 'b"c', "d"]
 
 
-def test_show_some_columns_of_a_partition(published: Path) -> None:
-    shown = run_json("show", "orders", "--columns", "state, id", "--partition", "half=2", config=published)
-    assert [row["column"] for row in shown["columns"]] == ["state", "id"]
-    assert (shown["partition"], shown["row_count"], shown["columns"][1]["minimum"]) == ("half=2", COUNT - 200, 200)
+def test_show_some_columns_of_a_partition(config_file: Path) -> None:
+    answer = run_json("show", "orders", "--columns", "state, id", "--partition", "half=2", config=config_file)
+    assert [row["column"] for row in answer["columns"]] == ["state", "id"]
+    assert (answer["partition"], answer["row_count"], answer["columns"][1]["minimum"]) == ("half=2", COUNT - 200, 200)
 
 
-def test_show_an_older_version(published: Path) -> None:
-    assert run_json("show", "orders", "--version", "1", config=published)["row_count"] == 100
+def test_show_an_older_version(config_file: Path) -> None:
+    assert run_json("show", "orders", "--version", "1", config=config_file)["row_count"] == 100
 
 
-def test_show_partitions(published: Path) -> None:
-    rows = run_json("show", "orders", "--partitions", config=published)
+def test_show_partitions(config_file: Path) -> None:
+    rows = run_json("show", "orders", "--partitions", config=config_file)
     assert [(row["partition"], row["row_count"], row["version"]) for row in rows] == [
         ("half=1", 200, 2),
         ("half=2", COUNT - 200, 2),
     ]
-    output = run("show", "orders", "--partitions", config=published).stdout.splitlines()
+    output = run("show", "orders", "--partitions", config=config_file).stdout.splitlines()
     assert [line.split()[:2] for line in output[2:]] == [["half=1", "200"], ["half=2", "200"]]
 
 
-def test_a_table_that_cannot_be_read_is_shown(published: Path) -> None:
-    result = run("show", "gone", "--json", config=published)
+def test_a_table_that_cannot_be_read_is_shown(config_file: Path) -> None:
+    result = run("show", "gone", "--json", config=config_file)
     assert result.exit_code == 0
     assert '"current": null' in result.stdout
     assert result.stderr.startswith("note: ")
-    assert all(part in result.stderr for part in ("version 1 ", str(published.parent / "gone")))
+    assert all(part in result.stderr for part in ("version 1 ", str(config_file.parent / "gone")))
     assert len(result.stderr.splitlines()) == 1
-    assert "perhaps outdated" in run("show", "gone", config=published).stdout
+    assert "perhaps outdated" in run("show", "gone", config=config_file).stdout
 
 
 def test_a_root_in_the_folder_of_a_table_of_plain_files(tmp_path: Path) -> None:
@@ -128,91 +128,91 @@ def test_show_says_that_the_configuration_changed(tmp_path: Path, change: str) -
     assert run_json("show", "orders", config=config)["current"] is True
 
 
-def test_top(published: Path) -> None:
-    assert run_json("top", "orders", "state", config=published) == [
+def test_top(config_file: Path) -> None:
+    assert run_json("top", "orders", "state", config=config_file) == [
         {"value": "new", "frequency": 240},
         {"value": "done\n\x1b[31m", "frequency": 120},
     ]
-    assert len(run_json("top", "orders", "day", "-n", "3", config=published)) == 3
-    half = run_json("top", "orders", "state", "--partition", "half=1", config=published)
+    assert len(run_json("top", "orders", "day", "-n", "3", config=config_file)) == 3
+    half = run_json("top", "orders", "state", "--partition", "half=1", config=config_file)
     assert [row["frequency"] for row in half] == [120, 60]
 
 
-def test_top_escapes_control_characters(published: Path) -> None:
+def test_top_escapes_control_characters(config_file: Path) -> None:
     """Control characters in values are escaped, so they cannot break lines or reach the terminal.
 
     One line counts the values that are not listed.
     """
-    lines = run("top", "orders", "state", "-n", "1", config=published).stdout.splitlines()
+    lines = run("top", "orders", "state", "-n", "1", config=config_file).stdout.splitlines()
     assert lines[0] == "state string  360 values, 2 distinct, 40 nulls"
     assert [line.split("  ")[0] for line in lines[1:]] == ["value", "new", "other values", "null"]
-    both = run("top", "orders", "state", config=published).stdout
+    both = run("top", "orders", "state", config=config_file).stdout
     assert r"done\n\x1b[31m" in both
     assert "\x1b" not in both
 
 
-def test_histogram(published: Path) -> None:
-    every = run_json("histogram", "orders", "id", config=published)
+def test_histogram(config_file: Path) -> None:
+    every = run_json("histogram", "orders", "id", config=config_file)
     assert sum(row["frequency"] for row in every) == COUNT
-    few = run_json("histogram", "orders", "id", "--bins", "8", config=published)
+    few = run_json("histogram", "orders", "id", "--bins", "8", config=config_file)
     assert 1 < len(few) <= 8
     assert [set(row) for row in few] == [{"minimum", "maximum", "frequency"}] * len(few)
     assert all(left["maximum"] == right["minimum"] for left, right in pairwise(few))
     assert all(row["frequency"] == min(row["maximum"], COUNT) - row["minimum"] for row in few)
 
 
-def test_histogram_as_text_lists_every_bin(published: Path) -> None:
+def test_histogram_as_text_lists_every_bin(config_file: Path) -> None:
     """Without a terminal, each bin is a line.
 
     There are at most twenty bins unless more are requested.
     """
-    few = run("histogram", "orders", "id", "--bins", "8", config=published).stdout.splitlines()
-    bins = run_json("histogram", "orders", "id", "--bins", "8", config=published)
+    few = run("histogram", "orders", "id", "--bins", "8", config=config_file).stdout.splitlines()
+    bins = run_json("histogram", "orders", "id", "--bins", "8", config=config_file)
     assert [line.split()[:3] for line in few[2:]] == [
         [str(row["minimum"]), str(row["maximum"]), str(row["frequency"])] for row in bins
     ]
-    assert len(run("histogram", "orders", "id", config=published).stdout.splitlines()) <= 22
+    assert len(run("histogram", "orders", "id", config=config_file).stdout.splitlines()) <= 22
 
 
-def test_tables(published: Path) -> None:
-    orders, missing, fresh = run_json("tables", config=published)
+def test_tables(config_file: Path) -> None:
+    orders, missing, fresh = run_json("tables", config=config_file)
     assert (orders["table"], orders["version"], orders["row_count"], orders["partitions"]) == ("orders", 2, COUNT, 2)
-    assert (missing["version"], missing["uri"]) == (1, str(published.parent / "gone"))
+    assert (missing["version"], missing["uri"]) == (1, str(config_file.parent / "gone"))
     assert (fresh["version"], fresh["snapshot"], fresh["format"]) == (None, None, "files")
     assert orders["published_at"].endswith("Z")
     assert fresh["published_at"] is None
-    assert "never refreshed" in run("tables", config=published).stdout
+    assert "never refreshed" in run("tables", config=config_file).stdout
 
 
-def test_versions(published: Path) -> None:
-    newest, oldest = run_json("versions", "orders", config=published)
+def test_versions(config_file: Path) -> None:
+    newest, oldest = run_json("versions", "orders", config=config_file)
     assert (newest["version"], newest["row_count"], newest["partitions"]) == (2, COUNT, 2)
     assert (oldest["version"], oldest["row_count"], oldest["snapshot"]) == (1, 100, "snapshot 1")
     assert newest["published_at"] > oldest["published_at"]
     for arguments in ((), ("day",), ("--statistic", "row_count")):
         assert all(
-            row["published_at"].endswith("Z") for row in run_json("history", "orders", *arguments, config=published)
+            row["published_at"].endswith("Z") for row in run_json("history", "orders", *arguments, config=config_file)
         )
-    assert run("versions", "orders", config=published).stdout.splitlines()[1].split()[:3] == ["2", "snapshot", "2"]
+    assert run("versions", "orders", config=config_file).stdout.splitlines()[1].split()[:3] == ["2", "snapshot", "2"]
 
 
-def test_expire(published: Path) -> None:
+def test_expire(config_file: Path) -> None:
     """A version that is younger than `--grace` is not removed.
 
     The newest version is never removed.
     """
-    expired = run_json("expire", "orders", "--keep", "1", config=published)
-    assert (expired["versions"], expired["files"]) == (0, 0)
-    done = run_json("expire", "orders", "--keep", "1", "--grace", "0", config=published)
+    result = run_json("expire", "orders", "--keep", "1", config=config_file)
+    assert (result["versions"], result["files"]) == (0, 0)
+    done = run_json("expire", "orders", "--keep", "1", "--grace", "0", config=config_file)
     assert done["versions"] == 1
     assert done["files"] > 0
-    assert [row["version"] for row in run_json("versions", "orders", config=published)] == [2]
-    assert "removed 0 versions" in run("expire", "orders", "--grace", "0", config=published).stdout
+    assert [row["version"] for row in run_json("versions", "orders", config=config_file)] == [2]
+    assert "removed 0 versions" in run("expire", "orders", "--grace", "0", config=config_file).stdout
 
 
-def test_text_without_a_terminal_is_complete_and_plain(published: Path) -> None:
+def test_text_without_a_terminal_is_complete_and_plain(config_file: Path) -> None:
     """The text has no colours and no trailing blanks, and nothing is truncated or omitted."""
-    output = run("show", "orders", config=published).stdout
+    output = run("show", "orders", config=config_file).stdout
     assert "\x1b" not in output
     assert "…" not in output
     assert [line for line in output.splitlines() if line != line.rstrip()] == []
@@ -221,14 +221,14 @@ def test_text_without_a_terminal_is_complete_and_plain(published: Path) -> None:
     assert "40  10.0%" in output
 
 
-def test_percentiles(published: Path) -> None:
+def test_percentiles(config_file: Path) -> None:
     """The text has the 5th, 50th and 95th percentile.
 
     The JSON has all that are stored.
     """
-    shown = run_json("show", "orders", config=published)
-    lines = {line.split()[0]: line for line in run("show", "orders", config=published).stdout.splitlines()[2:]}
-    for row in shown["columns"]:
+    answer = run_json("show", "orders", config=config_file)
+    lines = {line.split()[0]: line for line in run("show", "orders", config=config_file).stdout.splitlines()[2:]}
+    for row in answer["columns"]:
         if row["percentiles"] is None:
             assert row["column"] in ("tags",)
             continue
@@ -262,34 +262,34 @@ def test_a_long_plan_names_the_first_and_the_last_partition(capsys: pytest.Captu
         assert printed_lines == ["  * n=00", "    … 58 more (-v names all)", "  * n=59", "  - n=99"]
 
 
-def test_estimates_are_marked(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    [row] = run_json("show", "orders", "--columns", "id", config=published)["columns"]
+def test_estimates_are_marked(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [row] = run_json("show", "orders", "--columns", "id", config=config_file)["columns"]
     draw_statistics(Page(), [{**row, "percentiles_guarantee": "estimate"}], {})
     assert re.search(r" 0 +~19 +~199 +~379 +399 ", capsys.readouterr().out)
 
 
-def test_the_configuration_file_is_resolved(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_configuration_file_is_resolved(config_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An option, a variable or the working folder determines the configuration file.
 
     The option `--config` stands before or after the command.
     """
-    elsewhere = published.parent / "root"
+    elsewhere = config_file.parent / "root"
     monkeypatch.chdir(elsewhere)
-    assert run("tables", "--config", str(published)).exit_code == 0
-    assert run("tables", config=published).exit_code == 0
+    assert run("tables", "--config", str(config_file)).exit_code == 0
+    assert run("tables", config=config_file).exit_code == 0
     error_of(run("tables"))
-    monkeypatch.setenv(CONFIG_VARIABLE, str(published))
+    monkeypatch.setenv(CONFIG_VARIABLE, str(config_file))
     assert run("tables").exit_code == 0
     monkeypatch.delenv(CONFIG_VARIABLE)
-    monkeypatch.chdir(published.parent)
+    monkeypatch.chdir(config_file.parent)
     assert run("tables").exit_code == 0
 
 
 @pytest.mark.parametrize("command", sorted(all_commands().keys() - {"spark-server", "schema"}))
 def test_every_command_has_help_and_json(command: str) -> None:
-    shown = run(command, "--help").stdout
-    assert "--json" in shown
-    assert "--debug" in shown
+    output = run(command, "--help").stdout
+    assert "--json" in output
+    assert "--debug" in output
 
 
 def test_a_histogram_counts_infinities_and_its_last_bin_may_include_the_edge(
@@ -300,13 +300,13 @@ def test_a_histogram_counts_infinities_and_its_last_bin_may_include_the_edge(
         "maximum": "8",
     }  # fmt: skip
     draw_histogram(Page(), column, [{"minimum": 0, "maximum": 8, "frequency": 2}])
-    shown = capsys.readouterr().out
-    assert "102 infinite values are in no bin" in shown
-    assert "up to 8" in shown
+    output = capsys.readouterr().out
+    assert "102 infinite values are in no bin" in output
+    assert "up to 8" in output
     draw_histogram(Page(), {**column, "maximum": "7"}, [{"minimum": 0, "maximum": 8, "frequency": 104}])
-    shown = capsys.readouterr().out
-    assert "infinite" not in shown
-    assert "up to" not in shown
+    output = capsys.readouterr().out
+    assert "infinite" not in output
+    assert "up to" not in output
 
 
 def test_a_refresh_says_that_value_counts_were_built(capsys: pytest.CaptureFixture[str]) -> None:
@@ -341,21 +341,21 @@ def test_bounds_of_values_are_shown_as_written() -> None:
 
 
 @pytest.mark.parametrize("query", ["select * from fresh", "select * from fresh.statistics"])
-def test_sql_says_that_a_configured_table_has_no_version(query: str, published: Path) -> None:
-    result = run("sql", query, config=published)
+def test_sql_says_that_a_configured_table_has_no_version(query: str, config_file: Path) -> None:
+    result = run("sql", query, config=config_file)
     assert result.exit_code == 3
     assert "`metastore refresh fresh`" in result.stderr
-    assert "refresh" not in run("sql", "select * from nowhere", config=published).stderr
+    assert "refresh" not in run("sql", "select * from nowhere", config=config_file).stderr
 
 
-def test_sql_suggests_tables_and_views(published: Path) -> None:
-    misspelt = run("sql", "select * from statistcs", config=published)
+def test_sql_suggests_tables_and_views(config_file: Path) -> None:
+    misspelt = run("sql", "select * from statistcs", config=config_file)
     message = error_of(misspelt)
     assert all(name in message for name in ("'statistcs'", "'statistics'"))
 
 
-@pytest.mark.parametrize("written", ["Fresh", "fresh", "FRESH"])
-def test_sql_names_a_configured_table_with_capitals(written: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("table_reference", ["Fresh", "fresh", "FRESH"])
+def test_sql_names_a_configured_table_with_capitals(table_reference: str, tmp_path: Path) -> None:
     (tmp_path / "metastore.yaml").write_text("root: root\ntables: [{name: Fresh, uri: fresh}]\n")
-    result = run("sql", f"select * from {written}", config=tmp_path / "metastore.yaml")
+    result = run("sql", f"select * from {table_reference}", config=tmp_path / "metastore.yaml")
     assert "`metastore refresh Fresh`" in result.stderr

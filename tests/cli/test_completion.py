@@ -55,13 +55,13 @@ def _values(output: str, shell: str) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def folder(published: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(config_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder of the test.
 
     It has a configuration.
     """
-    monkeypatch.chdir(published.parent)
-    return published.parent
+    monkeypatch.chdir(config_file.parent)
+    return config_file.parent
 
 
 @pytest.mark.parametrize(
@@ -122,11 +122,11 @@ def test_other_shells_get_completions(folder: Path, shell: str) -> None:
         ("root: root\ntables: [{name: orders, uri: u}]", ["top", "", "id"]),
     ],
 )
-def test_completion_prints_no_errors(published: Path, configuration: str | None, words: list[str]) -> None:
+def test_completion_prints_no_errors(config_file: Path, configuration: str | None, words: list[str]) -> None:
     if configuration is None:
-        published.unlink()
+        config_file.unlink()
     else:
-        published.write_text(configuration)
+        config_file.write_text(configuration)
     assert offered(*words) == []
 
 
@@ -184,11 +184,13 @@ def test_bash_completes_words(published_days: Path) -> None:
         ),
         ("show orders --partition 'day=a", ["show", "orders", "--partition", "'day=a"], ["day=a b%2Fc"]),
     ]
-    pressed = {line: shlex.join(["press_tab", f"metastore {line}", "metastore", *words]) for line, words, _ in cases}
-    names = dict.fromkeys(pressed, "")
+    key_presses = {
+        line: shlex.join(["press_tab", f"metastore {line}", "metastore", *words]) for line, words, _ in cases
+    }
+    names = dict.fromkeys(key_presses, "")
     for _ in range(TRIES):
         missing = [line for line in names if not names[line]]
-        output = _run_bash(published_days, "\n".join(pressed[line] for line in missing))
+        output = _run_bash(published_days, "\n".join(key_presses[line] for line in missing))
         names |= zip(missing, output.splitlines(), strict=True)
         if all(names.values()):
             break

@@ -48,12 +48,12 @@ def test_commands_follow_the_tables_of_a_database(lake: Lake) -> None:
         "sales_orders": ("lake", 3, False),
         "sales_people": ("lake", 1, True),
     }
-    shown = run("show", "sales_people", "--json", config=config)
-    assert (shown.exit_code, json.loads(shown.stdout)["row_count"]) == (0, 1)
-    assert "'sales.people'" in shown.stderr
-    failed = run("refresh", "sales_people", config=config)
-    assert failed.exit_code == 3
-    assert "'sales_people'" in failed.stderr
+    result = run("show", "sales_people", "--json", config=config)
+    assert (result.exit_code, json.loads(result.stdout)["row_count"]) == (0, 1)
+    assert "'sales.people'" in result.stderr
+    failed_refresh = run("refresh", "sales_people", config=config)
+    assert failed_refresh.exit_code == 3
+    assert "'sales_people'" in failed_refresh.stderr
     near = run("show", "sales_order", config=config)
     assert near.exit_code == 3
     assert "'sales_orders'" in near.stderr
@@ -71,6 +71,6 @@ def test_stored_versions_are_readable_without_the_catalog(lake: Lake) -> None:
         ("sales_people", None),
     ]
     assert tables.stderr.startswith("note: lake.sales ")
-    shown = run("show", "sales_orders", "--json", config=config)
-    assert (shown.exit_code, json.loads(shown.stdout)["current"]) == (0, None)
+    result = run("show", "sales_orders", "--json", config=config)
+    assert (result.exit_code, json.loads(result.stdout)["current"]) == (0, None)
     assert run("refresh", "--all", config=config).exit_code == 3

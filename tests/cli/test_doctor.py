@@ -36,26 +36,26 @@ def _findings(config: Path, *arguments: str, status: int) -> dict[str, dict[str,
     return {finding["subject"]: finding for finding in document["findings"]}
 
 
-def test_findings_that_are_ok_and_failed(published: Path) -> None:
-    result = _findings(published, status=1)
+def test_findings_that_are_ok_and_failed(config_file: Path) -> None:
+    result = _findings(config_file, status=1)
     assert result["table gone"]["status"] == "failed"
     assert "gone" in result["table gone"]["message"]
     assert result["table orders"]["status"] == result["root"]["status"] == result["packages"]["status"] == "ok"
     assert "`metastore refresh fresh`" in result["table fresh"]["message"]
-    assert _findings(published, "orders", status=0).keys() == result.keys() - {"table gone", "table fresh"}
-    names = {path.name for path in (published.parent / "root").iterdir()}
+    assert _findings(config_file, "orders", status=0).keys() == result.keys() - {"table gone", "table fresh"}
+    names = {path.name for path in (config_file.parent / "root").iterdir()}
     assert names == {"orders", "gone"}, "no files remain"
 
 
-def test_one_file_of_a_table_is_read(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_file_of_a_table_is_read(config_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "is_installed", lambda extra: False)
-    assert "one" in _findings(published, "fresh", "--deep", status=1)["table fresh"]["message"]
-    (published.parent / "orders" / "file.parquet").write_bytes(b"PAR1 nothing PAR1")
-    assert _findings(published, "fresh", "--deep", status=1)["table fresh"]["status"] == "failed"
+    assert "one" in _findings(config_file, "fresh", "--deep", status=1)["table fresh"]["message"]
+    (config_file.parent / "orders" / "file.parquet").write_bytes(b"PAR1 nothing PAR1")
+    assert _findings(config_file, "fresh", "--deep", status=1)["table fresh"]["status"] == "failed"
 
 
-def test_the_page_gives_advice(published: Path) -> None:
-    done = run("doctor", "gone", config=published)
+def test_the_page_gives_advice(config_file: Path) -> None:
+    done = run("doctor", "gone", config=config_file)
     assert done.exit_code == 1
     lines = done.stdout.splitlines()
     (number,) = [number for number, line in enumerate(lines) if line.startswith("failed  table gone")]
@@ -64,38 +64,38 @@ def test_the_page_gives_advice(published: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "root: [", "root: ./root\ntables: [{name: a b, uri: x}]"])
-def test_without_a_configuration(published: Path, text: str | None) -> None:
-    published.unlink()
+def test_without_a_configuration(config_file: Path, text: str | None) -> None:
+    config_file.unlink()
     if text is not None:
-        published.write_text(text)
-    result = _findings(published, status=1)
+        config_file.write_text(text)
+    result = _findings(config_file, status=1)
     assert result["configuration"]["status"] == "failed"
     if text is None:
         assert "metastore init" in result["configuration"]["advice"]
     assert "root" not in result
 
 
-def test_a_root_that_ignores_conditional_writes(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_root_that_ignores_conditional_writes(config_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = ObjectStore.write
     monkeypatch.setattr(ObjectStore, "write", lambda self, path, data, **_: write(self, path, data))
-    assert "conditional writes" in _findings(published, "orders", status=1)["root"]["message"]
+    assert "conditional writes" in _findings(config_file, "orders", status=1)["root"]["message"]
 
 
 @pytest.mark.parametrize("method", ["write", "read", "scan", "delete_folder"])
-def test_a_root_without_access(published: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+def test_a_root_without_access(config_file: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     def refuse(*arguments: object, **settings: object) -> None:
         raise StoreError("access denied")
 
     monkeypatch.setattr(ObjectStore, method, refuse)
-    result = _findings(published, "fresh", status=1)["root"]
+    result = _findings(config_file, "fresh", status=1)["root"]
     assert (result["status"], result["message"]) == ("failed", "access denied")
     assert "credentials" in result["advice"]
 
 
-def test_a_new_root_is_not_created(published: Path) -> None:
-    published.write_text(published.read_text().replace("./root", "./other"))
-    assert _findings(published, "orders", status=0)["root"]["status"] == "ok"
-    assert not (published.parent / "other").exists()
+def test_a_new_root_is_not_created(config_file: Path) -> None:
+    config_file.write_text(config_file.read_text().replace("./root", "./other"))
+    assert _findings(config_file, "orders", status=0)["root"]["status"] == "ok"
+    assert not (config_file.parent / "other").exists()
 
 
 @pytest.mark.parametrize(
@@ -126,11 +126,11 @@ _RELEASES = st.lists(st.integers(0, 20), min_size=1, max_size=3).map(lambda part
 
 
 @given(_RELEASES, _RELEASES, _RELEASES, st.booleans())
-def test_ranges_are_those_of_pip(installed: str, lower: str, upper: str, is_limited: bool) -> None:
+def test_ranges_are_those_of_pip(installed_version: str, lower: str, upper: str, is_limited: bool) -> None:
     limits = f">={lower}" + (f",<{upper}" if is_limited else "")
     (requirement,) = parse_requirements([f'some-package[x,y]{limits}; extra == "spark"'])
     assert (requirement.package, requirement.extra) == ("some-package", "spark")
-    assert requirement.allows(installed) == SpecifierSet(limits).contains(installed)
+    assert requirement.allows(installed_version) == SpecifierSet(limits).contains(installed_version)
 
 
 def test_packages_that_are_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -> None:

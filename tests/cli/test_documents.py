@@ -68,16 +68,16 @@ def _names(command: click.Command) -> list[str]:
 def test_every_command_has_a_schema_and_is_tested() -> None:
     names = {name for command in all_commands().values() for name in _names(command)} - {"schema"}
     assert set(DOCUMENTS) == names
-    tested = {name for name in names if any(line.startswith(name) for line in _COMMANDS)}
-    assert names - tested == _TESTED_ELSEWHERE
+    tested_names = {name for name in names if any(line.startswith(name) for line in _COMMANDS)}
+    assert names - tested_names == _TESTED_ELSEWHERE
 
 
 @pytest.mark.parametrize("command", _COMMANDS)
-def test_output_is_as_published(published: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    monkeypatch.chdir(published.parent)
+def test_output_is_as_published(config_file: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.chdir(config_file.parent)
     if command.startswith("verify"):
-        run("refresh", "fresh", "--engine", "auto", config=published)
-    config = None if "--config" in command else published
+        run("refresh", "fresh", "--engine", "auto", config=config_file)
+    config = None if "--config" in command else config_file
     done = run(*command.split(), "--json", config=config)
     assert documents(done), done.output
 

@@ -31,15 +31,15 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(scope="module")
 def lakehouse(tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     """The lakehouse, refreshed once by the command."""
-    built = build(tmp_path_factory.mktemp("lakehouse"))
-    done = execute("refresh", "--all", "--json", folder=built.folder)
+    new_lakehouse = build(tmp_path_factory.mktemp("lakehouse"))
+    done = execute("refresh", "--all", "--json", folder=new_lakehouse.folder)
     # No output of Spark's JVM at its start is passed on.
     assert (done.returncode, done.stderr) == (0, "")
     assert [(row["table"], row["version"], row["published"]) for row in documents(done)] == [
         (table, 1, True) for table in (*TABLES, "instants")
     ]
     assert documents(done)[0]["partitions"] == {"changed": 3, "removed": 0, "total": 3}
-    return built
+    return new_lakehouse
 
 
 def answer_of(lakehouse: Lakehouse, *arguments: str) -> Any:
@@ -51,14 +51,16 @@ def answer_of(lakehouse: Lakehouse, *arguments: str) -> Any:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_statistics_equal_duckdbs(lakehouse: Lakehouse, table: str) -> None:
-    shown = answer_of(lakehouse, "show", table)
+    answer = answer_of(lakehouse, "show", table)
     rows = lakehouse.rows(table)
-    assert (shown["row_count"], shown["current"]) == (rows.num_rows, True)
-    columns = {row["column"]: row for row in shown["columns"]}
+    assert (answer["row_count"], answer["current"]) == (rows.num_rows, True)
+    columns = {row["column"]: row for row in answer["columns"]}
     assert set(rows.column_names) <= set(columns)
     for name in rows.column_names:
-        statistics, quoted = columns[name], f'"{name}"'
-        [(values, distinct)] = lakehouse.query_duckdb(table, f"SELECT count({quoted}), count(DISTINCT {quoted}) FROM t")
+        statistics, quoted_name = columns[name], f'"{name}"'
+        [(values, distinct)] = lakehouse.query_duckdb(
+            table, f"SELECT count({quoted_name}), count(DISTINCT {quoted_name}) FROM t"
+        )
         assert (statistics["value_count"], statistics["null_count"]) == (values, rows.num_rows - values)
         # Value counts of `note` are not stored, so its distinct count is merged from sketches: an estimate.
         exact = name != "note"
@@ -66,7 +68,7 @@ def test_statistics_equal_duckdbs(lakehouse: Lakehouse, table: str) -> None:
         assert statistics["distinct_count"] == (distinct if exact else pytest.approx(distinct, rel=0.05))
         finite = "WHERE NOT isnan(ratio)" if name == "ratio" else ""
         [bounds] = lakehouse.query_duckdb(
-            table, f"SELECT min({quoted})::VARCHAR, max({quoted})::VARCHAR FROM t {finite}"
+            table, f"SELECT min({quoted_name})::VARCHAR, max({quoted_name})::VARCHAR FROM t {finite}"
         )
         if statistics["type"].startswith("double"):
             assert (statistics["minimum"], statistics["maximum"]) == tuple(map(float, bounds))
@@ -77,7 +79,7 @@ def test_statistics_equal_duckdbs(lakehouse: Lakehouse, table: str) -> None:
         elif statistics["type"] != "bool":
             assert (str(statistics["minimum"]), str(statistics["maximum"])) == bounds
         if statistics["mean"] is not None:
-            [(total,)] = lakehouse.query_duckdb(table, f"SELECT sum({quoted})::VARCHAR FROM t {finite}")
+            [(total,)] = lakehouse.query_duckdb(table, f"SELECT sum({quoted_name})::VARCHAR FROM t {finite}")
             assert float(statistics["sum"]) == pytest.approx(float(total), rel=1e-12)
             # Python computes exact fractions; DuckDB loses digits of great numbers that are close together.
             numbers = [value for value in rows.column(name).to_pylist() if value is not None and value == value]
@@ -106,8 +108,8 @@ def test_nanoseconds_and_far_years_without_pandas(lakehouse: Lakehouse) -> None:
         documents(execute(*arguments, "--json", folder=lakehouse.folder))[0]
         for arguments in (["show", "instants"], ["top", "instants", "at", "-n", "2"])
     ]
-    shown, top = expected_values
-    columns = {row["column"]: row for row in shown["columns"]}
+    statistics, top = expected_values
+    columns = {row["column"]: row for row in statistics["columns"]}
     expected = {
         "time": ("00:00:00.000000001", "00:00:00.000000007", "00:00:00.000001001"),
         "at": ("1970-01-01T00:00:00.000000001", "1970-01-01T00:00:00.000000007", "1970-01-01T00:00:00.000001001"),
@@ -119,8 +121,8 @@ def test_nanoseconds_and_far_years_without_pandas(lakehouse: Lakehouse) -> None:
         assert (row["minimum"], percentiles[0.5], row["maximum"]) == (least, median, greatest)
         assert (percentiles[0.01], percentiles[0.99], row["percentiles_guarantee"]) == (least, greatest, "exact")
     assert columns["lasted"]["reason"] == "duration[ns] is not a type that values are profiled of"
-    printed = execute("show", "instants", folder=lakehouse.folder).stdout
-    assert all(least.replace("T", " ") in printed for least, _, _ in expected.values())
+    output = execute("show", "instants", folder=lakehouse.folder).stdout
+    assert all(least.replace("T", " ") in output for least, _, _ in expected.values())
     assert [one["value"] for one in top] == [
         "1970-01-01T00:00:00.000000001",
         "1970-01-01T00:00:00.000000005",
@@ -190,9 +192,9 @@ def test_text_output(lakehouse: Lakehouse, arguments: list[str], expected: list[
 
 def test_statistics_on_a_terminal_of_usual_width(lakehouse: Lakehouse) -> None:
     """For an ordinary table, 100 columns of the terminal show the most important statistics."""
-    shown = re.sub(r"\x1b\[[0-9;]*m", "", on_terminal("show", "events", folder=lakehouse.folder, width=100))
-    assert "nulls NaN distinct minimum    median     maximum        mean distribution" in shown
-    assert "not shown: 5 %, 95 %, std dev (see --columns A,B or --json)" in shown
+    output = re.sub(r"\x1b\[[0-9;]*m", "", on_terminal("show", "events", folder=lakehouse.folder, width=100))
+    assert "nulls NaN distinct minimum    median     maximum        mean distribution" in output
+    assert "not shown: 5 %, 95 %, std dev (see --columns A,B or --json)" in output
 
 
 def test_an_unchanged_table_is_refreshed_without_spark(lakehouse: Lakehouse) -> None:
@@ -210,8 +212,8 @@ def test_progress_is_shown_on_a_terminal(lakehouse: Lakehouse) -> None:
 
     The line is cleared before the result is printed.
     """
-    written = on_terminal("refresh", "events", "--full", folder=lakehouse.folder, width=120)
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written)
+    output = on_terminal("refresh", "events", "--full", folder=lakehouse.folder, width=120)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output)
     frames = [line.strip() for line in re.split(r"[\r\n]+", plain) if line.strip()]
     assert any("events: reducing" in frame for frame in frames)
     for stage in ("starting Spark", "events: profiling"):
@@ -223,7 +225,7 @@ def test_progress_is_shown_on_a_terminal(lakehouse: Lakehouse) -> None:
     assert re.search(r"0 of 3 fragments(?! ·)", plain)
     assert re.search(r"\d of \d tasks", plain)
     # The last control sequence before the result clears the line.
-    before, _, result = written.rpartition("\x1b[2K")
+    before, _, result = output.rpartition("\x1b[2K")
     assert re.sub(r"\x1b\[[0-9;]*m", "", result).startswith("events version 2 of snapshot")
     assert "events" in before
 
@@ -241,19 +243,19 @@ def test_profile_equals_show(lakehouse: Lakehouse, tmp_path: Path) -> None:
     scratch.mkdir()
     done = execute("profile", *uris, "empty", "--json", folder=tmp_path, environment={"TMPDIR": str(scratch)})
     assert done.returncode == 3
-    *profiles, failed = documents(done)
-    assert failed.keys() == {"uri", "error"}
-    assert failed["uri"] == "empty"
-    assert "no data files" in failed["error"]
-    assert done.stderr == f"error: empty: {failed['error']}\n"
+    *profiles, failure = documents(done)
+    assert failure.keys() == {"uri", "error"}
+    assert failure["uri"] == "empty"
+    assert "no data files" in failure["error"]
+    assert done.stderr == f"error: empty: {failure['error']}\n"
     for uri, table, profile in zip(uris, TABLES, profiles, strict=True):
-        shown = answer_of(lakehouse, "show", table)
+        answer = answer_of(lakehouse, "show", table)
         assert profile["uri"] == uri
         assert profile["current"] is True
         assert {"table", "version"}.isdisjoint(profile)
         # The policy of `note` differs from the default.
         assert [row for row in profile["columns"] if row["column"] != "note"] == [
-            row for row in shown["columns"] if row["column"] != "note"
+            row for row in answer["columns"] if row["column"] != "note"
         ]
     # Spark removes its folders a moment after the command has ended.
     _wait(lambda: not any(scratch.glob("metastore-*")))
@@ -292,8 +294,8 @@ def test_an_interrupted_refresh_leaves_nothing(
 
     The interrupt is Ctrl-C or SIGTERM. There is no traceback and no version.
     """
-    built = build(tmp_path)
-    orders = built.rows("orders")  # once: the query below would also read it
+    lakehouse = build(tmp_path)
+    orders = lakehouse.rows("orders")  # once: the query below would also read it
     for copy in range(120):
         pq.write_table(orders, tmp_path / "orders" / "country=FR" / f"part-{copy}.parquet")
     scratch = tmp_path / "scratch"
@@ -307,9 +309,9 @@ def test_an_interrupted_refresh_leaves_nothing(
         text=True,
         start_new_session=True,
     ) as process:
-        begun = scratch.glob if moment == "Spark starts" else (tmp_path / "root").rglob
+        find_files = scratch.glob if moment == "Spark starts" else (tmp_path / "root").rglob
         pattern = "metastore-spark-*" if moment == "Spark starts" else "*.parquet"
-        _wait(lambda: any(begun(pattern)) or process.poll() is not None)
+        _wait(lambda: any(find_files(pattern)) or process.poll() is not None)
         if number == signal.SIGINT:
             os.killpg(process.pid, number)  # as a terminal does: to all processes of the command
         else:

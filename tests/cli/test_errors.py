@@ -39,11 +39,11 @@ from tests.cli.run_command import error_of, run
     ],
 )
 def test_missing_names_are_reported_with_existing_ones(
-    published: Path, arguments: list[str], explanation: list[str]
+    config_file: Path, arguments: list[str], explanation: list[str]
 ) -> None:
     """The line has the name, and what exists instead or why the name cannot be used."""
     for as_json in ([], ["--json"]):
-        message = error_of(run(*arguments, *as_json, config=published))
+        message = error_of(run(*arguments, *as_json, config=config_file))
         assert all(part in message for part in explanation), message
 
 
@@ -72,9 +72,9 @@ def test_missing_names_are_reported_with_existing_ones(
         (["expire", "orders", "--grace", "nan"], "nan"),
     ],
 )
-def test_wrong_usage_is_status_2(published: Path, arguments: list[str], explanation: str) -> None:
+def test_wrong_usage_is_status_2(config_file: Path, arguments: list[str], explanation: str) -> None:
     """The status is 2, and the line names the help option."""
-    message = error_of(run(*arguments, config=published), failures.BAD_USAGE)
+    message = error_of(run(*arguments, config=config_file), failures.BAD_USAGE)
     assert explanation in message
     assert "--help`)" in message
 
@@ -104,26 +104,26 @@ def test_help_lists_every_command_in_one_section() -> None:
 
 
 @pytest.mark.parametrize("command", ["show", "versions", "top"])
-def test_a_table_without_a_version_is_not_taken_for_another(published: Path, command: str) -> None:
+def test_a_table_without_a_version_is_not_taken_for_another(config_file: Path, command: str) -> None:
     """For a configured table without a version, the error suggests a refresh.
 
     It does not suggest a published table with a similar name.
     """
-    published.write_text("root: ./root\ntables: [{name: order, uri: ./orders}]")
-    message = error_of(run(command, "order", *(["id"] if command == "top" else []), config=published))
+    config_file.write_text("root: ./root\ntables: [{name: order, uri: ./orders}]")
+    message = error_of(run(command, "order", *(["id"] if command == "top" else []), config=config_file))
     assert message.endswith("; run `metastore refresh order`")
 
 
-def test_a_location_without_a_table_is_named_with_the_table(published: Path) -> None:
-    message = error_of(run("refresh", "gone", "--dry-run", config=published))
-    assert message.startswith(f"table 'gone': {published.parent}/gone")
+def test_a_location_without_a_table_is_named_with_the_table(config_file: Path) -> None:
+    message = error_of(run("refresh", "gone", "--dry-run", config=config_file))
+    assert message.startswith(f"table 'gone': {config_file.parent}/gone")
 
 
-def test_a_configuration_without_tables_is_an_error(published: Path) -> None:
-    published.write_text("root: ./root\ntables:\n")
-    result = run("refresh", "--all", config=published)
+def test_a_configuration_without_tables_is_an_error(config_file: Path) -> None:
+    config_file.write_text("root: ./root\ntables:\n")
+    result = run("refresh", "--all", config=config_file)
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "note: no tables are configured\n")
-    assert run("tables", config=published).stdout == "no tables are configured\n"
+    assert run("tables", config=config_file).stdout == "no tables are configured\n"
 
 
 def test_a_missing_configuration_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,16 +175,18 @@ def test_an_invalid_configuration_is_explained(tmp_path: Path, text: str, explan
 
 
 @pytest.mark.parametrize(
-    ("declared", "explanation", "suggestion"),
+    ("declared_schema", "explanation", "suggestion"),
     [
         ("zip=sting", "schema.zip = 'sting'", "string"),
         ("zpi=string", "schema.zpi", "zip"),
     ],
 )
-def test_a_wrong_column_type_is_an_error(tmp_path: Path, declared: str, explanation: str, suggestion: str) -> None:
+def test_a_wrong_column_type_is_an_error(
+    tmp_path: Path, declared_schema: str, explanation: str, suggestion: str
+) -> None:
     """The error names an unknown type, or a column that the table lacks, and suggests the nearest name."""
     (tmp_path / "a.csv").write_text("zip,x\n01234,1\n")
-    message = error_of(run("profile", str(tmp_path), "--schema", declared))
+    message = error_of(run("profile", str(tmp_path), "--schema", declared_schema))
     assert (explanation in message, suggestion in message) == (True, True)
 
 
@@ -199,7 +201,7 @@ def test_a_deleted_working_folder_is_named(tmp_path: Path, monkeypatch: pytest.M
         assert ("working folder" in message, "bug" in message) == (True, False)
 
 
-def test_an_unexpected_error_is_one_line(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_is_one_line(config_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The line says that the error is a bug.
 
     With `--debug`, the traceback is printed.
@@ -209,13 +211,13 @@ def test_an_unexpected_error_is_one_line(published: Path, monkeypatch: pytest.Mo
         raise ZeroDivisionError("one\ntwo \x1b[31m")
 
     monkeypatch.setattr(Metastore, "table", fail)
-    message = error_of(run("show", "orders", config=published))
+    message = error_of(run("show", "orders", config=config_file))
     assert re.search(r"\bZeroDivisionError: one\b.*--debug", message)
     for arguments in (["--debug", "show", "orders"], ["show", "orders", "--debug"]):
-        debugged = run(*arguments, config=published)
-        assert debugged.exit_code == failures.ERROR
-        assert "Traceback" in debugged.stderr
-        assert debugged.stderr.splitlines()[-1] == f"error: {message}"
+        debug_run = run(*arguments, config=config_file)
+        assert debug_run.exit_code == failures.ERROR
+        assert "Traceback" in debug_run.stderr
+        assert debug_run.stderr.splitlines()[-1] == f"error: {message}"
 
 
 def test_an_error_of_a_spark_worker_is_one_line() -> None:
@@ -234,17 +236,17 @@ def test_an_error_of_a_spark_worker_is_one_line() -> None:
     )
 
 
-def test_an_error_of_the_package_is_one_printable_line(published: Path) -> None:
-    message = error_of(run("show", "orders", "--columns", '"a\nb\x1b[31m"', config=published))
+def test_an_error_of_the_package_is_one_printable_line(config_file: Path) -> None:
+    message = error_of(run("show", "orders", "--columns", '"a\nb\x1b[31m"', config=config_file))
     assert message.isprintable()
 
 
-def test_ctrl_c_is_one_line(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_is_one_line(config_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Metastore, "table", interrupt)
-    result = run("show", "orders", config=published)
+    result = run("show", "orders", config=config_file)
     assert (result.exit_code, result.stdout, result.stderr) == (failures.INTERRUPTED, "", "interrupted\n")
 
 

@@ -10,8 +10,8 @@ from tests.cli.conftest import COUNT
 from tests.cli.run_command import error_of, run, run_json
 
 
-def test_prune(published: Path) -> None:
-    result = run_json("prune", "orders", "--where", "id < 150 and day >= '2024-01-05'", config=published)
+def test_prune(config_file: Path) -> None:
+    result = run_json("prune", "orders", "--where", "id < 150 and day >= '2024-01-05'", config=config_file)
     assert result["fragments"] == ["half=1.parquet"]
     assert (result["version"], result["snapshot"], result["fragments_total"]) == (2, "snapshot 2", 2)
     assert 0 < result["bytes"] < result["bytes_total"]
@@ -25,48 +25,48 @@ def test_prune(published: Path) -> None:
     }
     assert result["read"]["files"] >= 1
     assert "eliminated" not in result
-    explained = run_json("prune", "orders", "--where", "id < 150", "--explain", config=published)
-    assert explained["eliminated"] == [
+    explanation = run_json("prune", "orders", "--where", "id < 150", "--explain", config=config_file)
+    assert explanation["eliminated"] == [
         {"path": "half=2.parquet", "conjunct": "id < 150", "statistic": "minimum", "value": "200"}
     ]
-    shown = run("prune", "orders", "--where", "id < 150", "--explain", config=published).stdout
-    assert "orders version 2: 1 of 2 files to read (50.0%)" in shown
-    assert "- half=2.parquet  id < 150: minimum 200" in shown
-    shown = run("prune", "orders", "--where", "state = 'done\n\x1b[31m' or blob = x'07'", config=published).stdout
-    assert "\x1b" not in shown
-    nothing = run_json("prune", "orders", "--where", "big < 0", config=published)
+    output = run("prune", "orders", "--where", "id < 150", "--explain", config=config_file).stdout
+    assert "orders version 2: 1 of 2 files to read (50.0%)" in output
+    assert "- half=2.parquet  id < 150: minimum 200" in output
+    output = run("prune", "orders", "--where", "state = 'done\n\x1b[31m' or blob = x'07'", config=config_file).stdout
+    assert "\x1b" not in output
+    nothing = run_json("prune", "orders", "--where", "big < 0", config=config_file)
     assert (nothing["fragments"], nothing["rows_upper"], nothing["bytes"]) == ([], 0, 0)
 
 
-def test_estimate(published: Path) -> None:
-    exact = run_json("estimate", "orders", "--where", "day = '2024-01-01'", config=published)
-    wanted = len(range(0, COUNT, 28))
+def test_estimate(config_file: Path) -> None:
+    exact = run_json("estimate", "orders", "--where", "day = '2024-01-01'", config=config_file)
+    expected_count = len(range(0, COUNT, 28))
     assert exact == {
-        "lower": wanted,
-        "estimate": wanted,
-        "upper": wanted,
+        "lower": expected_count,
+        "estimate": expected_count,
+        "upper": expected_count,
         "guarantee": "exact",
         "assumes": None,
     }
-    both = run_json("estimate", "orders", "--where", "day = '2024-01-01' and state = 'new'", config=published)
+    both = run_json("estimate", "orders", "--where", "day = '2024-01-01' and state = 'new'", config=config_file)
     assert both["lower"] <= both["estimate"] <= both["upper"]
     assert (both["guarantee"], both["assumes"]) == ("estimate", "independence")
-    assert "1 row" in run("estimate", "orders", "--where", "big = 4611686018427387904", config=published).stdout
+    assert "1 row" in run("estimate", "orders", "--where", "big = 4611686018427387904", config=config_file).stdout
     assert (
         "are independent"
-        in run("estimate", "orders", "--where", "day = '2024-01-01' and state = 'new'", config=published).stdout
+        in run("estimate", "orders", "--where", "day = '2024-01-01' and state = 'new'", config=config_file).stdout
     )
 
 
-def test_count(published: Path) -> None:
+def test_count(config_file: Path) -> None:
     """The count is that of the current table, which has another file than the version.
 
     No data are read.
     """
-    result = run_json("count", "orders", "--where", "id = 1", config=published)
+    result = run_json("count", "orders", "--where", "id = 1", config=config_file)
     assert (result["count"], result["fragments_read"], result["fragments_total"]) == (1, 0, 1)
     assert result["bytes_read"] == 0
-    assert "1 row; read 0 of 1 file" in run("count", "orders", "--where", "id = 1", config=published).stdout
+    assert "1 row; read 0 of 1 file" in run("count", "orders", "--where", "id = 1", config=config_file).stdout
 
 
 @pytest.mark.parametrize("command", ["prune", "estimate"])
@@ -90,11 +90,11 @@ def test_count(published: Path) -> None:
         ("id = 1; drop table orders", "is more than one predicate"),
     ],
 )
-def test_invalid_predicates(published: Path, command: str, where: str, expected: str) -> None:
-    assert expected in error_of(run(command, "orders", "--where", where, config=published))
+def test_invalid_predicates(config_file: Path, command: str, where: str, expected: str) -> None:
+    assert expected in error_of(run(command, "orders", "--where", where, config=config_file))
 
 
-def test_missing_objects(published: Path) -> None:
-    assert "'nope'" in error_of(run("prune", "nope", "--where", "id = 1", config=published))
-    assert "`metastore refresh fresh`" in error_of(run("count", "fresh", "--where", "id = 1", config=published))
-    assert "--where" in run("estimate", "orders", config=published).output
+def test_missing_objects(config_file: Path) -> None:
+    assert "'nope'" in error_of(run("prune", "nope", "--where", "id = 1", config=config_file))
+    assert "`metastore refresh fresh`" in error_of(run("count", "fresh", "--where", "id = 1", config=config_file))
+    assert "--where" in run("estimate", "orders", config=config_file).output

@@ -56,12 +56,12 @@ def test_a_table_of_every_format(folder: Path, kind: type[Table]) -> None:
     (folder / "lake").mkdir()
     table = kind(folder / "lake" / "t")
     table.append(_ROWS)
-    (described,) = run_json("init", "lake/t")["tables"]
-    assert described["format"] == kind.kind
+    (description,) = run_json("init", "lake/t")["tables"]
+    assert description["format"] == kind.kind
     assert f"format: {kind.kind}\n" in (folder / "metastore.yaml").read_text()
     assert "uri: ./lake/t\n" in (folder / "metastore.yaml").read_text()
-    refreshed = run_json("refresh", "--all")
-    assert (refreshed["table"], refreshed["version"]) == ("t", 1)
+    result = run_json("refresh", "--all")
+    assert (result["table"], result["version"]) == ("t", 1)
     assert run_json("show", "t")["row_count"] == len(_ROWS)
 
 
@@ -91,8 +91,8 @@ def test_a_file_in_a_folder_that_readers_of_the_table_ignore(folder: Path, monke
     monkeypatch.chdir(lake / "_configuration")
     (table,) = run_json("init", "..")["tables"]
     assert table["table"] == "orders"
-    refreshed = [run_json("refresh", "--all") for _ in range(2)]
-    assert [answer["published"] for answer in refreshed] == [True, False]
+    results = [run_json("refresh", "--all") for _ in range(2)]
+    assert [answer["published"] for answer in results] == [True, False]
 
 
 def test_several_tables_and_what_is_suggested(folder: Path) -> None:
@@ -224,11 +224,11 @@ def test_a_table_in_a_catalog(folder: Path) -> None:
         catalog.create_namespace("sales")
         Lake(folder, catalog).add("orders")
     settings = "lake={type: sql, uri: 'sqlite:///${LAKE:-lake.db}'}"
-    (described,) = run_json("init", "catalog://lake/sales.orders", "--catalog", settings)["tables"]
-    assert (described["table"], described["format"]) == ("sales_orders", "iceberg")
-    written = yaml.safe_load((folder / "metastore.yaml").read_text())
-    assert written["catalogs"] == {"lake": {"type": "sql", "uri": "sqlite:///${LAKE:-lake.db}"}}
-    assert written["tables"] == [{"name": "sales_orders", "catalog": "lake", "table": "sales.orders"}]
+    (description,) = run_json("init", "catalog://lake/sales.orders", "--catalog", settings)["tables"]
+    assert (description["table"], description["format"]) == ("sales_orders", "iceberg")
+    written_config = yaml.safe_load((folder / "metastore.yaml").read_text())
+    assert written_config["catalogs"] == {"lake": {"type": "sql", "uri": "sqlite:///${LAKE:-lake.db}"}}
+    assert written_config["tables"] == [{"name": "sales_orders", "catalog": "lake", "table": "sales.orders"}]
     assert run_json("refresh", "--all")["version"] == 1
 
 
@@ -239,8 +239,8 @@ def test_all_tables_of_a_database(folder: Path) -> None:
         catalog.create_namespace("sales")
         lake = Lake(folder, catalog)
         lake.add("orders")
-        written = run_json("init", "catalog://lake/sales.*", "--catalog", settings)
-        assert written["databases"] == [{"catalog": "lake", "database": "sales", "tables": ["orders"], "skipped": []}]
+        result = run_json("init", "catalog://lake/sales.*", "--catalog", settings)
+        assert result["databases"] == [{"catalog": "lake", "database": "sales", "tables": ["orders"], "skipped": []}]
         text = (folder / "metastore.yaml").read_text()
         assert yaml.safe_load(text)["tables"] == [{"catalog": "lake", "database": "sales"}]
         assert "metastore show sales_orders " in text

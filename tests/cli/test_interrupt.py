@@ -59,8 +59,8 @@ _NOT_WAITING = {
 
 
 def test_every_command_that_waits_is_tested() -> None:
-    tested = {command.split()[0] for command, _, number in _CASES if number == signal.SIGINT}
-    assert set(cli.commands) - tested <= _NOT_WAITING
+    tested_commands = {command.split()[0] for command, _, number in _CASES if number == signal.SIGINT}
+    assert set(cli.commands) - tested_commands <= _NOT_WAITING
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_every_command_that_waits_is_tested() -> None:
     ],
 )
 def test_a_command_that_waits_for_a_store_ends_soon(
-    published: Path, silent: socket.socket, command: str, address: str, number: signal.Signals
+    config_file: Path, silent: socket.socket, command: str, address: str, number: signal.Signals
 ) -> None:
     endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
     keys = "aws_region: x, aws_access_key_id: a, aws_secret_access_key: b"
@@ -86,10 +86,10 @@ def test_a_command_that_waits_for_a_store_ends_soon(
         command = command.replace(" t", " orders", 1) if address == "table" else command
         secrets = {"AWS_REGION": "x", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
         environment |= {"AWS_ENDPOINT": endpoint, "AWS_ALLOW_HTTP": "true", **secrets}
-    published.write_text(text)
+    config_file.write_text(text)
     with subprocess.Popen(
         [*PROGRAM, *command.split()],
-        cwd=published.parent,
+        cwd=config_file.parent,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -32,7 +32,7 @@ except BaseException as error:
 """
 
 
-@pytest.mark.parametrize(("number", "raised"), [(2, "KeyboardInterrupt None"), (15, "SystemExit 143")])
-def test_an_interrupt_around_a_fork_is_raised(number: int, raised: str) -> None:
+@pytest.mark.parametrize(("number", "expected_output"), [(2, "KeyboardInterrupt None"), (15, "SystemExit 143")])
+def test_an_interrupt_around_a_fork_is_raised(number: int, expected_output: str) -> None:
     done = subprocess.run(python_command("-c", PROGRAM, str(number)), capture_output=True, text=True, check=False)
-    assert (done.stdout.strip(), done.stderr, done.returncode) == (raised, "", 0)
+    assert (done.stdout.strip(), done.stderr, done.returncode) == (expected_output, "", 0)

@@ -32,14 +32,14 @@ def test_a_condition_that_matches_nothing(config: Path, table: str, text: str, n
 
 @pytest.mark.parametrize("text", ["half=2", "half=?", "half=%32"])
 @pytest.mark.parametrize("command", [["show", "orders"], ["top", "orders", "state"], ["histogram", "orders", "id"]])
-def test_one_partition_is_shown(published: Path, command: list[str], text: str) -> None:
+def test_one_partition_is_shown(config_file: Path, command: list[str], text: str) -> None:
     """A pattern is accepted if it matches one partition; the output names its key."""
     if text == "half=?":
-        message = error_of(run(*command, "--partition", text, config=published))
+        message = error_of(run(*command, "--partition", text, config=config_file))
         assert all(part in message for part in ("'half=?'", "2 partitions", "'orders'", "'half=1'"))
         assert "`metastore show orders --partitions`" in message
         text = "half=[!1]"
-    filtered = run_json(*command, "--partition", text, config=published)
-    assert filtered == run_json(*command, "--partition", "half=2", config=published)
+    answer = run_json(*command, "--partition", text, config=config_file)
+    assert answer == run_json(*command, "--partition", "half=2", config=config_file)
     if command[0] == "show":
-        assert filtered["partition"] == "half=2"
+        assert answer["partition"] == "half=2"

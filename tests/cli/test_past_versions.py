@@ -13,35 +13,35 @@ from metastore_assets.history import HistoryPoint
 from tests.cli.run_command import error_of, run, run_json
 
 
-def test_history(published: Path) -> None:
-    result = run_json("history", "orders", config=published)
+def test_history(config_file: Path) -> None:
+    result = run_json("history", "orders", config=config_file)
     assert [(row["version"], row["row_count"], row["partitions"]) for row in result] == [(1, 100, 1), (2, 400, 2)]
-    of_column = run_json("history", "orders", "state", config=published)
+    of_column = run_json("history", "orders", "state", config=config_file)
     assert [(row["version"], row["null_count"]) for row in of_column] == [(1, 10), (2, 40)]
     assert of_column[0]["minimum"] == "done\n\x1b[31m"
-    points = run_json("history", "orders", "big", "--statistic", "maximum", config=published)
+    points = run_json("history", "orders", "big", "--statistic", "maximum", config=config_file)
     assert [(row["value"], row["guarantee"]) for row in points] == [
         (str(2**62 + 99), "exact"),
         (str(2**62 + 399), "exact"),
     ]
-    assert not (published.parent / "root" / "orders" / "history").exists(), "reading writes nothing"
-    run_json("history", "orders", "--append", config=published)
-    assert (published.parent / "root" / "orders" / "history" / "_delta_log").exists()
-    assert run_json("history", "orders", config=published) == result
+    assert not (config_file.parent / "root" / "orders" / "history").exists(), "reading writes nothing"
+    run_json("history", "orders", "--append", config=config_file)
+    assert (config_file.parent / "root" / "orders" / "history" / "_delta_log").exists()
+    assert run_json("history", "orders", config=config_file) == result
 
 
 @pytest.mark.parametrize("arguments", [[], ["price"], ["state"], ["tags"], ["id", "--statistic", "distinct_count"]])
-def test_history_as_text(published: Path, arguments: list[str]) -> None:
-    done = run("history", "orders", *arguments, config=published)
+def test_history_as_text(config_file: Path, arguments: list[str]) -> None:
+    done = run("history", "orders", *arguments, config=config_file)
     assert done.exit_code == 0, done.output
     assert "2 versions, 1 to 2" in done.stdout
     assert "\x1b" not in done.stdout
 
 
 @pytest.mark.parametrize("width", [14, 80])
-@pytest.mark.parametrize("known", [range(3), range(2, 5), range(97, 100)])
+@pytest.mark.parametrize("known_versions", [range(3), range(2, 5), range(97, 100)])
 def test_a_chart_has_the_last_versions(
-    known: range, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    known_versions: range, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of 100 versions, a chart on 80 columns has the last 66, and 14 columns are too few for a chart.
 
@@ -49,41 +49,42 @@ def test_a_chart_has_the_last_versions(
     """
     moment = datetime(2024, 1, 1, tzinfo=UTC)
     points = [
-        HistoryPoint(number, "s", moment, float(number) if number in known else None, "exact") for number in range(100)
+        HistoryPoint(number, "s", moment, float(number) if number in known_versions else None, "exact")
+        for number in range(100)
     ]
     page = Page()
     monkeypatch.setattr(page, "width", width)
     _draw_statistic(page, "orders price mean", points)
-    assert ("│" in capsys.readouterr().out) == (width == 80 and 99 in known)
+    assert ("│" in capsys.readouterr().out) == (width == 80 and 99 in known_versions)
 
 
-def test_history_outlives_expiry(published: Path) -> None:
-    before = run_json("history", "orders", "price", config=published)
-    assert run_json("expire", "orders", "--keep", "1", "--grace", "0", config=published)["versions"] == 1
-    assert run_json("history", "orders", "price", config=published) == before
-    assert len(run_json("versions", "orders", config=published)) == 1
+def test_history_outlives_expiry(config_file: Path) -> None:
+    before = run_json("history", "orders", "price", config=config_file)
+    assert run_json("expire", "orders", "--keep", "1", "--grace", "0", config=config_file)["versions"] == 1
+    assert run_json("history", "orders", "price", config=config_file) == before
+    assert len(run_json("versions", "orders", config=config_file)) == 1
 
 
-def test_diff(published: Path) -> None:
-    result = run_json("diff", "orders", "--since", "1", "--version", "2", config=published)
+def test_diff(config_file: Path) -> None:
+    result = run_json("diff", "orders", "--since", "1", "--version", "2", config=config_file)
     assert (result["from"]["version"], result["to"]["version"], result["row_count"]) == (1, 2, [100, 400])
     columns = {row["column"]: row for row in result["columns"]}
     assert columns["state"]["jensen_shannon"] == 0
     assert columns["id"]["stability_index"] > 1
     assert columns["id"]["before"]["distinct_count"] == 100
-    assert run_json("diff", "orders", config=published) == result
-    assert run_json("diff", "orders", "--since", "snapshot:snapshot 1", config=published) == result
-    other = run_json("diff", "orders", "--baseline", "gone", config=published)
+    assert run_json("diff", "orders", config=config_file) == result
+    assert run_json("diff", "orders", "--since", "snapshot:snapshot 1", config=config_file) == result
+    other = run_json("diff", "orders", "--baseline", "gone", config=config_file)
     assert (other["from"]["table"], other["row_count"], other["partitions"]) == ("gone", [400, 400], None)
     assert {row["change"] for row in other["columns"]} == {"same"}
-    printed = run("diff", "orders", config=published).stdout
-    assert "rows 100 → 400 (+300)" in printed
-    assert "10 columns the same" in run("diff", "orders", "--baseline", "gone", config=published).stdout
-    assert run("diff", "orders", "--baseline", "gone", "--all", config=published).stdout.count("the same values") == 9
+    output = run("diff", "orders", config=config_file).stdout
+    assert "rows 100 → 400 (+300)" in output
+    assert "10 columns the same" in run("diff", "orders", "--baseline", "gone", config=config_file).stdout
+    assert run("diff", "orders", "--baseline", "gone", "--all", config=config_file).stdout.count("the same values") == 9
 
 
-def test_report(published: Path, tmp_path: Path) -> None:
-    result = run_json("report", "orders", "-o", str(tmp_path / "page.html"), config=published)
+def test_report(config_file: Path, tmp_path: Path) -> None:
+    result = run_json("report", "orders", "-o", str(tmp_path / "page.html"), config=config_file)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert result == {
         "table": "orders",
@@ -94,8 +95,8 @@ def test_report(published: Path, tmp_path: Path) -> None:
     assert page.startswith("<!doctype html>")
     assert "Changes since version 1" in page
     assert "\x1b" not in page
-    assert run("report", "orders", "-o", "-", "--since", "2", config=published).stdout.startswith("<!doctype html>")
-    assert "Changes" not in run("report", "gone", "-o", "-", config=published).stdout
+    assert run("report", "orders", "-o", "-", "--since", "2", config=config_file).stdout.startswith("<!doctype html>")
+    assert "Changes" not in run("report", "gone", "-o", "-", config=config_file).stdout
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["page.html"]
 
 
@@ -117,12 +118,12 @@ def test_report(published: Path, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_bad_input_is_an_error(published: Path, arguments: list[str], message: str) -> None:
-    assert message in error_of(run(*arguments, config=published))
+def test_bad_input_is_an_error(config_file: Path, arguments: list[str], message: str) -> None:
+    assert message in error_of(run(*arguments, config=config_file))
 
 
-def test_an_unknown_statistic_is_a_wrong_use(published: Path) -> None:
-    result = error_of(run("history", "orders", "id", "--statistic", "nulls", config=published), 2)
+def test_an_unknown_statistic_is_a_wrong_use(config_file: Path) -> None:
+    result = error_of(run("history", "orders", "id", "--statistic", "nulls", config=config_file), 2)
     assert result.startswith("there is no statistic 'nulls'")
     assert "p50 (the median)" in result
-    assert "row_count" in error_of(run("history", "orders", "--statistic", "rows", config=published), 2)
+    assert "row_count" in error_of(run("history", "orders", "--statistic", "rows", config=config_file), 2)

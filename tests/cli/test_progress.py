@@ -39,22 +39,22 @@ EVENTS = [
 
 def frame(event: Progress, width: int) -> str:
     """Return the line that shows an event."""
-    written = io.StringIO()
-    console = Console(file=written, width=width, color_system=None)
+    output = io.StringIO()
+    console = Console(file=output, width=width, color_system=None)
     line = ProgressLine(console)
     line(event)
     line.hide()
     console.print(line.render())
-    return written.getvalue().rstrip("\n")
+    return output.getvalue().rstrip("\n")
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 160])
 @pytest.mark.parametrize("name", ["t", "a_rather_long_name_" * 4, "表" * 30])
 def test_the_line_fits_the_terminal(width: int, name: str) -> None:
     for event in EVENTS:
-        shown = frame(replace(event, table=name), width)
-        assert "\n" not in shown
-        assert count_cells(shown) <= width
+        line = frame(replace(event, table=name), width)
+        assert "\n" not in line
+        assert count_cells(line) <= width
 
 
 def test_progress_line() -> None:
@@ -95,9 +95,9 @@ def test_progress_and_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now += 30
     line(replace(EVENTS[7], running=3))
     line.hide()
-    written = io.StringIO()
-    Console(file=written, width=160, color_system=None).print(line.render())
-    assert "2.5 min left" in written.getvalue()
+    output = io.StringIO()
+    Console(file=output, width=160, color_system=None).print(line.render())
+    assert "2.5 min left" in output.getvalue()
 
 
 def test_no_progress_without_a_terminal() -> None:

@@ -27,9 +27,9 @@ def test_no_real_table_is_wrong_and_few_are_refused(realtables: Path, tmp_path: 
     """None is wrong, at most 3 % are refused, and the page for users lists these results."""
     results = judge(real_tables(realtables, tmp_path))
     assert {result.table.name: result.detail for result in results if result.outcome == "wrong"} == {}
-    refused = {result.table.name: result.detail for result in results if result.outcome == "refused"}
-    assert set(refused) == _REFUSED, refused
-    assert len(refused) <= 0.03 * len(results)
+    refused_tables = {result.table.name: result.detail for result in results if result.outcome == "refused"}
+    assert set(refused_tables) == _REFUSED, refused_tables
+    assert len(refused_tables) <= 0.03 * len(results)
     assert (REPOSITORY / "docs" / "reference" / "real-tables.md").read_text().startswith(page(results)), (
         "run `make formats`"
     )

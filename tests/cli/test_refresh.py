@@ -35,9 +35,14 @@ def test_a_refresh_reads_only_changed_files(tmp_path: Path) -> None:
     assert run_json("show", "events", config=config)["row_count"] == 811
     assert run_json("show", "events", "--version", "1", config=config)["row_count"] == 810
     assert [row["row_count"] for row in run_json("versions", "events", config=config)] == [811, 810]
-    verified = run_json("verify", "events", config=config)
-    assert (verified["version"], verified["fragments"], verified["partitions"], verified["complete"]) == (2, 4, 3, True)
-    assert verified["differences"] == verified["unreadable"] == []
+    verification = run_json("verify", "events", config=config)
+    assert (
+        verification["version"],
+        verification["fragments"],
+        verification["partitions"],
+        verification["complete"],
+    ) == (2, 4, 3, True)
+    assert verification["differences"] == verification["unreadable"] == []
     verify_output = run("verify", "events", "--sample", "2", config=config).stdout
     assert verify_output == "events version 2: 2 fragments, 0 partitions compared: all numbers match the table\n"
     again = run_json("refresh", "events", "--full", config=config)
@@ -65,8 +70,8 @@ def test_only_live_fragments_are_counted(tmp_path: Path) -> None:
         done = run_json("refresh", "events", config=config)
         assert (done["version"], done["fragments"]["added"] + done["fragments"]["unchanged"]) == (number, counts[-1])
         assert run_json("refresh", "events", config=config)["fragments"]["unchanged"] == counts[-1]
-        [listed] = [row for row in run_json("tables", config=config) if row["table"] == "events"]
-        assert (listed["version"], listed["fragments"]) == (number, counts[-1])
+        [table_row] = [row for row in run_json("tables", config=config) if row["table"] == "events"]
+        assert (table_row["version"], table_row["fragments"]) == (number, counts[-1])
         partitions = run_json("show", "events", "--partitions", config=config)
         assert sum(row["fragments"] for row in partitions) == counts[-1]
     assert len(set(counts)) > 2

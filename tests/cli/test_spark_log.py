@@ -11,9 +11,9 @@ from metastore_assets.cli.progress import HiddenProgress
 from metastore_assets.cli.spark import LazySpark
 
 
-@pytest.mark.parametrize("interrupted", [False, True])
+@pytest.mark.parametrize("is_interrupted", [False, True])
 def test_the_log_of_an_interrupted_call_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, interrupted: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_interrupted: bool
 ) -> None:
     """If an interrupt made the call to Spark fail, its log is removed.
 
@@ -21,7 +21,7 @@ def test_the_log_of_an_interrupted_call_is_removed(
     """
 
     def failing(*_: object, **__: object) -> None:
-        if not interrupted:
+        if not is_interrupted:
             raise RuntimeError("gone")
         try:
             raise SystemExit(143)
@@ -33,5 +33,5 @@ def test_the_log_of_an_interrupted_call_is_removed(
     with pytest.raises(RuntimeError) as caught, LazySpark({}, HiddenProgress()) as spark:
         spark()
     logs = [str(path) for path in tmp_path.iterdir()]
-    assert len(logs) == (not interrupted)
+    assert len(logs) == (not is_interrupted)
     assert [path in note for path in logs for note in getattr(caught.value, "__notes__", ())] == [True] * len(logs)

@@ -70,22 +70,30 @@ READING = [
 ]
 
 
-def test_reading_imports_nothing_large(published: Path) -> None:
+def test_reading_imports_nothing_large(config_file: Path) -> None:
     """The commands run one after the other in a process; the first that imports something large is named."""
-    settings = imported_by(READING, folder=published.parent)
+    settings = imported_by(READING, folder=config_file.parent)
     assert len(settings) == len(READING)
     large = [(arguments, sorted(modules & LARGE)) for arguments, modules in zip(READING, settings, strict=True)]
     assert [modules_imported for modules_imported in large if modules_imported[1]] == []
 
 
-def test_reading_statistics_imports_no_value_counts(published: Path) -> None:
+def test_reading_statistics_imports_no_value_counts(config_file: Path) -> None:
     """`show` imports neither value counts nor other modules that it does not need.
 
     So it starts fast.
     """
-    modules_imported = imported("show", "orders", folder=published.parent)
-    unwanted = {"asyncio", "multiprocessing", "numpy.ma", "obstore", "polars", "pyarrow.compute", "pyarrow.dataset"}
-    assert modules_imported & {*LARGE, *unwanted, "sqlglot", "subprocess"} == set()
+    modules_imported = imported("show", "orders", folder=config_file.parent)
+    unwanted_modules = {
+        "asyncio",
+        "multiprocessing",
+        "numpy.ma",
+        "obstore",
+        "polars",
+        "pyarrow.compute",
+        "pyarrow.dataset",
+    }
+    assert modules_imported & {*LARGE, *unwanted_modules, "sqlglot", "subprocess"} == set()
     packages = (
         "assets",
         "checks.base",

@@ -57,8 +57,8 @@ def _make(package: str, names: str, parameters: dict[str, bool], body: dict[str,
     """
     fields = {names[-1]: dataclasses.field(**options)} if names and options else {}
     namespace = {**body, **fields, "__annotations__": dict.fromkeys(names, object), "__module__": f"{package}.example"}
-    made: type = dataclasses.dataclass(**parameters)(type("Example", (), namespace))
-    return made
+    new_class: type = dataclasses.dataclass(**parameters)(type("Example", (), namespace))
+    return new_class
 
 
 def _behaviour(kind: type, width: int) -> list[Any]:
@@ -68,8 +68,8 @@ def _behaviour(kind: type, width: int) -> list[Any]:
     dataclass's fields.
     """
     rows = [(math.nan, 1), (math.nan, 1), (1, math.nan), (True, 1.0), ("x", "y"), ("x", "z")]
-    derived = type("Derived", (kind,), {"__slots__": ()})
-    objects = [made(*row[:width]) for made in (kind, derived) for row in rows]
+    derived_class = type("Derived", (kind,), {"__slots__": ()})
+    objects = [class_(*row[:width]) for class_ in (kind, derived_class) for row in rows]
 
     def hash_groups(item: Any) -> Any:
         try:
@@ -90,11 +90,11 @@ def _behaviour(kind: type, width: int) -> list[Any]:
 def test_results_equal_those_of_standard_dataclasses(
     parameters: dict[str, bool], body: str, options: str, names: str
 ) -> None:
-    standard, shared = (
+    standard, shared_class = (
         _make(package, names, parameters, _BODIES[body], _FIELDS[options])
         for package in ("another", "metastore_assets")
     )
-    assert _behaviour(shared, len(names)) == _behaviour(standard, len(names))
+    assert _behaviour(shared_class, len(names)) == _behaviour(standard, len(names))
 
 
 def test_methods_are_shared() -> None:
@@ -105,8 +105,8 @@ def test_methods_are_shared() -> None:
 
 
 def test_the_text_of_an_object_that_contains_itself_ends() -> None:
-    made = _make("metastore_assets", "a", {}, {}, {})
-    item: Any = made([])
+    class_ = _make("metastore_assets", "a", {}, {}, {})
+    item: Any = class_([])
     item.a.append(item)
     assert repr(item) == "Example(a=[...])"
 

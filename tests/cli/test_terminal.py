@@ -70,24 +70,28 @@ def on_terminal(*arguments: str, folder: Path, width: int = 80, status: int = 0,
     """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
-    inherited = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR")}
-    variables = {**inherited, "TERM": "xterm-256color", **environment}
-    ended: Callable[[], int]
+    inherited_variables = {
+        key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR")
+    }
+    variables = {**inherited_variables, "TERM": "xterm-256color", **environment}
+    wait_for_end: Callable[[], int]
     if any(name.startswith("PYTHON") for name in environment):
-        ended = subprocess.Popen(
+        wait_for_end = subprocess.Popen(
             [*PROGRAM, *arguments], cwd=folder, env=variables, stdin=theirs, stdout=theirs, stderr=theirs
         ).wait
     else:
-        ended = partial(_run_forked, {"arguments": arguments, "folder": str(folder), "environment": variables}, theirs)
+        wait_for_end = partial(
+            _run_forked, {"arguments": arguments, "folder": str(folder), "environment": variables}, theirs
+        )
     with ThreadPoolExecutor(1) as pool:
-        written = pool.submit(_read_all, ours)
+        output = pool.submit(_read_all, ours)
         try:
-            result = ended()
+            result = wait_for_end()
         finally:
             os.close(theirs)
     os.close(ours)
-    assert result == status, written.result()
-    return written.result().decode().replace("\r\n", "\n")
+    assert result == status, output.result()
+    return output.result().decode().replace("\r\n", "\n")
 
 
 def _run_forked(request: dict[str, Any], terminal: int) -> int:
@@ -105,15 +109,15 @@ def _run_forked(request: dict[str, Any], terminal: int) -> int:
 
 def _read_all(terminal: int) -> bytes:
     """Read what is written to a terminal, until all processes have closed its other end."""
-    written = bytearray()
+    output = bytearray()
     while True:
         try:
             chunk = os.read(terminal, 65536)
         except OSError:  # On Linux, this error means that the other end is closed.
-            return bytes(written)
+            return bytes(output)
         if not chunk:
-            return bytes(written)
-        written += chunk
+            return bytes(output)
+        output += chunk
 
 
 ALWAYS = ["column", "type", "nulls", "distinct", "minimum", "median", "maximum"]
@@ -129,7 +133,7 @@ def headings(line: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("width", "shown"),
+    ("width", "additional_headings"),
     [
         (80, []),
         (100, ["distribution"]),
@@ -137,36 +141,36 @@ def headings(line: str) -> set[str]:
         (160, ["mean", "distribution", "5 %", "95 %", "std dev", "NaN"]),
     ],
 )
-def test_statistics_fit_the_terminal(published: Path, width: int, shown: list[str]) -> None:
+def test_statistics_fit_the_terminal(config_file: Path, width: int, additional_headings: list[str]) -> None:
     """No line is wider than the terminal.
 
     A line names the omitted statistics and the options that show them.
     """
-    plain = _STYLE.sub("", on_terminal("show", "orders", folder=published.parent, width=width))
+    plain = _STYLE.sub("", on_terminal("show", "orders", folder=config_file.parent, width=width))
     lines = plain.splitlines()
     assert max(map(len, lines)) <= width
     shown_headings = headings(lines[1])
-    assert {*ALWAYS, *shown} <= shown_headings
+    assert {*ALWAYS, *additional_headings} <= shown_headings
     missing = " ".join(plain.partition("not shown: ")[2].split()).partition(" (see --columns A,B or --json)")[0]
     assert set(filter(None, missing.split(", "))) == set(EVERYTHING) - shown_headings
 
 
 @pytest.mark.parametrize("command", ["show orders", "tables", "history orders", "history orders id"])
-def test_a_narrow_terminal_wraps_no_line(published: Path, command: str) -> None:
-    output = _STYLE.sub("", on_terminal(*command.split(), folder=published.parent, width=60))
+def test_a_narrow_terminal_wraps_no_line(config_file: Path, command: str) -> None:
+    output = _STYLE.sub("", on_terminal(*command.split(), folder=config_file.parent, width=60))
     assert max(map(len, output.splitlines())) <= 60
     assert "not shown: " in output
 
 
-def test_named_columns_are_shown_completely(published: Path) -> None:
+def test_named_columns_are_shown_completely(config_file: Path) -> None:
     """The columns named with `--columns` are shown with all statistics, in several tables if necessary."""
     columns, width = "id,price,ratio,state,day,at,blob", 80
-    named = _STYLE.sub("", on_terminal("show", "orders", "--columns", columns, folder=published.parent, width=width))
-    assert "not shown" not in named
-    assert max(map(len, named.splitlines())) <= width
-    heads = [line for line in named.splitlines() if line.startswith("column")]
+    output = _STYLE.sub("", on_terminal("show", "orders", "--columns", columns, folder=config_file.parent, width=width))
+    assert "not shown" not in output
+    assert max(map(len, output.splitlines())) <= width
+    heads = [line for line in output.splitlines() if line.startswith("column")]
     assert set().union(*map(headings, heads)) == set(EVERYTHING)
-    assert sum(line.startswith("price") for line in named.splitlines()) == len(heads)
+    assert sum(line.startswith("price") for line in output.splitlines()) == len(heads)
 
 
 @pytest.mark.parametrize(
@@ -176,30 +180,30 @@ def test_named_columns_are_shown_completely(published: Path) -> None:
         (["versions", "orders"], {"version", "snapshot", "published", "rows"}),
     ],
 )
-def test_lists_fit_the_terminal(published: Path, arguments: list[str], columns_shown: set[str]) -> None:
+def test_lists_fit_the_terminal(config_file: Path, arguments: list[str], columns_shown: set[str]) -> None:
     width = 76
-    lines = _STYLE.sub("", on_terminal(*arguments, folder=published.parent, width=width)).splitlines()
+    lines = _STYLE.sub("", on_terminal(*arguments, folder=config_file.parent, width=width)).splitlines()
     assert max(map(len, lines)) <= width
     assert columns_shown <= set(lines[0].split())
     *_, note = lines
     assert re.fullmatch(r"  not shown: [a-z, ]+ \(see --json\)", note)
     assert set(lines[0].split()).isdisjoint(note.split(": ")[1].split(" (")[0].split(", "))
-    everything = run(*arguments, config=published).stdout.splitlines()[0].split()
+    everything = run(*arguments, config=config_file).stdout.splitlines()[0].split()
     assert set(everything) == {*lines[0].split(), *note.split(": ")[1].split(" (")[0].split(", ")}
 
 
-def test_colours_are_for_terminals_that_want_them(published: Path) -> None:
-    assert "\x1b[1m" in on_terminal("show", "orders", folder=published.parent)
-    assert "\x1b" not in on_terminal("show", "orders", folder=published.parent, NO_COLOR="1")
-    assert "\x1b" not in on_terminal("show", "orders", folder=published.parent, TERM="dumb")
-    assert "\x1b[1m" in on_terminal("show", "orders", folder=published.parent, NO_COLOR=""), (
+def test_colours_are_for_terminals_that_want_them(config_file: Path) -> None:
+    assert "\x1b[1m" in on_terminal("show", "orders", folder=config_file.parent)
+    assert "\x1b" not in on_terminal("show", "orders", folder=config_file.parent, NO_COLOR="1")
+    assert "\x1b" not in on_terminal("show", "orders", folder=config_file.parent, TERM="dumb")
+    assert "\x1b[1m" in on_terminal("show", "orders", folder=config_file.parent, NO_COLOR=""), (
         "an empty variable counts as unset"
     )
 
 
-def test_errors_are_coloured_only_for_terminals(published: Path) -> None:
-    assert "\x1b[31merror: \x1b[0m" in on_terminal("show", "nothing", folder=published.parent, status=3)
-    assert "\x1b" not in on_terminal("show", "nothing", folder=published.parent, status=3, NO_COLOR="1")
+def test_errors_are_coloured_only_for_terminals(config_file: Path) -> None:
+    assert "\x1b[31merror: \x1b[0m" in on_terminal("show", "nothing", folder=config_file.parent, status=3)
+    assert "\x1b" not in on_terminal("show", "nothing", folder=config_file.parent, status=3, NO_COLOR="1")
 
 
 _CELLS = st.builds(lambda text, length: (text * 60)[:length], st.sampled_from(["a", "日", "b c é"]), st.integers(0, 60))
@@ -221,26 +225,26 @@ def test_any_grid_fits(columns: list[tuple[str, bool]], data: st.DataObject, wid
     with contextlib.redirect_stdout(output):
         page = Page()
         page.width = width
-        hidden = page.fitting_grid([GridColumn(*column) for column in columns], rows, less_important)
+        hidden_headings = page.fitting_grid([GridColumn(*column) for column in columns], rows, less_important)
     lines = output.getvalue().splitlines()
     assert len(lines) == len(rows) + 1
-    assert Counter(hidden) <= Counter(less_important)
-    retained = [column for column in columns if column[0]]
-    for heading in hidden:
-        retained.remove(next(column for column in reversed(retained) if column[0] == heading))
-    assert all(heading in lines[0] for heading, _ in retained), "a column is hidden and reported, or shown"
-    narrowest = sum(max(20, len(heading)) for heading, _ in retained) + 2 * len(retained)
+    assert Counter(hidden_headings) <= Counter(less_important)
+    retained_columns = [column for column in columns if column[0]]
+    for heading in hidden_headings:
+        retained_columns.remove(next(column for column in reversed(retained_columns) if column[0] == heading))
+    assert all(heading in lines[0] for heading, _ in retained_columns), "a column is hidden and reported, or shown"
+    narrowest = sum(max(20, len(heading)) for heading, _ in retained_columns) + 2 * len(retained_columns)
     assert max(map(count_cells, lines)) <= max(width, narrowest)
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_many_bins_make_a_chart(published: Path, width: int) -> None:
+def test_many_bins_make_a_chart(config_file: Path, width: int) -> None:
     """The chart fills most of the width.
 
     The greatest frequency is at the axis, and the edges of bins are below.
     """
     output = _STYLE.sub(
-        "", on_terminal("histogram", "orders", "id", "--bins", "60", folder=published.parent, width=width)
+        "", on_terminal("histogram", "orders", "id", "--bins", "60", folder=config_file.parent, width=width)
     )
     heading, *chart, axis, edges = output.splitlines()
     assert heading.startswith("id int64  400 values")
@@ -251,16 +255,16 @@ def test_many_bins_make_a_chart(published: Path, width: int) -> None:
     assert edges.split()[0] == "0"
 
 
-def test_top_values_are_cut_to_fit(published: Path) -> None:
-    output = _STYLE.sub("", on_terminal("top", "orders", "state", folder=published.parent, width=60))
+def test_top_values_are_cut_to_fit(config_file: Path) -> None:
+    output = _STYLE.sub("", on_terminal("top", "orders", "state", folder=config_file.parent, width=60))
     assert max(map(len, output.splitlines())) <= 60
 
 
-def test_text_is_readable_without_utf_8(published: Path) -> None:
+def test_text_is_readable_without_utf_8(config_file: Path) -> None:
     """Characters that the terminal cannot encode are replaced; JSON is escaped."""
-    output = on_terminal("show", "orders", folder=published.parent, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    output = on_terminal("show", "orders", folder=config_file.parent, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert "orders" in output
-    assert on_terminal("show", "orders", "--json", folder=published.parent, PYTHONIOENCODING="ascii").isascii()
+    assert on_terminal("show", "orders", "--json", folder=config_file.parent, PYTHONIOENCODING="ascii").isascii()
 
 
 def test_a_plan_names_columns_whose_types_change(capsys: pytest.CaptureFixture[str]) -> None:
@@ -317,8 +321,8 @@ def test_an_iceberg_table_without_snapshots_has_no_snapshot_id() -> None:
         "prune orders --where id>3",
     ],
 )
-def test_every_table_fits(published: Path, command: str) -> None:
-    lines = _STYLE.sub("", on_terminal(*command.split(), folder=published.parent, width=60)).splitlines()
+def test_every_table_fits(config_file: Path, command: str) -> None:
+    lines = _STYLE.sub("", on_terminal(*command.split(), folder=config_file.parent, width=60)).splitlines()
     tables = [line for line in lines if not line.startswith("  ")]
     assert max(map(len, tables[1:])) <= 60, tables
 
@@ -337,6 +341,6 @@ def test_every_table_fits(published: Path, command: str) -> None:
         ("init orders --config other.yaml", "orders: planning"),
     ],
 )
-def test_long_work_shows_its_stage(published: Path, command: str, stage: str) -> None:
-    written = on_terminal(*command.split(), folder=published.parent, width=100)
-    assert stage in _CONTROL.sub("", written)
+def test_long_work_shows_its_stage(config_file: Path, command: str, stage: str) -> None:
+    output = on_terminal(*command.split(), folder=config_file.parent, width=100)
+    assert stage in _CONTROL.sub("", output)

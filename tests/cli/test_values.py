@@ -14,97 +14,97 @@ from tests.cli.conftest import COUNT
 from tests.cli.run_command import error_of, run, run_json
 
 
-def test_quantile(published: Path) -> None:
-    quantiles = run_json("quantile", "orders", "day", "0", "0.5", "1", config=published)
+def test_quantile(config_file: Path) -> None:
+    quantiles = run_json("quantile", "orders", "day", "0", "0.5", "1", config=config_file)
     assert quantiles == [
         {"q": 0.0, "value": "2024-01-01", "guarantee": "exact"},
         {"q": 0.5, "value": "2024-01-14", "guarantee": "exact"},
         {"q": 1.0, "value": "2024-01-28", "guarantee": "exact"},
     ]
-    half = run_json("quantile", "orders", "price", "1/2", "--partition", "half=2", config=published)
+    half = run_json("quantile", "orders", "price", "1/2", "--partition", "half=2", config=config_file)
     assert half == [{"q": 0.5, "value": "3.90", "guarantee": "exact"}]
-    between = run_json("quantile", "orders", "price", "0.5", "--continuous", config=published)
+    between = run_json("quantile", "orders", "price", "0.5", "--continuous", config=config_file)
     assert between == [{"q": 0.5, "value": 3.95, "guarantee": "exact"}]
-    estimated = run_json("quantile", "orders", "id", "0.5", config=published)
-    assert estimated[0]["guarantee"] == "estimate"
-    assert abs(estimated[0]["value"] - COUNT / 2) < 5
-    lines = run("quantile", "orders", "day", "0.25", config=published).stdout.splitlines()
+    answer = run_json("quantile", "orders", "id", "0.5", config=config_file)
+    assert answer[0]["guarantee"] == "estimate"
+    assert abs(answer[0]["value"] - COUNT / 2) < 5
+    lines = run("quantile", "orders", "day", "0.25", config=config_file).stdout.splitlines()
     assert lines[0].startswith("day date")
     assert lines[2].split() == ["0.25", "2024-01-07"]
 
 
-def test_rank(published: Path) -> None:
-    assert run_json("rank", "orders", "big", str(2**62 + 5), config=published) == {
+def test_rank(config_file: Path) -> None:
+    assert run_json("rank", "orders", "big", str(2**62 + 5), config=config_file) == {
         "rank": 5,
         "frequency": 1,
         "row_count": COUNT,
         "guarantee": "exact",
     }
-    assert run_json("rank", "orders", "price", "-1", config=published)["rank"] == 0, "a negative number is a value"
-    assert run_json("rank", "orders", "state", "new", "--partition", "half=1", config=published) == {
+    assert run_json("rank", "orders", "price", "-1", config=config_file)["rank"] == 0, "a negative number is a value"
+    assert run_json("rank", "orders", "state", "new", "--partition", "half=1", config=config_file) == {
         "rank": 60,
         "frequency": 120,
         "row_count": 200,
         "guarantee": "exact",
     }
-    estimated = run_json("rank", "orders", "id", "100", config=published)
-    assert (estimated["guarantee"], estimated["frequency"]) == ("estimate", None)
-    assert abs(estimated["rank"] - 100) < 5
+    answer = run_json("rank", "orders", "id", "100", config=config_file)
+    assert (answer["guarantee"], answer["frequency"]) == ("estimate", None)
+    assert abs(answer["rank"] - 100) < 5
     assert (
         "120 of the values in 400 rows are less than new, which occurs 240 times"
-        in run("rank", "orders", "state", "new", config=published).stdout
+        in run("rank", "orders", "state", "new", config=config_file).stdout
     )
-    assert "frequency is not stored" in run("rank", "orders", "id", "100", config=published).stdout
+    assert "frequency is not stored" in run("rank", "orders", "id", "100", config=config_file).stdout
 
 
-def test_where(published: Path) -> None:
-    assert run_json("locate", "orders", "state", "new", config=published) == [
+def test_where(config_file: Path) -> None:
+    assert run_json("locate", "orders", "state", "new", config=config_file) == [
         {"partition": "half=1", "frequency": 120},
         {"partition": "half=2", "frequency": 120},
     ]
-    assert run_json("locate", "orders", "big", str(2**62), config=published) == [
+    assert run_json("locate", "orders", "big", str(2**62), config=config_file) == [
         {"partition": "half=1", "frequency": 1}
     ]
-    assert run_json("locate", "orders", "state", "old", config=published) == []
-    assert "no partition holds it" in run("locate", "orders", "state", "old", config=published).stdout
-    assert "half=2" in run("locate", "orders", "state", "new", config=published).stdout
+    assert run_json("locate", "orders", "state", "old", config=config_file) == []
+    assert "no partition holds it" in run("locate", "orders", "state", "old", config=config_file).stdout
+    assert "half=2" in run("locate", "orders", "state", "new", config=config_file).stdout
 
 
-def test_show_has_singletons_and_entropy(published: Path) -> None:
+def test_show_has_singletons_and_entropy(config_file: Path) -> None:
     """`show` prints these statistics for a table.
 
     For a partition, it prints them only for columns in `--columns`.
 
     A column without stored value counts has none.
     """
-    columns = {row["column"]: row for row in run_json("show", "orders", config=published)["columns"]}
+    columns = {row["column"]: row for row in run_json("show", "orders", config=config_file)["columns"]}
     assert (columns["big"]["singleton_count"], columns["big"]["duplicate_count"]) == (COUNT, 0)
     assert columns["big"]["entropy"] == pytest.approx(8.6438561898)
     assert columns["state"]["entropy"] == pytest.approx(0.9182958341)
     assert (columns["id"]["singleton_count"], columns["id"]["entropy"]) == (None, None)
-    of_partition = run_json("show", "orders", "--partition", "half=1", config=published)["columns"]
+    of_partition = run_json("show", "orders", "--partition", "half=1", config=config_file)["columns"]
     assert {row["entropy"] for row in of_partition} == {None}
-    (named,) = run_json("show", "orders", "--partition", "half=1", "--columns", "state", config=published)["columns"]
-    assert named["singleton_count"] == 0
+    (column,) = run_json("show", "orders", "--partition", "half=1", "--columns", "state", config=config_file)["columns"]
+    assert column["singleton_count"] == 0
     expected_line = "state: 2 values occur more than once, 0 once; entropy 0.918296 bits"
-    assert expected_line in run("show", "orders", "--columns", "state", config=published).stdout
+    assert expected_line in run("show", "orders", "--columns", "state", config=config_file).stdout
 
 
-def test_compact(published: Path) -> None:
+def test_compact(config_file: Path) -> None:
     """Value counts are compacted into a plain Parquet file.
 
     A second call finds nothing to do.
     """
-    done = run_json("compact", "orders", config=published)
+    done = run_json("compact", "orders", config=config_file)
     assert (done["published"], done["version"], done["ranks"]) == (True, 3, None)
     assert done["files"] == done["files_before"]
-    listed = pq.read_table(done["frequencies"].removeprefix("file://"))
-    assert listed.column_names == ["column", "value", "frequency"]
-    again = run("compact", "orders", config=published).stdout.splitlines()
+    value_counts = pq.read_table(done["frequencies"].removeprefix("file://"))
+    assert value_counts.column_names == ["column", "value", "frequency"]
+    again = run("compact", "orders", config=config_file).stdout.splitlines()
     assert "has compact value counts at version 3" in again[0]
     assert again[1].split() == ["frequencies", done["frequencies"]]
-    assert run_json("compact", "orders", config=published) == {**done, "published": False}
-    versions = VersionStore(ObjectStore(str(published.parent / "root")), "orders")
+    assert run_json("compact", "orders", config=config_file) == {**done, "published": False}
+    versions = VersionStore(ObjectStore(str(config_file.parent / "root")), "orders")
     assert versions.newest() == 3
 
 
@@ -125,14 +125,14 @@ def test_compact(published: Path) -> None:
         (["compact", "nope"], ["'nope'"]),
     ],
 )
-def test_unanswerable_queries(published: Path, arguments: list[str], explanation: list[str]) -> None:
+def test_unanswerable_queries(config_file: Path, arguments: list[str], explanation: list[str]) -> None:
     for as_json in ([], ["--json"]):
-        message = error_of(run(*arguments, *as_json, config=published))
+        message = error_of(run(*arguments, *as_json, config=config_file))
         assert all(part in message for part in explanation), message
 
 
-def test_a_quantile_needs_a_fraction(published: Path) -> None:
-    result = run("quantile", "orders", "day", config=published)
+def test_a_quantile_needs_a_fraction(config_file: Path) -> None:
+    result = run("quantile", "orders", "day", config=config_file)
     assert result.exit_code == 2
 
 
@@ -163,9 +163,9 @@ def test_errors_name_the_policy_that_stores_it(small: Path) -> None:
     assert "column 'dropped' of table 't'" in message
     assert all(policy in message for policy in ("`frequencies: off`", "`frequencies: all`"))
     assert run_json("rank", "t", "cut", "3", config=small) == run_json("rank", "t", "kept", "3", config=small)
-    (shown,) = run_json("show", "t", "--columns", "hidden", config=small)["columns"]
+    (column,) = run_json("show", "t", "--columns", "hidden", config=small)["columns"]
     # Values are hashed with a random key. In one of 800 runs, two of the three fall into the same register.
-    assert (shown["distinct_count"] in (2, 3), shown["distinct_count_guarantee"]) == (True, "estimate")
+    assert (column["distinct_count"] in (2, 3), column["distinct_count_guarantee"]) == (True, "estimate")
 
 
 def test_a_missing_run_is_named_and_rebuilt(small: Path) -> None:
@@ -223,11 +223,13 @@ def test_a_statistic_of_lists_needs_a_list(small: Path) -> None:
     It is no error if the table's policy requests the statistic.
     """
     text = small.read_text()
-    shipped = "metastore_assets.statistics.user_defined.shipped:OutsideFences"
-    small.write_text(text.replace("{frequencies: 'off'}", f"{{frequencies: 'off', statistics: ['{shipped}']}}"))
+    shipped_statistic = "metastore_assets.statistics.user_defined.shipped:OutsideFences"
+    small.write_text(
+        text.replace("{frequencies: 'off'}", f"{{frequencies: 'off', statistics: ['{shipped_statistic}']}}")
+    )
     message = error_of(run("refresh", "t", config=small))
     assert message.startswith("table 't': columns.dropped.statistics: ")
     assert "`frequencies: all`" in message
     assert [one["version"] for one in run_json("versions", "t", config=small)] == [1]
-    small.write_text(f"{text}    statistics: ['{shipped}']\n")
+    small.write_text(f"{text}    statistics: ['{shipped_statistic}']\n")
     assert run_json("refresh", "t", config=small)["version"] == 2

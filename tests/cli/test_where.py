@@ -35,9 +35,9 @@ def test_answers_of_some_rows(lake: Path, where: str, read: int) -> None:
     rows = [row for row in ROWS if row["x"] >= (65 if read else 60)]
     counts = Counter(row["shop"] for row in rows)
     filter_options = ("--where", where)
-    shown = run_json("show", "t", *filter_options, config=lake)
-    assert (shown["row_count"], shown["where"], shown["current"]) == (len(rows), where, True)
-    column = {row["column"]: row for row in shown["columns"]}["x"]
+    answer = run_json("show", "t", *filter_options, config=lake)
+    assert (answer["row_count"], answer["where"], answer["current"]) == (len(rows), where, True)
+    column = {row["column"]: row for row in answer["columns"]}["x"]
     assert (column["minimum"], column["maximum"]) == (min(row["x"] for row in rows), 99)
     assert (column["distinct_count"], column["distinct_count_guarantee"]) == (len(rows), "exact")
     assert column["singleton_count"] == len(rows)
@@ -66,9 +66,9 @@ def test_clustering(lake: Path) -> None:
     assert (columns["x"]["depth"], columns["x"]["verdict"]) == (1.0, "clustered")
     assert columns["x"]["skipped"] == pytest.approx(0.8)
     assert (columns["shop"]["depth"], columns["shop"]["verdict"]) == (5.0, "scattered")
-    shown = run("clustering", "t", config=lake).stdout
-    assert "t version 1: 5 files" in shown
-    assert "cluster or partition the table by it: shop" in shown
+    output = run("clustering", "t", config=lake).stdout
+    assert "t version 1: 5 files" in output
+    assert "cluster or partition the table by it: shop" in output
     assert "'shop'" in error_of(run("clustering", "t", "--columns", "shpo", config=lake))
     page = run("report", "t", "-o", str(lake.parent / "t.html"), config=lake)
     assert page.exit_code == 0

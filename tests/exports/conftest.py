@@ -17,8 +17,8 @@ MODULE = "tests.exports.folder_target"
 @pytest.fixture(autouse=True)
 def targets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Register the test targets `folder` and `sketching`."""
-    added = {"folder": f"{MODULE}:FolderTarget", "sketching": f"{MODULE}:SketchingTarget"}
-    monkeypatch.setattr(EXPORT_TARGETS, "built_in", {**EXPORT_TARGETS.built_in, **added})
+    test_targets = {"folder": f"{MODULE}:FolderTarget", "sketching": f"{MODULE}:SketchingTarget"}
+    monkeypatch.setattr(EXPORT_TARGETS, "built_in", {**EXPORT_TARGETS.built_in, **test_targets})
     load_target.cache_clear()
     yield
     load_target.cache_clear()

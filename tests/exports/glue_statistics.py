@@ -51,8 +51,8 @@ class ColumnStatisticsStore:
         if name.startswith("Update"):
             columns |= {column["ColumnName"]: column for column in params["ColumnStatisticsList"]}
         elif name.startswith("Get"):
-            requested = [columns[column] for column in params["ColumnNames"] if column in columns]
-            answer = {"ColumnStatisticsList": requested}
+            requested_columns = [columns[column] for column in params["ColumnNames"] if column in columns]
+            answer = {"ColumnStatisticsList": requested_columns}
         elif columns.pop(params["ColumnName"], None) is None:
             answer = {"Error": {"Code": "EntityNotFoundException", "Message": "no statistics"}}
         return _Response(400 if "Error" in answer else 200), answer

@@ -59,7 +59,7 @@ class Interrupted:
         first = self.state()
         for number in count():
             has_failed = False
-            for is_sent, repeated in ((False, 1), (True, 2), (True, 1)):
+            for is_sent, repeated_version in ((False, 1), (True, 2), (True, 1)):
                 with self._failing(number, is_sent) as failures:
                     result = self.write(2)
                 has_failed = bool(failures)
@@ -67,8 +67,8 @@ class Interrupted:
                     assert result.state == "failed"
                     self._check_claims(kind, first, second)
                 # The next version may have the content of the first again, to which claims that were left would belong.
-                assert self.write(repeated).error is None
-                assert self.state() == (first, second)[repeated - 1], (number, is_sent, repeated)
+                assert self.write(repeated_version).error is None
+                assert self.state() == (first, second)[repeated_version - 1], (number, is_sent, repeated_version)
                 self.write(1)
             if not has_failed:
                 return number
@@ -114,9 +114,9 @@ class Interrupted:
             is_claimed = bool(content) and not content.endswith(":writing")
             if is_claimed or "COLUMN_STATS_ACCURATE" in properties:
                 complete = [state.objects[name] for state in (first, second) if name in state.objects]
-                assert statistics in [written for _, written in complete]
-                counted = [{key: each.get(key) for key in ("numRows", "totalSize")} for each, _ in complete]
-                assert {key: properties.get(key) for key in ("numRows", "totalSize")} in counted
+                assert statistics in [written_statistics for _, written_statistics in complete]
+                counts = [{key: each.get(key) for key in ("numRows", "totalSize")} for each, _ in complete]
+                assert {key: properties.get(key) for key in ("numRows", "totalSize")} in counts
 
     @contextmanager
     def _failing(self, number: int, is_sent: bool) -> Iterator[list[str]]:
@@ -140,17 +140,17 @@ class Interrupted:
                 self._wrapped = client
 
             def __getattr__(self, name: str) -> Any:
-                wrapped = getattr(self._wrapped, name)
+                wrapped_method = getattr(self._wrapped, name)
                 if name in _FREE:
-                    return wrapped
+                    return wrapped_method
 
                 def request(*arguments: Any, **options: Any) -> Any:
-                    sent = next(numbers)
-                    if sent < number:
-                        return wrapped(*arguments, **options)
+                    request_number = next(numbers)
+                    if request_number < number:
+                        return wrapped_method(*arguments, **options)
                     failures.append(name)
-                    if sent == number and is_sent:
-                        wrapped(*arguments, **options)
+                    if request_number == number and is_sent:
+                        wrapped_method(*arguments, **options)
                     raise OSError("the server is gone")
 
                 return request

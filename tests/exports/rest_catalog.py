@@ -36,8 +36,8 @@ def serve_catalog(open_catalog: Callable[[], SqlCatalog]) -> Iterator[str]:
             request = CommitTableRequest.model_validate_json(self.rfile.read(int(self.headers["Content-Length"])))
             with open_catalog() as catalog:
                 table = catalog.load_table(self._identifier)
-                committed = catalog.commit_table(table, request.requirements, request.updates)
-                self._answer_table(committed.metadata_location, committed.metadata)
+                response = catalog.commit_table(table, request.requirements, request.updates)
+                self._answer_table(response.metadata_location, response.metadata)
 
         @property
         def _identifier(self) -> str:

@@ -34,9 +34,9 @@ def run(lab: Lab) -> ExecuteInProcessResult:
 def test_a_failed_target_is_a_failed_check_that_the_next_run_repeats(lab: Lab) -> None:
     folder = configure(lab)
     (folder / "broken").touch()
-    failed = run(lab)
-    assert failed.success
-    check = export_check(failed)
+    result = run(lab)
+    assert result.success
+    check = export_check(result)
     assert (check.passed, check.severity.value) == (False, "ERROR")
     assert "the folder is broken" in str(check.description)
     assert lab.latest("sales").number == 1

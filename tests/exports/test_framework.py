@@ -99,15 +99,17 @@ def test_a_refresh_exports_as_its_last_step(exporting: Exporting) -> None:
 def test_hidden_columns_export_counts_only(exporting: Exporting) -> None:
     """A column that the configuration hides exports counts only, even if the version still shows it."""
     exporting.refresh()
-    hidden = {"values": 40, "nulls": 0, "minimum": None, "maximum": None}
-    assert exporting.content()["columns"]["secret"] == hidden
+    hidden_content = {"values": 40, "nulls": 0, "minimum": None, "maximum": None}
+    assert exporting.content()["columns"]["secret"] == hidden_content
     exporting.settings["columns"]["text"] = {"values": "hidden"}
     table = exporting.config.tables[0]
     (entry,) = read_export_entries(table)
     version = versions_of(exporting.config, "t").latest()
     assert version is not None
-    exported = exported_version(entry.open(table), open_version(versions_of(exporting.config, "t").objects, version))
-    columns = {column.path: column for column in exported.columns()}
+    exported_table_version = exported_version(
+        entry.open(table), open_version(versions_of(exporting.config, "t").objects, version)
+    )
+    columns = {column.path: column for column in exported_table_version.columns()}
     assert columns["text"].is_hidden
     assert columns["text"].statistics.minimum is columns["text"].statistics.distinct_count is None
     assert columns["id"].statistics.minimum is not None
@@ -128,14 +130,14 @@ def test_a_failed_target_affects_neither_the_version_nor_other_targets(exporting
     The next refresh writes this target, although the table has not changed.
     """
     exporting.settings["exports"]["two"] = {"kind": "folder", "path": str(exporting.target("two"))}
-    broken = exporting.target("one") / "broken"
-    broken.touch()
-    failed = run("refresh", "t", config=exporting.file)
-    assert failed.exit_code == 3
-    assert re.search(r"'one'.*OSError: the folder is broken", failed.stderr)
-    assert "version 1" in failed.stdout
+    broken_marker = exporting.target("one") / "broken"
+    broken_marker.touch()
+    failed_refresh = run("refresh", "t", config=exporting.file)
+    assert failed_refresh.exit_code == 3
+    assert re.search(r"'one'.*OSError: the folder is broken", failed_refresh.stderr)
+    assert "version 1" in failed_refresh.stdout
     assert exporting.content("two")["mark"]["metastore-assets.version"] == "1"
-    broken.unlink()
+    broken_marker.unlink()
     again = run_json("refresh", "t", config=exporting.file)
     assert (again["published"], [each["state"] for each in again["exports"]]) == (False, ["written", "current"])
 
@@ -157,8 +159,8 @@ def test_a_dry_run_shows_the_targets_that_a_refresh_without_a_version_would_writ
     before = exporting.content("two")
     dry = run_json("refresh", "t", "--dry-run", config=exporting.file)
     assert (dry["published"], dry["version"], [stage["targets"] for stage in dry["stages"]]) == (False, 1, targets)
-    shown = run("refresh", "t", "--dry-run", config=exporting.file).stdout
-    assert ("write exports: 1 target ('one')" in shown) == bool(targets)
+    output = run("refresh", "t", "--dry-run", config=exporting.file).stdout
+    assert ("write exports: 1 target ('one')" in output) == bool(targets)
     assert exporting.content("two") == before
     result = exporting.refresh()
     assert (stages_to_json(result.stages), result.published) == (dry["stages"], False)
@@ -191,9 +193,9 @@ def test_a_setting_that_matches_no_column_is_noted(exporting: Exporting) -> None
 
 def test_statistics_of_others_are_not_overwritten(exporting: Exporting) -> None:
     (exporting.target("one") / "t.json").write_text("{}")
-    (failed,) = exporting.refresh().exports
-    assert failed.state == "failed"
-    assert "set `replace: true`" in failed.error
+    (failed_export,) = exporting.refresh().exports
+    assert failed_export.state == "failed"
+    assert "set `replace: true`" in failed_export.error
     exporting.settings["exports"]["one"]["replace"] = True
     assert exporting.refresh().exports[0].state == "written"
 
@@ -213,13 +215,13 @@ def test_the_command_exports_shows_and_removes(exporting: Exporting) -> None:
     dry = run_json("export", "t", "--dry-run", config=exporting.file)
     assert (dry["bytes_to_read"], dry["read_again"]) == (0, {})
     assert not list(exporting.target("one").iterdir())
-    written = run_json("export", "t", "--to", "two", config=exporting.file)
-    assert [(target["target"], target["state"], target["columns"]) for target in written["targets"]] == [
+    export_answer = run_json("export", "t", "--to", "two", config=exporting.file)
+    assert [(target["target"], target["state"], target["columns"]) for target in export_answer["targets"]] == [
         ("two", "written", 4)
     ]
-    shown = run("export", "t", "--status", config=exporting.file).stdout.splitlines()
-    snapshot = written["snapshot"]
-    assert [line.split() for line in shown[1:]] == [
+    status_lines = run("export", "t", "--status", config=exporting.file).stdout.splitlines()
+    snapshot = export_answer["snapshot"]
+    assert [line.split() for line in status_lines[1:]] == [
         ["state", "target", "version", "snapshot"],
         ["absent", "one"],
         ["current", "two", "1", snapshot],
@@ -229,8 +231,8 @@ def test_the_command_exports_shows_and_removes(exporting: Exporting) -> None:
     assert "two" in unknown.stderr
     both = run("export", "t", "--remove", "--status", config=exporting.file)
     assert (both.exit_code, "--remove" in both.stderr) == (BAD_USAGE, True)
-    removed = run_json("export", "t", "--remove", config=exporting.file)
-    assert [target["state"] for target in removed["targets"]] == ["absent", "removed"]
+    removal_answer = run_json("export", "t", "--remove", config=exporting.file)
+    assert [target["state"] for target in removal_answer["targets"]] == ["absent", "removed"]
     assert not list(exporting.target("two").iterdir())
 
 
@@ -255,10 +257,10 @@ def test_a_purge_that_cannot_clear_a_target_says_to_purge_again(exporting: Expor
     """
     exporting.refresh()
     (exporting.target("one") / "broken").touch()
-    failed = run("purge", "t", "--before", "1", config=exporting.file)
-    assert failed.exit_code == 3
-    assert re.search(r"'one'.*OSError: the folder is broken.*`metastore purge`", failed.stderr)
-    assert "exports to targets that the configuration no longer names" in failed.stdout
+    failed_purge = run("purge", "t", "--before", "1", config=exporting.file)
+    assert failed_purge.exit_code == 3
+    assert re.search(r"'one'.*OSError: the folder is broken.*`metastore purge`", failed_purge.stderr)
+    assert "exports to targets that the configuration no longer names" in failed_purge.stdout
 
 
 def test_a_target_can_ask_for_a_statistic_that_users_do_not_see(exporting: Exporting) -> None:
@@ -283,8 +285,8 @@ def test_a_target_can_ask_for_a_statistic_that_users_do_not_see(exporting: Expor
         path.unlink()
     exporting.refresh()
     assert read_states(exporting) == {"text": "text 2 9"}, "a state follows from the remaining rows"
-    shown = run_json("show", "t", config=exporting.file)
-    assert all(not column["user_defined"] for column in shown["columns"])
+    answer = run_json("show", "t", config=exporting.file)
+    assert all(not column["user_defined"] for column in answer["columns"])
 
 
 def read_states(exporting: Exporting) -> dict[str, Any]:
@@ -292,8 +294,8 @@ def read_states(exporting: Exporting) -> dict[str, Any]:
     version = versions.latest()
     assert version is not None
     entry = read_export_entries(table)[-1]
-    exported = exported_version(entry.open(table), open_version(versions.objects, version))
-    return exported.states("tests.exports.folder_target:Greatest")
+    exported_table_version = exported_version(entry.open(table), open_version(versions.objects, version))
+    return exported_table_version.states("tests.exports.folder_target:Greatest")
 
 
 @pytest.mark.parametrize(

@@ -72,9 +72,9 @@ class GlueLab:
         for part in ("1", "02"):
             (location / f"p={part}").mkdir(parents=True)
             pq.write_table(ROWS.slice(0, int(part) + 1), location / f"p={part}" / "1.parquet")
-        registered = [([part], str(location / f"p={part}")) for part in ("1", "02")]
+        glue_partitions = [([part], str(location / f"p={part}")) for part in ("1", "02")]
         declaration = files("parts", str(location), columns=_COLUMNS, partition_columns=[("p", "int")])
-        self.glue.register(declaration.replaced(partitions=registered))
+        self.glue.register(declaration.replaced(partitions=glue_partitions))
         return self._table("parts", location, settings)
 
     def _table(self, name: str, location: Path, settings: dict[str, Any]) -> ExportedTable:
@@ -87,14 +87,14 @@ class GlueLab:
 
     def partitions(self, name: str = "parts") -> dict[str, dict[str, str]]:
         """Return the properties of each partition by its value."""
-        registered = self.glue.client.get_partitions(DatabaseName=self.glue.database, TableName=name)["Partitions"]
-        return {partition["Values"][0]: partition.get("Parameters", {}) for partition in registered}
+        glue_partitions = self.glue.client.get_partitions(DatabaseName=self.glue.database, TableName=name)["Partitions"]
+        return {partition["Values"][0]: partition.get("Parameters", {}) for partition in glue_partitions}
 
     def analyse(self, name: str, column: str) -> None:
         """Change the statistics of a column as another tool does."""
         statistics = self.store.statistics[self.glue.database, name]
-        changed = {"Type": "STRING", "StringColumnStatisticsData": {"NumberOfNulls": 77, **_LENGTHS}}
-        statistics[column] = {**statistics[column], "StatisticsData": changed}
+        changed_data = {"Type": "STRING", "StringColumnStatisticsData": {"NumberOfNulls": 77, **_LENGTHS}}
+        statistics[column] = {**statistics[column], "StatisticsData": changed_data}
 
     def change_properties(self, name: str, **changes: str) -> None:
         GlueTable(self.glue.client, self.glue.database, name).change_properties(changes)
@@ -135,9 +135,9 @@ def _counts(nulls: int, distinct: int) -> dict[str, Any]:
     return {"NumberOfNulls": nulls, "NumberOfDistinctValues": distinct}
 
 
-def _decimal(unscaled: int) -> dict[str, Any]:
-    size = 1 if -128 <= unscaled < 128 else 2
-    return {"UnscaledValue": unscaled.to_bytes(size, "big", signed=True), "Scale": 2}
+def _decimal(unscaled_value: int) -> dict[str, Any]:
+    size = 1 if -128 <= unscaled_value < 128 else 2
+    return {"UnscaledValue": unscaled_value.to_bytes(size, "big", signed=True), "Scale": 2}
 
 
 def _day(year: int, month: int, day: int) -> datetime:
@@ -166,10 +166,10 @@ def test_partitions_have_their_own_statistics_and_unchanged_ones_are_not_written
     lab.store.requests.clear()
     pq.write_table(ROWS, table.folder / "p=02" / "2.parquet")
     table.export()
-    written = [
+    written_partitions = [
         params["PartitionValues"] for name, params in lab.store.requests if name == "UpdateColumnStatisticsForPartition"
     ]
-    assert written == [["02"]]
+    assert written_partitions == [["02"]]
     assert lab.partitions()["02"]["numRows"] == "7"
 
 
@@ -195,9 +195,9 @@ def test_partitions_that_glue_leaves_unprocessed_are_requested_again(lab: GlueLa
     events.unregister("after-call.glue.BatchGetPartition", leave_all_but_first)
     events.register("after-call.glue.BatchGetPartition", leave_all)
     pq.write_table(ROWS, table.folder / "p=02" / "2.parquet")
-    failed = table.export()
-    assert failed.state == "failed"
-    assert re.search(r"\bGlue\b.*\b1 partitions\b", str(failed.error))
+    failed_export = table.export()
+    assert failed_export.state == "failed"
+    assert re.search(r"\bGlue\b.*\b1 partitions\b", str(failed_export.error))
 
 
 def test_statistics_of_others_are_replaced_only_on_request(lab: GlueLab) -> None:
@@ -205,9 +205,9 @@ def test_statistics_of_others_are_replaced_only_on_request(lab: GlueLab) -> None
     table = lab.flat()
     lab.change_properties("flat", numRows="17")
     before = lab.properties("flat")
-    failed = table.export()
-    assert failed.state == "failed"
-    assert "replace: true" in str(failed.error)
+    failed_export = table.export()
+    assert failed_export.state == "failed"
+    assert "replace: true" in str(failed_export.error)
     assert (lab.properties("flat"), lab.store.of(lab.glue.database, "flat")) == (before, {})
     assert table.export(exports={"glue": {"replace": True}}).state == "written"
     assert lab.properties("flat")["numRows"] == "4"
@@ -332,8 +332,8 @@ def test_two_exports_at_once_end_with_the_newest_version(lab: GlueLab, monkeypat
 
     The first export is repeated with version 2.
     """
-    interrupted, _ = _interrupted(lab)
-    wanted = interrupted.state()
+    interrupted_export, _ = _interrupted(lab)
+    expected_state = interrupted_export.state()
     table = lab._table("interrupted", lab.folder / "interrupted", {"columns": {"price": {"values": "hidden"}}})
     write_statistics, numbers = GlueTable.write_statistics, iter([1, 2])
 
@@ -345,11 +345,11 @@ def test_two_exports_at_once_end_with_the_newest_version(lab: GlueLab, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr("metastore_assets.exports.writing._WAIT_SECONDS", 0)
         patch.setattr(GlueTable, "write_statistics", write_while_another_exports)
-        configured, objects, _ = table._version()
+        table_config, objects, _ = table._version()
         versions = versions_of(table.config, "t")
-        (result,) = write_exports(configured, objects, lambda: versions.read(next(numbers)))
+        (result,) = write_exports(table_config, objects, lambda: versions.read(next(numbers)))
     assert (result.state, result.version) == ("written", 2)
-    assert interrupted.state() == wanted
+    assert interrupted_export.state() == expected_state
 
 
 def test_two_exports_at_once_claim_nothing_of_each_other(lab: GlueLab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,25 +357,25 @@ def test_two_exports_at_once_claim_nothing_of_each_other(lab: GlueLab, monkeypat
 
     The export of version 1 fails, and the catalog then declares no export. The next export writes everything.
     """
-    interrupted, _ = _interrupted(lab)
-    interrupted.remove()
-    interrupted.write(2)
-    wanted = interrupted.state()
+    interrupted_export, _ = _interrupted(lab)
+    interrupted_export.remove()
+    interrupted_export.write(2)
+    expected_state = interrupted_export.state()
     write_statistics = GlueTable.write_statistics
     with monkeypatch.context() as patch:
 
         def write_while_another_exports(*arguments: Any) -> int:
             patch.setattr(GlueTable, "write_statistics", write_statistics)
-            assert interrupted.write(2).state == "written"
+            assert interrupted_export.write(2).state == "written"
             patch.setattr(GlueTable, "write_statistics", write_while_another_exports)
             return write_statistics(*arguments)
 
         patch.setattr("metastore_assets.exports.writing._WAIT_SECONDS", 0)
         patch.setattr(GlueTable, "write_statistics", write_while_another_exports)
-        assert interrupted.write(1).error == str(TableChangedError())
-    assert interrupted.status().state == "absent"
-    assert interrupted.write(2).state == "written"
-    assert interrupted.state() == wanted
+        assert interrupted_export.write(1).error == str(TableChangedError())
+    assert interrupted_export.status().state == "absent"
+    assert interrupted_export.write(2).state == "written"
+    assert interrupted_export.state() == expected_state
 
 
 @pytest.mark.long
@@ -384,9 +384,9 @@ def test_an_export_that_fails_at_any_request_claims_nothing_and_is_repeated(lab:
 
     Between the two versions, one partition changes, one is removed, one is added, and a column is hidden.
     """
-    interrupted, before = _interrupted(lab)
-    assert interrupted.check_each_request("glue") > 10
-    interrupted.check_each_request_of_a_removal(before)
+    interrupted_export, before = _interrupted(lab)
+    assert interrupted_export.check_each_request("glue") > 10
+    interrupted_export.check_each_request_of_a_removal(before)
 
 
 def _interrupted(lab: GlueLab) -> tuple[Interrupted, CatalogState]:

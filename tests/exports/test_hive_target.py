@@ -188,10 +188,10 @@ def test_statistics_of_others_are_replaced_only_on_request(hive: str, tmp_path: 
     table = _flat(hive, tmp_path)
     table.change_properties(numRows="17", DO_NOT_UPDATE_STATS="true")
     before = table.properties()
-    failed = table.export()
-    assert failed.state == "failed"
-    assert failed.error is not None
-    assert "replace: true" in failed.error
+    failed_export = table.export()
+    assert failed_export.state == "failed"
+    assert failed_export.error is not None
+    assert "replace: true" in failed_export.error
     assert table.properties() == before
     assert table.export(exports={"hive": {"replace": True}}).state == "written"
     table.export(exports=["hive"])
@@ -207,10 +207,10 @@ def test_partitions_that_others_analysed_are_replaced_only_on_request(hive: str,
         partition = client.get_partition_by_name("h", table.name[2:], "day=2024-01-02")
         partition.parameters |= {"numRows": "9"}
         client.alter_partition("h", table.name[2:], partition)
-    failed = table.export()
-    assert failed.state == "failed"
-    assert failed.error is not None
-    assert "day=2024-01-02" in failed.error
+    failed_export = table.export()
+    assert failed_export.state == "failed"
+    assert failed_export.error is not None
+    assert "day=2024-01-02" in failed_export.error
     assert "numRows" not in _partitions(table)["day=2024-01-01"][0]
     assert table.export(exports={"hive": {"replace": True}}).state == "written"
     assert _partitions(table)["day=2024-01-02"][0]["numRows"] == "3"
@@ -330,8 +330,8 @@ def test_properties_of_a_table_with_many_columns_are_split(hive: str, tmp_path: 
     table = _flat(hive, tmp_path, rows)
     before = table.properties()
     assert table.export().columns == 200
-    added = {name: text for name, text in table.properties().items() if name not in before}
-    assert max(map(len, added.values())) <= 4000
+    added_properties = {name: text for name, text in table.properties().items() if name not in before}
+    assert max(map(len, added_properties.values())) <= 4000
     assert table.state().state == "current"
     table.remove()
     assert not [name for name in table.properties() if "metastore-assets" in name]
@@ -348,8 +348,10 @@ def test_a_table_of_2000_columns(hive: str, tmp_path: Path) -> None:
     (location / "p=1").mkdir(parents=True)
     pq.write_table(rows, location / "p=1" / "1.parquet")
     declaration = files("x", str(location), columns=[(column, "bigint") for column in rows.column_names])
-    partitioned = declaration.replaced(partition_columns=[("p", "int")], partitions=[(["1"], f"{location}/p=1")])
-    register_in_hive(hive, "h", [partitioned.replaced(name=name.removeprefix("h."))])
+    partitioned_declaration = declaration.replaced(
+        partition_columns=[("p", "int")], partitions=[(["1"], f"{location}/p=1")]
+    )
+    register_in_hive(hive, "h", [partitioned_declaration.replaced(name=name.removeprefix("h."))])
     table = HiveExportedTable(hive, name, location, exports={"hive": {"accurate": True}})
     result = table.export()
     assert (result.error, result.columns) == (None, 2000)
@@ -395,14 +397,14 @@ def test_an_export_that_fails_at_any_request_claims_nothing_and_is_repeated(hive
     Between the two versions, one partition changes, one is removed, one is added, and a column is hidden. A complete
     export declares statistics accurate.
     """
-    interrupted, _ = _interrupted(hive, tmp_path)
-    assert interrupted.check_each_request("hive") > 10
+    interrupted_export, _ = _interrupted(hive, tmp_path)
+    assert interrupted_export.check_each_request("hive") > 10
 
 
 @pytest.mark.long
 def test_a_removal_that_fails_at_any_request_is_repeated(hive: str, tmp_path: Path) -> None:
-    interrupted, before = _interrupted(hive, tmp_path)
-    interrupted.check_each_request_of_a_removal(before)
+    interrupted_export, before = _interrupted(hive, tmp_path)
+    interrupted_export.check_each_request_of_a_removal(before)
 
 
 def _interrupted(uri: str, folder: Path) -> tuple[Interrupted, CatalogState]:

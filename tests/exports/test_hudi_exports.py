@@ -52,10 +52,12 @@ def test_a_hive_metastore_has_the_numbers_of_hudi_tables(hive: str, tmp_path: Pa
     for table in tables:
         declaration = _declaration(table)
         register_in_hive(hive, "hudi", [declaration])
-        exported = HiveExportedTable(hive, f"hudi.{declaration.name}", tmp_path / declaration.name, exports=["hive"])
-        result = exported.export()
+        exported_table = HiveExportedTable(
+            hive, f"hudi.{declaration.name}", tmp_path / declaration.name, exports=["hive"]
+        )
+        result = exported_table.export()
         assert (result.state, result.error) == ("written", None), table.name
-        statistics = exported.read_back()
+        statistics = exported_table.read_back()
         nulls = {name: numbers["numNulls"] for name, numbers in statistics.items() if name}
         distinct = {name: numbers["numDVs"] for name, numbers in statistics.items() if "numDVs" in numbers}
         with connect(hive) as client:
@@ -65,22 +67,22 @@ def test_a_hive_metastore_has_the_numbers_of_hudi_tables(hive: str, tmp_path: Pa
             ]
         _check(table, statistics[""]["numRows"], nulls, distinct)
         _check_partitions(table, declaration, partitions)
-        assert exported.state().state == "current"
-        assert exported.remove().state == "removed"
-        assert set(exported.read_back()) == {""}
+        assert exported_table.state().state == "current"
+        assert exported_table.remove().state == "removed"
+        assert set(exported_table.read_back()) == {""}
 
 
 @pytest.mark.s3
 def test_glue_has_the_numbers_of_hudi_tables(glue: Glue, tmp_path: Path, tables: list[RealTable]) -> None:  # noqa: F811
     catalog = {**glue.properties, "lab": glue.database}
-    with open_catalog(CatalogConfig.model_validate({**catalog, "name": "hms"}), "open") as opened:
-        store = ColumnStatisticsStore(opened.glue)  # type: ignore[attr-defined]
+    with open_catalog(CatalogConfig.model_validate({**catalog, "name": "hms"}), "open") as open_glue:
+        store = ColumnStatisticsStore(open_glue.glue)  # type: ignore[attr-defined]
     for table in tables:
         declaration = _declaration(table)
         glue.register(declaration)
         folder = tmp_path / declaration.name
-        exported = ExportedTable(catalog, f"{glue.database}.{declaration.name}", folder, exports=["glue"])
-        result = exported.export()
+        exported_table = ExportedTable(catalog, f"{glue.database}.{declaration.name}", folder, exports=["glue"])
+        result = exported_table.export()
         assert (result.state, result.error) == ("written", None), table.name
         statistics = {name: numbers for name, (_, numbers) in store.of(glue.database, declaration.name).items()}
         nulls = {name: numbers["NumberOfNulls"] for name, numbers in statistics.items()}
@@ -91,16 +93,16 @@ def test_glue_has_the_numbers_of_hudi_tables(glue: Glue, tmp_path: Path, tables:
         }
         key = {"DatabaseName": glue.database, "TableName": declaration.name}
         partitions = [each.get("Parameters", {}) for each in glue.client.get_partitions(**key)["Partitions"]]
-        _check(table, exported.read_back()[""]["numRows"], nulls, distinct)
+        _check(table, exported_table.read_back()[""]["numRows"], nulls, distinct)
         _check_partitions(table, declaration, partitions)
-        assert exported.remove().state == "removed"
+        assert exported_table.remove().state == "removed"
 
 
 def _declaration(table: RealTable) -> Declaration:
     """Return the table as Hudi's own tool registers it, with the package's columns and partitions."""
     name = table.name.removeprefix("hudi/")
-    configured = TableConfig(name="t", uri=table.uri, path_mapping=dict(table.path_mapping))
-    snapshot = open_table_format(configured).snapshot()
+    table_config = TableConfig(name="t", uri=table.uri, path_mapping=dict(table.path_mapping))
+    snapshot = open_table_format(table_config).snapshot()
     types = {field.name: _TYPES.get(str(field.type), "string") for field in snapshot.schema}
     keys = [key for key in snapshot.partition_columns if key in types]
     partitions = sorted({fragment.partition_key for fragment in snapshot.fragments}) if keys else []
@@ -118,9 +120,9 @@ def _check(table: RealTable, rows: Any, nulls: Mapping[str, int], distinct: Mapp
     """Compare the exported numbers of the table with those that other libraries found."""
     assert int(rows) == table.truth["row_count"], table.name
     truth = {name.lower(): numbers for name, numbers in table.truth["columns"].items()}
-    compared = [name for name in nulls if name.lower() in truth]
-    assert len(compared) >= min(3, len(truth)), (table.name, sorted(nulls))
-    for name in compared:
+    compared_names = [name for name in nulls if name.lower() in truth]
+    assert len(compared_names) >= min(3, len(truth)), (table.name, sorted(nulls))
+    for name in compared_names:
         assert nulls[name] == truth[name.lower()]["null_count"], (table.name, name)
         if name in distinct:
             assert distinct[name] == truth[name.lower()]["distinct_count"], (table.name, name)

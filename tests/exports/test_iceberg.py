@@ -58,8 +58,8 @@ def hashes_of(values: Iterable[Any], type_: IcebergType) -> list[int]:
 
     pyiceberg and mmh3 compute them.
     """
-    serialized = {to_bytes(type_, value) for value in values if value is not None}
-    hashes = {mmh3.hash64(each, 9001, signed=False)[0] >> 1 for each in serialized if each}
+    serialized_values = {to_bytes(type_, value) for value in values if value is not None}
+    hashes = {mmh3.hash64(each, 9001, signed=False)[0] >> 1 for each in serialized_values if each}
     return sorted(hashes)[: theta.NOMINAL_ENTRIES]
 
 
@@ -103,13 +103,13 @@ def test_sketches_have_the_hashes_of_single_values(lake: IcebergLake, frequencie
     table = lake.create(rows)
     (export,) = lake.refresh().exports
     assert (export.state, export.columns, export.error, export.notes) == ("written", rows.num_columns, None, ())
-    exported = lake.target.read_back()
+    exported_statistics = lake.target.read_back()
     for field in table.schema().fields:
         values = rows[field.name].to_pylist()
-        assert retained(exported[field.name]["sketch"]) == hashes_of(values, field.field_type), field.name
+        assert retained(exported_statistics[field.name]["sketch"]) == hashes_of(values, field.field_type), field.name
         # A sketch leaves out empty values, as DataSketches does.
         distinct = {value for value in values if value is not None and (frequencies == "all" or value != "")}
-        assert exported[field.name]["ndv"] == len(distinct), field.name
+        assert exported_statistics[field.name]["ndv"] == len(distinct), field.name
 
 
 def test_a_uuid_is_its_bytes() -> None:
@@ -237,8 +237,8 @@ def test_a_purge_removes_sketches_of_a_column_that_was_shown_before(lake: Iceber
     lake.settings["columns"] = {"secret": {"values": "hidden"}}
     lake.refresh()
     config, versions = lake.config, versions_of(lake.config, "orders")
-    purged = purge(Engine.of(config, no_spark), versions, versions.newest())
-    version = versions.read(purged.published)
+    purge_result = purge(Engine.of(config, no_spark), versions, versions.newest())
+    version = versions.read(purge_result.published)
     write_exports(config.tables[0], versions.objects, lambda: version, rewrite=True)
     assert files_with_hashes() == []
     assert list(lake.target.read_back()) == ["id"]
@@ -262,9 +262,9 @@ def test_statistics_of_others_stay_unless_they_are_to_be_replaced(lake: IcebergL
     with lake.table.update_statistics() as update:
         update.set_statistics(foreign)
     assert lake.target.status() is None
-    failed = lake.refresh().exports[0]
-    assert failed.state == "failed"
-    assert "set `replace: true`" in str(failed.error)
+    failed_export = lake.refresh().exports[0]
+    assert failed_export.state == "failed"
+    assert "set `replace: true`" in str(failed_export.error)
     assert not lake.target.remove()
     lake.settings["exports"] = {"iceberg": {"replace": True}}
     assert lake.refresh().exports[0].state == "written"
@@ -514,13 +514,13 @@ def test_sketches_follow_random_histories(tmp_path_factory: pytest.TempPathFacto
             (export,) = lake.refresh().exports
             assert export.error is None
             content = lake.table.scan().to_arrow()
-            exported = lake.target.read_back()
+            exported_statistics = lake.target.read_back()
             for name in ("state", "listed"):
                 expected = hashes_of(content[name].to_pylist(), LongType())
                 # Child processes that read files retain more hashes than the patched number.
-                assert retained(exported[name]["sketch"])[:16] == expected
+                assert retained(exported_statistics[name]["sketch"])[:16] == expected
                 if len(expected) < 16:
-                    assert exported[name]["ndv"] == len(expected)
+                    assert exported_statistics[name]["ndv"] == len(expected)
 
 
 def test_a_table_without_a_snapshot_has_nothing_to_export(lake: IcebergLake) -> None:

@@ -8,7 +8,7 @@ from metastore_assets.exports.partition_values import registered_values, version
 
 
 @pytest.mark.parametrize(
-    ("key", "names", "types", "registered"),
+    ("key", "names", "types", "catalog_values"),
     [
         ("day=2024-01-01", ["day"], ["date"], ["2024-01-01"]),
         ("Year=2024/month=1", ["year", "month"], ["int", "int"], ["2024", "01"]),
@@ -17,8 +17,8 @@ from metastore_assets.exports.partition_values import registered_values, version
         ("n=x", ["n"], ["int"], ["x"]),
     ],
 )
-def test_equal_values(key: str, names: list[str], types: list[str], registered: list[str]) -> None:
-    assert version_values(key, names, types) == registered_values(registered, types)
+def test_equal_values(key: str, names: list[str], types: list[str], catalog_values: list[str]) -> None:
+    assert version_values(key, names, types) == registered_values(catalog_values, types)
 
 
 def test_texts_stay_as_they_are_and_other_columns_match_nothing() -> None:

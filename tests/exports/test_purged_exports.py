@@ -46,14 +46,14 @@ def test_no_target_has_values_of_hidden_columns_after_a_purge(
     table = lake.table
     run_json("refresh", "t", config=table.configuration_file())
     lake.change()
-    refreshed = run_json("refresh", "t", config=table.configuration_file())
-    assert [export["state"] for export in refreshed["exports"]] == ["written"] * len(refreshed["exports"])
+    refresh_answer = run_json("refresh", "t", config=table.configuration_file())
+    assert [export["state"] for export in refresh_answer["exports"]] == ["written"] * len(refresh_answer["exports"])
     assert _TOKEN in lake.targets()
-    hidden = {"values": "hidden"}
-    table.settings["columns"] = {"secret": hidden, "pin": hidden}
+    hidden_policy = {"values": "hidden"}
+    table.settings["columns"] = {"secret": hidden_policy, "pin": hidden_policy}
     # The version still has the values, but the configuration hides them.
-    purged = run_json("purge", "t", "--before", "2", config=table.configuration_file())
-    assert [export["state"] for export in purged["exports"]] == ["written"] * len(refreshed["exports"])
+    purge_answer = run_json("purge", "t", "--before", "2", config=table.configuration_file())
+    assert [export["state"] for export in purge_answer["exports"]] == ["written"] * len(refresh_answer["exports"])
     assert _TOKEN not in lake.targets()
     newest = run_json("refresh", "t", config=table.configuration_file())["version"]
     run_json("purge", "t", "--before", str(newest), config=table.configuration_file())
@@ -129,8 +129,8 @@ def _glue(folder: Path, request: pytest.FixtureRequest) -> _Lake:
     partitions = [([str(part)], str(location / f"p={part}")) for part in (1, 2)]
     database.register(declaration.replaced(partitions=partitions))
     catalog = {**database.properties, "lab": database.database}
-    with open_catalog(CatalogConfig.model_validate({**catalog, "name": "hms"}), "open") as opened:
-        store = ColumnStatisticsStore(opened.glue)  # type: ignore[attr-defined]
+    with open_catalog(CatalogConfig.model_validate({**catalog, "name": "hms"}), "open") as open_glue:
+        store = ColumnStatisticsStore(open_glue.glue)  # type: ignore[attr-defined]
 
     def targets() -> str:
         key = {"DatabaseName": database.database}

@@ -58,10 +58,10 @@ def test_spark_plans_with_the_numbers(hive: str, tmp_path: Path) -> None:
     What it analyses itself afterwards is replaced only on request.
     """
     create_database(hive, "sp")
-    table, analyzed = (_register(hive, f"sp.{name}", tmp_path / name) for name in ("written", "analyzed"))
+    table, analyzed_table = (_register(hive, f"sp.{name}", tmp_path / name) for name in ("written", "analyzed"))
     result = table.export()
     assert (result.state, result.columns, result.notes) == ("written", 8, ())
-    assert analyzed.export().state == "written"
+    assert analyzed_table.export().state == "written"
     describe = {column: f"describe extended sp.written {column}" for column in ROWS.column_names}
     explain = [f"explain cost select * from sp.written where {condition}" for condition, _ in _FILTERS]
     statements = ["set spark.sql.cbo.enabled=true", "explain cost select * from sp.written", *describe.values()]
@@ -71,11 +71,11 @@ def test_spark_plans_with_the_numbers(hive: str, tmp_path: Path) -> None:
     ]
     answers = run_spark(hive, tmp_path, [*statements, *explain, *changes])
     assert _row_count(answers[statements[1]]) == 5
-    described = {
+    descriptions = {
         column: {str(name): value for name, value, *_ in answers[statement]} for column, statement in describe.items()
     }
     names = ("min", "max", "num_nulls", "distinct_count", "avg_col_len", "max_col_len")
-    assert {column: tuple(numbers[name] for name in names) for column, numbers in described.items()} == {
+    assert {column: tuple(numbers[name] for name in names) for column, numbers in descriptions.items()} == {
         "Id": ("1", "3", "1", "3", "8", "8"),
         "price": ("-1.25", "300.00", "2", "3", "8", "8"),
         "small": ("0.1", "0.7", "1", "3", "4", "4"),
@@ -85,9 +85,9 @@ def test_spark_plans_with_the_numbers(hive: str, tmp_path: Path) -> None:
         "ok": ("false", "true", "1", "2", "1", "1"),
         "secret": ("NULL", "NULL", "1", "NULL", "NULL", "NULL"),
     }
-    assert described["Id"]["histogram"] == f"height: {4 / 254}, num_of_bins: 254"
-    assert described["Id"]["bin_0"] == "lower_bound: 1.0, upper_bound: 1.0, distinct_count: 1"
-    assert described["Id"]["bin_253"] == "lower_bound: 3.0, upper_bound: 3.0, distinct_count: 1"
+    assert descriptions["Id"]["histogram"] == f"height: {4 / 254}, num_of_bins: 254"
+    assert descriptions["Id"]["bin_0"] == "lower_bound: 1.0, upper_bound: 1.0, distinct_count: 1"
+    assert descriptions["Id"]["bin_253"] == "lower_bound: 3.0, upper_bound: 3.0, distinct_count: 1"
     for (condition, expected), statement in zip(_FILTERS, explain, strict=True):
         assert abs(_row_count(answers[statement]) - expected) <= 1, condition
     # Spark's writer drops all statistics; nobody has to set `replace`.
@@ -95,14 +95,14 @@ def test_spark_plans_with_the_numbers(hive: str, tmp_path: Path) -> None:
     assert table.state().state == "absent"
     assert table.write().state == "written"
     assert table.read_back()[""]["numRows"] == "5"
-    assert analyzed.state().state == "absent"
-    failed = analyzed.write()
-    assert failed.state == "failed"
-    assert "replace: true" in str(failed.error)
-    assert analyzed.export(exports={"spark": {"replace": True}}).state == "written"
-    before = analyzed.properties()
-    assert analyzed.remove().state == "removed"
-    assert {name for name in before if name not in analyzed.properties()} == {
+    assert analyzed_table.state().state == "absent"
+    failed_export = analyzed_table.write()
+    assert failed_export.state == "failed"
+    assert "replace: true" in str(failed_export.error)
+    assert analyzed_table.export(exports={"spark": {"replace": True}}).state == "written"
+    before = analyzed_table.properties()
+    assert analyzed_table.remove().state == "removed"
+    assert {name for name in before if name not in analyzed_table.properties()} == {
         name for name in before if name.startswith(("spark.sql.statistics.", "metastore-assets."))
     }
 
@@ -195,10 +195,12 @@ def test_estimates_and_joins_are_those_after_analyze(hive_alone: str, tmp_path: 
             write_commit(rows, name, folder if database == "fresh" else tmp_path / "late" / name, 1)
             register_table(hive_alone, f"{database}.{name}", folder, rows.schema)
     policy = {"columns": {"default": {"frequencies": frequencies}}, "exports": ["spark"]}
-    exported = [HiveExportedTable(hive_alone, f"ours.{name}", tmp_path / "ours" / name, **policy) for name in TABLES]
-    for table in exported:
+    exported_tables = [
+        HiveExportedTable(hive_alone, f"ours.{name}", tmp_path / "ours" / name, **policy) for name in TABLES
+    ]
+    for table in exported_tables:
         assert table.export().version == 1
-    for table in exported:
+    for table in exported_tables:
         write_commit(tables[table.folder.name], table.folder.name, table.folder, 1)
         assert table.export().version == (1 if table.folder.name == "customer" else 2)
     filters = list(lineitem_filters(tables["lineitem"], 50))

@@ -108,11 +108,11 @@ class Node:
             return {child.key: child.drawn(draw, nulls) for child in self.children}
         if self.form == "list":
             return [self.children[0].drawn(draw, nulls) for _ in range(draw.choice([0, 1, 1, 2, 3]))]
-        keys, collected = self.children[0], {}
+        keys, items = self.children[0], {}
         for _ in range(draw.randrange(3)):
             key = keys.drawn(draw, 0.0)
-            collected[repr(key)] = (key, self.children[1].drawn(draw, nulls))
-        return list(collected.values())
+            items[repr(key)] = (key, self.children[1].drawn(draw, nulls))
+        return list(items.values())
 
     def array(self, values: Sequence[Any], names: Mapping[int, str] | None = None) -> pa.Array:
         """Convert values to an Arrow array.
@@ -164,11 +164,11 @@ class Leaf:
     @property
     def names(self) -> tuple[str, ...]:
         """Return the path from the top-level column, with the fixed names of elements, keys and values."""
-        collected = [self.nodes[0].name]
+        names = [self.nodes[0].name]
         for parent, child in zip(self.nodes, self.nodes[1:], strict=False):
-            fixed = {"list": ["element"], "map": ["key", "value"]}.get(parent.form)
-            collected.append(child.name if fixed is None else fixed[parent.children.index(child)])
-        return tuple(collected)
+            child_names = {"list": ["element"], "map": ["key", "value"]}.get(parent.form)
+            names.append(child.name if child_names is None else child_names[parent.children.index(child)])
+        return tuple(names)
 
     @property
     def keys(self) -> tuple[int, ...]:
@@ -181,15 +181,15 @@ class Leaf:
 
     def values(self, row: Mapping[int, Any]) -> list[Any]:
         """Return the node's values in a row: one value, or one per element of the list or map above it."""
-        collected = [row.get(self.nodes[0].key)]
+        values = [row.get(self.nodes[0].key)]
         for parent, child in zip(self.nodes, self.nodes[1:], strict=False):
             if parent.form == "struct":
-                collected = [None if value is None else value.get(child.key) for value in collected]
+                values = [None if value is None else value.get(child.key) for value in values]
             else:
                 position = next(at for at, child_node in enumerate(parent.children) if child_node is child)
-                elements = [element for value in collected for element in value or ()]
-                collected = elements if parent.form == "list" else [pair[position] for pair in elements]
-        return collected
+                elements = [element for value in values for element in value or ()]
+                values = elements if parent.form == "list" else [pair[position] for pair in elements]
+        return values
 
 
 def leaves_of(columns: Sequence[Node]) -> list[Leaf]:

@@ -131,8 +131,8 @@ def check_row(row: ColumnStatistics, truth: ColumnTruth, where: str) -> None:
         expect(actual, (min(lengths), max(lengths)), f"{what}: lengths")
     if row.percentiles is not None and row.percentiles_guarantee == "exact" and numbers:
         for fraction, value in row.percentiles:
-            wanted = quantile(numbers, Fraction(round(fraction * 100), 100))
-            expect(answered_point(kind, value), wanted, f"{what}: percentile {fraction}")
+            expected_value = quantile(numbers, Fraction(round(fraction * 100), 100))
+            expect(answered_point(kind, value), expected_value, f"{what}: percentile {fraction}")
 
 
 def quantile(numbers: Sequence[Any], q: Fraction) -> Any:
@@ -190,7 +190,7 @@ def check_answers(
     """
     what = f"{where}, column {column!r}"
     kind, numbers, counts = truth.kind, truth.numbers(), truth.counts()
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    sorted_counts = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     row = lookup.statistics([column], partition=partition)[0]
     try:
         top = lookup.top(column, 3, partition=partition)
@@ -199,8 +199,8 @@ def check_answers(
     else:
         actual = [(answered_point(kind, value), count) for value, count in top]
         least = 2 if frequencies == "repeated" else 1
-        wanted = [item for item in ordered if item[1] >= least][: 2 if frequencies == "top(2)" else 3]
-        expect(actual, wanted, f"{what}: top")
+        expected_top = [item for item in sorted_counts if item[1] >= least][: 2 if frequencies == "top(2)" else 3]
+        expect(actual, expected_top, f"{what}: top")
     try:
         answer = lookup.quantile(column, q, partition=partition)
     except NotStoredError:

@@ -73,8 +73,8 @@ def drawn_policies(draw: random.Random, columns: Sequence[Node], partition: Node
     The partition column is always shown.
     """
     paths = paths_of(columns)
-    chosen = draw.sample(sorted(paths.values()), min(len(paths), draw.choice([0, 1, 2, 5])))
-    chosen_policies = {path: draw.choice(_POLICIES) for path in chosen}
+    chosen_paths = draw.sample(sorted(paths.values()), min(len(paths), draw.choice([0, 1, 2, 5])))
+    chosen_policies = {path: draw.choice(_POLICIES) for path in chosen_paths}
     if draw.random() < 0.4:
         chosen_policies["default"] = draw.choice([policy for policy in _POLICIES if policy.get("values") != "shown"])
     if partition is not None:

@@ -374,8 +374,8 @@ class PredicateDrawer:
         escape = draw.choice(["\\", "\\", "!"])
         pattern = ""
         for character in draw.choice(["", "a", "ab", "a%b", 'x"y', "it's", "😀", "a" * 70]):
-            chosen = draw.random()
-            pattern += "%" if chosen < 0.15 else "_" if chosen < 0.3 else character
+            chance = draw.random()
+            pattern += "%" if chance < 0.15 else "_" if chance < 0.3 else character
         pattern = "".join(escape + item if item == escape else item for item in pattern)
         if draw.random() < 0.3:
             pattern += escape + draw.choice(["%", "_", escape])
@@ -390,8 +390,8 @@ class PredicateDrawer:
             return Literal("null", None)
         value = kind.drawn(draw)
         if self.rows and draw.random() < 0.7:
-            (stored,) = leaf.values(draw.choice(self.rows))
-            value = value if stored is None else stored
+            (stored_value,) = leaf.values(draw.choice(self.rows))
+            value = value if stored_value is None else stored_value
         if ieee:
             if kind.family == "float" and not in_list and draw.random() < 0.3:
                 # A double for columns of any type.

@@ -216,9 +216,9 @@ class Session:
         """Check the count of a condition in the table's state, which is newer than the version."""
         predicate, where = self._drawn(self.table.state())
         with _noting(where, self.policies), self._tolerate_uncertainty():
-            wanted = sum(predicate.holds(row) is True for row in self.table.rows.values())
+            expected_count = sum(predicate.holds(row) is True for row in self.table.rows.values())
             answer = self._current.count(where, table=self.config)
-            expect(answer.value, wanted, "count now")
+            expect(answer.value, expected_count, "count now")
 
     def _predicate(self) -> None:
         predicate, where = self._drawn(self.state)
@@ -252,8 +252,8 @@ class Session:
                 fragment.least <= count <= fragment.most,
                 f"prune: {count} rows of {fragment.path}, not {fragment.least} to {fragment.most}",
             )
-        missed = matching.keys() - set().union(*paths.values())
-        expect(missed, set(), "prune: rows in files that are left out")
+        missed_rows = matching.keys() - set().union(*paths.values())
+        expect(missed_rows, set(), "prune: rows in files that are left out")
         expect_true(
             answer.row_bounds[0] <= len(matching) <= answer.row_bounds[1],
             f"prune: {len(matching)} rows, not {answer.row_bounds}",
@@ -264,8 +264,8 @@ class Session:
             "prune: files explained",
         )
         limit = self.draw.randrange(5)
-        limited = lookup.prune(where, limit=limit)
-        rows = sum(len(self._ids(item.path) & matching.keys()) for item in limited.fragments)
+        limited_answer = lookup.prune(where, limit=limit)
+        rows = sum(len(self._ids(item.path) & matching.keys()) for item in limited_answer.fragments)
         expect_true(rows >= min(limit, len(matching)), f"prune: {rows} rows with a limit of {limit}")
         about = lookup.estimate(where)
         expect_true(about.lower <= len(matching) <= about.upper, f"estimate: {len(matching)} is not in {about}")
@@ -282,14 +282,14 @@ class Session:
 
     def _check_filter(self, where: Any, meant: dict[int, Any]) -> None:
         lookup, state = self._current, self.state
-        scoped = lookup.filter(where, table=self.config)
-        expect(scoped.count().value, len(meant), "filter: rows")
+        filtered_table = lookup.filter(where, table=self.config)
+        expect(filtered_table.count().value, len(meant), "filter: rows")
         paths, rows = paths_of(state.columns), list(meant.values())
         leaves = {paths[leaf.keys]: leaf for leaf in state.leaves}
-        chosen = self.draw.sample(sorted(leaves), min(4, len(leaves)))
-        for row in scoped.statistics(chosen):
+        chosen_paths = self.draw.sample(sorted(leaves), min(4, len(leaves)))
+        for row in filtered_table.statistics(chosen_paths):
             truth = ColumnTruth.of(leaves[row.column], rows)
-            self._check_column(scoped, row, truth, "filter")
+            self._check_column(filtered_table, row, truth, "filter")
 
     def _check_column(
         self, lookup: Any, row: Any, truth: ColumnTruth, where: str, partition: str | None = None
@@ -354,8 +354,8 @@ class Session:
                 what = f"sql, column {row['column_name']!r}"
                 expect((row["value_count"], row["null_count"]), (len(truth.values), truth.nulls), what)
                 if truth.leaf.keys in self.hidden[lookup.version.number]:
-                    shown = [name for name in ("minimum", "maximum", "percentiles", "sum", "mean") if row[name]]
-                    expect(shown, [], f"{what}, which is hidden")
+                    shown_names = [name for name in ("minimum", "maximum", "percentiles", "sum", "mean") if row[name]]
+                    expect(shown_names, [], f"{what}, which is hidden")
             text = "select column_name, count(*), sum(frequency), count(distinct value) from t.frequencies group by all"
             for column, values, total, texts in _tuples(query(metastore, text)):
                 truth = truths[column]
@@ -381,8 +381,8 @@ class Session:
             text = suggest(lookup, around).to_yaml()
             item = TableConfig.model_validate({"name": "t", "uri": str(self.table.uri)} | yaml.safe_load(text))
             results = evaluate_checks(read_named_checks(item), lookup, around)
-            failed = [(result.name, result.finding) for result in results if result.status != "passed"]
-            expect(failed, [], f"suggested checks\n{text}\n")
+            failed_checks = [(result.name, result.finding) for result in results if result.status != "passed"]
+            expect(failed_checks, [], f"suggested checks\n{text}\n")
 
     def _show(self) -> None:
         lookup = self._current
@@ -408,10 +408,14 @@ class Session:
             old = {self._identity(leaf): leaf for leaf in before.leaves}
             new = {self._identity(leaf): leaf for leaf in state.leaves}
             old_paths, new_paths = paths_of(before.columns), paths_of(state.columns)
-            added = sorted(new_paths[leaf.keys] for item, leaf in new.items() if item not in old)
-            removed = sorted(old_paths[leaf.keys] for item, leaf in old.items() if item not in new)
-            expect(sorted(item.column for item in answer.columns if item.change == "added"), added, "diff: added")
-            expect(sorted(item.column for item in answer.columns if item.change == "removed"), removed, "diff: removed")
+            added_paths = sorted(new_paths[leaf.keys] for item, leaf in new.items() if item not in old)
+            removed_paths = sorted(old_paths[leaf.keys] for item, leaf in old.items() if item not in new)
+            expect(sorted(item.column for item in answer.columns if item.change == "added"), added_paths, "diff: added")
+            expect(
+                sorted(item.column for item in answer.columns if item.change == "removed"),
+                removed_paths,
+                "diff: removed",
+            )
             by_name = {new_paths[leaf.keys]: item for item, leaf in new.items() if item in old}
             for column in answer.columns:
                 if column.change in ("added", "removed") or column.after is None:
@@ -453,13 +457,13 @@ class Session:
                     previous_leaf is None or not self._is_hidden_at(earlier, previous_leaf), f"{what}: it was hidden"
                 )
                 counts = now.counts()
-                wanted = {
+                expected_changes = {
                     value: (was[value] or None, counts[value] or None)
                     for value in was.keys() | counts.keys()
                     if was[value] != counts[value]
                 }
                 answer = {answered_point(now.kind, row.value): (row.before, row.after) for row in item.changes}
-                expect(answer, wanted, what)
+                expect(answer, expected_changes, what)
 
     def _ids(self, path: str) -> set[int]:
         full = path if path.startswith(("/", "file:")) else str(self.table.uri / path)

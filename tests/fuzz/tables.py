@@ -93,9 +93,9 @@ class FuzzTable(ABC):
         if draw.random() < 0.5:
             self.partition = self.drawer.leaf(self._partition_name(), self.kinds["string"])
             self.columns.append(self.partition)
-        taken = {node.name for node in self.columns}
+        used_names = {node.name for node in self.columns}
         for name in self.drawer.draw_names(draw.randrange(3, 8)):
-            if name not in taken:
+            if name not in used_names:
                 self.columns.append(self.drawer.node(name))
         self.rows: Rows = {}
         self.next_id = 0
@@ -151,8 +151,8 @@ class FuzzTable(ABC):
         structs = [leaf for leaf in leaves_of(self.columns) if leaf.node.form == "struct"]
         above = self.draw.choice(structs) if structs and self.draw.random() < 0.4 else None
         beside = self.columns if above is None else above.node.children
-        taken = {node.name for node in beside}
-        free = [name for name in [*self.dropped, *self.drawer.names] if name not in taken]
+        used_names = {node.name for node in beside}
+        free = [name for name in [*self.dropped, *self.drawer.names] if name not in used_names]
         name = self.draw.choice(sorted(self.dropped & set(free)) or free) if self.draw.random() < 0.5 else free[-1]
         node = self.drawer.node(name, 1 if above is None else 2)
         if self._add(above, node):
@@ -357,9 +357,9 @@ class MappedDelta(FuzzTable):
         commit(self.uri, *actions)
 
     def _replace(self, rows: Rows) -> None:
-        removed = [_removed(add) for add, _, _ in self.live.values()]
+        remove_actions = [_removed(add) for add, _, _ in self.live.values()]
         self.live.clear()
-        commit(self.uri, *removed, *self._write(rows))
+        commit(self.uri, *remove_actions, *self._write(rows))
 
     def _after_schema(self) -> None:
         commit(self.uri, self._metadata())

@@ -45,13 +45,13 @@ def test_answers_about_many_random_tables_equal_those_of_their_rows() -> None:
     }
     pairs, seed = int(settings["PAIRS"] or 10_000), int(settings["SEED"] or 1000)
     tables, end = int(settings["TABLES"] or pairs), time.monotonic() + float(settings["SECONDS"] or "inf")
-    report, started = Report(), time.monotonic()
+    report, start = Report(), time.monotonic()
     while report.pairs < pairs and report.tables < tables and time.monotonic() < end:
         findings_before = len(report.findings)
         run_session(seed, report, predicates=PREDICATES)
         seed += 1
         if settings["LOG"]:
-            rate = report.pairs / (time.monotonic() - started)
+            rate = report.pairs / (time.monotonic() - start)
             lines = [*map(str, report.findings[findings_before:])]
             lines.append(
                 f"{report.pairs} pairs, {report.tables} tables, {rate:.1f}/s, {len(report.findings)} differences"

@@ -71,19 +71,21 @@ def write_table_value_counts(
     by_partition = {
         column: name for column, name in columns.items() if config.effective_policy(column).by_partition == "on"
     }
-    added: dict[str, list[Delta]] = {}
+    added_deltas: dict[str, list[Delta]] = {}
     for partition, part in [(None, profiles), *partitions.items()]:
-        stored = columns if partition is None else by_partition
-        for field_id, listed in _value_counts(part):
-            if field_id in stored:
-                arrays = [pa.array([field_id] * len(listed)), listed.values, listed.counts]
+        enumerated_columns = columns if partition is None else by_partition
+        for field_id, column_counts in _value_counts(part):
+            if field_id in enumerated_columns:
+                arrays = [pa.array([field_id] * len(column_counts)), column_counts.values, column_counts.counts]
                 if partition is not None:
-                    arrays.insert(2, pa.array([partition] * len(listed)))
+                    arrays.insert(2, pa.array([partition] * len(column_counts)))
                 is_one = partition is not None
-                table = pa.table(arrays, schema=rows_of(stored[field_id], by_partition=is_one).schema)
-                added.setdefault(delta_name(stored[field_id], by_partition=is_one), []).append(Delta(table))
+                table = pa.table(arrays, schema=rows_of(enumerated_columns[field_id], by_partition=is_one).schema)
+                added_deltas.setdefault(delta_name(enumerated_columns[field_id], by_partition=is_one), []).append(
+                    Delta(table)
+                )
     lists = TableValueCounts(columns, by_partition=by_partition)
-    return write_value_counts(store, replace(lists, flow=lists.dataflow(store).step(FlowState(), added)))
+    return write_value_counts(store, replace(lists, flow=lists.dataflow(store).step(FlowState(), added_deltas)))
 
 
 def _value_counts(profiles: Iterable[ColumnProfile]) -> Iterator[tuple[str, Frequencies]]:
@@ -116,8 +118,8 @@ def publish(
     parts = {key: profiles_of(config, part) for key, part in (partitions or {}).items()}
 
     def entry(key: str, rows: pa.Table, profiles: Sequence[ColumnProfile]) -> PartitionEntry:
-        written = write_profile(versions.objects, config, rows, profiles)
-        return PartitionEntry(key, key, rows.num_rows, rows.nbytes, 1, written, number)
+        profile_files = write_profile(versions.objects, config, rows, profiles)
+        return PartitionEntry(key, key, rows.num_rows, rows.nbytes, 1, profile_files, number)
 
     entries = [entry(key, part, parts[key]) for key, part in (partitions or {}).items()] or [entry("all", rows, full)]
     files = write_profile(versions.objects, config, rows, full)

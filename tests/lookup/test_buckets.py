@@ -89,8 +89,8 @@ def test_fragments_of_other_buckets_are_pruned(tmp_path: Path) -> None:
         pruning = lookup.prune(f"name = '{name}'")
         assert pruning.fragment_count == 1
         assert {row.statistic for row in pruning.explanation} <= {"partition", "minimum", "maximum", "null_count"}
-        (planned,) = table.scan(f"name = '{name}'").plan_files()
-        assert pruning.paths == [planned.file.file_path.removeprefix("file://")]
+        (scan_task,) = table.scan(f"name = '{name}'").plan_files()
+        assert pruning.paths == [scan_task.file.file_path.removeprefix("file://")]
         assert lookup.count(f"name = '{name}' and id >= 0", table=table_config).value == 1
     assert lookup.prune("name in ('name 1', 'name 2') and id > 5").fragment_count <= 2
     assert lookup.prune("name <> 'name 1'").fragment_count == 8

@@ -65,22 +65,24 @@ def test_depths_equal_a_count_in_python(fragments: list[Any]) -> None:
             fragment[0] > 0 and (fragment[1] is None or fragment[1] <= value <= fragment[2]) for fragment in fragments
         )
 
-    weighted = [(rows, depth(value)) for rows, *ends in existing for value in ends]
-    assert result.deepest == max(depth_at for _, depth_at in weighted)
-    wanted = sum(rows * depth_at for rows, depth_at in weighted) / sum(rows for rows, _ in weighted)
-    assert result.depth == pytest.approx(wanted)
-    assert result.skipped == pytest.approx(1 - wanted / total)
+    weighted_depths = [(rows, depth(value)) for rows, *ends in existing for value in ends]
+    assert result.deepest == max(depth_at for _, depth_at in weighted_depths)
+    expected_depth = sum(rows * depth_at for rows, depth_at in weighted_depths) / sum(
+        rows for rows, _ in weighted_depths
+    )
+    assert result.depth == pytest.approx(expected_depth)
+    assert result.skipped == pytest.approx(1 - expected_depth / total)
 
 
 def test_verdicts_are_those_of_the_definition() -> None:
-    ordered = [(10, at * 10, at * 10 + 9) for at in range(100)]
-    assert column_clustering(ordered).verdict == "clustered"
-    assert column_clustering(ordered).skipped == pytest.approx(0.99)
+    sorted_files = [(10, at * 10, at * 10 + 9) for at in range(100)]
+    assert column_clustering(sorted_files).verdict == "clustered"
+    assert column_clustering(sorted_files).skipped == pytest.approx(0.99)
     assert column_clustering([(10, 0, 1000)] * 100).verdict == "scattered"
     assert column_clustering([(10, at // 5 * 50, at // 5 * 50 + 49) for at in range(100)]).verdict == "partly"
     assert column_clustering([(10, 0, 9)] * 100, distinct=10).verdict == "scattered"
     assert column_clustering([(10, 0, 0)] * 100, distinct=1).verdict == "few values"
-    assert column_clustering(ordered[:3]).verdict == "unknown"
+    assert column_clustering(sorted_files[:3]).verdict == "unknown"
     # Two values: if sorted, each is in half of the files. By their bounds, both are in all files.
     assert column_clustering([(10, 0, 1)] * 10, distinct=2).verdict == "scattered"
     assert column_clustering([(10, at // 5, at // 5) for at in range(10)], distinct=2).verdict == "clustered"

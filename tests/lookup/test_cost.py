@@ -39,7 +39,7 @@ def wide(rows: int) -> pa.Table:
 
 
 @pytest.mark.s3
-def test_a_cold_lookup_reads_little(s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]) -> None:
+def test_a_cold_lookup_reads_little(s3_store: ObjectStore, s3_options: dict[str, str], read_sizes: list[int]) -> None:
     """A lookup without caches reads few of the stored megabytes.
 
     It reads footers, and the row groups of the answer. The same lookup again does not read the footers.
@@ -54,23 +54,23 @@ def test_a_cold_lookup_reads_little(s3_store: ObjectStore, s3_options: dict[str,
     ]
     for ask, footers, data in zip(asks, (32_000, 200_000, 160_000), (150_000, 160_000, 40_000), strict=True):
         table = Metastore(s3_store.uri(), storage_options=s3_options).table("orders")
-        travelled.clear()
+        read_sizes.clear()
         ask(table)
-        assert sum(travelled) < footers + data
-        travelled.clear()
+        assert sum(read_sizes) < footers + data
+        read_sizes.clear()
         ask(table)
-        assert sum(travelled) < data
+        assert sum(read_sizes) < data
 
 
 @pytest.mark.s3
-def test_a_lookup_of_one_of_thousands_of_columns_reads_little(s3_store: ObjectStore, travelled: list[int]) -> None:
+def test_a_lookup_of_one_of_thousands_of_columns_reads_little(s3_store: ObjectStore, read_sizes: list[int]) -> None:
     """The lookup reads the footer and one row group: at most 300 kB in at most three requests."""
     draws = [[DRAW.gauss(0, 10**i) for _ in range(50)] for i in range(10)]
     base = [profile_one(pa.array(draw)).statistics for draw in draws]
     names = [f"section_{at // 50}.column_{at}" for at in range(5000)]
     rows = [replace(base[at % 10], position=at, column=name, field_id=name) for at, name in enumerate(names)]
     files = ProfileFiles(write_statistics(s3_store, "wide.statistics.parquet", 50, rows), "", ())
-    travelled.clear()
+    read_sizes.clear()
     leaves = [LeafColumn(name, name, pa.float64()) for name in names]
 
     def missing(leaf: LeafColumn) -> ColumnStatistics:
@@ -78,13 +78,13 @@ def test_a_lookup_of_one_of_thousands_of_columns_reads_little(s3_store: ObjectSt
 
     (row,) = ProfileReader(s3_store, files, leaves, missing).statistics([names[2500]])
     assert row == replace(rows[2500], moments=None, quantile_sketch=None, distinct_sketch=None)
-    assert len(travelled) <= 3
-    assert sum(travelled) <= 300_000
+    assert len(read_sizes) <= 3
+    assert sum(read_sizes) <= 300_000
 
 
 @pytest.mark.s3
 def test_locating_a_value_costs_one_small_read(
-    s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]
+    s3_store: ObjectStore, s3_options: dict[str, str], read_sizes: list[int]
 ) -> None:
     """With the policy `by_partition`, locating a value takes at most four requests and less than 60 kB.
 
@@ -93,19 +93,23 @@ def test_locating_a_value_costs_one_small_read(
     many = {
         f"day={at:03}": pa.table({"word": [f"w{at * 37 + n:06}" for n in range(300)] + ["all"]}) for at in range(60)
     }
-    requested = {"all": [(key, 1) for key in many], "w000400": [(f"day={at:03}", 1) for at in range(3, 11)], "none": []}
-    for name, stored in (("with", "on"), ("without", "off")):
-        columns = {"word": {"frequencies": "all", "by_partition": stored}}
+    expected_locations = {
+        "all": [(key, 1) for key in many],
+        "w000400": [(f"day={at:03}", 1) for at in range(3, 11)],
+        "none": [],
+    }
+    for name, by_partition in (("with", "on"), ("without", "off")):
+        columns = {"word": {"frequencies": "all", "by_partition": by_partition}}
         publish(s3_store, pa.concat_tables(many.values()), name=name, columns=columns, partitions=many)
         table = Metastore(s3_store.uri(), storage_options=s3_options).table(name)
-        for value, frequency in requested.items():
-            travelled.clear()
+        for value, frequency in expected_locations.items():
+            read_sizes.clear()
             assert [*map(tuple, table.locate("word", value))] == frequency
             if name == "with":
-                assert len(travelled) <= 4
-                assert sum(travelled) < 60_000
+                assert len(read_sizes) <= 4
+                assert sum(read_sizes) < 60_000
             elif frequency:
-                assert len(travelled) > 2 * len(frequency)
+                assert len(read_sizes) > 2 * len(frequency)
 
 
 def test_the_public_names_are_loaded_on_first_use() -> None:
@@ -132,7 +136,7 @@ except AttributeError as error:
 
 @pytest.mark.s3
 def test_a_cold_prune_takes_few_requests(
-    s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]
+    s3_store: ObjectStore, s3_options: dict[str, str], read_sizes: list[int]
 ) -> None:
     """The first prune takes at most four requests.
 
@@ -141,9 +145,9 @@ def test_a_cold_prune_takes_few_requests(
     rows = pa.table({f"c{i}": range(12) for i in range(20)})
     publish(s3_store, rows, partitions={f"p={at}": rows.slice(at, 1) for at in range(12)})
     table = Metastore(s3_store.uri(), storage_options=s3_options).table("orders")
-    travelled.clear()
+    read_sizes.clear()
     assert table.prune("c7 < 3").fragment_count == 3
-    assert len(travelled) <= 4
-    travelled.clear()
+    assert len(read_sizes) <= 4
+    read_sizes.clear()
     assert table.prune("c7 > 9").fragment_count == 2
-    assert len(travelled) <= 1
+    assert len(read_sizes) <= 1

@@ -50,8 +50,10 @@ def test_partitions_are_changed_only_if_their_content_is(
     ]
     contents = [{(key, content) for key, (content, _) in each.items()} for each in (before, after)]
     same = len(contents[0] & contents[1])
-    added, removed = len(after.keys() - before.keys()), len(before.keys() - after.keys())
-    assert diff_partitions(*versions) == PartitionsDiff(added, removed, len(after) - same - added, same)
+    added_count, removed_count = len(after.keys() - before.keys()), len(before.keys() - after.keys())
+    assert diff_partitions(*versions) == PartitionsDiff(
+        added_count, removed_count, len(after) - same - added_count, same
+    )
 
 
 def no_spark() -> Any:
@@ -112,13 +114,13 @@ def check_history(folder: Path, seed: int, commits: int) -> None:
         since, number = pair
         for column in metastore.table("t", version=number).changes(since, history[number]).columns:
             assert column.changes is not None, column.reason
-            wanted = expected(history[since][column.column], history[number][column.column])
-            assert changes_by_value(column.changes) == wanted, (seed, since, number, column.column)
+            expected_changes = expected(history[since][column.column], history[number][column.column])
+            assert changes_by_value(column.changes) == expected_changes, (seed, since, number, column.column)
     versions.objects.delete([versions.documents.path(2)])
     for column in table.changes(1, history[1]).columns:
         assert column.changes is not None
-        wanted = expected(history[1][column.column], history[max(history)][column.column])
-        assert changes_by_value(column.changes) == wanted, (
+        expected_changes = expected(history[1][column.column], history[max(history)][column.column])
+        assert changes_by_value(column.changes) == expected_changes, (
             "value counts of both versions are compared if the versions between them are missing"
         )
 
@@ -127,16 +129,16 @@ def test_changes_are_those_of_the_files(tmp_path: Path) -> None:
     check_history(tmp_path, 1, 3)
 
 
-@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize("is_compacted", [False, True])
 @pytest.mark.parametrize("algorithm", ["enumeration", "fingerprints"])
-def test_a_commit_is_reported_once_despite_a_policy_change(tmp_path: Path, algorithm: str, compacted: bool) -> None:
+def test_a_commit_is_reported_once_despite_a_policy_change(tmp_path: Path, algorithm: str, is_compacted: bool) -> None:
     """A commit is followed by a refresh that only changes a policy.
 
     That refresh has no value changes.
 
     The value changes since version 1 are those of the commit, with and without compaction.
     """
-    stored = {"frequencies": "repeated", "algorithm": algorithm}
+    repeated_policy = {"frequencies": "repeated", "algorithm": algorithm}
     config = MetastoreConfig(root=str(tmp_path / "root"), engine="auto")
     (tmp_path / "lake").mkdir()
 
@@ -144,7 +146,7 @@ def test_a_commit_is_reported_once_despite_a_policy_change(tmp_path: Path, algor
         path = tmp_path / f"lake/{values[0]}.parquet"
         if not path.exists():
             pq.write_table(pa.table({"a": values, "b": values}), path)
-        settings = {"name": "t", "uri": str(tmp_path / "lake"), "columns": {"a": others, "b": stored}}
+        settings = {"name": "t", "uri": str(tmp_path / "lake"), "columns": {"a": others, "b": repeated_policy}}
         answer.append(refresh(config, TableConfig.model_validate(settings), no_spark))
         return open_table(config.root, "t")
 
@@ -152,7 +154,7 @@ def test_a_commit_is_reported_once_despite_a_policy_change(tmp_path: Path, algor
     step([1, 1, 1, 2, 2, 3, 4, 5], {"frequencies": "all"})
     before = step([3, 3, 9], {"frequencies": "all"})
     versions = VersionStore(ObjectStore(config.root), "t")
-    if compacted:
+    if is_compacted:
         compact(versions, TableConfig(name="t", uri="nowhere"))
     table = step([3], {"frequencies": "top(2)"})
     assert answer[-1].value_count_changes == ValueCountChanges()
@@ -210,8 +212,8 @@ def test_changes_of_every_type(local_store: ObjectStore) -> None:
 def test_fingerprinted_columns_have_no_distances(tmp_path: Path, values: list[str]) -> None:
     """A column of which only repeated values are stored has a reason instead of distances."""
     (tmp_path / "lake").mkdir()
-    stored = {"id": {"frequencies": "repeated", "algorithm": "fingerprints"}}
-    table_config = TableConfig.model_validate({"name": "t", "uri": str(tmp_path / "lake"), "columns": stored})
+    policies = {"id": {"frequencies": "repeated", "algorithm": "fingerprints"}}
+    table_config = TableConfig.model_validate({"name": "t", "uri": str(tmp_path / "lake"), "columns": policies})
     config = MetastoreConfig(root=str(tmp_path / "root"), engine="auto")
     for at in range(2):
         pq.write_table(pa.table({"id": values[at:]}), tmp_path / f"lake/{at}.parquet")

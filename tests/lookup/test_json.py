@@ -147,8 +147,8 @@ def test_invalid_utf8_is_replaced() -> None:
 
     Some writers store arbitrary bytes in text columns.
     """
-    broken = pa.array([b"ok \xff\xfe", b"\xc3"], pa.large_binary()).view(pa.large_string())
-    assert [through_json(scalar_json(value)) for value in broken] == ["ok \\xff\\xfe", "\\xc3"]
+    broken_texts = pa.array([b"ok \xff\xfe", b"\xc3"], pa.large_binary()).view(pa.large_string())
+    assert [through_json(scalar_json(value)) for value in broken_texts] == ["ok \\xff\\xfe", "\\xc3"]
 
 
 @given(st.dates())
@@ -248,11 +248,11 @@ def test_user_defined_statistics_of_any_type() -> None:
 
     Nested integers that exceed JSON's exact range are texts.
     """
-    nested = pa.list_(pa.struct([("name", pa.string()), ("many", pa.list_(pa.int64()))]))
+    nested_type = pa.list_(pa.struct([("name", pa.string()), ("many", pa.list_(pa.int64()))]))
     row = replace(
         MINIMAL,
         user_defined={
-            "deep": UserResult(pa.array([[{"name": "a", "many": [1, 2**60, None]}]], nested), "exact"),
+            "deep": UserResult(pa.array([[{"name": "a", "many": [1, 2**60, None]}]], nested_type), "exact"),
             "map": UserResult(pa.array([[("k", 0.5)]], pa.map_(pa.string(), pa.float64())), "estimate"),
             "time": UserResult(pa.array([1], pa.timestamp("ns")), "bound"),
             "none": UserResult(pa.nulls(1, pa.int64()), "absent", "it raised"),
@@ -277,12 +277,12 @@ def test_top_and_histogram() -> None:
 def test_a_table_and_a_partition(local_store: ObjectStore) -> None:
     rows = pa.table({"n": pa.array([1, 2, None]), "t": pa.array([0, 1, 1], pa.timestamp("us", "Europe/Paris"))})
     table = publish(local_store, rows, partitions={"p=1": rows.slice(1)})
-    shown = through_json(show_json(table.version, columns_json(table.version, table.statistics()), current=True))
-    head = {key: shown[key] for key in shown if key != "columns"}
+    document = through_json(show_json(table.version, columns_json(table.version, table.statistics()), current=True))
+    head = {key: document[key] for key in document if key != "columns"}
     assert head == {"table": "orders", "version": 1, "snapshot": "snapshot 1", "current": True, "row_count": 3}
-    assert list(shown) == ["table", "version", "snapshot", "current", "row_count", "columns"]
-    assert [column["column"] for column in shown["columns"]] == ["n", "t"]
-    n, t = shown["columns"]
+    assert list(document) == ["table", "version", "snapshot", "current", "row_count", "columns"]
+    assert [column["column"] for column in document["columns"]] == ["n", "t"]
+    n, t = document["columns"]
     assert (n["minimum"], n["maximum"], n["sum"], n["mean"], n["distinct_count"]) == (1, 2, 3, 1.5, 2)
     assert (t["minimum"], t["maximum"]) == ("1970-01-01T00:00:00Z", "1970-01-01T00:00:00.000001Z")
     part = through_json(

@@ -95,8 +95,8 @@ def test_columns_have_current_names_and_new_ones_are_null(root: Path) -> None:
     versions = VersionStore(ObjectStore(str(root)), "orders")
     # The profile of this version lacks the new column, so only the renamed column is requested.
     versions.publish(replace(table.version, number=2, schema=schema))
-    renamed = Metastore(str(root)).table("orders")
-    before, after = all_at_once(table, ["t"]), all_at_once(renamed, ["words"])
+    renamed_table = Metastore(str(root)).table("orders")
+    before, after = all_at_once(table, ["t"]), all_at_once(renamed_table, ["words"])
     assert [replace(row, column="t", position=1) for _, row in after] == [row for _, row in before]  # type: ignore[type-var]
     assert {(row.column, row.position) for _, row in after} == {("words", 1)}  # type: ignore[attr-defined]
 
@@ -112,9 +112,9 @@ def test_a_few_changed_partitions_are_read_separately(root: Path) -> None:
     entries_before = version.partitions
     assert isinstance(entries_before, StoredEntries)
     keys = list(PARTS)
-    relocated = {keys[0]: version.partitions[5].files, keys[3]: version.partitions[7].files}
+    relocated_files = {keys[0]: version.partitions[5].files, keys[3]: version.partitions[7].files}
     partitions = [
-        replace(partition, files=relocated.get(partition.key, partition.files))
+        replace(partition, files=relocated_files.get(partition.key, partition.files))
         for partition in version.partitions
         if partition.key != keys[9]
     ]
@@ -175,8 +175,8 @@ def test_one_column_may_be_named_without_a_list(root: Path) -> None:
     with pytest.raises(ColumnNotFoundError, match="'nt'"):
         table.statistics("nt")
     keys = list(PARTS)
-    for wanted in (keys[:2], keys[:8]):
-        assert [row.partition for row in table.statistics(["n"], partition=[*wanted, *wanted])] == wanted
+    for some_keys in (keys[:2], keys[:8]):
+        assert [row.partition for row in table.statistics(["n"], partition=[*some_keys, *some_keys])] == some_keys
 
 
 def test_verify_reports_missing_rows(root: Path) -> None:

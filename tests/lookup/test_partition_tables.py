@@ -136,7 +136,7 @@ def stored_parts() -> Iterator[StoredParts]:
     with tempfile.TemporaryDirectory() as folder:
         store = ObjectStore(folder)
         profiles, versions = {}, []
-        published = publish(store, pa.table({"x": [1]})).version
+        new_version = publish(store, pa.table({"x": [1]})).version
         for generation in range(GENERATIONS):
             policies = {
                 name: answer for name, answer in POLICIES.items() if name in (*columns_of(generation), "default")
@@ -147,7 +147,7 @@ def stored_parts() -> Iterator[StoredParts]:
                 profiles[generation, seed] = write_profile(store.child("orders"), config, rows), len(rows)
             full = pa.concat_tables([rows_of(generation, seed) for seed in range(SEEDS)])
             files = write_profile(store.child("orders"), config, full)
-            versions.append(replace(published, schema=full.schema, files=files))
+            versions.append(replace(new_version, schema=full.schema, files=files))
         yield StoredParts(store, profiles, versions)
 
 
@@ -179,16 +179,16 @@ def table_after(stored_parts: StoredParts, commits: list[dict[str, int | None]],
                 files, rows = stored_parts.profiles[generation, seed]
                 entries[key] = PartitionEntry(key, key, rows, rows, 1, files, number)
         partitions = sorted(entries.values(), key=lambda partition_entry: partition_entry.key)
-        put = {key: entry for key, entry in entries.items() if before.get(key) != entry}
-        dropped = {key: entry for key, entry in before.items() if key in put or key not in entries}
+        new_entries = {key: entry for key, entry in entries.items() if before.get(key) != entry}
+        dropped_entries = {key: entry for key, entry in before.items() if key in new_entries or key not in entries}
         # The published entries are not read, because only `len` of the base is used.
-        stored = StoredEntries(PARTITIONS, objects, SegmentFiles(len(before), ())) if base is not None else None
+        base_entries = StoredEntries(PARTITIONS, objects, SegmentFiles(len(before), ())) if base is not None else None
         files_of = plan_partition_index(
             Engine(_no_spark, "auto"),
             objects,
             20,
             base.partition_index if base is not None else None,
-            EntryChanges(PARTITIONS, stored, put, dropped),
+            EntryChanges(PARTITIONS, base_entries, new_entries, dropped_entries),
         ).write(True)
         base = replace(
             stored_parts.versions[generation],
@@ -249,22 +249,22 @@ def check(stored_parts: StoredParts, commits: list[dict[str, int | None]], first
     keys = [partition.key for partition in table.partitions()]
     names = [row.column for row in table.statistics()]
     columns = data.draw(st.none() | st.lists(st.sampled_from(names), unique=True, min_size=1, max_size=3))
-    wanted = data.draw(
+    selection = data.draw(
         st.just("*") | st.permutations(keys).map(lambda permutation: permutation[: len(permutation) // 2 + 5])
     )
-    answer = table.statistics(columns, partition=wanted)
-    order = keys if wanted == "*" else wanted
+    answer = table.statistics(columns, partition=selection)
+    order = keys if selection == "*" else selection
     rows: list[ColumnStatistics] = []
     for key in order:
         rows += table.statistics(columns, partition=key)
-    reported = {"metastore.version": str(table.version.number), "metastore.snapshot": table.version.snapshot}
+    version_metadata = {"metastore.version": str(table.version.number), "metastore.snapshot": table.version.snapshot}
     partitions = [key for key in order for _ in (columns or names)]
     expected = build_typed_table(build_statistics_table(rows)).add_column(
         0, "partition", pa.array(partitions, pa.string())
     )
     # The table is built before and after the rows, and from an answer that has only rows.
     for _ in range(2):
-        assert_same(answer.to_arrow(), expected.replace_schema_metadata(reported))
+        assert_same(answer.to_arrow(), expected.replace_schema_metadata(version_metadata))
         assert len(answer) == len(rows)
         assert list(answer) == rows
         assert [row.partition for row in answer] == partitions

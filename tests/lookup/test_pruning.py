@@ -99,14 +99,14 @@ def check_index(table: Table) -> None:
     version = table.version
     assert version.index is not None
     live = list(version.fragments)
-    wanted = read_rows(Engine(no_spark, "auto"), table.objects, 7, live)
+    index_rows = read_rows(Engine(no_spark, "auto"), table.objects, 7, live)
     index = IndexReader(table.objects, version.index).all
     ids = index.fragments(("id",))["id"].to_pylist()
-    order = pa.array([ids.index(id_) for id_ in wanted.fragments["id"].to_pylist()], pa.int64())
-    everything = tuple(wanted.fragments.schema.names)
-    assert index.fragments(everything).take(order).equals(wanted.fragments)
+    order = pa.array([ids.index(id_) for id_ in index_rows.fragments["id"].to_pylist()], pa.int64())
+    everything = tuple(index_rows.fragments.schema.names)
+    assert index.fragments(everything).take(order).equals(index_rows.fragments)
     for leaf in table.columns.leaves:
-        if leaf.field_id not in wanted.columns:
+        if leaf.field_id not in index_rows.columns:
             continue
         cls = (
             next((column.cls for column in [table.predicate(f'"{leaf.path}" is null').column]), None)
@@ -117,13 +117,13 @@ def check_index(table: Table) -> None:
             continue
         index_column = index.column(leaf.field_id, cls)
         for name in ("minimum", "maximum"):
-            stored = wanted.columns[leaf.field_id][name].combine_chunks()
-            at = stored.type.get_field_index(cls.name)
-            expected = stored.flatten()[at].to_pylist() if at >= 0 else [None] * len(stored)
+            bound_column = index_rows.columns[leaf.field_id][name].combine_chunks()
+            at = bound_column.type.get_field_index(cls.name)
+            expected = bound_column.flatten()[at].to_pylist() if at >= 0 else [None] * len(bound_column)
             assert index_column[name].take(order).to_pylist() == expected
         assert (
             index_column["null_count"].take(order).to_pylist()
-            == wanted.columns[leaf.field_id]["null_count"].to_pylist()
+            == index_rows.columns[leaf.field_id]["null_count"].to_pylist()
         )
 
 
@@ -171,8 +171,8 @@ def test_a_selective_predicate_prunes_most_of_a_clustered_table(tmp_path: Path) 
         assert 1 <= pruning.fragment_count <= 3, where
     expression = (pc.field("id") >= 1210) & (pc.field("id") <= 1260)
     assert table.prune(expression).paths == [str(folder / "12.parquet")]
-    counted = table.count("id between 1200 and 1410", table=str(folder))
-    assert (counted.value, counted.cost and counted.cost.fragments_read) == (211, 0)  # by the value counts
+    count = table.count("id between 1200 and 1410", table=str(folder))
+    assert (count.value, count.cost and count.cost.fragments_read) == (211, 0)  # by the value counts
     assert table.prune("id > 5000 or text is null").paths == []
 
 
@@ -242,10 +242,12 @@ def test_a_name_with_a_dot_is_not_a_field_of_a_struct(tmp_path: Path) -> None:
         for value in (1, 2, 5, 9):
             with duckdb.connect() as connection:
                 connection.register("rows", rows)
-                (wanted,) = connection.execute(f"select count(*) from rows where {name}", [value]).fetchone() or ()
-            requested = where.format(value)
-            answer = table.prune(requested).to_json()["predicate"]
-            assert table.count(requested).value == table.count(str(answer)).value == wanted, (requested, answer)
+                (expected_count,) = (
+                    connection.execute(f"select count(*) from rows where {name}", [value]).fetchone() or ()
+                )
+            predicate = where.format(value)
+            answer = table.prune(predicate).to_json()["predicate"]
+            assert table.count(predicate).value == table.count(str(answer)).value == expected_count, (predicate, answer)
     assert table.count(pc.field("A.b") == 5).value == table.count(pc.field("A", "b") == 1).value == 1
 
 
@@ -312,8 +314,8 @@ def test_purge_removes_index_entries_and_expiry_removes_files(tmp_path: Path) ->
     assert table.version.index is not None
     assert [file.rows for file in table.version.index.files] == [3]
     check_index(table)
-    stored = {info.path for info in versions.objects.list("index")}
-    assert stored == set(table.version.index.paths())
+    stored_paths = {info.path for info in versions.objects.list("index")}
+    assert stored_paths == set(table.version.index.paths())
 
 
 def test_an_index_that_contradicts_the_profiles_is_reported(tmp_path: Path) -> None:

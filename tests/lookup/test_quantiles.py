@@ -67,25 +67,29 @@ def as_scalar(name: str, value: Any) -> pa.Scalar:
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
-@given(drawn=tables(), stored=st.booleans())
-def test_answers_are_those_of_plain_python(tmp_path_factory: pytest.TempPathFactory, drawn: Any, stored: bool) -> None:
+@given(columns_and_cut=tables(), by_partition=st.booleans())
+def test_answers_are_those_of_plain_python(
+    tmp_path_factory: pytest.TempPathFactory, columns_and_cut: Any, by_partition: bool
+) -> None:
     """Answers about a table and its two partitions equal those of plain Python.
 
-    With `stored`, `locate` finds the partitions with a value in the table's value counts by partition, otherwise in the
-    value counts of each partition.
+    With `by_partition`, `locate` finds the partitions with a value in the table's value counts by partition,
+    otherwise in the value counts of each partition.
     """
-    columns, cut = drawn
+    columns, cut = columns_and_cut
     rows = pa.table({name: STORED[name].array(values) for name, values in columns.items()})
     parts = {"half=0": rows.slice(0, cut), "half=1": rows.slice(cut)}
     store = ObjectStore(str(tmp_path_factory.mktemp("root")))
-    policy = {"frequencies": "all", "by_partition": stored}
+    policy = {"frequencies": "all", "by_partition": by_partition}
     table = publish(store, rows, columns=dict.fromkeys(columns, policy), partitions=parts)
     for name, values in columns.items():
         cuts = {None: values, "half=0": values[:cut], "half=1": values[cut:]}
-        requested = [value for value in dict.fromkeys(value for value in values if value == value) if value is not None]
+        requested_values = [
+            value for value in dict.fromkeys(value for value in values if value == value) if value is not None
+        ]
         for partition, part_values in cuts.items():
-            assert_answers(table, name, part_values, requested[:3], partition)
-        for value in requested[:3]:
+            assert_answers(table, name, part_values, requested_values[:3], partition)
+        for value in requested_values[:3]:
             counts = [(part, part_values.count(value)) for part, part_values in cuts.items() if part is not None]
             assert [*map(tuple, table.locate(name, as_scalar(name, value)))] == [pair for pair in counts if pair[1]], (
                 name,
@@ -98,7 +102,9 @@ def test_answers_are_those_of_plain_python(tmp_path_factory: pytest.TempPathFact
             assert [*map(tuple, table.locate(name, math.nan))] == [pair for pair in counts if pair[1]]
 
 
-def assert_answers(table: Table, name: str, values: list[Any], requested: list[Any], partition: str | None) -> None:
+def assert_answers(
+    table: Table, name: str, values: list[Any], requested_values: list[Any], partition: str | None
+) -> None:
     """Compare answers about a column with those of plain Python.
 
     The answers are quantiles, ranks, frequencies, distinct counts and entropy.
@@ -107,7 +113,7 @@ def assert_answers(table: Table, name: str, values: list[Any], requested: list[A
         table: The table to ask.
         name: The name of the column, which is that of its kind.
         values: The values of the column in the table or partition.
-        requested: The values whose ranks and frequencies are requested.
+        requested_values: The values whose ranks and frequencies are requested.
         partition: The key of the partition, or None for the table.
     """
     facts = Facts([in_class(name, value) for value in values])
@@ -116,31 +122,31 @@ def assert_answers(table: Table, name: str, values: list[Any], requested: list[A
         position = max(1, math.ceil(Fraction(str(q)) * n)) - 1
         assert result.guarantee == "exact"
         assert plain(result.value) == (numbers[position] if numbers else None), (name, q, partition)
-    for value in requested:
-        scalar, wanted = in_class(name, value), as_scalar(name, value)
+    for value in requested_values:
+        scalar, requested_scalar = in_class(name, value), as_scalar(name, value)
         less = sum(key(other) < key(scalar) for other in numbers)
         same = sum(other == scalar for other in numbers)
-        assert table.rank(name, wanted, partition=partition) == Count(less, "exact", table.as_of), (
+        assert table.rank(name, requested_scalar, partition=partition) == Count(less, "exact", table.as_of), (
             name,
             value,
             partition,
         )
-        assert table.frequency(name, wanted, partition=partition) == Count(same, "exact", table.as_of), (
+        assert table.frequency(name, requested_scalar, partition=partition) == Count(same, "exact", table.as_of), (
             name,
             value,
             partition,
         )
-        most = as_scalar(name, requested[-1])
-        between = sum(key(scalar) <= key(other) <= key(in_class(name, requested[-1])) for other in numbers)
-        assert table.frequency_between(name, wanted, most, partition=partition) == Count(
+        most = as_scalar(name, requested_values[-1])
+        between = sum(key(scalar) <= key(other) <= key(in_class(name, requested_values[-1])) for other in numbers)
+        assert table.frequency_between(name, requested_scalar, most, partition=partition) == Count(
             between, "exact", table.as_of
         ), (
             name,
             value,
         )
-    if requested:
+    if requested_values:
         several = table.value_counts.column(name, partition)
-        wanted_values = array_of([several.literal(as_scalar(name, value)) for value in requested])
+        wanted_values = array_of([several.literal(as_scalar(name, value)) for value in requested_values])
         assert several.frequencies(wanted_values) == [several.frequency(value) for value in wanted_values]
     spread = table.spread(name, partition=partition)
     assert (spread.distinct_count, spread.duplicate_count) == (facts.distinct_count, facts.duplicate_count)
@@ -166,11 +172,11 @@ def extremes_table(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
     arrays = {name: STORED[name].array(extremes(STORED[name])) for name in _EXTREMES}
     rows = max(map(len, arrays.values()))
-    padded = {
+    padded_columns = {
         name: pa.concat_arrays([array, pa.nulls(rows - len(array), array.type)]) for name, array in arrays.items()
     }
     policy = {"default": {"frequencies": "all"}}
-    return publish(ObjectStore(str(tmp_path_factory.mktemp("extremes"))), pa.table(padded), columns=policy)
+    return publish(ObjectStore(str(tmp_path_factory.mktemp("extremes"))), pa.table(padded_columns), columns=policy)
 
 
 @pytest.mark.parametrize("name", _EXTREMES)
@@ -230,9 +236,9 @@ def test_a_float_fraction_means_its_decimal_notation(tmp_path: Path) -> None:
 )
 def test_invalid_fractions_are_refused(tmp_path: Path, q: Any) -> None:
     table = published(tmp_path, i=pa.array([1]))
-    for requested in (q, [q]):
+    for fractions in (q, [q]):
         with pytest.raises(LiteralError, match=f"{re.escape(repr(q))}.*quantile"):
-            table.quantile("i", requested)
+            table.quantile("i", fractions)
 
 
 FINER = datetime(2024, 1, 1, microsecond=1)
@@ -275,8 +281,8 @@ def unusual_columns(tmp_path_factory: pytest.TempPathFactory) -> Table:
 @pytest.mark.parametrize("name", ODD)
 def test_values_of_another_type_are_refused(unusual_columns: Table, name: str) -> None:
     """A value that does not fit the column's type is an error, which names the column and the table."""
-    requested = [*ODD[name][1], *map(TextValue, TEXTS.get(name, ()))]
-    for value in requested:
+    requested_values = [*ODD[name][1], *map(TextValue, TEXTS.get(name, ()))]
+    for value in requested_values:
         with pytest.raises(LiteralError, match=f"'{name}'.*'orders'"):
             unusual_columns.rank(name, value)
         with pytest.raises(LiteralError):
@@ -445,11 +451,14 @@ def test_thousands_of_values_are_looked_up_together(tmp_path: Path) -> None:
     numbers = [number * number % 40_009 for number in range(60_000)]
     rows = pa.table({"text": [f"t{number}" for number in numbers], "number": numbers})
     table = publish(ObjectStore(str(tmp_path)), rows, columns={"default": {"frequencies": "all"}})
-    wanted = range(0, 80_000, 40)
-    expected = sum(number in wanted for number in numbers)
+    requested_numbers = range(0, 80_000, 40)
+    expected = sum(number in requested_numbers for number in numbers)
     table.estimate("text = 't1' and number = 1")
     start = process_time()
-    for column, values in (("text", [f"t{number}" for number in wanted]), ("number", list(wanted))):
+    for column, values in (
+        ("text", [f"t{number}" for number in requested_numbers]),
+        ("number", list(requested_numbers)),
+    ):
         estimate = table.estimate(pc.field(column).isin(values))
         assert (estimate.value, estimate.guarantee) == (expected, "exact")
     assert process_time() - start < 6

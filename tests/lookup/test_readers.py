@@ -121,10 +121,10 @@ def test_concurrent_readers_get_the_same_answers(root: str, alone: dict[int, str
     They get a single reader's answers.
     """
     assert len(set(alone.values())) > len(alone) // 2
-    shared, start = open_table(root, "orders"), Barrier(READERS)
+    shared_table, start = open_table(root, "orders"), Barrier(READERS)
 
     def reader(seed: int) -> dict[int, str]:
-        table = shared if is_shared else open_table(root, "orders")
+        table = shared_table if is_shared else open_table(root, "orders")
         start.wait()
         return answers_in_order(table, random_order(seed))
 
@@ -139,27 +139,27 @@ def test_a_question_opens_each_file_once(root: str, question: str, monkeypatch: 
     The cache of open profiles has room for only one.
     """
     monkeypatch.setattr(profiles, "_OPEN_PROFILES", 1)
-    shared, opened = open_table(root, "orders"), list[str]()
+    shared_table, opened_paths = open_table(root, "orders"), list[str]()
     plain_open, plain_statistics = ObjectStore.open_parquet, ProfileReader.statistics
 
     def open_parquet(self: ObjectStore, path: str, *arguments: Any, **options: Any) -> ParquetObject:
-        opened.append(path)
+        opened_paths.append(path)
         return plain_open(self, path, *arguments, **options)
 
     def statistics(self: ProfileReader, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
         result = plain_statistics(self, columns)
-        shared.profiles.profile("part=2")
+        shared_table.profiles.profile("part=2")
         return result
 
     monkeypatch.setattr(ObjectStore, "open_parquet", open_parquet)
     monkeypatch.setattr(ProfileReader, "statistics", statistics)
     questions = {
-        "top": lambda: shared.top("id", 3, partition="part=0"),
-        "quantile": lambda: shared.quantile("id", 0.5, partition="part=0"),
-        "histogram": lambda: shared.histogram("id", bins=9, partition="part=0", lower=5),
+        "top": lambda: shared_table.top("id", 3, partition="part=0"),
+        "quantile": lambda: shared_table.quantile("id", 0.5, partition="part=0"),
+        "histogram": lambda: shared_table.histogram("id", bins=9, partition="part=0", lower=5),
     }
     questions[question]()
-    assert len(opened) == len(set(opened)) > 1
+    assert len(opened_paths) == len(set(opened_paths)) > 1
 
 
 @pytest.mark.long

@@ -34,7 +34,7 @@ def _digest(number: int) -> str:
 
 @pytest.mark.s3
 def test_a_cold_answer_takes_at_most_four_requests(
-    s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]
+    s3_store: ObjectStore, s3_options: dict[str, str], read_sizes: list[int]
 ) -> None:
     """The answers are about the table, a partition, and a column of all partitions.
 
@@ -57,40 +57,42 @@ def test_a_cold_answer_takes_at_most_four_requests(
     ]
     for ask in asks:
         table = Metastore(s3_store.uri(), storage_options=s3_options).table("orders")
-        travelled.clear()
+        read_sizes.clear()
         ask(table)
-        assert len(travelled) <= 4
+        assert len(read_sizes) <= 4
     table = Metastore(s3_store.uri(), storage_options=s3_options).table("orders")
     table.statistics(["c3"], partition="*")
-    travelled.clear()
+    read_sizes.clear()
     table.statistics(["c4"], partition="*")
-    assert len(travelled) <= 1
+    assert len(read_sizes) <= 1
 
 
 @pytest.mark.s3
 def test_one_of_many_partitions_is_read_without_the_others(
-    s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]
+    s3_store: ObjectStore, s3_options: dict[str, str], read_sizes: list[int]
 ) -> None:
     """A partition is found by reading less than half of the list of partitions.
 
     Finding it, and then reading its statistics, takes at most two requests each.
     """
     few = parts(3)
-    created = publish(s3_store, pa.concat_tables(few.values()), partitions=few).version
-    entries = [replace(created.partitions[at % 3], key=f"p={at:05}", content_id=_digest(at)) for at in range(MANY)]
+    first_version = publish(s3_store, pa.concat_tables(few.values()), partitions=few).version
+    entries = [
+        replace(first_version.partitions[at % 3], key=f"p={at:05}", content_id=_digest(at)) for at in range(MANY)
+    ]
     versions = VersionStore(s3_store, "orders")
-    versions.publish(replace(created, number=2, partitions=entries, partition_index=None))
+    versions.publish(replace(first_version, number=2, partitions=entries, partition_index=None))
     full = sum(info.size for info in versions.objects.list("entries") if ".partitions." in info.path)
     assert full > 300_000
     table = Metastore(s3_store.uri(), storage_options=s3_options).table("orders")
-    travelled.clear()
+    read_sizes.clear()
     assert table.find_partition("p=12345") == replace(entries[12345])
-    assert len(travelled) <= 2
-    assert sum(travelled) < full / 2
-    travelled.clear()
+    assert len(read_sizes) <= 2
+    assert sum(read_sizes) < full / 2
+    read_sizes.clear()
     assert table.statistics(["c3"], partition="p=12345")[0].value_count == 3
-    assert len(travelled) <= 2
-    assert sum(travelled) < 80_000
-    travelled.clear()
+    assert len(read_sizes) <= 2
+    assert sum(read_sizes) < 80_000
+    read_sizes.clear()
     assert table.find_partition("p=99999") is None
-    assert len(travelled) <= 2
+    assert len(read_sizes) <= 2

@@ -224,10 +224,10 @@ def test_many_rows_of_a_table_are_read_once_each() -> None:
 def test_the_columns_of_a_diff_are_a_table(tmp_path: Path) -> None:
     store = ObjectStore(str(tmp_path))
     publish(store, DATA)
-    changed = DATA.drop_columns(["money"]).set_column(
+    changed_data = DATA.drop_columns(["money"]).set_column(
         0, DATA.schema.field("n"), pa.array([1, None, None, 9], pa.int32())
     )
-    columns = publish(store, changed).diff(1).columns
+    columns = publish(store, changed_data).diff(1).columns
     records = {record["column"]: record for record in columns.to_arrow().to_pylist()}
     assert {name: record["change"] for name, record in records.items()} == {row.column: row.change for row in columns}
     assert (records["n"]["null_count_before"], records["n"]["null_count_after"]) == (1, 2)
@@ -271,6 +271,6 @@ def test_rows_and_messages_show_dates_that_python_lacks(tmp_path: Path) -> None:
     assert repr(table.top("n")[0]) == "ValueFrequency(value=<pyarrow.Int64Scalar: 1>, frequency=1)"
     assert table.statistics(["d"]).to_pandas()["maximum"].dtype == pd.ArrowDtype(pa.date32())
     assert table.top("n").to_pandas()["value"].dtype == "int64"
-    for refused in (lambda: table.frequency("n", days[0]), lambda: table.predicate(pc.field("n") == days[0])):
+    for question in (lambda: table.frequency("n", days[0]), lambda: table.predicate(pc.field("n") == days[0])):
         with pytest.raises(LiteralError, match=r"\+10000-01-01.* 'n'"):
-            refused()
+            question()

@@ -115,8 +115,8 @@ def test_statistics_of_all_columns_are_in_table_order(orders: Table) -> None:
 
 def test_statistics_of_some_columns_are_in_the_requested_order(orders: Table) -> None:
     rows = {row.column: row for row in orders.statistics()}
-    wanted = ["flat", "status", "address.zip", "status"]
-    assert orders.statistics(wanted) == [rows[name] for name in wanted]
+    column_names = ["flat", "status", "address.zip", "status"]
+    assert orders.statistics(column_names) == [rows[name] for name in column_names]
     assert orders.statistics(iter(["flat"])) == [rows["flat"]]
     assert orders.statistics([]) == []
 
@@ -185,10 +185,10 @@ def test_every_value_is_in_a_bin_for_any_number_of_bins(
     store = ObjectStore(str(tmp_path_factory.mktemp("root")))
     table = publish(store, pa.table({"n": pa.array(values, pa.int64())}))
     check_histogram(table, "n", values, bins)
-    stored, requested = table.histogram("n"), table.histogram("n", bins=bins)
-    assert len(requested) == -(-len(stored) // max(1, -(-len(stored) // bins)))
-    assert [part.minimum.as_py() for part in requested] == [part.minimum.as_py() for part in stored][
-        :: max(1, -(-len(stored) // bins))
+    stored_bins, requested_bins = table.histogram("n"), table.histogram("n", bins=bins)
+    assert len(requested_bins) == -(-len(stored_bins) // max(1, -(-len(stored_bins) // bins)))
+    assert [part.minimum.as_py() for part in requested_bins] == [part.minimum.as_py() for part in stored_bins][
+        :: max(1, -(-len(stored_bins) // bins))
     ]
 
 
@@ -310,11 +310,11 @@ def test_frequencies_are_read_from_several_files(local_store: ObjectStore) -> No
     table = publish(local_store, ORDERS)
     objects = local_store.child("orders")
     (path,) = table.version.files.frequencies
-    listed = [row.field_id for row in table.statistics() if row.frequencies == "enumerated"]
+    enumerated_ids = [row.field_id for row in table.statistics() if row.frequencies == "enumerated"]
     with SectionReader(objects, path) as reader:
         sections = {name: reader.read_section(name) for name in reader.sections}
     schema = next(iter(sections.values())).schema
-    assert list(sections) == listed
+    assert list(sections) == enumerated_ids
     plan: list[list[tuple[str, pa.Table]]] = [[] for _ in range(5)]
     for index, (name, rows) in enumerate(sections.items()):
         if index == 3:
@@ -336,9 +336,9 @@ def test_frequencies_are_read_from_several_files(local_store: ObjectStore) -> No
 
 def test_missing_value_counts_are_a_corruption_error(local_store: ObjectStore) -> None:
     table = publish(local_store, ORDERS)
-    unlisted = replace(table.version, value_counts=None)
+    changed_version = replace(table.version, value_counts=None)
     with pytest.raises(CorruptionError, match=r"'amount'.*'orders'.*--full"):
-        table.at(unlisted).top("amount")
+        table.at(changed_version).top("amount")
 
 
 def test_a_table_without_rows_or_columns_has_lookups(local_store: ObjectStore) -> None:

@@ -185,9 +185,9 @@ def test_fragments_with_the_value_are_never_pruned(tmp_path: Path, policy: str) 
     assert version is not None
     assert version.value_filters is not None
     live = list(version.fragments)
-    swapped = {entry.key: other for entry, other in zip(live, reversed(live), strict=True)}
+    swapped_entries = {entry.key: other for entry, other in zip(live, reversed(live), strict=True)}
     engine = Engine(no_spark, "auto")
-    wrong = find_wrong_filters(engine, versions.objects, versions.objects, version.value_filters, swapped)
+    wrong = find_wrong_filters(engine, versions.objects, versions.objects, version.value_filters, swapped_entries)
     assert {column for _, column in wrong} >= set(names)
 
 

@@ -37,24 +37,24 @@ def committed(root: str, snapshots: list[tuple[str, datetime | None]]) -> None:
     versions = VersionStore(store, "orders")
     versions.objects.delete([versions.documents.path(1)])
     for number, (snapshot, at) in enumerate(snapshots, 1):
-        created = replace(
+        new_version = replace(
             first, number=number, snapshot=snapshot, committed_at=at, published_at=NOON + timedelta(days=9)
         )
-        versions.publish(created)
+        versions.publish(new_version)
 
 
 def test_a_version_is_selected_by_number_snapshot_or_time(tmp_path: Path) -> None:
     hour = timedelta(hours=1)
     root = str(tmp_path)
     committed(root, [("7", NOON), ("8", NOON + hour), ("7", NOON + 2 * hour), ("2024-01-01", NOON + 3 * hour)])
-    opened: dict[Any, int] = {
-        wanted: open_table(root, "orders", version=wanted).version.number
-        for wanted in (
+    opened_numbers: dict[Any, int] = {
+        reference: open_table(root, "orders", version=reference).version.number
+        for reference in (
             *(None, 2, "2", "snapshot:8", "snapshot:7", "snapshot:2024-01-01"),
             *(NOON, "2024-03-01T13:59:59.9Z", "2024-03-01T15:00+01:00", "2024-03-01T15:00"),
         )
     }
-    assert list(opened.values()) == [4, 2, 2, 2, 3, 4, 1, 2, 3, 4]
+    assert list(opened_numbers.values()) == [4, 2, 2, 2, 3, 4, 1, 2, 3, 4]
     assert open_table(root, "orders", version=(NOON + hour).replace(tzinfo=None)).version.number == 2
     with pytest.raises(VersionNotFoundError, match=r"2024-01-01,.*7,.*8"):
         open_table(root, "orders", version="snapshot:9")
@@ -69,7 +69,7 @@ def test_a_version_is_selected_by_number_snapshot_or_time(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("reference", "parsed"),
+    ("reference", "parsed_reference"),
     [
         (999_999_999, 999_999_999),
         ("000000012", 12),
@@ -82,8 +82,8 @@ def test_a_version_is_selected_by_number_snapshot_or_time(tmp_path: Path) -> Non
         (NOON.replace(tzinfo=None), NOON),
     ],
 )
-def test_a_version_reference_has_one_meaning(reference: Any, parsed: Any) -> None:
-    assert parse_version_reference(reference) == parsed
+def test_a_version_reference_has_one_meaning(reference: Any, parsed_reference: Any) -> None:
+    assert parse_version_reference(reference) == parsed_reference
 
 
 @pytest.mark.parametrize("reference", [True, 1.0, b"1"])
@@ -129,9 +129,9 @@ def test_statistics_of_many_partitions_are_one_table(tmp_path: Path) -> None:
     assert result["partition"].to_pylist() == [key for key in parts for _ in range(2)]
     assert result["column"].to_pylist() == ["text", "n"] * 4
     assert result["null_count"].to_pylist() == [0, 0, 0, 0, 0, 0, 0, 1]
-    chosen = table.statistics(["n"], partition=["p=2", "p=0"])
-    assert [row.partition for row in chosen] == ["p=2", "p=0"]
-    assert chosen == [*table.statistics(["n"], partition="p=2"), *table.statistics(["n"], partition="p=0")]
+    statistics = table.statistics(["n"], partition=["p=2", "p=0"])
+    assert [row.partition for row in statistics] == ["p=2", "p=0"]
+    assert statistics == [*table.statistics(["n"], partition="p=2"), *table.statistics(["n"], partition="p=0")]
     assert table.statistics(["n"], partition="p=1") == table.statistics(["n"], partition="p=1")
     assert table.statistics(partition=[]).to_arrow().num_rows == 0
     full = table.statistics().to_arrow()
@@ -145,7 +145,7 @@ def test_statistics_of_many_partitions_are_one_table(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Table:
+def measured_table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     numbers = [(-1) ** n * n**3 for n in range(400)]
     days = pa.array([n % 700 for n in range(400)], pa.int32()).cast(pa.date32())
     rows = pa.table({"i": numbers, "f": [n / 7 for n in numbers[:-1]] + [math.inf], "day": days})
@@ -154,31 +154,31 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 @settings(max_examples=max(30, settings().max_examples // 10))
 @given(data=st.data())
-def test_a_range_of_a_histogram_has_the_bins_that_overlap_it(measured: Table, data: st.DataObject) -> None:
+def test_a_range_of_a_histogram_has_the_bins_that_overlap_it(measured_table: Table, data: st.DataObject) -> None:
     """The bins of the range equal those of the full histogram, and no other bin has values in the range."""
     column = data.draw(st.sampled_from(["i", "f"]))
     bound = st.one_of(st.none(), st.integers(-(10**8), 10**8))
     lower, upper = data.draw(bound), data.draw(bound)
-    full = measured.histogram(column)
+    full = measured_table.histogram(column)
     low, high = (-math.inf if lower is None else lower), (math.inf if upper is None else upper)
-    wanted = [bin_ for bin_ in full if bin_.maximum.as_py() > low and bin_.minimum.as_py() <= high]
-    result = measured.histogram(column, lower=lower, upper=upper)
-    assert result == (wanted if low <= high else [])
-    few = measured.histogram(column, bins=3, lower=lower, upper=upper)
+    overlapping_bins = [bin_ for bin_ in full if bin_.maximum.as_py() > low and bin_.minimum.as_py() <= high]
+    result = measured_table.histogram(column, lower=lower, upper=upper)
+    assert result == (overlapping_bins if low <= high else [])
+    few = measured_table.histogram(column, bins=3, lower=lower, upper=upper)
     assert len(few) <= 3
     assert sum(bin_.frequency for bin_ in few) == sum(bin_.frequency for bin_ in result)
 
 
-def test_range_bounds_may_be_infinite_or_nan_but_not_invalid(measured: Table) -> None:
-    assert measured.histogram("f", lower=math.inf) == []
-    assert measured.histogram("f", lower=-math.inf, upper=math.inf) == measured.histogram("f")
-    assert measured.histogram("f", upper=math.nan) == measured.histogram("f"), "NaN is the greatest"
+def test_range_bounds_may_be_infinite_or_nan_but_not_invalid(measured_table: Table) -> None:
+    assert measured_table.histogram("f", lower=math.inf) == []
+    assert measured_table.histogram("f", lower=-math.inf, upper=math.inf) == measured_table.histogram("f")
+    assert measured_table.histogram("f", upper=math.nan) == measured_table.histogram("f"), "NaN is the greatest"
     frequencies = Counter(
-        {bin_.minimum.as_py(): bin_.frequency for bin_ in measured.histogram("day", upper=date(1970, 1, 2))}
+        {bin_.minimum.as_py(): bin_.frequency for bin_ in measured_table.histogram("day", upper=date(1970, 1, 2))}
     )
     assert frequencies.total() >= 2
     with pytest.raises(LiteralError, match=r"'x'.*'i'"):
-        measured.histogram("i", lower="x")
+        measured_table.histogram("i", lower="x")
 
 
 def test_a_panic_in_a_thread_is_raised_by_the_caller() -> None:
@@ -191,15 +191,15 @@ def test_a_panic_in_a_thread_is_raised_by_the_caller() -> None:
     def fail(item: object) -> None:
         raise panic(str(item))
 
-    raised: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def call() -> None:
         try:
             interruptible_map(fail, [1, 2])
         except panic as error:
-            raised.append(error)
+            errors.append(error)
 
     caller = threading.Thread(target=call, daemon=True)
     caller.start()
     caller.join(60)
-    assert [str(error) for error in raised] == ["1"]
+    assert [str(error) for error in errors] == ["1"]

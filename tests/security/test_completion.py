@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import _published, published
+from tests.cli.conftest import _published_folder, config_file
 from tests.cli.run_command import execute
 from tests.cli.test_completion import environment, offered
 
-__all__ = ["_published", "published"]
+__all__ = ["_published_folder", "config_file"]
 
 SECRET = "a-password-of-this-user"
 LINES = [
@@ -77,29 +77,31 @@ _ENDPOINT = (
 
 @pytest.mark.parametrize("what", CONFIGURATIONS)
 def test_completion_connects_nowhere_and_resolves_nothing(
-    published: Path, listener: Listener, what: str, monkeypatch: pytest.MonkeyPatch
+    config_file: Path, listener: Listener, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(published.parent)
+    monkeypatch.chdir(config_file.parent)
     monkeypatch.setenv("MY_DB_PASSWORD", SECRET)
-    shutil.copytree(published.parent / "root", published.parent / SECRET)
+    shutil.copytree(config_file.parent / "root", config_file.parent / SECRET)
     tables = "tables: [{name: orders, uri: x}" + (
         ", {catalog: c, database: d}]\n" if "catalogs" in CONFIGURATIONS[what] else "]\n"
     )
     text = (CONFIGURATIONS[what] + tables).replace("ENDPOINT", _ENDPOINT).replace("PORT", str(listener.port))
-    published.write_text(text)
+    config_file.write_text(text)
     for line in LINES:
         completions = offered(*line)
         if "root: ./root" not in text and len(line) > 2:
             assert completions == [], line
-    done = execute(folder=published.parent, environment=environment("bash", [*LINES[1][:-1], "''"]))
+    done = execute(folder=config_file.parent, environment=environment("bash", [*LINES[1][:-1], "''"]))
     assert SECRET not in done.stdout + done.stderr
     assert listener.heard == []
 
 
-def test_a_local_root_is_read_despite_variables_in_other_keys(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(published.parent)
+def test_a_local_root_is_read_despite_variables_in_other_keys(
+    config_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(config_file.parent)
     monkeypatch.delenv("NOT_SET", raising=False)
-    published.write_text(
+    config_file.write_text(
         "root: ./root\nstorage_options: {aws_region: '${NOT_SET}'}\nspark: {x: '${NOT_SET}'}\n"
         "tables: [{name: orders, uri: '${NOT_SET}/x'}]\n"
     )

@@ -150,8 +150,11 @@ def test_deeply_nested_json(folder: Path, levels: int) -> None:
     (path,) = (folder / "root" / "t" / "versions").glob("*.json")
     text = path.read_text()
     location_json = '"table_location": ' + '{"x": ' * levels + "1" + "}" * levels + ","
-    for damaged in ("[" * levels + "]" * levels, text.replace('"table_location":', f'{location_json} "other":', 1)):
-        path.write_text(damaged)
+    for damaged_text in (
+        "[" * levels + "]" * levels,
+        text.replace('"table_location":', f'{location_json} "other":', 1),
+    ):
+        path.write_text(damaged_text)
         try:
             run_all_lookups(str(folder / "root"))
         except CorruptionError as error:
@@ -169,9 +172,9 @@ def test_a_schema_that_unpacks_to_gigabytes_is_refused(folder: Path) -> None:
     """A short text that unpacks to 320 MiB of zeros is an error, which takes less than 300 MiB of memory."""
     (path,) = (folder / "root" / "t" / "versions").glob("*.json")
     deflater = zlib.compressobj(1)
-    packed = b"".join(deflater.compress(bytes(1 << 24)) for _ in range(20)) + deflater.flush()
+    packed_schema = b"".join(deflater.compress(bytes(1 << 24)) for _ in range(20)) + deflater.flush()
     document = json.loads(path.read_text())
-    path.write_text(json.dumps({**document, "schema": base64.b64encode(packed).decode()}))
+    path.write_text(json.dumps({**document, "schema": base64.b64encode(packed_schema).decode()}))
     tracemalloc.start()
     with pytest.raises(CorruptionError, match=r"1\.json.*134,217,728"):
         open_table(str(folder / "root"), "t")
@@ -196,9 +199,9 @@ def test_paths_in_entries_stay_below_the_table(folder: Path, name: str) -> None:
     (path,) = (folder / "root" / "t" / "entries").glob("*.partitions.parquet")
     rows = pq.read_table(path)
     at = rows.column_names.index("statistics")
-    forged = rows.set_column(at, "statistics", pa.array([name] * len(rows)))
+    forged_rows = rows.set_column(at, "statistics", pa.array([name] * len(rows)))
     metadata = pq.read_metadata(path).metadata
     keys = (SECTIONS, CONSTANTS, CONSTANTS_CRC)
-    pq.write_table(forged.replace_schema_metadata({key: metadata[key.encode()] for key in keys}), path)
+    pq.write_table(forged_rows.replace_schema_metadata({key: metadata[key.encode()] for key in keys}), path)
     with pytest.raises(CorruptionError, match="forged"):
         open_table(str(folder / "root"), "t").statistics(partition="part=0")

@@ -62,9 +62,9 @@ WAYS: list[Callable[[Table], Any]] = [
 )
 def test_forged_location_is_not_read(root: Path, read_table: Any, location: dict[str, str]) -> None:
     forge(root, **{key: value.format(root.parent) for key, value in location.items()})
-    with pytest.raises(ConfigError, match="table_locations=") as raised:
+    with pytest.raises(ConfigError, match="table_locations=") as error_info:
         read_table(open_table(str(root), "t"))
-    assert SECRET not in str(raised.value)
+    assert SECRET not in str(error_info.value)
 
 
 @pytest.mark.parametrize("read_table", WAYS)
@@ -84,17 +84,23 @@ def test_forged_location_is_not_read(root: Path, read_table: Any, location: dict
 )
 def test_unconfirmed_location_is_refused(root: Path, read_table: Any, location: Any) -> None:
     forge(root, **json.loads(json.dumps(location).replace("{}", str(root.parent))))
-    with pytest.raises(ConfigError, match=r"version 1\b.*'t'.*table_locations") as raised:
+    with pytest.raises(ConfigError, match=r"version 1\b.*'t'.*table_locations") as error_info:
         read_table(open_table(str(root), "t", table_locations=[str(root.parent / "lake")]))
-    assert SECRET not in str(raised.value)
+    assert SECRET not in str(error_info.value)
 
 
 @pytest.mark.parametrize("read_table", WAYS)
 def test_confirmed_location_is_read(root: Path, read_table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root.parent)
     expected = read_table(open_table(str(root), "t", table_locations=str(root.parent / "lake")))
-    for confirmed in ("lake", "./lake/", str(root.parent), f"file://{root.parent}/lake", ["elsewhere", "lake"]):
-        table_rows = read_table(open_table(str(root), "t", table_locations=confirmed))
+    for confirmed_locations in (
+        "lake",
+        "./lake/",
+        str(root.parent),
+        f"file://{root.parent}/lake",
+        ["elsewhere", "lake"],
+    ):
+        table_rows = read_table(open_table(str(root), "t", table_locations=confirmed_locations))
         assert str(table_rows) == str(expected)
     assert open_table(str(root), "t").count(WHERE, table="lake").value == 5
     assert open_table(str(root), "t").count(WHERE, table=TableConfig(name="t", uri="lake")).value == 5
@@ -144,6 +150,6 @@ def test_forged_options_are_ignored(
 )
 def test_invalid_location_settings_are_corruption(root: Path, tmp_path: Path, location: dict[str, Any]) -> None:
     forge(root, **location)
-    with pytest.raises(MetastoreError, match=r"version 1\b.*'t'.*location") as raised:
+    with pytest.raises(MetastoreError, match=r"version 1\b.*'t'.*location") as error_info:
         open_table(str(root), "t", table_locations=str(tmp_path / "lake")).count(WHERE)
-    assert SECRET not in str(raised.value)
+    assert SECRET not in str(error_info.value)

@@ -27,8 +27,8 @@ TOKEN = "Zyzzyva-Secret"
 GOOD = f"id,email\n1,{TOKEN}\n2,{TOKEN}\n"
 
 
-def hidden_config(folder: Path, hidden: str = "email", **more: Any) -> MetastoreConfig:
-    columns = {hidden: {"values": "hidden"}} if hidden else {}
+def hidden_config(folder: Path, hidden_column: str = "email", **more: Any) -> MetastoreConfig:
+    columns = {hidden_column: {"values": "hidden"}} if hidden_column else {}
     table = TableConfig.model_validate({"name": "t", "uri": str(folder / "lake"), "columns": columns, **more})
     return MetastoreConfig(root=str(folder / "root"), engine="auto", tables=[table])
 
@@ -126,9 +126,9 @@ def test_an_error_has_no_hidden_value(tmp_path: Path) -> None:
     with pytest.raises(MetastoreError, match=r"1\.csv: .*line 4: .*\b2\b.*\b3;"):
         plan_refresh(config, config.tables[0])
     metadata_cache.clear_process_cache()
-    shown = hidden_config(tmp_path, "")
+    shown_config = hidden_config(tmp_path, "")
     with pytest.raises(MetastoreError, match=f"line 4: .*3,{TOKEN},too much"):
-        plan_refresh(shown, shown.tables[0])
+        plan_refresh(shown_config, shown_config.tables[0])
 
 
 def test_no_error_of_counting_quotes_a_value(tmp_path: Path) -> None:

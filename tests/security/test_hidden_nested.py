@@ -77,7 +77,7 @@ def test_policies_go_down_the_tree_of_columns() -> None:
 
     The names in two thousand random schemas look like paths of other columns.
     """
-    hidden = 0
+    hidden_count = 0
     for seed in range(2000):
         draw = random.Random(seed)
         schema = pa.schema([pa.field(name, draw_type(draw, 3)) for name in draw.sample(NAMES, draw.randint(1, 5))])
@@ -85,8 +85,8 @@ def test_policies_go_down_the_tree_of_columns() -> None:
         plain = leaf_paths_of_schema(schema)
         paths = [leaf.path for leaves in columns for leaf in leaves if leaf.path != "default"]
         default = draw.choice(["shown", "shown", "hidden"])
-        chosen = draw.sample(paths, min(len(paths), draw.randint(0, 3)))
-        policies = {path: draw.choice(["shown", "hidden"]) for path in chosen}
+        chosen_paths = draw.sample(paths, min(len(paths), draw.randint(0, 3)))
+        policies = {path: draw.choice(["shown", "hidden"]) for path in chosen_paths}
         table = TableConfig.model_validate(
             {
                 "name": "t",
@@ -95,16 +95,17 @@ def test_policies_go_down_the_tree_of_columns() -> None:
             }
         )
         values_policies = {leaf.field_id: policy.values for leaf, policy in table_profile_spec(schema, table).leaves}
-        for field, leaves, dotted in zip(schema, columns, plain, strict=True):
-            for leaf, enclosing, path in zip(leaves, enclosing_leaf_indexes(field), dotted, strict=True):
+        for field, leaves, dotted_paths in zip(schema, columns, plain, strict=True):
+            for leaf, enclosing, path in zip(leaves, enclosing_leaf_indexes(field), dotted_paths, strict=True):
                 config = policies.get(leaf.path, "hidden" if policies.get(path) == "hidden" else default)
-                inherited = any(
-                    policies.get(leaves[index].path, policies.get(dotted[index])) == "hidden" for index in enclosing
+                is_inherited = any(
+                    policies.get(leaves[index].path, policies.get(dotted_paths[index])) == "hidden"
+                    for index in enclosing
                 )
-                expected = "hidden" if inherited else config
+                expected = "hidden" if is_inherited else config
                 assert values_policies[leaf.field_id] == expected, (seed, leaf.path, policies, default)
-                hidden += inherited and config == "shown"
-    assert hidden > 200
+                hidden_count += is_inherited and config == "shown"
+    assert hidden_count > 200
 
 
 def config_with_policies(folder: Path, **policies: str) -> MetastoreConfig:
@@ -141,14 +142,14 @@ def test_a_column_with_the_path_of_another_is_hidden_separately(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("policies", "shown"),
+    ("policies", "is_shown"),
     [
         ({"a": "hidden"}, True),
         ({"a.b": "hidden"}, False),
         ({"a.b": "hidden", "`a.b`": "shown"}, True),
     ],
 )
-def test_a_policy_applies_to_both_columns_of_a_path(tmp_path: Path, policies: dict[str, str], shown: bool) -> None:
+def test_a_policy_applies_to_both_columns_of_a_path(tmp_path: Path, policies: dict[str, str], is_shown: bool) -> None:
     """A map `a.b` stands beside a struct `a` with a field `b`.
 
     A policy of `a.b` applies to both.
@@ -161,7 +162,7 @@ def test_a_policy_applies_to_both_columns_of_a_path(tmp_path: Path, policies: di
     refresh(config, config.tables[0], no_spark)
     rows = {row.column: row for row in Metastore(config.root).table("t").statistics()}
     assert rows["a.b"].minimum is None
-    assert (rows["a.b.key"].minimum is not None) == shown
+    assert (rows["a.b.key"].minimum is not None) == is_shown
 
 
 def test_a_hidden_column_is_hidden_after_another_takes_its_path(tmp_path: Path) -> None:
@@ -196,13 +197,13 @@ def assert_hidden_as_configured(config: MetastoreConfig, schema: pa.Schema, what
     `schema` is the current schema of the table. If an assertion fails, its message contains `what`.
     """
     lookup = Metastore(config.root).table("t")
-    hidden = {
+    hidden_columns = {
         leaf.path for leaf, policy in table_profile_spec(schema, config.tables[0]).leaves if policy.values == "hidden"
     }
     for key in (None, *(entry.key for entry in lookup.partitions())):
         for row in lookup.statistics(partition=key):
             stored_values = (row.minimum, row.maximum, row.sum, row.percentiles, row.true_count)
-            if row.column in hidden:
+            if row.column in hidden_columns:
                 assert (set(stored_values), row.frequencies) == ({None}, "absent"), (what, key, row)
                 assert "hidden" in (row.reason or ""), (what, key, row)
             else:

@@ -35,9 +35,9 @@ def config_with_columns(folder: Path, **columns: Any) -> MetastoreConfig:
 
 def assert_refused(folder: Path, message: str, **columns: Any) -> None:
     config = config_with_columns(folder, **columns)
-    with pytest.raises(ConfigError, match=message) as raised:
+    with pytest.raises(ConfigError, match=message) as error_info:
         refresh(config, config.tables[0], no_spark)
-    assert TOKEN not in str(raised.value)
+    assert TOKEN not in str(error_info.value)
     assert files_with(folder / "root", TOKEN) == []
 
 
@@ -116,10 +116,10 @@ def test_a_partition_spec_without_files_permits_hiding(tmp_path: Path) -> None:
     assert files_with(tmp_path / "root", TOKEN) == []
 
 
-def delta(folder: Path, generated: str, partition: str | None) -> None:
+def delta(folder: Path, generation_expression: str, partition: str | None) -> None:
     """Write a Delta table with a column `copy` that is generated from `email`.
 
-    `generated` is the expression of `copy`, and `partition` is the partition column; None if there is none.
+    `generation_expression` is the expression of `copy`, and `partition` is the partition column; None if there is none.
     """
     rows = ROWS.append_column("copy", pa.array([TOKEN.lower()] * 2))
     write_deltalake(str(folder / "lake"), rows, partition_by=[partition] if partition else None)
@@ -128,7 +128,7 @@ def delta(folder: Path, generated: str, partition: str | None) -> None:
     for line in lines:
         if "metaData" in line:
             schema = json.loads(line["metaData"]["schemaString"])
-            schema["fields"][3]["metadata"] = {"delta.generationExpression": generated}
+            schema["fields"][3]["metadata"] = {"delta.generationExpression": generation_expression}
             line["metaData"]["schemaString"] = json.dumps(schema)
     log.write_text("\n".join(map(json.dumps, lines)))
     assert DeltaTable(str(folder / "lake")).version() == 0
@@ -143,10 +143,10 @@ def test_the_source_of_a_generated_delta_column_cannot_be_hidden(tmp_path: Path,
     assert files_with(tmp_path / "root", TOKEN) == files_with(tmp_path / "root", TOKEN.lower()) == []
 
 
-@pytest.mark.parametrize("hidden", ["email", "copy"])
-def test_a_generated_partition_column_of_delta_cannot_be_hidden(tmp_path: Path, hidden: str) -> None:
+@pytest.mark.parametrize("hidden_column", ["email", "copy"])
+def test_a_generated_partition_column_of_delta_cannot_be_hidden(tmp_path: Path, hidden_column: str) -> None:
     delta(tmp_path, "lower(email)", "copy")
-    assert_refused(tmp_path, rf"columns\.{hidden}\b.*\bpartitioned\b.*'copy'", **{hidden: HIDDEN})
+    assert_refused(tmp_path, rf"columns\.{hidden_column}\b.*\bpartitioned\b.*'copy'", **{hidden_column: HIDDEN})
 
 
 def test_a_partition_column_with_a_dot_cannot_be_hidden(tmp_path: Path) -> None:

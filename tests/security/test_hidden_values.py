@@ -251,16 +251,16 @@ def hidden_names(lake: type[Lake]) -> list[str]:
     return [*lake.names, *(["added"] if lake is Iceberg else [])]
 
 
-def hidden_config(folder: Path, lake: type[Lake], hidden: list[str] | None = None) -> MetastoreConfig:
-    names = hidden_names(lake) if hidden is None else hidden
+def hidden_config(folder: Path, lake: type[Lake], hidden_columns: list[str] | None = None) -> MetastoreConfig:
+    names = hidden_names(lake) if hidden_columns is None else hidden_columns
     columns = {name: {"values": "hidden"} for name in names if name != "added"}
     if "added" in names:  # it does not exist in the first version
         columns = {"default": {"values": "hidden"}, "id": {"values": "shown"}}
     options: dict[str, Any] = {"options": {"meta_columns": True}} if issubclass(lake, Hudi) else {}
     if options and columns:
         columns["_hoodie_record_key"] = {"values": "shown"}
-    described = {"name": "t", "uri": str(folder / "lake"), "columns": columns, **options}
-    table = TableConfig.model_validate(described)
+    table_settings = {"name": "t", "uri": str(folder / "lake"), "columns": columns, **options}
+    table = TableConfig.model_validate(table_settings)
     return MetastoreConfig(root=str(folder / "root"), engine="auto", tables=[table])
 
 
@@ -337,10 +337,10 @@ def test_nothing_of_a_hidden_value_is_stored(
 @pytest.mark.parametrize("lake", [Csv, CsvWithoutHeader, Json, Iceberg], ids=lambda lake: lake.__name__)
 def test_cached_metadata_from_before_a_column_was_hidden_are_dropped(tmp_path: Path, lake: type[Lake]) -> None:
     """Metadata cached before a column was hidden, stored or in memory, are not used afterwards."""
-    table, shown, config = lake(tmp_path), hidden_config(tmp_path, lake, []), hidden_config(tmp_path, lake)
+    table, shown_config, config = lake(tmp_path), hidden_config(tmp_path, lake, []), hidden_config(tmp_path, lake)
     table.write(0)
     table.write(1)
-    refresh_table(shown)
+    refresh_table(shown_config)
     refresh_table(config)
     newest = VersionStore(ObjectStore(config.root), "t").read(2)
     assert newest.metadata_cache
@@ -391,6 +391,6 @@ def test_the_default_of_a_hidden_column_is_read_from_the_table(tmp_path: Path) -
     assert files_with(tmp_path / "root", *TOKENS) == []
     lookup = open_table(config.root, "t", table_locations=[str(table.folder)])
     for where, rows in (("id > 4", 3), (f"added = '{TEXT} by default' and id > 4", 3), ("added is null and id > 4", 0)):
-        (added,) = lookup.filter(where, read=True).statistics(["added"])
-        assert (added.value_count, added.null_count) == (rows, 0), where
+        (added_column,) = lookup.filter(where, read=True).statistics(["added"])
+        assert (added_column.value_count, added_column.null_count) == (rows, 0), where
         assert lookup.count(where).value == rows

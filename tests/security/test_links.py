@@ -59,8 +59,8 @@ def forge_garbage_list(table: Path, paths: list[str], number: int, *, in_documen
     name = "entries/forged.garbage.parquet"
     pq.write_table(pa.table({"path": paths}), table / name)
     document = table / "versions" / f"{number}.json"
-    forged = {"garbage": paths} if in_document else {"garbage": [], "garbage_manifest": name}
-    document.write_text(json.dumps({**json.loads(document.read_text()), **forged}))
+    garbage_fields = {"garbage": paths} if in_document else {"garbage": [], "garbage_manifest": name}
+    document.write_text(json.dumps({**json.loads(document.read_text()), **garbage_fields}))
 
 
 def write_and_refresh(config: MetastoreConfig, lake: Path, number: int) -> None:
@@ -137,11 +137,11 @@ def published_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "linked", ["entries", "profiles", "value_counts", "pending", "backfills", "history", "versions", ""]
+    "link_path", ["entries", "profiles", "value_counts", "pending", "backfills", "history", "versions", ""]
 )
 @pytest.mark.parametrize("way", WAYS)
 def test_deletion_does_not_follow_links(
-    published_root: Path, tmp_path: Path, outside_folder: Path, way: Callable[[VersionStore], None], linked: str
+    published_root: Path, tmp_path: Path, outside_folder: Path, way: Callable[[VersionStore], None], link_path: str
 ) -> None:
     """No deletion follows a link that replaces a folder of a table, or the table's folder itself.
 
@@ -149,7 +149,7 @@ def test_deletion_does_not_follow_links(
     """
     shutil.copytree(published_root, tmp_path / "root")
     versions = VersionStore(ObjectStore(str(tmp_path / "root")), "orders")
-    folder = tmp_path / "root" / "orders" / linked
+    folder = tmp_path / "root" / "orders" / link_path
     if folder.exists():
         folder.rename(tmp_path / "moved")
         for path in (tmp_path / "moved").rglob("*"):
@@ -187,9 +187,9 @@ def test_folders_are_removed_without_following_links(tmp_path: Path, outside_fol
     before = contents(outside_folder)
     store.delete_folder("run")
     assert not (tmp_path / "root" / "orders" / "run").exists()
-    for refused in (lambda: store.delete_folder("other/inner"), lambda: store.delete(["other/precious.parquet"])):
+    for delete in (lambda: store.delete_folder("other/inner"), lambda: store.delete(["other/precious.parquet"])):
         with pytest.raises(StoreError, match=r"\bother\b.*\blink\b"):
-            refused()
+            delete()
     store.delete(["other", "nothing/there"])
     assert not (tmp_path / "root" / "orders" / "other").is_symlink()
     assert contents(outside_folder) == before

@@ -69,12 +69,12 @@ def purge(config: MetastoreConfig, before: int) -> PurgeResult:
 def unreferenced_paths(config: MetastoreConfig) -> set[str]:
     """Return the table's files that no version references, without documents of versions and the history."""
     versions = version_store(config)
-    unreferenced = {info.path for info in versions.objects.list() if not versions.documents.contains(info.path)}
+    paths = {info.path for info in versions.objects.list() if not versions.documents.contains(info.path)}
     for number in versions.numbers():
         version = versions.read(number)
-        unreferenced -= {*version.paths(), *version.auxiliary_files()}
-        unreferenced -= {path for entries in stored_entries(version) for path in entries.files.paths()}
-    return {path for path in unreferenced if not path.startswith("history/")}
+        paths -= {*version.paths(), *version.auxiliary_files()}
+        paths -= {path for entries in stored_entries(version) for path in entries.files.paths()}
+    return {path for path in paths if not path.startswith("history/")}
 
 
 @pytest.fixture
@@ -140,9 +140,9 @@ def test_a_version_that_is_purged_need_not_be_readable(
     numbers = VersionStore.numbers
 
     def list_and_damage(self: VersionStore) -> list[int]:
-        found = numbers(self)
+        version_numbers = numbers(self)
         damage(self)
-        return found
+        return version_numbers
 
     with monkeypatch.context() as patch:
         patch.setattr(VersionStore, "numbers", list_and_damage)
@@ -180,10 +180,10 @@ def run_before(monkeypatch: pytest.MonkeyPatch, function: str, action: Callable[
     owner = next(owner for owner in (VersionStore, refreshing, execution) if hasattr(owner, function))
     step = getattr(owner, function)
 
-    def before(*given: Any, **named: Any) -> Any:
+    def before(*arguments: Any, **options: Any) -> Any:
         if todo:
             todo.pop()()
-        return step(*given, **named)
+        return step(*arguments, **options)
 
     monkeypatch.setattr(owner, function, before)
 
@@ -212,21 +212,23 @@ def test_a_concurrent_refresh_starts_again(
     does not call the root damaged, and the next refresh succeeds.
     """
     write(tmp_path, 10, PERSON)
-    purged = []
+    purge_results = []
 
-    run_before(monkeypatch, function, lambda: purged.append(purge(config, version_store(config).newest()).published))
+    run_before(
+        monkeypatch, function, lambda: purge_results.append(purge(config, version_store(config).newest()).published)
+    )
     failure: MetastoreError | None = None
     try:
         result = refresh(config, config.tables[0], no_spark, RefreshRequest(**how))
     except MetastoreError as error:
         failure, result = error, refresh(config, config.tables[0], no_spark, RefreshRequest(**how))
-    assert purged
+    assert purge_results
     if failure is not None:  # The removed files are its cause, but the root is not damaged.
         assert isinstance(failure.__cause__, CorruptionError | ObjectNotFoundError)
         assert not isinstance(failure, CorruptionError | ObjectNotFoundError)
     versions = version_store(config)
     newest = versions.read(result.version)
-    assert newest.number > newest.purged == purged[0]
+    assert newest.number > newest.purged == purge_results[0]
     assert {path for path in newest.paths() if versions.objects.info(path) is None} == set()
     assert verify(config, config.tables[0], no_spark).is_right
     assert Metastore(config.root).table("t").count().value == 6
@@ -243,17 +245,17 @@ def test_profiles_saved_before_a_purge_are_not_used_after_it(config: MetastoreCo
     latest = before.latest()
     assert latest is not None
     fragments = list(latest.fragments)
-    published = purge(config, 1).published
+    purged_version = purge(config, 1).published
     before.save_pending(fragments[:1])
     assert version_store(config).pending() == []
     after = version_store(config)
     after.latest()
     after.save_pending(fragments[:1])
     assert len(version_store(config).pending()) == 1
-    assert _read(config, published).purged == published
-    assert refresh(config, config.tables[0], no_spark, RefreshRequest(full=True)).version == published + 1
-    assert _read(config, published + 1).purged == published
-    purge(config, published + 1)
+    assert _read(config, purged_version).purged == purged_version
+    assert refresh(config, config.tables[0], no_spark, RefreshRequest(full=True)).version == purged_version + 1
+    assert _read(config, purged_version + 1).purged == purged_version
+    purge(config, purged_version + 1)
     assert version_store(config).pending() == []
     assert not version_store(config).objects.list("pending")
 

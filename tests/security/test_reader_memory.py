@@ -53,7 +53,7 @@ def refresh(folder: Path, engine: str) -> tuple[str, int]:
         f"root: ./root\nengine: {engine}\nspark: {{spark.master: 'local[1]', spark.driver.memory: 512m}}\n"
         "tables: [{name: bomb, uri: ./bomb}]\n"
     )
-    ended = subprocess.run(
+    process = subprocess.run(
         python_command("-c", MEASURED, *python_command("-m", "metastore_assets", "refresh", "bomb")),
         cwd=folder,
         env={**os.environ, process_memory.VARIABLE: "1g"},
@@ -61,8 +61,8 @@ def refresh(folder: Path, engine: str) -> tuple[str, int]:
         text=True,
         check=False,
     )
-    assert ended.returncode == 3
-    return ended.stderr, int(ended.stdout.splitlines()[-1]) << 10
+    assert process.returncode == 3
+    return process.stderr, int(process.stdout.splitlines()[-1]) << 10
 
 
 @pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.spark)])

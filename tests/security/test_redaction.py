@@ -85,12 +85,12 @@ def test_commands_print_no_secret(tmp_path: Path, uri: str) -> None:
 @pytest.mark.parametrize("uri", URIS)
 def test_errors_contain_no_secret(tmp_path: Path, uri: str) -> None:
     table = TableConfig(name="t", uri=uri)
-    with pytest.raises(MetastoreError) as raised:
+    with pytest.raises(MetastoreError) as error_info:
         refresh(MetastoreConfig(root=str(tmp_path), tables=[table], engine="auto"), table, lambda: None)  # type: ignore[arg-type, return-value]
-    assert SECRET not in str(raised.value)
-    with pytest.raises(MetastoreError) as raised:
+    assert SECRET not in str(error_info.value)
+    with pytest.raises(MetastoreError) as error_info:
         profile(uri)
-    assert SECRET not in str(raised.value)
+    assert SECRET not in str(error_info.value)
 
 
 def test_dagster_shows_no_secret() -> None:

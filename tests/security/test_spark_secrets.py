@@ -60,11 +60,13 @@ def test_no_process_has_secrets_among_its_arguments(tmp_path: Path, secret_sourc
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.of.defaults default\nspark.driver.memory 700m\n")
     (tmp_path / "given.conf").write_text("spark.of.defaults given\nspark.driver.memory 700m\n")
-    submitted = "--conf spark.of.arguments=argument pyspark-shell"
+    submit_arguments = "--conf spark.of.arguments=argument pyspark-shell"
     environment = {
         **os.environ,
         "SPARK_CONF_DIR": str(tmp_path / "conf"),
-        "PYSPARK_SUBMIT_ARGS": f"--properties-file {tmp_path}/given.conf {submitted}" if secret_source else submitted,
+        "PYSPARK_SUBMIT_ARGS": f"--properties-file {tmp_path}/given.conf {submit_arguments}"
+        if secret_source
+        else submit_arguments,
         "TMPDIR": str(tmp_path),
         "PYTHONPATH": os.pathsep.join(sys.path),
     }

@@ -127,10 +127,10 @@ def test_the_owner_of_a_socket_is_found() -> None:
         assert not is_listening(os.getppid(), port)
         assert not is_listening(2**22 - 1, port)
     assert not is_listening(server_folder, port)
-    with socket.socket(socket.AF_INET6) as mapped:  # as in Java's processes
-        mapped.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        mapped.bind(("::ffff:127.0.0.1", 0))
-        mapped.listen()
-        assert is_listening(server_folder, mapped.getsockname()[1])
+    with socket.socket(socket.AF_INET6) as mapped_socket:  # as in Java's processes
+        mapped_socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        mapped_socket.bind(("::ffff:127.0.0.1", 0))
+        mapped_socket.listen()
+        assert is_listening(server_folder, mapped_socket.getsockname()[1])
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as elsewhere:
         assert not is_listening(server_folder, elsewhere.getsockname()[1])

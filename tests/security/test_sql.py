@@ -18,11 +18,11 @@ from metastore_assets.sql.view_columns import histogram_batch
 from metastore_assets.statistics.histogram import build_histogram_of_values
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.types import type_class
-from tests.cli.conftest import _published, published
+from tests.cli.conftest import _published_folder, config_file
 from tests.cli.run_command import error_of, run
 from tests.lookup.publishing import publish
 
-__all__ = ["_published", "published"]
+__all__ = ["_published_folder", "config_file"]
 
 SECRET = "a-line-of-another-file"
 _SECRET_FILE = "secret.csv"
@@ -110,11 +110,11 @@ def test_spilled_data_is_in_a_temporary_folder_that_is_removed(working_folder: P
     assert Path(folder).parent != working_folder
 
 
-def test_an_unrestricted_query_reads_files(working_folder: Path, published: Path) -> None:
+def test_an_unrestricted_query_reads_files(working_folder: Path, config_file: Path) -> None:
     text = f"select s.column_name, f.line from orders.statistics s, '{working_folder}/secret.csv' f limit 1"
-    refused = error_of(run("sql", text, config=published))
-    assert "--unrestricted" in refused
-    done = run("sql", "--unrestricted", text, "--json", config=published)
+    message = error_of(run("sql", text, config=config_file))
+    assert "--unrestricted" in message
+    done = run("sql", "--unrestricted", text, "--json", config=config_file)
     assert json.loads(done.stdout)[0]["line"] == SECRET
     ((value, count),) = profile_query(f"from '{working_folder}/secret.csv'", unrestricted=True).top("line")
     assert (str(value), count) == (SECRET, 1)
@@ -122,9 +122,9 @@ def test_an_unrestricted_query_reads_files(working_folder: Path, published: Path
         profile_query("select 1; select 2", unrestricted=True)
 
 
-def test_the_message_names_the_switch(working_folder: Path, published: Path) -> None:
+def test_the_message_names_the_switch(working_folder: Path, config_file: Path) -> None:
     for text in ["from read_csv('secret.csv')", "from 'secret.csv'"]:
-        assert "--unrestricted" in error_of(run("sql", text, config=published)), text
+        assert "--unrestricted" in error_of(run("sql", text, config=config_file)), text
         with pytest.raises(QueryError, match="unrestricted=True"):
             profile_query(text)
 
@@ -157,11 +157,11 @@ def test_no_stored_value_breaks_a_view(tmp_path: Path, bins: int) -> None:
         done = run("sql", f"select * from {view}", "--json", config=tmp_path / "metastore.yaml")
         assert done.exit_code == 0, (view, done.stderr)
     metastore = Metastore(store.uri())
-    shown = EXTREMES.keys() - {*ABSENT}
+    shown_columns = EXTREMES.keys() - {*ABSENT}
     bounds = "column_name, bool_and(lower <= upper and isfinite(lower)) from histograms group by column_name"
-    assert _pairs(metastore, bounds) == dict.fromkeys(shown, True)
+    assert _pairs(metastore, bounds) == dict.fromkeys(shown_columns, True)
     values = "column_name, count(value) from frequencies group by column_name"
-    assert _pairs(metastore, values) == dict.fromkeys(shown, 4)
+    assert _pairs(metastore, values) == dict.fromkeys(shown_columns, 4)
 
 
 def _pairs(metastore: Metastore, selection: str) -> dict[str, object]:

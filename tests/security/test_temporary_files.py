@@ -134,8 +134,8 @@ def end_with_folder(path: str) -> None:
 
     The process is a child that reads files.
     """
-    used = TemporaryFolder("test")
-    (Path(used.path) / "rows").write_text(TOKEN)
+    used_folder = TemporaryFolder("test")
+    (Path(used_folder.path) / "rows").write_text(TOKEN)
     signal.raise_signal(signal.SIGKILL)
 
 

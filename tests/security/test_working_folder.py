@@ -58,8 +58,8 @@ class HostileFolder:
 
         `environment` has further environment variables. Inherited ones whose names begin with `PYTHON` are left out.
         """
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        variables: Mapping[str, str] = {**inherited, **environment}
+        inherited_variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        variables: Mapping[str, str] = {**inherited_variables, **environment}
         return subprocess.run(
             command, cwd=self.path, env=variables, capture_output=True, text=True, timeout=250, check=False
         )
@@ -138,15 +138,15 @@ def test_statistics_are_imported_only_from_pythonpath(tmp_path: Path, engine: st
     """
     folder = HostileFolder(tmp_path, (*ALL, "my_stats"))
     configured(folder, engine)
-    refused = folder.run([*METASTORE, "refresh", "sales"])
+    refusal = folder.run([*METASTORE, "refresh", "sales"])
     assert folder.imported() == []
-    assert "No module named 'my_stats'" in refused.stderr
+    assert "No module named 'my_stats'" in refusal.stderr
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "my_stats.py").write_text(STATISTIC)
     modules = {"PYTHONPATH": str(tmp_path / "modules")}
     assert_succeeded(folder.run([*METASTORE, "refresh", "sales"], **modules), folder)
-    shown = folder.run([*METASTORE, "show", "sales", "--json"], **modules)
-    assert '"rows": {"value": 3' in shown.stdout, shown.stdout
+    result = folder.run([*METASTORE, "show", "sales", "--json"], **modules)
+    assert '"rows": {"value": 3' in result.stdout, result.stdout
 
 
 @pytest.mark.spark
@@ -194,9 +194,9 @@ def test_settings_of_catalogs_in_the_working_folder_are_refused(tmp_path: Path) 
     home = tmp_path / "home"
     home.mkdir()
     command = [*METASTORE, "--config", str(config), "refresh", "--all"]
-    refused = folder.run(command, HOME=str(home))
-    assert refused.returncode == 3
-    assert "catalog 'lake'" in refused.stderr
-    assert str(folder.path / ".pyiceberg.yaml") in refused.stderr
+    refusal = folder.run(command, HOME=str(home))
+    assert refusal.returncode == 3
+    assert "catalog 'lake'" in refusal.stderr
+    assert str(folder.path / ".pyiceberg.yaml") in refusal.stderr
     (home / ".pyiceberg.yaml").write_text("catalog:\n  other:\n    uri: sqlite:///other.db\n")
     assert_succeeded(folder.run(command, HOME=str(home)), folder)

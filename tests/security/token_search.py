@@ -22,12 +22,12 @@ _DEPTH = 4
 
 def files_with(folder: Path, *tokens: str | bytes) -> list[str]:
     """Return the files below a folder whose name or content contains one of the tokens."""
-    wanted = [token.encode() if isinstance(token, str) else token for token in tokens]
+    token_bytes = [token.encode() if isinstance(token, str) else token for token in tokens]
     paths = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file()) if folder.exists() else ():
         name = str(path.relative_to(folder))
         pieces = [name.encode(), *pieces_of(path)]
-        if any(token in piece for token in wanted for piece in pieces):
+        if any(token in piece for token in token_bytes for piece in pieces):
             paths.append(name)
     return paths
 

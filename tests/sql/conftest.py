@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.cli.conftest import _published, published
+from tests.cli.conftest import _published_folder, config_file
 
-__all__ = ["_published", "published"]
+__all__ = ["_published_folder", "config_file"]

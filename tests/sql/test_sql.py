@@ -152,24 +152,24 @@ def test_an_empty_root_has_empty_views(tmp_path: Path) -> None:
     assert query(empty, "select * from frequencies").num_rows == 0
 
 
-def test_the_command_prints_rows(published: Path) -> None:
+def test_the_command_prints_rows(config_file: Path) -> None:
     text = "select column_name, null_count from orders.statistics where null_count > 0"
-    assert run_json("sql", text, config=published) == [{"column_name": "state", "null_count": 40}]
+    assert run_json("sql", text, config=config_file) == [{"column_name": "state", "null_count": 40}]
     odd = "select 1 a, 2 a, 'x\ny' b, 1e400::double c, date '2024-01-31' d, null e, 12345678901234567890 f"
-    assert run_json("sql", odd, config=published) == [
+    assert run_json("sql", odd, config=config_file) == [
         {"a": 1, "a_1": 2, "b": "x\ny", "c": "Infinity", "d": "2024-01-31", "e": None, "f": "12345678901234567890"}
     ]
     names = "select 1 a, 2 a, 3 a_1, 4 a"
-    assert run_json("sql", names, config=published) == [{"a": 1, "a_2": 2, "a_1": 3, "a_3": 4}]
+    assert run_json("sql", names, config=config_file) == [{"a": 1, "a_2": 2, "a_1": 3, "a_3": 4}]
     intervals = "select interval 1 day a, interval (-90) second b, interval 14 month c, interval 0 day d, age(now()) e"
-    (row,) = run_json("sql", intervals, config=published)
+    (row,) = run_json("sql", intervals, config=config_file)
     assert row.pop("e").startswith("P")
     assert row == {"a": "P1D", "b": "PT-90S", "c": "P14M", "d": "PT0S"}
-    output = run("sql", odd, config=published)
+    output = run("sql", odd, config=config_file)
     assert output.exit_code == 0
     assert "x\\ny" in output.stdout
-    assert "query" in error_of(run("sql", "drop table x", config=published))
-    done = execute("--config", str(published), "sql", text, folder=published.parent)
+    assert "query" in error_of(run("sql", "drop table x", config=config_file))
+    done = execute("--config", str(config_file), "sql", text, folder=config_file.parent)
     assert (done.returncode, done.stderr) == (0, "")  # DuckDB must not report leaks at exit, either
 
 

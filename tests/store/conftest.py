@@ -30,7 +30,7 @@ def store(request: pytest.FixtureRequest) -> ObjectStore:
 
 
 @pytest.fixture
-def travelled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def read_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list to which each ranged request adds the number of bytes that it returned."""
     sizes: list[int] = []
     tail, ranged = RemoteObjects.read_tail, RemoteObjects.read_range

@@ -371,7 +371,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.s3
-def test_reads_of_several_segments_count_for_the_caller(s3_store: ObjectStore, travelled: list[int]) -> None:
+def test_reads_of_several_segments_count_for_the_caller(s3_store: ObjectStore, read_sizes: list[int]) -> None:
     nodes = [NodeEntry(f"{at:04}", ProfileFiles("s", "", ())) for at in range(600)]
     base = StoredEntries(
         NODES,
@@ -381,10 +381,10 @@ def test_reads_of_several_segments_count_for_the_caller(s3_store: ObjectStore, t
     changes = EntryChanges.changed(NODES, base, [replace(nodes[300], spec_id="other")])
     stored = StoredEntries(NODES, s3_store, write_entries(s3_store, changes, allow_step=True, may_merge=True))
     assert len(stored.files.files) == 2
-    travelled.clear()
+    read_sizes.clear()
     with count_io() as counter:
         assert len(stored.find_all(["0300", "0301"])) == 2
-    assert counter.counts().read.bytes == sum(travelled) > 0
+    assert counter.counts().read.bytes == sum(read_sizes) > 0
 
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
@@ -645,7 +645,7 @@ def test_a_commit_that_removes_many_entries_writes_few_row_groups(local_store: O
 
 
 @pytest.mark.s3
-def test_a_lookup_of_a_partition_reads_little_of_a_large_file(s3_store: ObjectStore, travelled: list[int]) -> None:
+def test_a_lookup_of_a_partition_reads_little_of_a_large_file(s3_store: ObjectStore, read_sizes: list[int]) -> None:
     """The file has 16,000 fragments in 160 partitions, and 0.9 MB.
 
     A lookup reads at most 40 kB, in two requests.
@@ -666,9 +666,9 @@ def test_a_lookup_of_a_partition_reads_little_of_a_large_file(s3_store: ObjectSt
     ]
     stored = write(s3_store, FRAGMENTS, entries)
     assert len(stored.files.files) == 1
-    travelled.clear()
+    read_sizes.clear()
     assert sorted(map(FRAGMENTS.key, entries[7000:7100])) == [
         entry.key for entry in stored.find_prefixes(["day=070\0"])
     ]
-    assert len(travelled) == 2
-    assert sum(travelled) <= 40_000
+    assert len(read_sizes) == 2
+    assert sum(read_sizes) <= 40_000

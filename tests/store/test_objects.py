@@ -291,7 +291,7 @@ def test_large_parquet_is_written_in_parts(s3_store: ObjectStore) -> None:
 
 
 @pytest.mark.s3
-def test_only_requested_ranges_are_read(s3_store: ObjectStore, travelled: list[int]) -> None:
+def test_only_requested_ranges_are_read(s3_store: ObjectStore, read_sizes: list[int]) -> None:
     """Of a 6 MB file, the tail and one column chunk are read."""
     wide = pa.table(
         {f"c{i}": pa.array([_random_bytes(1000, 100 * i + j) for j in range(100)], pa.binary()) for i in range(60)}
@@ -300,11 +300,11 @@ def test_only_requested_ranges_are_read(s3_store: ObjectStore, travelled: list[i
         writer.write_table(wide, row_group_rows=10)
     assert s3_store.list()[0].size > 6_000_000
     file = s3_store.open_parquet("x.parquet")
-    assert sum(travelled) <= 2**17, "the footer"
-    travelled.clear()
+    assert sum(read_sizes) <= 2**17, "the footer"
+    read_sizes.clear()
     assert file.read_row_group(3, columns=["c7"]).column("c7").to_pylist() == wide.column("c7").to_pylist()[30:40]
-    assert len(travelled) == 1
-    assert sum(travelled) < 20_000
+    assert len(read_sizes) == 1
+    assert sum(read_sizes) < 20_000
 
 
 @given(st.binary(max_size=200))

@@ -153,7 +153,7 @@ def test_damage_in_a_section_names_the_file(local_store: ObjectStore) -> None:
 
 
 @pytest.mark.s3
-def test_reading_a_section_reads_only_its_row_groups(s3_store: ObjectStore, travelled: list[int]) -> None:
+def test_reading_a_section_reads_only_its_row_groups(s3_store: ObjectStore, read_sizes: list[int]) -> None:
     """The file has 400 sections and 8 MB.
 
     Opening it reads less than 300 kB, and each section less than 60 kB.
@@ -168,16 +168,16 @@ def test_reading_a_section_reads_only_its_row_groups(s3_store: ObjectStore, trav
             writer.write_section(f"c{i}", pa.table({"name": [f"c{i}"] * len(values), "value": values}))
     assert s3_store.list()[0].size > 8_000_000
     with SectionReader(s3_store, "file") as reader:
-        assert sum(travelled) < 300_000, "the footer"
+        assert sum(read_sizes) < 300_000, "the footer"
         for name, size in {"c201": 5000, "c200": 100}.items():
-            travelled.clear()
+            read_sizes.clear()
             assert reader.read_section(name).column("name").to_pylist() == [name] * size
-            assert sum(travelled) < 60_000
-            assert len(travelled) <= 2
+            assert sum(read_sizes) < 60_000
+            assert len(read_sizes) <= 2
 
 
 @pytest.mark.s3
-def test_exactly_a_large_footer_is_read(s3_store: ObjectStore, travelled: list[int]) -> None:
+def test_exactly_a_large_footer_is_read(s3_store: ObjectStore, read_sizes: list[int]) -> None:
     """If the footer's size is known, opening the file reads only the footer.
 
     A lookup takes one more request.
@@ -189,10 +189,10 @@ def test_exactly_a_large_footer_is_read(s3_store: ObjectStore, travelled: list[i
             writer.write_section("rows", pa.table([column] * 20, schema))
     assert 1 << 14 < writer.footer_bytes < 1 << 16
     with SectionReader(s3_store, "file", writer.footer_bytes) as reader:
-        assert travelled == [writer.footer_bytes]
+        assert read_sizes == [writer.footer_bytes]
         rows = reader.find_rows(KeySet(["000150"]), ["rows"])["rows"]
         assert rows.to_pylist() == [dict.fromkeys(schema.names, "000150")]
-        assert len(travelled) == 2
+        assert len(read_sizes) == 2
 
 
 def test_a_key_is_found_in_a_large_row_group_that_sections_share(local_store: ObjectStore) -> None:
@@ -212,7 +212,7 @@ def test_a_key_is_found_in_a_large_row_group_that_sections_share(local_store: Ob
 
 @pytest.mark.s3
 def test_a_key_in_a_cached_large_row_group_is_found_without_a_request(
-    s3_store: ObjectStore, travelled: list[int]
+    s3_store: ObjectStore, read_sizes: list[int]
 ) -> None:
     """A row group of 6 MB is read once.
 
@@ -227,14 +227,14 @@ def test_a_key_in_a_cached_large_row_group_is_found_without_a_request(
     with SectionReader(s3_store, "file", cache=RowGroupCache(64 << 20)) as reader:
         found = reader.find_rows(KeySet(["100150"]), ["rows"])["rows"]
         reader.release()
-        travelled.clear()
+        read_sizes.clear()
         assert reader.find_rows(KeySet(["100150"]), ["rows"])["rows"] == found
         assert len(reader.find_rows(KeySet(["100152", "100153"]), ["rows"])["rows"]) == 1
-        assert travelled == []
+        assert read_sizes == []
 
 
 @pytest.mark.s3
-def test_a_cached_section_is_read_again_without_a_request(s3_store: ObjectStore, travelled: list[int]) -> None:
+def test_a_cached_section_is_read_again_without_a_request(s3_store: ObjectStore, read_sizes: list[int]) -> None:
     """A cached section is read again without a request, even after the reader released the footer.
 
     The end of the file is no longer cached either.
@@ -246,9 +246,9 @@ def test_a_cached_section_is_read_again_without_a_request(s3_store: ObjectStore,
         section = reader.read_section("a")
         reader.release()
         backend._tails.clear()
-        travelled.clear()
+        read_sizes.clear()
         assert reader.read_section("a") == section
-        assert travelled == []
+        assert read_sizes == []
 
 
 @pytest.mark.parametrize("limit", [0, 1, None])
@@ -262,7 +262,7 @@ def test_a_cache_has_at_most_its_number_of_row_groups(limit: int | None) -> None
 
 
 @pytest.mark.s3
-def test_the_compressed_copy_of_a_footer_is_read_instead_of_it(s3_store: ObjectStore, travelled: list[int]) -> None:
+def test_the_compressed_copy_of_a_footer_is_read_instead_of_it(s3_store: ObjectStore, read_sizes: list[int]) -> None:
     """A reader that knows the position of a footer's compressed copy reads exactly the copy.
 
     It then reads one row group in one request. The copy is compressed with zlib, stands between the row groups and the
@@ -280,12 +280,12 @@ def test_the_compressed_copy_of_a_footer_is_read_instead_of_it(s3_store: ObjectS
     assert zlib.decompress(data[copy.start : end]) == data[end:]
     assert 3 * copy.size < len(data) - end
     assert pq.read_table(pa.BufferReader(data)).num_rows == 2000
-    travelled.clear()
+    read_sizes.clear()
     with SectionReader(s3_store, "file", footer_copy=copy) as reader:
-        assert travelled == [copy.size]
+        assert read_sizes == [copy.size]
         reader.release()
         assert len(reader.find_rows(KeyPrefixes(["000150"]), ["rows"])["rows"]) == 1
-        assert len(travelled) == 2
+        assert len(read_sizes) == 2
     for damaged in (bytes(copy.size), data[copy.start : end - 20] + bytes(20), zlib.compress(bytes(copy.size))):
         s3_store.write("damaged", data[: copy.start] + damaged + data[end:])
         with pytest.raises(CorruptionError, match=r"/damaged\b"):
