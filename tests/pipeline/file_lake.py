@@ -153,14 +153,14 @@ def profile(table: Table, partition: str | None = None) -> dict[str, Any]:
     """
     columns: dict[str, Any] = {}
     for row in table.statistics(partition=partition):
-        listed = None
+        value_counts = None
         if row.frequencies == "enumerated":
             values = table.top(row.column, 10**9, partition=partition)
-            listed = sorted((repr(value.as_py()), count) for value, count in values)
+            value_counts = sorted((repr(value.as_py()), count) for value, count in values)
         histogram = table.profiles.profile(partition).histogram(row.column)
         columns[row.column] = {
             **asdict(row),
-            "enumerated": listed,
+            "enumerated": value_counts,
             "bins": None
             if histogram is None
             else (histogram.exponent, histogram.first, histogram.counts.tolist(), histogram.capacity),

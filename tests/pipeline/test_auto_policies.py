@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     st.lists(st.tuples(st.integers(0, 4 * FREQUENCY_LIMIT), st.integers(1, 40)), min_size=1, max_size=30),
     st.booleans(),
 )
-def test_small_changes_do_not_revert_a_decision(walk: list[tuple[int, int]], estimated: bool) -> None:
+def test_small_changes_do_not_revert_a_decision(walk: list[tuple[int, int]], is_estimated: bool) -> None:
     """A column grows and shrinks at random.
 
     No size is a reason both to enumerate and to estimate the column.
@@ -51,11 +51,11 @@ def test_small_changes_do_not_revert_a_decision(walk: list[tuple[int, int]], est
         if why_enumerated(distinct, values) is not None:
             assert why_estimated(distinct, values) is None
             assert why_estimated(2 * distinct, 2 * values) is None
-            estimated = False
+            is_estimated = False
         elif why_estimated(distinct, values) is not None:
-            estimated = True
+            is_estimated = True
     distinct, repeats = walk[-1]
-    if estimated:
+    if is_estimated:
         assert distinct > FREQUENCY_LIMIT // 2 or (repeats < 4 and 2 * distinct * repeats > NEAR_UNIQUE_ABOVE)
 
 
@@ -150,14 +150,14 @@ def assert_full_says_the_same(walk: Walk) -> None:
 
     It reads all files again. Estimated percentiles are not compared.
     """
-    reported, decisions = everything(walk.config), latest(walk.config).decisions
+    incremental_profiles, decisions = everything(walk.config), latest(walk.config).decisions
     root = Path(walk.config.root)
     shutil.copytree(root, root.with_name("kept"))
     walk.refresh(request=RefreshRequest(full=True))
     again = everything(walk.config)
-    for one in (reported, again):
+    for one in (incremental_profiles, again):
         _without_estimated_percentiles(one)
-    assert_same(reported, again)
+    assert_same(incremental_profiles, again)
     assert {key: decision.frequencies for key, decision in latest(walk.config).decisions.items()} == {
         key: decision.frequencies for key, decision in decisions.items()
     }
@@ -192,8 +192,8 @@ def test_decisions_while_distinct_values_grow_and_shrink(walk: Walk) -> None:
     assert_full_says_the_same(walk)
 
     # Down a little, up, and down: the decision stays, and a commit costs its changes only.
-    for removed in ((4,), (3,)):
-        for number in removed:
+    for removed_numbers in ((4,), (3,)):
+        for number in removed_numbers:
             walk.path(number).unlink()
         down = walk.refresh()
         assert (walk.state(), down.fragments_profiled, len(down.partitions_changed), walk.summed) == (
@@ -241,8 +241,8 @@ def test_a_near_unique_column_is_never_enumerated(walk: Walk) -> None:
     version = latest(walk.config)
     assert {value.frequencies for value in version.decisions.values()} == {"estimated"}
     assert {entry.not_enumerated for entry in version.fragments} == {("x", "name")}
-    listed = [path for path in version.paths() if "frequencies" in path]
-    assert sum((Path(walk.config.root) / "t" / path).stat().st_size for path in listed) < 20_000
+    frequency_paths = [path for path in version.paths() if "frequencies" in path]
+    assert sum((Path(walk.config.root) / "t" / path).stat().st_size for path in frequency_paths) < 20_000
     row = Metastore(walk.config.root).table("t").statistics(["name"])[0]
     assert (row.distinct_count_guarantee, row.duplicate_count, row.percentiles) == ("estimate", None, None)
     assert row.distinct_count == pytest.approx(240_000, rel=0.06)
@@ -258,11 +258,11 @@ def test_switching_policies_reads_no_table_file(walk: Walk) -> None:
     """
     walk.put(0, 1)
     walk.refresh()
-    listed = everything(walk.config)
+    enumerated_profiles = everything(walk.config)
 
-    def refreshed(**retained: object) -> RefreshResult:
+    def refreshed(**column_policy: object) -> RefreshResult:
         table = TableConfig.model_validate(
-            {"name": "t", "uri": str(walk.folder / "lake"), "columns": {"x": retained} if retained else {}}
+            {"name": "t", "uri": str(walk.folder / "lake"), "columns": {"x": column_policy} if column_policy else {}}
         )
         return refresh(walk.config, table, lambda: walk.spark)
 
@@ -274,7 +274,7 @@ def test_switching_policies_reads_no_table_file(walk: Walk) -> None:
     walk.path(2).unlink()
     on = refreshed()
     assert (on.fragments_profiled, walk.state()) == (0, "enumerated")
-    assert_same(everything(walk.config), listed)
+    assert_same(everything(walk.config), enumerated_profiles)
     coarse = refreshed(histogram=1000)
     assert coarse.fragments_profiled == 0
     fine = refreshed(histogram=4000)

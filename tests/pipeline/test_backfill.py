@@ -91,12 +91,12 @@ def paths(lake: Lake, folder: str) -> list[str]:
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """Twelve partitions of one small file each, without a version; few statistics are configured."""
-    created = Lake(
+    new_lake = Lake(
         tmp_path, options={"columns": {"default": {"frequencies": "off", "histogram": "off", "quantiles": "off"}}}
     )
     for partition in range(1, 13):
-        created.append(partition, 8)
-    return created
+        new_lake.append(partition, 8)
+    return new_lake
 
 
 def key(partition: int) -> str:
@@ -175,8 +175,8 @@ def test_no_publish_saves_profiles_only(lake: Lake) -> None:
     fill(lake, BackfillSelection())
     for partition in (2, 5, 9):
         lake.append(partition, 8)
-    retained = fill(lake, BackfillSelection(partitions=("part=5",)), publish=False)
-    assert (retained.versions, retained.fragments) == ([], 1)
+    result = fill(lake, BackfillSelection(partitions=("part=5",)), publish=False)
+    assert (result.versions, result.fragments) == ([], 1)
     assert latest(config_of(lake)).number == 1
     assert refresh(config_of(lake), lake.table, no_spark).fragments_profiled == 2
 
@@ -276,14 +276,14 @@ def test_an_interrupted_backfill_continues(lake: Lake, event: int) -> None:
     Only the interrupted chunk may be read again.
     """
     fill(lake, BackfillSelection())
-    stopped = fill_until(lake, BackfillSelection("all"), event, chunk_partitions=3)
-    assert stopped is not None
-    assert not stopped.done
+    interrupted_result = fill_until(lake, BackfillSelection("all"), event, chunk_partitions=3)
+    assert interrupted_result is not None
+    assert not interrupted_result.done
     plan = plan_of(lake, BackfillSelection("all"), chunk_partitions=3)
-    assert (len(plan.done), len(plan.chunks)) == (3 * stopped.chunks, 4 - stopped.chunks)
+    assert (len(plan.done), len(plan.chunks)) == (3 * interrupted_result.chunks, 4 - interrupted_result.chunks)
     rest = fill(lake, BackfillSelection("all"), chunk_partitions=3)
-    assert stopped.partitions + rest.partitions == 12
-    assert 12 - 3 <= stopped.fragments + rest.fragments <= 12
+    assert interrupted_result.partitions + rest.partitions == 12
+    assert 12 - 3 <= interrupted_result.fragments + rest.fragments <= 12
     assert paths(lake, "backfills") == []
 
 
@@ -316,9 +316,9 @@ def test_another_selection_does_not_continue_the_backfill(lake: Lake) -> None:
     With another selection, or with `--restart`, all chunks are planned again.
     """
     fill(lake, BackfillSelection())
-    stopped = fill_until(lake, BackfillSelection("all"), 9, chunk_partitions=3)
-    assert stopped is not None
-    assert stopped.chunks == 1
+    interrupted_result = fill_until(lake, BackfillSelection("all"), 9, chunk_partitions=3)
+    assert interrupted_result is not None
+    assert interrupted_result.chunks == 1
     assert plan_of(lake, BackfillSelection("all", first="1")).done == ()
     assert len(plan_of(lake, BackfillSelection("all")).done) == 3
     assert plan_of(lake, BackfillSelection("all"), restart=True).done == ()
@@ -354,16 +354,16 @@ def test_an_unreadable_file_stops_the_backfill(lake: Lake) -> None:
     After the file is repaired, a backfill completes, and its result is right.
     """
     fill(lake, BackfillSelection())
-    broken = next((lake.uri / "part=7").iterdir())
-    good = broken.read_bytes()
-    broken.write_bytes(good[:-400] + b"x" * 396 + b"PAR1")
+    damaged_file = next((lake.uri / "part=7").iterdir())
+    good = damaged_file.read_bytes()
+    damaged_file.write_bytes(good[:-400] + b"x" * 396 + b"PAR1")
     config, result = config_of(lake), BackfillResult("t")
     plan = plan_of(lake, BackfillSelection("all"), chunk_partitions=3)
     with pytest.raises(ProfileError, match="part=7"):
         backfill(config, lake.table, plan, local_processor(config, lake.table, no_spark, plan), result)
     assert result.done is False
     number = latest(config).number
-    broken.write_bytes(good)
+    damaged_file.write_bytes(good)
     assert fill(lake, BackfillSelection("all"), chunk_partitions=3).done
     assert latest(config).number > number
     lake_again = everything(config)
@@ -493,16 +493,16 @@ def test_any_sequence_of_backfills_gives_the_version_from_scratch(
         )
         plan = plan_of(lake, selection, chunk_partitions=chunk)
         if data.draw(st.booleans()):
-            stopped = fill_until(lake, selection, data.draw(st.integers(1, 12)), chunk_partitions=chunk)
-            assert stopped is None or stopped.fragments <= plan.fragments
+            interrupted_result = fill_until(lake, selection, data.draw(st.integers(1, 12)), chunk_partitions=chunk)
+            assert interrupted_result is None or interrupted_result.fragments <= plan.fragments
             plan = plan_of(lake, selection, chunk_partitions=chunk)
         done = fill(lake, selection, chunk_partitions=chunk)
         assert done.fragments <= plan.fragments
         assert done.partitions == len(plan.keys)
         after = plan_of(lake, BackfillSelection())
-        chosen = set(folders) if keys is None else set(keys)
+        selected_keys = set(folders) if keys is None else set(keys)
         meant = {"outdated", "all", "missing" if plan.version == 0 else ""}
-        if mode in meant and plan.publishes and chosen and plan.chunks:
+        if mode in meant and plan.publishes and selected_keys and plan.chunks:
             assert after.chunks == (), (plan, after)
     config = config_of(lake)
     refresh(config, lake.table, no_spark)

@@ -115,12 +115,12 @@ def test_counts_by_partition_equal_duckdbs_after_any_commits(
         lake.options = {"columns": dict.fromkeys(sorted(on), ON)}
         refresh(config(lake), lake.table, no_spark)
         several = len(latest(lake.config()).partitions) > 1
-        stored, expected = stored_counts(reader(lake)), counted(lake, on if several else ())
-        assert stored == expected
+        counts_in_store, expected = stored_counts(reader(lake)), counted(lake, on if several else ())
+        assert counts_in_store == expected
         table = Metastore(lake.config().root).table("t")
-        with monkeypatch.context() as patched:
+        with monkeypatch.context() as patch:
             if several:
-                patched.setattr(ProfileReader, "frequencies", None)
+                patch.setattr(ProfileReader, "frequencies", None)
             for column in sorted(on):
                 rows = sorted(expected.get(column, ()))
                 for value, _ in draw.sample(rows, min(3, len(rows))):
@@ -238,9 +238,9 @@ def test_partitions_with_changed_keys(tmp_path: Path, monkeypatch: pytest.Monkey
     metadata = Path(table.metadata_location.removeprefix("file://"))
     answer = json.loads(metadata.read_text())
     answer["partition-specs"][0]["fields"][0]["name"] = "q"
-    renamed = metadata.with_name(f"{int(metadata.name[:5]) + 1:05d}-{uuid.uuid4()}.metadata.json")
-    renamed.write_text(json.dumps(answer))
-    table = catalog.register_table("n.renamed", renamed.as_uri())
+    new_metadata = metadata.with_name(f"{int(metadata.name[:5]) + 1:05d}-{uuid.uuid4()}.metadata.json")
+    new_metadata.write_text(json.dumps(answer))
+    table = catalog.register_table("n.renamed", new_metadata.as_uri())
     put("m", ["x"])
     last = "q=m" if all_of_them else "r=m"
     assert where() == (1, [("q=k", 1), ("q=l", 2), (last, 2)], 5)
@@ -280,8 +280,8 @@ def test_a_lost_race_and_a_purge_remove_value_counts(plain: Plain, monkeypatch: 
         raise VersionConflictError("lost")
 
     plain.columns = {"a": ON}
-    with monkeypatch.context() as patched:
-        patched.setattr(VersionStore, "publish", losing)
+    with monkeypatch.context() as patch:
+        patch.setattr(VersionStore, "publish", losing)
         with pytest.raises(Exception, match="'t'"):
             plain.refresh()
     assert plain.written() == before

@@ -116,10 +116,10 @@ def shown(rows: list[Any]) -> str:
     return repr([(value + 0.0 if isinstance(value, float) else value, *rest) for value, *rest in rows])
 
 
-def assert_plain(lake: Lake, ranked: set[str]) -> None:
+def assert_plain(lake: Lake, ranked_columns: set[str]) -> None:
     """Assert that compacted files have, by column and in order, the rows of DuckDB's GROUP BY.
 
-    `ranked` are the columns that the file of ranks must have.
+    `ranked_columns` are the columns that the file of ranks must have.
     """
     files = f"{lake.folder}/lake/**/*.parquet"
     with duckdb.connect() as connection:
@@ -127,24 +127,26 @@ def assert_plain(lake: Lake, ranked: set[str]) -> None:
         connection.execute(f"CREATE VIEW t AS SELECT * FROM read_parquet('{files}', hive_partitioning = false)")
         answer = lake.answers
         for column, name in CLASSES.items():
-            counted = f'SELECT "{column}" AS value, count(*) AS n FROM t WHERE "{column}" IS NOT NULL GROUP BY 1'
-            listed = connection.execute(
+            counts_query = f'SELECT "{column}" AS value, count(*) AS n FROM t WHERE "{column}" IS NOT NULL GROUP BY 1'
+            file_rows = connection.execute(
                 f'SELECT value."{name}", frequency FROM read_parquet(?) f WHERE f.column = ?',
                 [lake.path(answer.frequencies_file), column],
             ).fetchall()
-            expected = connection.execute(f"SELECT value, n FROM ({counted}) ORDER BY n DESC, value").fetchall()
-            assert shown(listed) == shown(expected), column
-            if column in ranked:
-                listed = connection.execute(
+            expected = connection.execute(f"SELECT value, n FROM ({counts_query}) ORDER BY n DESC, value").fetchall()
+            assert shown(file_rows) == shown(expected), column
+            if column in ranked_columns:
+                file_rows = connection.execute(
                     f'SELECT value."{name}", frequency, rank FROM read_parquet(?) f WHERE f.column = ?',
                     [lake.path(answer.ranks_file), column],
                 ).fetchall()
-                ranks = f"SELECT value, n, (sum(n) OVER (ORDER BY value) - n)::BIGINT FROM ({counted}) ORDER BY value"
-                assert shown(listed) == shown(connection.execute(ranks).fetchall()), column
-    complete = pl.read_parquet(lake.path(answer.ranks_file)) if ranked else None
-    assert complete is None or set(complete["column"].unique()) == ranked
-    named = set(pq.read_table(lake.path(answer.frequencies_file))["column"].unique().to_pylist())
-    assert named - {"part"} == set(CLASSES)
+                ranks = (
+                    f"SELECT value, n, (sum(n) OVER (ORDER BY value) - n)::BIGINT FROM ({counts_query}) ORDER BY value"
+                )
+                assert shown(file_rows) == shown(connection.execute(ranks).fetchall()), column
+    complete = pl.read_parquet(lake.path(answer.ranks_file)) if ranked_columns else None
+    assert complete is None or set(complete["column"].unique()) == ranked_columns
+    stored_columns = set(pq.read_table(lake.path(answer.frequencies_file))["column"].unique().to_pylist())
+    assert stored_columns - {"part"} == set(CLASSES)
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 12))])

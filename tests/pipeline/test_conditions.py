@@ -42,13 +42,13 @@ def test_a_condition_on_current_date_selects_other_partitions_the_next_day(tmp_p
     One on the next day publishes the new selection.
     """
     config = table_of_days(tmp_path, partitions="day >= current_date - 2")
-    observed = []
+    selected_days = []
     for day in (5, 5, 6):
         with patch.object(sql_parser, "today", lambda day=day: date(2024, 1, day)):
             result = refresh(config, config.tables[0], no_spark)
-            observed.append([partition.key[-2:] for partition in open_table(config.root, "t").partitions()])
-            assert result.published == (len(observed) != 2)
-    assert observed == [["03", "04", "05", "06"], ["03", "04", "05", "06"], ["04", "05", "06"]]
+            selected_days.append([partition.key[-2:] for partition in open_table(config.root, "t").partitions()])
+            assert result.published == (len(selected_days) != 2)
+    assert selected_days == [["03", "04", "05", "06"], ["03", "04", "05", "06"], ["04", "05", "06"]]
 
 
 def test_a_backfill_of_the_partitions_that_match_a_condition(tmp_path: Path) -> None:

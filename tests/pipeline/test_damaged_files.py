@@ -64,11 +64,11 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     for number in range(9):
         put(folder, 0, str(number), number)
-    removed = put(folder, 1, "gone", 10)
+    removed_file = put(folder, 1, "gone", 10)
     put(folder, 1, "stays", 11)
     loaded_config = config(folder)
     refresh(loaded_config, loaded_config.tables[0], no_spark)
-    removed.unlink()
+    removed_file.unlink()
     put(folder, 0, "later", 12)
     refresh(loaded_config, loaded_config.tables[0], no_spark)
     compact(VersionStore(ObjectStore(loaded_config.root), "t"), loaded_config.tables[0])
@@ -121,12 +121,12 @@ def different_value(value: Any) -> Any:
     if isinstance(value, bytes):
         return value[:-1] + bytes([value[-1] ^ 1]) if value else None
     if isinstance(value, list):
-        changed = (
+        differences = (
             [*value[:at], different_value(item), *value[at + 1 :]]
             for at, item in enumerate(value)
             if different_value(item) is not None
         )
-        return next(changed, None)
+        return next(differences, None)
     if isinstance(value, dict):
         return next(
             (
@@ -157,8 +157,8 @@ def change(path: Path, column: str) -> bool:
         with pq.ParquetWriter(path, file.schema_arrow) as writer:
             for group in groups:
                 writer.write_table(group)
-            retained = file.metadata.metadata or {}
-            writer.add_key_value_metadata({k: v for k, v in retained.items() if k != b"ARROW:schema"})
+            stored_metadata = file.metadata.metadata or {}
+            writer.add_key_value_metadata({k: v for k, v in stored_metadata.items() if k != b"ARROW:schema"})
         return True
     return False
 

@@ -26,7 +26,10 @@ def put(folder: Path, number: int, draw: random.Random, count: int) -> None:
     """
     reach = 10 ** max(1, 12 - number // 2)
     numbers = [draw.choice([None, draw.randint(-reach, reach)]) for _ in range(count)]
-    floats = [None if drawn is None else draw.choice([drawn / 7, float("nan"), float("inf")]) for drawn in numbers]
+    floats = [
+        None if drawn_number is None else draw.choice([drawn_number / 7, float("nan"), float("inf")])
+        for drawn_number in numbers
+    ]
     columns = {"n": pa.array(numbers, pa.int64()), "x": pa.array(floats, pa.float64()), "s": list(map(str, numbers))}
     pq.write_table(pa.table(columns), folder / f"{number}.parquet")
 
@@ -55,10 +58,10 @@ def test_deletes_of_extremes_equal_a_refresh_from_scratch(tmp_path: Path, lists:
         put(lake, number, draw, 60)
     widths = [published("root")["table"]["columns"]["n"]["bins"][0]]
     for number, step in enumerate(range(0, FILES - 6, 6)):
-        for deleted in range(step, step + 5):
-            (lake / f"{deleted}.parquet").unlink()
-        retained = pq.read_table(lake / f"{step + 5}.parquet")
-        pq.write_table(retained.slice(50), lake / f"{step + 5}.parquet")
+        for file_number in range(step, step + 5):
+            (lake / f"{file_number}.parquet").unlink()
+        rows = pq.read_table(lake / f"{step + 5}.parquet")
+        pq.write_table(rows.slice(50), lake / f"{step + 5}.parquet")
         result = published("root")
         assert_same(result, published(f"scratch{number}"))
         widths.append(result["table"]["columns"]["n"]["bins"][0])

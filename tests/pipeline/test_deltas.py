@@ -41,12 +41,12 @@ def test_each_file_of_profiles_is_opened_once(tmp_path: Path, monkeypatch: pytes
     assert sum(one != other for one, other in pairwise(paths)) > 3
     leaves = [leaf for column in schema_leaves(version.schema) for leaf in column]
     columns = {leaf.field_id: type_class(leaf.type).name for leaf in leaves if not pa.types.is_nested(leaf.type)}
-    opened: list[str] = []
+    opened_paths: list[str] = []
     original = ObjectStore.open_parquet
 
-    def open_parquet(self: ObjectStore, path: str, *arguments: Any, **named: Any) -> Any:
-        opened.append(path)
-        return original(self, path, *arguments, **named)
+    def open_parquet(self: ObjectStore, path: str, *arguments: Any, **keywords: Any) -> Any:
+        opened_paths.append(path)
+        return original(self, path, *arguments, **keywords)
 
     monkeypatch.setattr(ObjectStore, "open_parquet", open_parquet)
     store = ObjectStore(config.root).child("t")
@@ -54,10 +54,10 @@ def test_each_file_of_profiles_is_opened_once(tmp_path: Path, monkeypatch: pytes
     assert by_class
     for parts in by_class.values():
         if not few:
-            opened.clear()
+            opened_paths.clear()
         for part in parts:
             assert sum(map(len, part.batches()))
-        assert sorted(opened) == sorted(set(paths))
+        assert sorted(opened_paths) == sorted(set(paths))
 
 
 @pytest.mark.parametrize("small_merge", [1_000, 60])
@@ -69,13 +69,13 @@ def test_many_small_profiles_are_read_on_spark(
     Reading a profile takes a millisecond even if it has few values, so many profiles are read on Spark.
     """
     lake = Lake(tmp_path, random.Random(1))
-    removed = [lake.append(1) for _ in range(20)]
+    removed_files = [lake.append(1) for _ in range(20)]
     for _ in range(70):
         lake.append(2)
     config = lake.config().model_copy(update={"engine": "auto"})
     monkeypatch.setattr(engines, "_SMALL_FILES", 100)
     refresh(config, lake.table, no_spark)
-    for path in removed:
+    for path in removed_files:
         path.unlink()
     monkeypatch.setattr(engines, "_SMALL_MERGE", small_merge)
     monkeypatch.setattr(graph, "SETTINGS", replace(graph.SETTINGS, small_rows=0))

@@ -62,9 +62,9 @@ def test_refreshes_continue_after_a_column_is_dropped(tmp_path: Path) -> None:
     write(tmp_path, "id", "note")
     assert refreshed(tmp_path, NOTE).dropped_columns == ()
     write(tmp_path, "id")
-    for version, published in ((2, True), (2, False)):
+    for version, is_published in ((2, True), (2, False)):
         done = refreshed(tmp_path, NOTE)
-        assert (done.version, done.published, done.dropped_columns) == (version, published, ("note",))
+        assert (done.version, done.published, done.dropped_columns) == (version, is_published, ("note",))
     assert done.to_json()["dropped_columns"] == ["note"]
     lookup = Metastore(str(tmp_path / "root")).table("t")
     assert [row.column for row in lookup.statistics()] == ["id"]
@@ -128,37 +128,37 @@ def test_a_hidden_column_does_not_show_its_values_under_another_name(tmp_path: P
 
     This may be a rename, which many formats do not record.
     """
-    hidden = {"note": {"values": "hidden"}}
+    hidden_policy = {"note": {"values": "hidden"}}
     write(tmp_path, "id", "note")
-    refreshed(tmp_path, hidden)
+    refreshed(tmp_path, hidden_policy)
     write(tmp_path, "id", "remark")
     with pytest.raises(ConfigError, match=r"columns\.note.*\bremark\b"):
-        refreshed(tmp_path, hidden)
-    assert refreshed(tmp_path, {**hidden, "remark": {"values": "hidden"}}).dropped_columns == ("note",)
+        refreshed(tmp_path, hidden_policy)
+    assert refreshed(tmp_path, {**hidden_policy, "remark": {"values": "hidden"}}).dropped_columns == ("note",)
     write(tmp_path, "id")
-    assert refreshed(tmp_path, hidden).dropped_columns == ("note",)
+    assert refreshed(tmp_path, hidden_policy).dropped_columns == ("note",)
     write(tmp_path, "id", "more")
-    assert refreshed(tmp_path, hidden).dropped_columns == ("note",), "it has been missing for one version"
+    assert refreshed(tmp_path, hidden_policy).dropped_columns == ("note",), "it has been missing for one version"
 
 
-@pytest.mark.parametrize("damaged", ["versions/2.json", "entries/*.fragments.parquet"])
-def test_a_full_refresh_over_damage_does_not_show_hidden_values(tmp_path: Path, damaged: str) -> None:
+@pytest.mark.parametrize("damaged_pattern", ["versions/2.json", "entries/*.fragments.parquet"])
+def test_a_full_refresh_over_damage_does_not_show_hidden_values(tmp_path: Path, damaged_pattern: str) -> None:
     """Stored files are damaged.
 
     A refresh with `--full` is refused if a hidden column may have been renamed.
 
     Older versions show which columns were hidden.
     """
-    hidden = {"note": {"values": "hidden"}}
+    hidden_policy = {"note": {"values": "hidden"}}
     write(tmp_path, "id", "note")
     for _ in range(2):
-        refreshed(tmp_path, hidden, full=True)
-    for path in (tmp_path / "root" / "t").glob(damaged):
+        refreshed(tmp_path, hidden_policy, full=True)
+    for path in (tmp_path / "root" / "t").glob(damaged_pattern):
         path.write_bytes(b"damaged")
     write(tmp_path, "id", "remark")
     with pytest.raises(ConfigError, match=r"columns\.note.*\bremark\b"):
-        refreshed(tmp_path, hidden, full=True)
-    assert refreshed(tmp_path, {**hidden, "remark": {"values": "hidden"}}, full=True).version == 3
+        refreshed(tmp_path, hidden_policy, full=True)
+    assert refreshed(tmp_path, {**hidden_policy, "remark": {"values": "hidden"}}, full=True).version == 3
 
 
 def test_a_hidden_column_of_a_database_is_not_shown_under_another_name(tmp_path: Path) -> None:
@@ -173,13 +173,13 @@ def test_a_hidden_column_of_a_database_is_not_shown_under_another_name(tmp_path:
         config = config_of(tmp_path, columns)
         return refresh(config, config.table("t").with_database("sales"), no_spark)
 
-    hidden = {"note": {"values": "hidden"}, "absent": {"values": "hidden"}}
+    hidden_policies = {"note": {"values": "hidden"}, "absent": {"values": "hidden"}}
     write(tmp_path, "id", "note")
-    refreshed_table(hidden)
+    refreshed_table(hidden_policies)
     write(tmp_path, "id", "remark")
     with pytest.raises(ConfigError, match=r"columns\.note.*\bremark\b"):
-        refreshed_table(hidden)
-    assert refreshed_table({**hidden, "remark": {"values": "shown"}}).published
+        refreshed_table(hidden_policies)
+    assert refreshed_table({**hidden_policies, "remark": {"values": "shown"}}).published
 
 
 def test_a_hidden_column_that_takes_the_name_of_a_dropped_one_is_not_shown() -> None:

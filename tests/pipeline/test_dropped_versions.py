@@ -27,8 +27,8 @@ def pass_days(root: Path) -> None:
     """Make all files two days older."""
     for path in root.rglob("*"):
         if path.is_file():
-            modified = path.stat().st_mtime - 2 * 86_400
-            os.utime(path, (modified, modified))
+            modified_at = path.stat().st_mtime - 2 * 86_400
+            os.utime(path, (modified_at, modified_at))
 
 
 def refreshed(config: MetastoreConfig, spark: SparkSession) -> VersionStore:

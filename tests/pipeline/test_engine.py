@@ -97,9 +97,9 @@ def test_files_are_read_on_spark_unless_configured_otherwise(tmp_path: Path) -> 
 def test_a_commit_without_new_files_starts_no_spark(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     for partition in (1, 1, 2):
-        removed = lake.append(partition)
+        removed_file = lake.append(partition)
     refresh(lake.config(), lake.table, lambda: spark)
-    removed.unlink()
+    removed_file.unlink()
     refresh(lake.config(), lake.table, no_spark)
     scratch = lake.config("scratch")
     refresh(scratch, lake.table, lambda: spark)

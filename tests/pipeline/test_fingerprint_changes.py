@@ -56,8 +56,10 @@ def fingerprints(fragments: Sequence[Sequence[int]]) -> FingerprintCounts:
     )
 
 
-def values_of_fingerprints(fragments: Sequence[Sequence[int]], wanted: Numbers) -> Frequencies:
-    return sum_frequencies((COLUMN.select_values(frequencies_of(entry), wanted), 1) for entry in fragments)
+def values_of_fingerprints(fragments: Sequence[Sequence[int]], requested_fingerprints: Numbers) -> Frequencies:
+    return sum_frequencies(
+        (COLUMN.select_values(frequencies_of(entry), requested_fingerprints), 1) for entry in fragments
+    )
 
 
 @dataclass
@@ -67,12 +69,12 @@ class CountsOfFragments:
     fragments: Sequence[Sequence[int]]
     total: FingerprintCounts
 
-    def totals(self, wanted: Numbers) -> FingerprintCounts:
-        return self.total.part(is_member(self.total.fingerprints, wanted))
+    def totals(self, requested_fingerprints: Numbers) -> FingerprintCounts:
+        return self.total.part(is_member(self.total.fingerprints, requested_fingerprints))
 
-    def values(self, wanted: Numbers) -> Frequencies:
-        assert (self.totals(wanted).counts_of(wanted) >= 2).all()
-        return COLUMN.select_values(candidates(self.fragments), wanted)
+    def values(self, requested_fingerprints: Numbers) -> Frequencies:
+        assert (self.totals(requested_fingerprints).counts_of(requested_fingerprints) >= 2).all()
+        return COLUMN.select_values(candidates(self.fragments), requested_fingerprints)
 
 
 def candidates(fragments: Sequence[Sequence[int]]) -> Frequencies:
@@ -80,8 +82,8 @@ def candidates(fragments: Sequence[Sequence[int]]) -> Frequencies:
     complete, total = frequencies_of([value for entry in fragments for value in entry]), fingerprints(fragments)
     if not len(complete):
         return EMPTY
-    chosen = pa.array(is_member(fingerprint_values(complete, BITS), total.fingerprints[total.counts >= 2]))
-    return Frequencies(complete.values.filter(chosen), complete.counts.filter(chosen))
+    is_repeated = pa.array(is_member(fingerprint_values(complete, BITS), total.fingerprints[total.counts >= 2]))
+    return Frequencies(complete.values.filter(is_repeated), complete.counts.filter(is_repeated))
 
 
 def counts_by_value(values: Frequencies) -> dict[int, int]:
@@ -90,40 +92,47 @@ def counts_by_value(values: Frequencies) -> dict[int, int]:
 
 @given(st.lists(FRAGMENT, max_size=5), st.lists(FRAGMENT, max_size=3), st.lists(FRAGMENT, max_size=3))
 def test_an_update_equals_counts_from_scratch(
-    stay: list[list[int]], removed: list[list[int]], added: list[list[int]]
+    stay: list[list[int]], removed_fragments: list[list[int]], added_fragments: list[list[int]]
 ) -> None:
-    before, sums = candidates([*stay, *removed]), sum_fingerprints([fingerprints(stay), fingerprints(removed)])
+    before, sums = (
+        candidates([*stay, *removed_fragments]),
+        sum_fingerprints([fingerprints(stay), fingerprints(removed_fragments)]),
+    )
     requested_values: list[int] = []
 
-    def find_old(wanted: Numbers, locations: Numbers) -> Frequencies:
-        requested_values.extend(wanted)
-        found = [(values_of_fingerprints(stay, wanted[locations == NO_LOCATION]), 1)]
+    def find_old(requested_fingerprints: Numbers, locations: Numbers) -> Frequencies:
+        requested_values.extend(requested_fingerprints)
+        found = [(values_of_fingerprints(stay, requested_fingerprints[locations == NO_LOCATION]), 1)]
         for location in range(LOCATIONS):
-            found.append((values_of_fingerprints(stay[location::LOCATIONS], wanted[locations == location]), 1))
+            found.append(
+                (values_of_fingerprints(stay[location::LOCATIONS], requested_fingerprints[locations == location]), 1)
+            )
         return sum_frequencies(found)
 
     change = compute_change(
         COLUMN,
-        ChangedFingerprints(fingerprints(added), fingerprints(removed)),
-        CountsOfFragments([*stay, *removed], sums),
-        partial(values_of_fingerprints, added),
+        ChangedFingerprints(fingerprints(added_fragments), fingerprints(removed_fragments)),
+        CountsOfFragments([*stay, *removed_fragments], sums),
+        partial(values_of_fingerprints, added_fragments),
         find_old,
     )
     assert counts_by_value(sum_frequencies([(before, 1), (change.values, 1)])) == counts_by_value(
-        candidates([*stay, *added])
+        candidates([*stay, *added_fragments])
     )
-    after = fingerprints([*stay, *added])
-    requested = np.arange(2**BITS)
-    assert (sums.counts_of(requested) + change.fingerprints.counts_of(requested)).tolist() == after.counts_of(
-        requested
-    ).tolist()
-    locations = sums.locations_of(requested) + change.fingerprints.locations_of(requested)
-    expected = fingerprints(stay).locations_of(requested) + fingerprints(added).locations_of(requested)
+    after = fingerprints([*stay, *added_fragments])
+    all_fingerprints = np.arange(2**BITS)
+    assert (
+        sums.counts_of(all_fingerprints) + change.fingerprints.counts_of(all_fingerprints)
+    ).tolist() == after.counts_of(all_fingerprints).tolist()
+    locations = sums.locations_of(all_fingerprints) + change.fingerprints.locations_of(all_fingerprints)
+    expected = fingerprints(stay).locations_of(all_fingerprints) + fingerprints(added_fragments).locations_of(
+        all_fingerprints
+    )
     assert locations.tolist() == expected.tolist()
-    assert change.rows == sum(map(len, added)) - sum(map(len, removed))
+    assert change.rows == sum(map(len, added_fragments)) - sum(map(len, removed_fragments))
     changed_locations = change.fingerprints.locations_of(change.fingerprints.fingerprints)
     assert ((change.fingerprints.counts != 0) | (changed_locations != 0)).all()
-    if not added and len(set(fingerprint_values(before, BITS).tolist())) == len(before):
+    if not added_fragments and len(set(fingerprint_values(before, BITS).tolist())) == len(before):
         assert not requested_values, "removed values with a unique fingerprint are not read"
 
 
@@ -134,9 +143,15 @@ def test_missing_values_are_an_error() -> None:
             COLUMN,
             ChangedFingerprints(fingerprints([[1, 1]]), fingerprints([])),
             nothing,
-            lambda wanted: EMPTY,
-            lambda wanted, locations: EMPTY,
+            lambda requested_fingerprints: EMPTY,
+            lambda requested_fingerprints, locations: EMPTY,
         )
     changes = ChangedFingerprints(fingerprints([]), fingerprints([[1]]))
     with pytest.raises(CorruptionError, match=r"'x'.*\bmore\b.*\bfingerprint\b"):
-        compute_change(COLUMN, changes, nothing, partial(values_of_fingerprints, []), lambda wanted, locations: EMPTY)
+        compute_change(
+            COLUMN,
+            changes,
+            nothing,
+            partial(values_of_fingerprints, []),
+            lambda requested_fingerprints, locations: EMPTY,
+        )

@@ -266,8 +266,8 @@ def test_values_that_occur_again_are_looked_up(tmp_path: Path, monkeypatch: pyte
     lake.words(*(f"{at // 2}" for at in range(400)))
     lake.refresh()
     lake.words("7", "8", "8", "new", part=1)
-    with monkeypatch.context() as patched:
-        patched.setattr(ValueCountReader, "batches", None)
+    with monkeypatch.context() as patch:
+        patch.setattr(ValueCountReader, "batches", None)
         lake.refresh()
     assert lake.top()[:3] == [("8", 4), ("7", 3), ("0", 2)]
     assert lake.table.spread("word").distinct_count == 201
@@ -291,14 +291,14 @@ def test_exact_answers_and_not_stored_errors(tmp_path: Path) -> None:
     assert table.mode("word").value is not None
     assert {each.column: each for each in table.spread()}["word"] == table.spread("word")
     assert [*map(tuple, table.locate("word", "d"))] == []
-    requested = [
+    requests = [
         lambda: table.quantile("word", 0.5),
         lambda: table.rank("word", "a"),
         lambda: table.frequency_between("word", "a", "b"),
         lambda: table.locate("word", "a"),
         lambda: table.top("word", partition="p=1"),
     ]
-    for ask in requested:
+    for ask in requests:
         with pytest.raises(NotStoredError, match=r"`frequencies: repeated`.*`frequencies: all`"):
             ask()
     (row,) = table.statistics(["word"], partition="p=0")
@@ -355,10 +355,10 @@ def test_verify_reports_changed_fingerprints(tmp_path: Path) -> None:
     other = Words(tmp_path / "other")
     other.words("a", "b", "d")
     other.refresh()
-    written = next(entry.files for entry in latest(other.config).fragments)
+    other_files = next(entry.files for entry in latest(other.config).fragments)
     assert data == path.read_bytes()
     assert old.st_size
-    store.write(state, ObjectStore(other.config.root).child("t").read(written.states))
+    store.write(state, ObjectStore(other.config.root).child("t").read(other_files.states))
     assert not verify(lake.config, lake.config.tables[0], _no_spark).is_right
 
 

@@ -83,12 +83,15 @@ def test_ranges_cover_all_fingerprints(spark: SparkSession) -> None:
     with count_io() as meter:
         ranges = FingerprintRanges.of_values(spark, 20_000_000, 12)
         result = shuffle_fingerprints(spark, _read, [1, 2, 3], ranges, _return_total)
-    read, written = meter.counts().read.to_json(), meter.counts().written.to_json()
-    assert (read, written) == ({"files": 3, "bytes": 300}, {"files": len(result), "bytes": 10 * len(result)})
+    read_counts, written_counts = meter.counts().read.to_json(), meter.counts().written.to_json()
+    assert (read_counts, written_counts) == (
+        {"files": 3, "bytes": 300},
+        {"files": len(result), "bytes": 10 * len(result)},
+    )
     assert len(result) > 2
-    ordered = [counts for _, counts in sorted(result, key=lambda one: one[0])]
+    sorted_counts = [counts for _, counts in sorted(result, key=lambda one: one[0])]
     complete = FingerprintCounts(
-        *(np.concatenate(arrays) for arrays in zip(*((o.fingerprints, o.counts) for o in ordered), strict=True))
+        *(np.concatenate(arrays) for arrays in zip(*((o.fingerprints, o.counts) for o in sorted_counts), strict=True))
     )
     assert complete.equals(sum_fingerprints(map(_read, [1, 2, 3])))
     with pytest.raises(CorruptionError):
@@ -103,7 +106,7 @@ def test_incremental_refreshes_on_spark_equal_those_from_scratch(
     monkeypatch.setattr(fingerprints, "TABLE_BITS", 7)
     monkeypatch.setattr(fingerprints, "_MAX_LOCAL_ROWS", 100)
     monkeypatch.setattr(fingerprints, "_MIN_ROWS_PER_TASK", 150)
-    draw, removed = random.Random(3), []
+    draw, removed_files = random.Random(3), []
     lake = Lake(tmp_path)
     config = lake.config.model_copy(update={"engine": "spark"})
     run = partial(refresh, config, config.tables[0], lambda: spark)
@@ -113,6 +116,6 @@ def test_incremental_refreshes_on_spark_equal_those_from_scratch(
         for number in range(2):
             run(RefreshRequest(full=number == 1))
             check(lake)
-            change(lake, draw, removed)
+            change(lake, draw, removed_files)
         run()
     check(lake)

@@ -105,35 +105,35 @@ def _plain(value: Any) -> Any:
 def check(lake: Lake) -> None:
     table = lake.table
     for leaf in LEAVES:
-        counted = expected(lake, leaf)
-        repeated = {value: count for value, count in counted.items() if count > 1}
+        expected_counts = expected(lake, leaf)
+        repeated_counts = {value: count for value, count in expected_counts.items() if count > 1}
         result = table.top(leaf, 10**9)
-        assert {repr(_plain(value.as_py())): count for value, count in result} == repeated
-        assert len(result) == len(repeated)
+        assert {repr(_plain(value.as_py())): count for value, count in result} == repeated_counts
+        assert len(result) == len(repeated_counts)
         spread = table.spread(leaf)
-        assert spread.distinct_count == len(counted)
-        assert spread.duplicate_count == len(repeated)
-        assert spread.singleton_count == len(counted) - len(repeated)
-        n = sum(counted.values())
-        entropy = -sum(count / n * math.log2(count / n) for count in counted.values())
+        assert spread.distinct_count == len(expected_counts)
+        assert spread.duplicate_count == len(repeated_counts)
+        assert spread.singleton_count == len(expected_counts) - len(repeated_counts)
+        n = sum(expected_counts.values())
+        entropy = -sum(count / n * math.log2(count / n) for count in expected_counts.values())
         assert spread.entropy == pytest.approx(entropy, abs=1e-9)
         (row,) = table.statistics([leaf])
         assert (row.frequencies, row.distinct_count_guarantee) == ("repeated", "exact")
-        assert (row.distinct_count, row.duplicate_count) == (len(counted), len(repeated))
+        assert (row.distinct_count, row.duplicate_count) == (len(expected_counts), len(repeated_counts))
 
 
-def change(lake: Lake, draw: random.Random, removed: list[tuple[Path, bytes]]) -> str:
+def change(lake: Lake, draw: random.Random, removed_files: list[tuple[Path, bytes]]) -> str:
     """Change the table randomly.
 
     Return a description of the change.
 
-    Some removed files are added to `removed` with their content, and a later change may restore them.
+    Some removed files are added to `removed_files` with their content, and a later change may restore them.
     """
     kind = draw.choice(["append", "append", "delete", "overwrite", "rewrite", "restore", "compact"])
     if kind == "append" or (len(lake.files) < 3 and kind != "restore"):
         lake.put(rows(draw, draw.randrange(60)), draw.randrange(3))
     elif kind == "restore":
-        for path, data in removed[-2:]:
+        for path, data in removed_files[-2:]:
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(data)
     elif kind == "compact":
@@ -143,7 +143,7 @@ def change(lake: Lake, draw: random.Random, removed: list[tuple[Path, bytes]]) -
             path.unlink()
     else:
         path = draw.choice(lake.files)
-        removed.append((path, path.read_bytes()))
+        removed_files.append((path, path.read_bytes()))
         table = pq.read_table(path, partitioning=None)
         path.unlink()
         if kind == "rewrite":
@@ -167,13 +167,13 @@ def test_repeated_values_equal_those_of_duckdb(
     monkeypatch.setattr(fingerprints, "TABLE_BITS", bits)
     monkeypatch.setattr(graph, "SETTINGS", RUNS)
     draw = random.Random(1000 * bits + seed)
-    lake, removed = Lake(tmp_path), []
+    lake, removed_files = Lake(tmp_path), []
     for part in range(5):
         lake.put(rows(draw, 80), part % 3)
     lake.refresh()
     check(lake)
     for _ in range(commits):
-        change(lake, draw, removed)
+        change(lake, draw, removed_files)
         lake.refresh()
         check(lake)
     lake.refresh(request=RefreshRequest(full=True))
@@ -187,9 +187,9 @@ def test_a_refresh_reports_changed_value_counts(tmp_path: Path, policy: dict[str
     lake.put(codes("ab" * 15))
     small = codes("ccb")
     lists = [lake.refresh().value_count_changes]
-    retained = lake.put(small)
+    small_file = lake.put(small)
     lists.append(lake.refresh().value_count_changes)
-    retained.unlink()
+    small_file.unlink()
     lists.append(lake.refresh().value_count_changes)
     partitions = 1  # the key of the only partition is a column with value counts, too
     answer = [changes and (changes.added, changes.removed, changes.changed) for changes in lists]

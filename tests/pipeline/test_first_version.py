@@ -102,8 +102,8 @@ class Root:
     def pass_day(self) -> None:
         """Make all files two days older."""
         for path in Path(self.config.root).rglob("*"):
-            modified = path.stat().st_mtime - 48 * 3600
-            os.utime(path, (modified, modified))
+            modified_at = path.stat().st_mtime - 48 * 3600
+            os.utime(path, (modified_at, modified_at))
 
     def expire(self) -> None:
         self.versions.expire(1, timedelta(days=1))
@@ -191,8 +191,8 @@ def test_a_dry_run_after_an_interruption_shows_the_missing_lots(
     monkeypatch.setattr(planning, "FRAGMENTS_PER_LOT", root.lot)
     table = lake.table
     lake.options = {"columns": {"group": {"histogram": "off"}}}
-    for planned, lots in ((table, [(9, 2)]), (lake.table, [])):
-        plan = plan_refresh(root.config, planned)
+    for planned_table, lots in ((table, [(9, 2)]), (lake.table, [])):
+        plan = plan_refresh(root.config, planned_table)
         assert numbers_of_lots(plan.stages) == lots
         assert profiled_fragments(plan) == 3
     assert profiled_fragments(plan_refresh(root.config, table, RefreshRequest(full=True))) == 9
@@ -205,8 +205,8 @@ def test_a_dry_run_after_an_interruption_shows_the_missing_lots(
 def profiled_fragments(plan: Plan) -> int:
     """Return the number of fragments that a plan reads, as its JSON has it."""
     fragments: Any = plan.to_json()["fragments"]
-    profiled: int = fragments["profiled"]
-    return profiled
+    count: int = fragments["profiled"]
+    return count
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -222,8 +222,8 @@ def test_a_refresh_after_an_interruption_executes_the_stages_of_the_dry_run(
     """
     draw = random.Random(seed)
     lake = lake_of(tmp_path, seed)
-    finished = draw.randrange(5)
-    Root(lake, "root", 2).interrupted(finished)
+    finished_lots = draw.randrange(5)
+    Root(lake, "root", 2).interrupted(finished_lots)
     if seed % 2:
         for file in draw.sample(lake.files(), 2):
             file.unlink()
@@ -236,12 +236,12 @@ def test_a_refresh_after_an_interruption_executes_the_stages_of_the_dry_run(
     assert stages_to_json(result.stages) == plan.to_json()["stages"]
     assert result.to_json()["fragments"] == plan.to_json()["fragments"]
     assert result.to_json()["partitions"] == plan.to_json()["partitions"]
-    published = root.versions.latest()
-    assert published is not None
-    assert result.fragments_added == len(published.fragments)
-    assert list(result.partitions_changed) == sorted(entry.key for entry in published.partitions)
-    assert result.partitions_total == len(published.partitions)
-    assert (finished > 0 and bool(options)) == (not numbers_of_lots(plan.stages))
+    version = root.versions.latest()
+    assert version is not None
+    assert result.fragments_added == len(version.fragments)
+    assert list(result.partitions_changed) == sorted(entry.key for entry in version.partitions)
+    assert result.partitions_total == len(version.partitions)
+    assert (finished_lots > 0 and bool(options)) == (not numbers_of_lots(plan.stages))
     assert_equals_one_plan(root)
 
 
@@ -266,36 +266,36 @@ def test_an_interruption_loses_one_lot(tmp_path: Path) -> None:
     root.pass_day()
     before = root.paths()
     root.expire()
-    staged = StagedVersions(root.versions).latest()
-    assert staged is not None
-    assert len(staged.fragments) == 6
-    assert set(files_of(staged)) - {"versions/3.json", "versions/newest"} <= root.paths() <= before
+    staged_version = StagedVersions(root.versions).latest()
+    assert staged_version is not None
+    assert len(staged_version.fragments) == 6
+    assert set(files_of(staged_version)) - {"versions/3.json", "versions/newest"} <= root.paths() <= before
     result = root.refresh()
     assert (result.version, result.fragments_added, result.fragments_profiled) == (1, 9, 3)
     latest = root.versions.latest()
     assert latest is not None
-    unneeded = {path.partition("/")[0] for path in root.paths() - set(files_of(latest))}
-    assert unneeded <= {"pending"}, "the files of earlier lots are removed"
+    unneeded_folders = {path.partition("/")[0] for path in root.paths() - set(files_of(latest))}
+    assert unneeded_folders <= {"pending"}, "the files of earlier lots are removed"
     at_once = Root(lake, "whole", 10**6)
     at_once.refresh()
     assert_same(everything(at_once.config), everything(root.config))
 
 
 def test_an_interrupted_lot_deletes_its_value_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root, update, written = Root(lake_of(tmp_path, 1), "root", 2), execution._update_value_counts, set[str]()
+    root, update, written_paths = Root(lake_of(tmp_path, 1), "root", 2), execution._update_value_counts, set[str]()
 
     def dying(run: execution.Execution, stage: UpdateValueCounts) -> None:
         before = root.paths()
         update(run, stage)
         if run.plan.base is not None:
-            written.update(root.paths() - before)
+            written_paths.update(root.paths() - before)
             raise KeyboardInterrupt
 
     monkeypatch.setitem(execution._EXECUTORS, UpdateValueCounts, dying)  # type: ignore[misc]
     with pytest.raises(KeyboardInterrupt):
         root.refresh()
-    assert written
-    assert not written & root.paths()
+    assert written_paths
+    assert not written_paths & root.paths()
 
 
 def test_the_table_may_change_before_the_refresh_continues(tmp_path: Path) -> None:
@@ -359,17 +359,17 @@ def test_another_refresh_publishes_right_after_the_last_lot(tmp_path: Path) -> N
     lake = lake_of(tmp_path, 4)
     root, rival = Root(lake, "root", 3), Root(lake, "root", 3)
     publish, latest = StagedVersions.publish, StagedVersions.latest
-    staged = 0
+    lot_count = 0
 
     def count_lots(self: StagedVersions, *arguments: Any, **options: Any) -> None:
-        nonlocal staged
+        nonlocal lot_count
         publish(self, *arguments, **options)
-        staged += 1
+        lot_count += 1
 
     def after_rival(self: StagedVersions) -> Any:
-        nonlocal staged
-        if staged == 3:
-            staged = 0
+        nonlocal lot_count
+        if lot_count == 3:
+            lot_count = 0
             assert rival.refresh().published
         return latest(self)
 
@@ -461,15 +461,15 @@ def test_the_policies_change_after_the_last_lot(tmp_path: Path) -> None:
     lake = lake_of(tmp_path, 8)
     root = Root(lake, "root", 2)
     root.interrupted_at(execution, "table_location")
-    staged = StagedVersions(root.versions).latest()
-    assert staged is not None
-    assert len(staged.fragments) == 9
+    staged_version = StagedVersions(root.versions).latest()
+    assert staged_version is not None
+    assert len(staged_version.fragments) == 9
     lake.options = {"columns": {"group": {"values": "hidden"}}}
     root = Root(lake, "root", 2)
     assert root.refresh().version == 1
     latest = root.versions.latest()
     assert latest is not None
-    assert latest.spec_id != staged.spec_id
+    assert latest.spec_id != staged_version.spec_id
     assert not root.refresh().published
 
 
@@ -520,11 +520,11 @@ def test_saved_profiles_are_used_by_all_lots(tmp_path: Path) -> None:
     lake = lake_of(tmp_path, 10)
     root = Root(lake, "root", 2)
     root.interrupted(3)
-    staged = StagedVersions(root.versions)
-    version = staged.latest()
+    staged_versions = StagedVersions(root.versions)
+    version = staged_versions.latest()
     assert version is not None
     root.versions.save_pending(list(version.fragments))
-    staged.remove_documents()
+    staged_versions.remove_documents()
     assert len(root.versions.pending()) == 6
     root = Root(lake, "root", 2)
     assert root.refresh().fragments_profiled == 3

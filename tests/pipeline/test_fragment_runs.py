@@ -39,7 +39,7 @@ def fragment(key: str, path: str, content: str) -> Fragment:
 
 
 def published(folder: str, fragments: list[Fragment]) -> Version:
-    stored = [
+    stored_fragments = [
         FragmentEntry(one.id, one.partition_key, one.path, 10, 1, "spec", (), files(f"{number}"))
         for number, one in enumerate(fragments)
     ]
@@ -49,7 +49,7 @@ def published(folder: str, fragments: list[Fragment]) -> Version:
         PartitionEntry(key, "content", 1, 10 * count, count, files(f"partition {number}"), 1, "spec")
         for number, (key, count) in enumerate(counts.items())
     ]
-    versions.publish(replace(version(1), fragments=stored, partitions=partitions))
+    versions.publish(replace(version(1), fragments=stored_fragments, partitions=partitions))
     latest = versions.latest()
     assert latest is not None
     return latest
@@ -65,8 +65,8 @@ def test_the_changes_are_those_of_a_comparison_in_memory(
         write_small_segments(patch)
         base = published(folder, [fragment(*key, content) for key, content in before.items()])
         fragments = [fragment(*key, content) for key, content in now.items()]
-        ordered = tuple(sorted(fragments, key=lambda one: (one.partition_key, one.id)))
-        snapshot = Snapshot("delta", "2", None, pa.schema([]), (), fragments=ordered)
+        sorted_fragments = tuple(sorted(fragments, key=lambda one: (one.partition_key, one.id)))
+        snapshot = Snapshot("delta", "2", None, pa.schema([]), (), fragments=sorted_fragments)
         stream = replace(SnapshotStream.of(snapshot), fragments=iter(fragments))
         assert isinstance(base.fragments, StoredEntries)
         changes = compare_stream(stream, base.fragments, "a test")
@@ -75,11 +75,11 @@ def test_the_changes_are_those_of_a_comparison_in_memory(
         assert (changes.snapshot, changes.current) == (stream.metadata, None)
         assert changes.partition_keys(base) == {key for key, _ in now} == expected.partition_keys(base)
         stream = replace(stream, fragments=iter(fragments))
-        requested = compare_stream(stream, base.fragments, "a test", lambda changes: {"day=1", "all"})
-        assert replace(requested, unchanged=()) == changes
-        added = {one.id for one in changes.added}
-        assert {one.id for one in requested.unchanged} == {
-            one.id for one in fragments if one.partition_key in ("day=1", "all") and one.id not in added
+        requested_changes = compare_stream(stream, base.fragments, "a test", lambda changes: {"day=1", "all"})
+        assert replace(requested_changes, unchanged=()) == changes
+        added_ids = {one.id for one in changes.added}
+        assert {one.id for one in requested_changes.unchanged} == {
+            one.id for one in fragments if one.partition_key in ("day=1", "all") and one.id not in added_ids
         }
 
 
@@ -101,8 +101,8 @@ def test_rows_have_no_credentials(locations: list[tuple[str, str, bool]]) -> Non
     A decoded row equals its fragment.
     """
     fragments = []
-    for number, (uri, secret, confined) in enumerate(locations):
-        location = Location(uri, (("secret_access_key", secret),), confined)
+    for number, (uri, secret, confining_root) in enumerate(locations):
+        location = Location(uri, (("secret_access_key", secret),), confining_root)
         policy = LocationPolicy(uri, location, PathMapping(), (), False)
         source: Any = (location, policy, Location(f"{uri.rstrip('/')}/{number}", location.options))
         fragments.append(Fragment(f"{number}", "all", f"{number}", 10, 1, source=source))

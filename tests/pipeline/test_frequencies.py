@@ -40,13 +40,15 @@ def write(store: ObjectStore, **columns: dict[object, int]) -> ProfileFiles:
     with FrequencyWriter(store, "fragments", spec()) as writer:
         for name, counts in columns.items():
             values = pa.array(sorted(counts), type_class(SCHEMA.field(name).type).arrow)
-            ordered = pa.array([counts[value] for value in values.to_pylist()], pa.int64())
-            writer.add(name, name, Frequencies(values, ordered))
+            value_counts = pa.array([counts[value] for value in values.to_pylist()], pa.int64())
+            writer.add(name, name, Frequencies(values, value_counts))
     return ProfileFiles("", "", (writer.path,))
 
 
-def read(store: ObjectStore, summed: SummedColumns, column: str) -> dict[object, int]:
-    with FrequencyReader(StatesReader(store), ProfileFiles("", "", tuple(path for _, path in summed.files))) as reader:
+def read(store: ObjectStore, column_sum: SummedColumns, column: str) -> dict[object, int]:
+    with FrequencyReader(
+        StatesReader(store), ProfileFiles("", "", tuple(path for _, path in column_sum.files))
+    ) as reader:
         result = reader.read(column)
         assert result is not None
         return dict(zip(result.values.to_pylist(), result.counts.to_pylist(), strict=True))
@@ -61,16 +63,20 @@ def engine(request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: pyt
 
 def test_terms_add_up_by_column_and_sign(engine: Engine, tmp_path: Path) -> None:
     store = ObjectStore(str(tmp_path))
-    old = write(store, a={1: 5, 2: 1}, b={"x": 2}, c={7: 1})
-    added = write(store, a={2: 1, 3: 4}, b={"ä": 1})
-    removed = write(store, a={1: 2, 2: 2}, c={7: 1})
-    summed = sum_columns(
-        engine, store, "table", spec(), [FrequencySum(0, (0, 1, 2), ((old, 1), (added, 1), (removed, -1)), 9)]
+    old_files = write(store, a={1: 5, 2: 1}, b={"x": 2}, c={7: 1})
+    added_files = write(store, a={2: 1, 3: 4}, b={"ä": 1})
+    removed_files = write(store, a={1: 2, 2: 2}, c={7: 1})
+    column_sum = sum_columns(
+        engine,
+        store,
+        "table",
+        spec(),
+        [FrequencySum(0, (0, 1, 2), ((old_files, 1), (added_files, 1), (removed_files, -1)), 9)],
     )[0]
-    assert read(store, summed, "a") == {1: 3, 3: 4}
-    assert read(store, summed, "b") == {"x": 2, "ä": 1}
-    assert read(store, summed, "c") == {}
-    assert {position: facts.distinct_count for position, facts in summed.summaries.items()} == {0: 2, 1: 2, 2: 0}
+    assert read(store, column_sum, "a") == {1: 3, 3: 4}
+    assert read(store, column_sum, "b") == {"x": 2, "ä": 1}
+    assert read(store, column_sum, "c") == {}
+    assert {position: facts.distinct_count for position, facts in column_sum.summaries.items()} == {0: 2, 1: 2, 2: 0}
 
 
 def test_sums_of_several_profiles_are_separate(engine: Engine, tmp_path: Path) -> None:
@@ -78,9 +84,9 @@ def test_sums_of_several_profiles_are_separate(engine: Engine, tmp_path: Path) -
     lists = [write(store, a={number: 1, -1: 1}) for number in range(40)]
     sums = [FrequencySum(0, (0,), tuple((one, 1) for one in lists[:33]), 66)]
     sums += [FrequencySum(1, (0,), tuple((one, 1) for one in lists[33:]), 14)]
-    summed = sum_columns(engine, store, "partitions", spec(), sums)
-    assert read(store, summed[0], "a") == {-1: 33, **dict.fromkeys(range(33), 1)}
-    assert read(store, summed[1], "a") == {-1: 7, **dict.fromkeys(range(33, 40), 1)}
+    column_sums = sum_columns(engine, store, "partitions", spec(), sums)
+    assert read(store, column_sums[0], "a") == {-1: 33, **dict.fromkeys(range(33), 1)}
+    assert read(store, column_sums[1], "a") == {-1: 7, **dict.fromkeys(range(33, 40), 1)}
 
 
 @pytest.mark.parametrize("engine", ["spark"], indirect=True)
@@ -91,11 +97,11 @@ def test_a_large_sum_is_written_to_several_files_in_column_order(
     monkeypatch.setattr(frequency_sums, "_ROWS_PER_PARTITION", 10)
     store = ObjectStore(str(tmp_path))
     lists = [write(store, a={1: 1}, b={"x": 1}, c={5: 1}) for _ in range(3)]
-    summed = sum_columns(
+    column_sum = sum_columns(
         engine, store, "table", spec(), [FrequencySum(0, (0, 1, 2), tuple((one, 1) for one in lists), 1000)]
     )[0]
-    assert [position for position, _ in summed.files] == [0, 1, 2]
-    assert [read(store, summed, name) for name in "abc"] == [{1: 3}, {"x": 3}, {5: 3}]
+    assert [position for position, _ in column_sum.files] == [0, 1, 2]
+    assert [read(store, column_sum, name) for name in "abc"] == [{1: 3}, {"x": 3}, {5: 3}]
 
 
 def test_a_negative_total_is_corruption_that_names_column_and_value(engine: Engine, tmp_path: Path) -> None:

@@ -32,5 +32,5 @@ def test_an_empty_list_is_one_blob() -> None:
     """Frequencies without values are encoded as one blob, which decodes to frequencies without values."""
     empty = Frequencies(pa.array([], pa.int64()), pa.array([], pa.int64()))
     (blob,) = encode_frequencies(empty, 1)
-    decoded, sign = decode_frequencies(blob)
-    assert (len(decoded), sign) == (0, 1)
+    frequencies, sign = decode_frequencies(blob)
+    assert (len(frequencies), sign) == (0, 1)

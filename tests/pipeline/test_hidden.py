@@ -51,8 +51,8 @@ def table(seed: int, count: int = 60) -> pa.Table:
     )
 
 
-def config(folder: Path, hidden: tuple[str, ...] = HIDDEN, **more: Any) -> MetastoreConfig:
-    policies = {name: {"values": "hidden"} for name in hidden}
+def config(folder: Path, hidden_columns: tuple[str, ...] = HIDDEN, **more: Any) -> MetastoreConfig:
+    policies = {name: {"values": "hidden"} for name in hidden_columns}
     config = TableConfig.model_validate({"name": "t", "uri": str(folder / "lake"), "columns": policies, **more})
     return MetastoreConfig(root=str(folder / "root"), tables=[config])
 
@@ -103,8 +103,8 @@ def test_nothing_stored_reveals_a_hidden_value(spark: SparkSession, tmp_path: Pa
 
 def test_a_column_hidden_later_is_read_again_and_can_be_purged(spark: SparkSession, tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "lake"), table(1))
-    shown = config(tmp_path, ())
-    refresh(shown, shown.table("t"), lambda: spark)
+    unhidden_config = config(tmp_path, ())
+    refresh(unhidden_config, unhidden_config.table("t"), lambda: spark)
     assert [text for text in SECRETS if not holding(tmp_path / "root", text)] == []
     loaded_config = config(tmp_path)
     result = refresh(loaded_config, loaded_config.table("t"), lambda: spark)
@@ -117,9 +117,9 @@ def test_errors_of_readers_quote_no_hidden_values(spark: SparkSession, tmp_path:
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake" / "a.csv").write_text("id,name\n1,Secret-Name\n2,Secret-Name\n")
     loaded_config = config(tmp_path, ("name",), schema={"name": "int"})
-    with pytest.raises(ProfileError, match=r"a\.csv: .*\bhidden\b") as raised:
+    with pytest.raises(ProfileError, match=r"a\.csv: .*\bhidden\b") as error_info:
         refresh(loaded_config, loaded_config.table("t"), lambda: spark)
-    assert "Secret" not in str(raised.value)
+    assert "Secret" not in str(error_info.value)
     assert holding(tmp_path / "root", "Secret") == []
 
 
@@ -205,8 +205,8 @@ def test_an_added_hidden_column_is_hidden_in_older_partitions(
         key: (row.null_count, row.distinct_count, row.frequencies, row.type_class, "hidden" in (row.reason or ""))
         for key, row in rows.items()
     }
-    hidden = ("absent", None, True)
-    assert answer == {"day=1": (1, 0, *hidden), "day=2": (2, 0, *hidden), "day=3": (0, 1, *hidden)}
+    hidden_bounds = ("absent", None, True)
+    assert answer == {"day=1": (1, 0, *hidden_bounds), "day=2": (2, 0, *hidden_bounds), "day=3": (0, 1, *hidden_bounds)}
 
 
 def test_a_configured_key_is_not_stored(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,6 +244,6 @@ def test_a_damaged_key_file_is_an_error(tmp_path: Path) -> None:
     loaded_config = config(tmp_path)
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / KEY_FILE).write_text("secret")
-    with pytest.raises(CorruptionError, match=f"{KEY_FILE}") as raised:
+    with pytest.raises(CorruptionError, match=f"{KEY_FILE}") as error_info:
         plan_refresh(loaded_config, loaded_config.table("t"))
-    assert "secret" not in str(raised.value)
+    assert "secret" not in str(error_info.value)

@@ -34,7 +34,7 @@ BYTES = (struct.pack("<q", 88122355), struct.pack("<d", 88122355))
 HIDDEN = ("name", "number", "person")
 
 
-def config(folder: Path, *, hidden: bool) -> MetastoreConfig:
+def config(folder: Path, *, is_hidden: bool) -> MetastoreConfig:
     """Return a configuration with every kind of output.
 
     Hidden columns have the options that are permitted for them.
@@ -46,7 +46,7 @@ def config(folder: Path, *, hidden: bool) -> MetastoreConfig:
         "statistics": CUSTOM_STATISTICS,
     }
     # Options that need value counts are refused for hidden columns.
-    columns = {name: {"values": "hidden", "ranks": "off", "by_partition": "off"} for name in HIDDEN if hidden}
+    columns = {name: {"values": "hidden", "ranks": "off", "by_partition": "off"} for name in HIDDEN if is_hidden}
     table = TableConfig.model_validate(
         {"name": "t", "uri": str(folder / "lake"), "columns": {"default": policy, **columns}}
     )
@@ -102,7 +102,7 @@ def assert_says_nothing(command: list[str]) -> None:
 def test_no_output_reveals_a_hidden_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    loaded_config = config(tmp_path, hidden=True)
+    loaded_config = config(tmp_path, is_hidden=True)
     with caplog.at_level(logging.DEBUG):
         published(tmp_path, loaded_config)
         assert files_with_values(tmp_path) == []
@@ -124,10 +124,10 @@ def test_no_output_reveals_a_hidden_value(
 
 
 def test_a_purge_removes_values_shown_before_from_all_outputs(tmp_path: Path) -> None:
-    versions = published(tmp_path, config(tmp_path, hidden=False))
+    versions = published(tmp_path, config(tmp_path, is_hidden=False))
     kinds = {Path(path).parts[1] for path in holding(tmp_path / "root", TEXTS[0])}
     assert {"table", "value_counts", "index", "partitions", "fragments", "history"} <= kinds
-    loaded_config = config(tmp_path, hidden=True)
+    loaded_config = config(tmp_path, is_hidden=True)
     refresh(loaded_config, loaded_config.tables[0], no_spark)
     append_versions(versions)
     purge(Engine(no_spark, "auto"), versions, versions.newest())

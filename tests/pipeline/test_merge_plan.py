@@ -124,7 +124,7 @@ class Table:
 
         Nodes of inner merges are added to `nodes`.
         """
-        merged: list[Merged] = []
+        merged_values: list[Merged] = []
         spec_ids: set[str] = set()
         by_name = {child.files.name: child for child in self.children.values()}
         for part in merge.inputs:
@@ -140,31 +140,35 @@ class Table:
                 value, below = self.merged[part.name], self.specs[part.name]
                 node = next(node for node in self.nodes.values() if node.files.name == part.name)
                 self.assert_valid(node, below)
-            merged.append(value)
+            merged_values.append(value)
             spec_ids |= below
-        return tuple(merged), spec_ids
+        return tuple(merged_values), spec_ids
 
     def assert_valid(self, node: NodeEntry, child_specs: set[str]) -> None:
         """Assert that a reused node has the requested policy.
 
         It may lack a requested column only if all children below it lack the column, too.
         """
-        wanted, policy = COLUMNS[self.spec.id].split()
+        expected_columns, policy = COLUMNS[self.spec.id].split()
         columns, node_policy = COLUMNS[node.spec_id].split()
         assert policy == node_policy
         for spec_id in child_specs:
-            assert not (set(wanted) - set(columns)) & set(COLUMNS[spec_id].split()[0])
+            assert not (set(expected_columns) - set(columns)) & set(COLUMNS[spec_id].split()[0])
 
     def plan(self, changes: Mapping[str, bool], key: str = "*") -> tuple[MergePlan, Children, Nodes]:
         """Apply changes to the children (True adds or replaces one, False removes it), and plan the merges."""
-        stored = Children(dict(self.children))
-        changed = {name: self.child(name) for name, is_present in changes.items() if is_present}
-        removed = frozenset(name for name, is_present in changes.items() if not is_present)
-        self.children = {name: child for name, child in self.children.items() if name not in removed} | changed
-        group = MergeGroup(key, "table", GroupChildren(changed, removed, len(self.children), stored))
+        stored_children = Children(dict(self.children))
+        changed_children = {name: self.child(name) for name, is_present in changes.items() if is_present}
+        removed_names = frozenset(name for name, is_present in changes.items() if not is_present)
+        self.children = {
+            name: child for name, child in self.children.items() if name not in removed_names
+        } | changed_children
+        group = MergeGroup(
+            key, "table", GroupChildren(changed_children, removed_names, len(self.children), stored_children)
+        )
         nodes = Nodes(self.nodes)
         (plan,) = plan_merges(self.context(nodes), [group])
-        return plan, stored, nodes
+        return plan, stored_children, nodes
 
     def context(self, nodes: Nodes) -> MergeContext:
         nothing: Any = None
@@ -176,13 +180,13 @@ class Table:
 
         Return the inputs of the root, and the written nodes.
         """
-        written: list[NodeEntry] = []
-        root, _ = self.run(plan.root, written)
-        put = {node.key: node for node in (*plan.put, *written)}
-        assert not put.keys() & plan.dropped
+        written_nodes: list[NodeEntry] = []
+        root, _ = self.run(plan.root, written_nodes)
+        new_nodes = {node.key: node for node in (*plan.put, *written_nodes)}
+        assert not new_nodes.keys() & plan.dropped
         assert plan.dropped <= self.nodes.keys()
-        self.nodes = {key: node for key, node in self.nodes.items() if key not in plan.dropped} | put
-        return root, written
+        self.nodes = {key: node for key, node in self.nodes.items() if key not in plan.dropped} | new_nodes
+        return root, written_nodes
 
     def assert_complete(self) -> None:
         """Assert that the nodes are those of the tree from scratch: keys, parts, and inputs."""
@@ -215,9 +219,9 @@ def draw_changes(data: st.DataObject, table: Table, most: int) -> dict[str, bool
     """Draw at most `most` children each to add, to replace (both True) and to remove (False)."""
     present = sorted(table.children)
     removing = st.sets(st.sampled_from(present), max_size=most) if present else st.just(set[str]())
-    removed, replaced = data.draw(removing), data.draw(removing)
-    added = data.draw(st.sets(st.integers(0, 300).map(str), max_size=most))
-    return dict.fromkeys(added | replaced, True) | dict.fromkeys(removed, False)
+    removed_names, replaced_names = data.draw(removing), data.draw(removing)
+    added_names = data.draw(st.sets(st.integers(0, 300).map(str), max_size=most))
+    return dict.fromkeys(added_names | replaced_names, True) | dict.fromkeys(removed_names, False)
 
 
 @pytest.fixture(params=[2, 6], autouse=True)
@@ -225,8 +229,8 @@ def fan_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(merge_plan, "FAN_IN", request.param)
 
 
-@pytest.mark.parametrize("damaged", ["no line break", ""])
-def test_damaged_files_in_a_node_are_replaced_by_those_of_the_children(damaged: str) -> None:
+@pytest.mark.parametrize("damaged_text", ["no line break", ""])
+def test_damaged_files_in_a_node_are_replaced_by_those_of_the_children(damaged_text: str) -> None:
     """A merge with damaged lists of children's files in its nodes equals one from scratch.
 
     In each list, an entry cannot be parsed, or there is one entry too many.
@@ -236,7 +240,7 @@ def test_damaged_files_in_a_node_are_replaced_by_those_of_the_children(damaged: 
     table.apply(plan)
     for key, node in table.nodes.items():
         if node.children:
-            table.nodes[key] = replace(node, child_files=(damaged,) * (len(node.children) + (not damaged)))
+            table.nodes[key] = replace(node, child_files=(damaged_text,) * (len(node.children) + (not damaged_text)))
     plan, *_ = table.plan({"7": True})
     root, _ = table.apply(plan)
     assert root == oracle(expected(table.children, tree_shape()), table.children)
@@ -257,14 +261,14 @@ def test_after_any_history_the_plan_is_that_from_scratch(data: st.DataObject) ->
         changes = draw_changes(data, table, data.draw(st.sampled_from([3, 60])))
         nodes_before = dict(table.nodes)
         plan, children, nodes = table.plan(changes)
-        root, written = table.apply(plan)
+        root, written_nodes = table.apply(plan)
         shape = tree_shape()
         assert root == oracle(expected(table.children, shape), table.children)
         table.assert_complete()
         # The root and its parts are looked up without changes, too.
         above = {ROOT, *(shape.digits(key)[:end] for key in changes for end in range(65))}
         if valid_spec == table.spec.id:
-            names = {split_node_key(node.key)[1] for node in written}
+            names = {split_node_key(node.key)[1] for node in written_nodes}
             assert all(name in above or node_key("*", name) not in nodes_before for name in names)
         if valid_spec == table.spec.id and nodes_before and 4 * len(changes) <= len(table.children):
             assert not children.was_read
@@ -286,10 +290,10 @@ def test_the_nodes_of_a_reverted_spec_are_compared_once(data: st.DataObject) -> 
     table.apply(table.plan(dict.fromkeys(map(str, range(100)), True))[0])
     table.spec = SPECS["ab all"]
     plan, children, _ = table.plan({"3": True})
-    _, written = table.apply(plan)
+    _, written_nodes = table.apply(plan)
     assert children.was_read
     shape = tree_shape()
-    assert {split_node_key(node.key)[1] for node in written} == {
+    assert {split_node_key(node.key)[1] for node in written_nodes} == {
         name for name in shape.build(table.children).put if name != ROOT and shape.digits("3").startswith(name)
     }
     key = str(data.draw(st.integers(0, 99)))
@@ -313,28 +317,28 @@ def test_missing_and_wrong_nodes_are_recomputed(data: st.DataObject) -> None:
             table.nodes[key] = replace(node, children=node.children[1:], count=node.count - bool(node.children))
     changes = draw_changes(data, table, 3)
     plan, _, _ = table.plan(changes)
-    written: list[NodeEntry] = []
-    root, _ = table.run(plan.root, written)
+    written_nodes: list[NodeEntry] = []
+    root, _ = table.run(plan.root, written_nodes)
     assert root == oracle(expected(table.children, tree_shape()), table.children)
 
 
 def test_groups_share_requests() -> None:
     """For any number of changed groups, a plan makes only two requests for nodes."""
     tables = {f"p={number}": Table(SPECS["a all"]) for number in range(20)}
-    stored: dict[str, NodeEntry] = {}
+    stored_nodes: dict[str, NodeEntry] = {}
     for key, table in tables.items():
         table.apply(table.plan(dict.fromkeys(map(str, range(100)), True), key)[0])
-        stored |= table.nodes
+        stored_nodes |= table.nodes
     groups = []
     for key, table in tables.items():
         before = Children(dict(table.children))
-        changed = {"7": table.child("7")}
-        groups.append(MergeGroup(key, "partitions", GroupChildren(changed, frozenset(), 100, before)))
-    nodes = Nodes(stored)
+        changed_children = {"7": table.child("7")}
+        groups.append(MergeGroup(key, "partitions", GroupChildren(changed_children, frozenset(), 100, before)))
+    nodes = Nodes(stored_nodes)
     plans = plan_merges(table.context(nodes), groups)
     assert [plan.root.group_key for plan in plans] == list(tables)
     assert nodes.requests == 2
-    assert find_group_nodes(nodes, ["p=3", "p=x"]) == {key for key in stored if key.startswith("p=3\0")}
+    assert find_group_nodes(nodes, ["p=3", "p=x"]) == {key for key in stored_nodes if key.startswith("p=3\0")}
 
 
 @given(st.integers(0, 200), st.integers(1, 50))

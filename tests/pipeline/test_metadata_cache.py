@@ -49,9 +49,9 @@ def _memory_file(config: MetastoreConfig) -> Path:
 
     The test's few entries are in one file.
     """
-    retained = latest(config).metadata_cache
-    assert isinstance(retained, StoredMetadataCache)
-    (path,) = retained.entries.files.paths()
+    metadata_cache = latest(config).metadata_cache
+    assert isinstance(metadata_cache, StoredMetadataCache)
+    (path,) = metadata_cache.entries.files.paths()
     return Path(config.root, "t", path)
 
 
@@ -123,11 +123,11 @@ def test_expire_retains_files_of_retained_versions(spark: SparkSession, tmp_path
     old = _memory_file(config)
     _write(tmp_path, 1)
     refresh(config, table, lambda: spark)
-    retained = _memory_file(config)
+    retained_file = _memory_file(config)
     refresh(config, table, lambda: spark, request=RefreshRequest(full=True))
-    assert _memory_file(config) == retained
+    assert _memory_file(config) == retained_file
     VersionStore(ObjectStore(config.root), "t").expire(1, timedelta(0), datetime.now(UTC) + timedelta(days=1))
-    assert retained.exists()
+    assert retained_file.exists()
     assert not old.exists()
 
 
@@ -147,26 +147,26 @@ def test_spark_tasks_have_the_outcomes_of_isolated_tasks(spark: SparkSession, mo
     Errors take the place of results. A file that ends its process is named.
     """
     paths = ["a", "bad", "odd", "deadly"]
-    requested: list[int] = []
+    session_requests: list[int] = []
 
     def session() -> SparkSession:
-        requested.append(1)
+        session_requests.append(1)
         return spark
 
     def outcomes(runner: TaskRunner, fatal: str) -> list[tuple[type, str]]:
         result = runner.outcomes(partial(_ends, fatal), paths, paths=paths, costs=[1] * 4)
         return [(type(one), one.path if isinstance(one, FragmentError) else str(one)) for one in result]
 
-    sized = SizedRunner(session)
+    sized_runner = SizedRunner(session)
     for fatal in ("", "deadly"):
         monkeypatch.setattr(spark_runner, "SPARK_BYTES", 5)
         expected = outcomes(IsolatedRunner(threads=2), fatal)
-        assert outcomes(sized, fatal) == expected
-        assert requested == []
+        assert outcomes(sized_runner, fatal) == expected
+        assert session_requests == []
         monkeypatch.setattr(spark_runner, "SPARK_BYTES", 4)
-        assert outcomes(sized, fatal) == expected
-        assert requested == [1]
-        requested.clear()
+        assert outcomes(sized_runner, fatal) == expected
+        assert session_requests == [1]
+        session_requests.clear()
     assert expected[3] == (FatalFileError, "deadly")
 
 

@@ -376,11 +376,11 @@ def test_a_condition_selects_the_same_partitions_in_every_format(
     lake = lakes(name)
     assert len({*lake.keys}) == len(lake.values)
     node = data.draw(conditions(lake.values))
-    wanted = {key for key, value in zip(lake.keys, lake.values, strict=True) if holds(node, value)}
+    expected_keys = {key for key, value in zip(lake.keys, lake.values, strict=True) if holds(node, value)}
     condition = sql(node)
-    assert lake.configured(condition) == wanted, condition
-    assert lake.chosen(condition) == wanted, condition
-    assert lake.pruned(condition) == wanted, condition
+    assert lake.configured(condition) == expected_keys, condition
+    assert lake.chosen(condition) == expected_keys, condition
+    assert lake.pruned(condition) == expected_keys, condition
 
 
 MOMENTS = [datetime(2024, 1, 31, 23, 30), datetime(2024, 2, 1, 8), datetime(2025, 1, 1), None]
@@ -433,21 +433,22 @@ def test_partition_values_have_the_type_of_their_transform(tmp_path: Path, name:
     entry = {"name": "t", "uri": str(folder)}
     config = MetastoreConfig.model_validate({"root": str(tmp_path / "root"), "tables": [entry], "engine": "auto"})
     refresh(config, config.tables[0], no_spark)
-    published = open_table(config.root, "t")
-    keys = [published.prune(f"id = {number}").fragments[0].partition_key for number in range(len(values))]
+    published_table = open_table(config.root, "t")
+    keys = [published_table.prune(f"id = {number}").fragments[0].partition_key for number in range(len(values))]
     snapshot = open_table_format(config.tables[0]).snapshot()
-    for condition, wanted in conditions:
-        chosen = {keys[number] for number in wanted}
+    for condition, expected_numbers in conditions:
+        expected_keys = {keys[number] for number in expected_numbers}
         table = TableConfig.model_validate(entry | {"partitions": condition})
-        configured = open_table_format(table).snapshot()
-        assert {fragment.partition_key for fragment in configured.fragments} == chosen, condition
-        assert configured.partition_types == snapshot.partition_types
+        filtered_snapshot = open_table_format(table).snapshot()
+        assert {fragment.partition_key for fragment in filtered_snapshot.fragments} == expected_keys, condition
+        assert filtered_snapshot.partition_types == snapshot.partition_types
         try:
             assert (
-                set(BackfillSelection("all", where=condition).select_keys("t", snapshot, keys_of(snapshot))) == chosen
+                set(BackfillSelection("all", where=condition).select_keys("t", snapshot, keys_of(snapshot)))
+                == expected_keys
             ), condition
         except PartitionNotFoundError:
-            assert not chosen, condition
+            assert not expected_keys, condition
 
 
 @pytest.mark.parametrize(
@@ -487,13 +488,13 @@ def test_names_that_differ_only_in_case_are_ambiguous(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1]}), part / "0.parquet")
     entry = {"name": "t", "uri": str(tmp_path / "t")}
     snapshot = open_table_format(TableConfig.model_validate(entry)).snapshot()
-    for condition, wanted in (("day = '1'", 1), ("DAY = '2'", 1), ("DAY = '1'", 0)):
+    for condition, expected_count in (("day = '1'", 1), ("DAY = '2'", 1), ("DAY = '1'", 0)):
         table = open_table_format(TableConfig.model_validate(entry | {"partitions": condition}))
         try:
             result = len(table.snapshot().fragments)
         except TableNotFoundError:
             result = 0
-        assert result == wanted, condition
+        assert result == expected_count, condition
     with pytest.raises(TableFormatError, match="'Day'"):
         open_table_format(TableConfig.model_validate(entry | {"partitions": "Day = '1'"})).snapshot()
     with pytest.raises(ColumnNotFoundError, match="'Day'"):

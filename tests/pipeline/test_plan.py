@@ -42,9 +42,9 @@ def snapshot(*fragments: Fragment, schema: pa.Schema = SCHEMA, identity: str = "
     return Snapshot("delta", identity, None, schema, (), fragments=tuple(fragments))
 
 
-def entry(of: Fragment, spec: ProfileSpec, unprofiled: tuple[str, ...] = ()) -> FragmentEntry:
+def entry(of: Fragment, spec: ProfileSpec, unprofiled_columns: tuple[str, ...] = ()) -> FragmentEntry:
     files = ProfileFiles(f"fragments/{of.id}.s", f"fragments/{of.id}.h", (f"fragments/{of.id}.f",))
-    return FragmentEntry(of.id, of.partition_key, of.path, 10, 5, spec.id, unprofiled, files)
+    return FragmentEntry(of.id, of.partition_key, of.path, 10, 5, spec.id, unprofiled_columns, files)
 
 
 def _partition(plan: Plan, one: PartitionPlan) -> PartitionEntry:
@@ -54,16 +54,16 @@ def _partition(plan: Plan, one: PartitionPlan) -> PartitionEntry:
     )
 
 
-def published(plan: Plan, *removed: FragmentEntry, unprofiled: tuple[str, ...] = ()) -> Version:
+def published(plan: Plan, *removed_entries: FragmentEntry, unprofiled_columns: tuple[str, ...] = ()) -> Version:
     """Return the version that executing the plan would publish.
 
     Args:
         plan: The plan.
         *removed: Removed fragments whose profiles the version still lists, to be used if a restore adds them again.
-        unprofiled: The columns that new profiles lack, because the files do not have them.
+        unprofiled_columns: The columns that new profiles lack, because the files do not have them.
     """
     target = plan.target.with_all_partitions()
-    profiles = {one.id: entry(one, plan.spec, unprofiled=unprofiled) for one in plan.to_profile}
+    profiles = {one.id: entry(one, plan.spec, unprofiled_columns=unprofiled_columns) for one in plan.to_profile}
     profiles |= {each.id: each for each in plan.reused.values()}
     before = {each.id: each for each in (plan.base.fragments if plan.base else ())}
     fragments = [profiles.get(id_) or before[id_] for partition in target.partitions for id_ in partition.fragments]
@@ -85,19 +85,19 @@ def published(plan: Plan, *removed: FragmentEntry, unprofiled: tuple[str, ...] =
         spec_id=plan.spec.id,
         specs=plan.target.specs,
         fragments=fragments,
-        retired=[RetiredFragment(plan.number, each) for each in removed],
+        retired=[RetiredFragment(plan.number, each) for each in removed_entries],
         partitions=partitions,
     )
 
 
 def plan(base: Version | None, now: Snapshot, table: TableConfig = TABLE, **how: Any) -> Plan:
-    resolved = how.pop("decided", {})
-    spec = table_profile_spec(now.schema, table, resolved)
+    resolved_policies = how.pop("decided", {})
+    spec = table_profile_spec(now.schema, table, resolved_policies)
     specs = {**(base.specs if base else {}), spec.id: spec.column_specs}
     request = RefreshRequest(how.pop("full", False), tuple(how.pop("partitions", ())))
-    stored = [each.fragment for each in base.retired] if base else []
+    stored_entries = [each.fragment for each in base.retired] if base else []
     changes = compare_snapshot(now, base, "a test")
-    return make_plan(PlanInputs("t", base, changes, spec, stored, specs=specs, **how), request)
+    return make_plan(PlanInputs("t", base, changes, spec, stored_entries, specs=specs, **how), request)
 
 
 def ids(plan: Plan) -> list[str]:
@@ -136,27 +136,29 @@ def test_a_restored_fragment_is_not_read_again() -> None:
     base = published(plan(None, first))
     without = plan(base, snapshot(fragment("a"), identity="2"))
     later = published(without, entry(fragment("b"), without.spec))
-    restored = plan(later, snapshot(fragment("a"), fragment("b"), identity="3"))
-    assert (ids(restored), restored.added, restored.changed_partitions) == ([], ("b",), ("all",))
+    restoring_plan = plan(later, snapshot(fragment("a"), fragment("b"), identity="3"))
+    assert (ids(restoring_plan), restoring_plan.added, restoring_plan.changed_partitions) == ([], ("b",), ("all",))
 
 
 def test_profiles_of_an_attempt_that_did_not_publish_are_used() -> None:
     now = snapshot(fragment("a"), fragment("b"))
     spec = table_profile_spec(SCHEMA, TABLE)
-    stored = [entry(fragment("a"), spec)]
+    stored_entries = [entry(fragment("a"), spec)]
     assert ids(
         make_plan(
-            PlanInputs("t", None, compare_snapshot(now, None, ""), spec, stored, specs={spec.id: spec.column_specs})
+            PlanInputs(
+                "t", None, compare_snapshot(now, None, ""), spec, stored_entries, specs={spec.id: spec.column_specs}
+            )
         )
     ) == ["b"]
 
 
 def test_a_profile_of_an_unknown_profile_spec_is_not_used() -> None:
     spec = table_profile_spec(SCHEMA, TABLE)
-    stored = [entry(fragment("a"), spec)]
-    assert ids(make_plan(PlanInputs("t", None, compare_snapshot(snapshot(fragment("a")), None, ""), spec, stored))) == [
-        "a"
-    ]
+    stored_entries = [entry(fragment("a"), spec)]
+    assert ids(
+        make_plan(PlanInputs("t", None, compare_snapshot(snapshot(fragment("a")), None, ""), spec, stored_entries))
+    ) == ["a"]
 
 
 def with_id(name: str, identity: str, kind: pa.DataType) -> pa.Field:
@@ -167,9 +169,9 @@ def test_a_rename_reads_nothing_and_recomputes_no_partition() -> None:
     before = pa.schema([with_id("name", "7", pa.string())])
     after = pa.schema([with_id("label", "7", pa.string())])
     base = published(plan(None, snapshot(fragment("a"), schema=before)))
-    renamed = plan(base, snapshot(fragment("a"), schema=after, identity="2"))
-    assert (ids(renamed), renamed.changed_partitions) == ([], ())
-    assert renamed.spec.id != base.spec_id
+    renaming_plan = plan(base, snapshot(fragment("a"), schema=after, identity="2"))
+    assert (ids(renaming_plan), renaming_plan.changed_partitions) == ([], ())
+    assert renaming_plan.spec.id != base.spec_id
 
 
 def test_added_dropped_and_reordered_columns_recompute_no_partition() -> None:
@@ -214,12 +216,12 @@ def test_an_added_column_reads_no_fragment_written_before_it() -> None:
 
 
 def test_a_column_added_again_is_read_from_files_that_have_it() -> None:
-    base = published(plan(None, snapshot(fragment("a"), schema=SCHEMA.remove(1))), unprofiled=("name",))
+    base = published(plan(None, snapshot(fragment("a"), schema=SCHEMA.remove(1))), unprofiled_columns=("name",))
     assert ids(plan(base, snapshot(fragment("a"), identity="2"))) == ["a"]
 
 
-def policy(**retained: object) -> TableConfig:
-    return TableConfig.model_validate({"name": "t", "uri": "/lake/t", "columns": {"id": retained}})
+def policy(**column_policy: object) -> TableConfig:
+    return TableConfig.model_validate({"name": "t", "uri": "/lake/t", "columns": {"id": column_policy}})
 
 
 @pytest.mark.parametrize(
@@ -243,9 +245,9 @@ def test_a_changed_policy_reads_only_missing_outputs(
 
     Otherwise, the plan names the column and the missing output.
     """
-    resolved = {"id": "enumerated", "name": "enumerated"}
-    base = published(plan(None, snapshot(fragment("a")), policy(**before), decided=resolved))
-    again = plan(base, snapshot(fragment("a")), policy(**after), decided=resolved)
+    resolved_policies = {"id": "enumerated", "name": "enumerated"}
+    base = published(plan(None, snapshot(fragment("a")), policy(**before), decided=resolved_policies))
+    again = plan(base, snapshot(fragment("a")), policy(**after), decided=resolved_policies)
     assert ids(again) == ([] if output is None else ["a"])
     assert again.read_again == ({} if output is None else {"id": {output: 1}})
     assert again.to_json()["read_again"] == again.read_again
@@ -255,8 +257,8 @@ def test_a_changed_policy_reads_only_missing_outputs(
 
 def test_a_new_option_with_a_default_changes_no_stored_spec() -> None:
     """A profile spec is the same whether the configuration has the default options or omits them."""
-    written = policy(frequencies="auto", histogram=1024, quantiles="sketch", ranks="off")
-    assert table_profile_spec(SCHEMA, written) == table_profile_spec(SCHEMA, TABLE)
+    policy_with_defaults = policy(frequencies="auto", histogram=1024, quantiles="sketch", ranks="off")
+    assert table_profile_spec(SCHEMA, policy_with_defaults) == table_profile_spec(SCHEMA, TABLE)
 
 
 @pytest.mark.parametrize("output", ["STATISTICS_VERSION", "FREQUENCIES_VERSION", "HISTOGRAMS_VERSION"])
@@ -294,8 +296,10 @@ def test_a_column_to_enumerate_is_read_in_fragments_without_value_counts() -> No
     base = replace(base, fragments=entries)
     again = plan(base, snapshot(fragment("a"), fragment("b")), decided={"id": "enumerated", "name": "enumerated"})
     assert (ids(again), again.read_again) == (["a"], {"id": {"frequencies": 1}})
-    estimated = plan(base, snapshot(fragment("a"), fragment("b")), decided={"id": "estimated", "name": "enumerated"})
-    assert (ids(estimated), estimated.changed_partitions) == ([], ("all",))
+    estimating_plan = plan(
+        base, snapshot(fragment("a"), fragment("b")), decided={"id": "estimated", "name": "enumerated"}
+    )
+    assert (ids(estimating_plan), estimating_plan.changed_partitions) == ([], ("all",))
 
 
 def test_full_and_named_partitions_are_read_again() -> None:
@@ -337,9 +341,9 @@ def test_an_added_column_with_a_default_is_read_from_all() -> None:
     With a default, all fragments are read once.
     """
     first = published(plan(None, snapshot(fragment("a"))))
-    added = pa.field("new", pa.int64())
-    assert ids(plan(first, snapshot(fragment("a"), schema=SCHEMA.append(added)))) == []
-    default = set_default(added, pa.scalar(7, pa.int64()))
+    added_field = pa.field("new", pa.int64())
+    assert ids(plan(first, snapshot(fragment("a"), schema=SCHEMA.append(added_field)))) == []
+    default = set_default(added_field, pa.scalar(7, pa.int64()))
     second = plan(first, snapshot(fragment("a"), schema=SCHEMA.append(default)))
     assert ids(second) == ["a"]
     assert ids(plan(published(second), snapshot(fragment("a"), schema=SCHEMA.append(default)))) == []
@@ -373,5 +377,7 @@ def test_a_profile_of_an_unknown_spec_lacks_all_outputs() -> None:
     again = plan(replace(base, fragments=entries), snapshot(fragment("a"), fragment("b")))
     assert ids(again) == ["a"]
     assert again.read_again == {"id": {"statistics": 1}, "name": {"statistics": 1}}
-    hidden = plan(replace(base, fragments=entries), snapshot(fragment("a"), fragment("b")), policy(values="hidden"))
-    assert hidden.read_again == {"id": {"statistics": 2}, "name": {"statistics": 1}}
+    hiding_plan = plan(
+        replace(base, fragments=entries), snapshot(fragment("a"), fragment("b")), policy(values="hidden")
+    )
+    assert hiding_plan.read_again == {"id": {"statistics": 2}, "name": {"statistics": 1}}

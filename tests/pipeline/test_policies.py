@@ -61,16 +61,16 @@ def test_policies_limit_listed_values(spark: SparkSession, tmp_path: Path) -> No
         done = refresh(config, table, lambda: spark)
         assert (done.published, done.version) == (True, number)
         assert done.fragments_profiled == (0 if number > 1 else 2)
-        opened = Metastore(config.root).table("t")
-        assert top(opened) == cut(every)
-        assert top(opened, "part=a") == cut(counted("a"))
-        assert opened.mode("word").value is not None
-        assert opened.frequency("word", "w").value == 1
-        assert opened.rank("word", "x").value == 3
-        assert [*map(tuple, opened.locate("word", "x"))] == [("part=a", 3), ("part=b", 1)]
-        spread = opened.spread("word")
+        published_table = Metastore(config.root).table("t")
+        assert top(published_table) == cut(every)
+        assert top(published_table, "part=a") == cut(counted("a"))
+        assert published_table.mode("word").value is not None
+        assert published_table.frequency("word", "w").value == 1
+        assert published_table.rank("word", "x").value == 3
+        assert [*map(tuple, published_table.locate("word", "x"))] == [("part=a", 3), ("part=b", 1)]
+        spread = published_table.spread("word")
         assert (spread.distinct_count, spread.duplicate_count, spread.singleton_count) == (5, 3, 2)
-        (row,) = opened.statistics(["word"], partition="part=b")
+        (row,) = published_table.statistics(["word"], partition="part=b")
         assert (row.frequencies, row.distinct_count, row.duplicate_count) == ("enumerated", 3, 1)
         assert refresh(config, table, lambda: spark).published is False
     pq.write_table(pa.table({"word": ["w"]}), tmp_path / "lake" / "part=b" / "2.parquet")

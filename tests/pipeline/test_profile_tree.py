@@ -141,8 +141,8 @@ class Stored:
 
 
 def updated(shape: TreeShape, before: Mapping[str, Branch], changes: Mapping[str, bool]) -> tuple[TreeChange, Stored]:
-    stored = Stored(before)
-    return shape.update(before[ROOT], stored, changes), stored
+    stored_branches = Stored(before)
+    return shape.update(before[ROOT], stored_branches, changes), stored_branches
 
 
 @given(st.data(), FAN_INS, POSITIONS)
@@ -156,43 +156,45 @@ def test_after_any_history_the_tree_is_that_from_scratch(
     shape = TreeShape(fan_in, position)
     numbers = st.integers(0, data.draw(st.sampled_from([60, 400]))).map(str)
     keys = set(data.draw(st.sets(numbers, max_size=200)))
-    stored: dict[str, Branch] = dict(shape.build(keys).put)
+    stored_branches: dict[str, Branch] = dict(shape.build(keys).put)
     for _ in range(data.draw(st.integers(1, 6))):
         removing = st.sets(st.sampled_from(sorted(keys)), max_size=len(keys)) if keys else st.just(set[str]())
-        removed = data.draw(removing)
-        replaced = data.draw(removing) - removed
-        added = data.draw(st.sets(numbers, max_size=30)) - keys
-        changes = dict.fromkeys(removed, False) | dict.fromkeys(added | replaced, True)
-        keys = (keys - removed) | added
+        removed_keys = data.draw(removing)
+        replaced_keys = data.draw(removing) - removed_keys
+        added_keys = data.draw(st.sets(numbers, max_size=30)) - keys
+        changes = dict.fromkeys(removed_keys, False) | dict.fromkeys(added_keys | replaced_keys, True)
+        keys = (keys - removed_keys) | added_keys
         scratch = shape.build(keys)
-        if stored[ROOT].count > fan_in:
-            change, loads = updated(shape, stored, changes)
-            assert change.dropped == stored.keys() - scratch.put.keys()
+        if stored_branches[ROOT].count > fan_in:
+            change, loads = updated(shape, stored_branches, changes)
+            assert change.dropped == stored_branches.keys() - scratch.put.keys()
             above = {ROOT} | {shape.digits(key)[:end] for key in changes for end in range(BITS + 1)}
             # A branch that splits has new branches below it, which are not above a change.
-            assert all(name in above or name not in stored for name in change.put)
+            assert all(name in above or name not in stored_branches for name in change.put)
             assert len(change.put.keys() - above) <= fan_in * len(changes)
             # Only branches above a change, and their parts, are loaded.
             assert all(any(name[:end] in above for end in range(len(name))) for name in loads.loaded)
-            stored = {name: branch for name, branch in stored.items() if name not in change.dropped} | dict(change.put)
+            stored_branches = {
+                name: branch for name, branch in stored_branches.items() if name not in change.dropped
+            } | dict(change.put)
         else:
-            stored = dict(scratch.put)
-        assert stored == scratch.put
-        assert assembled(shape, stored) == expected(keys, shape)
+            stored_branches = dict(scratch.put)
+        assert stored_branches == scratch.put
+        assert assembled(shape, stored_branches) == expected(keys, shape)
 
 
 @given(KEYS, st.sets(st.integers(0, 10**6).map(str), min_size=1, max_size=5), FAN_INS)
 @example({str(number) for number in range(200)}, {"200"}, 6)
-def test_branches_above_a_replaced_child_are_merged_again(keys: set[str], replaced: set[str], fan_in: int) -> None:
+def test_branches_above_a_replaced_child_are_merged_again(keys: set[str], replaced_keys: set[str], fan_in: int) -> None:
     """Exactly the branches above a replaced child are merged again.
 
     The shape of the tree stays the same.
     """
     shape = TreeShape(fan_in)
-    keys = keys | replaced | {str(number) for number in range(fan_in + 1)}
+    keys = keys | replaced_keys | {str(number) for number in range(fan_in + 1)}
     before = shape.build(keys).put
-    change, _ = updated(shape, before, dict.fromkeys(replaced, True))
-    above = {name for name in before if any(shape.digits(key).startswith(name) for key in replaced)}
+    change, _ = updated(shape, before, dict.fromkeys(replaced_keys, True))
+    above = {name for name in before if any(shape.digits(key).startswith(name) for key in replaced_keys)}
     assert change.put.keys() == above
     assert not change.dropped
     assert {name: before[name] for name in above} == change.put

@@ -152,9 +152,9 @@ def test_files_of_a_lost_race_are_removed(spark: SparkSession, lake: Lake, monke
     assert purge(versions(lake), 2).published == 4
     store = versions(lake)
     assert store.numbers() == [2, 3, 4]
-    named = {path for number in store.numbers() for path in store.read(number).paths()}
+    referenced_paths = {path for number in store.numbers() for path in store.read(number).paths()}
     folders = ("fragments", "index", "value_counts", "nodes", "partitions", "table")
-    assert {info.path for folder in folders for info in store.objects.list(folder)} <= named
+    assert {info.path for folder in folders for info in store.objects.list(folder)} <= referenced_paths
 
 
 def test_a_purge_removes_the_values_of_a_dropped_column(spark: SparkSession, tmp_path: Path) -> None:
@@ -192,11 +192,11 @@ def test_rewritten_value_counts_without_columns_have_no_files(tmp_path: Path) ->
         columns = {"column": ["1"], "value": [PERSON], "frequency": [frequency]}
         delta = Delta(pa.Table.from_pydict(columns, rows_of("string").schema))
         state = flow.step(state, {delta_name("string"): [delta]})
-    removed = TableValueCounts(flow=state, top_limits={"1": TopLimits(max_values=1)})
-    assert removed.paths()
-    rewritten = rewrite_value_counts(store, removed)
+    old_counts = TableValueCounts(flow=state, top_limits={"1": TopLimits(max_values=1)})
+    assert old_counts.paths()
+    rewritten = rewrite_value_counts(store, old_counts)
     assert rewritten.paths() == set()
-    assert rewritten.top_limits == removed.top_limits
+    assert rewritten.top_limits == old_counts.top_limits
 
 
 def test_a_purge_removes_unpublished_files(spark: SparkSession, lake: Lake) -> None:
@@ -256,10 +256,10 @@ def test_a_purge_publishes_after_another_listed_the_versions(
     numbers, others = Documents.numbers, [2]
 
     def numbers_before_others(self: Documents) -> list[int]:
-        listed = numbers(self)
-        if others and listed == [1, 2]:
+        listed_numbers = numbers(self)
+        if others and listed_numbers == [1, 2]:
             assert purge(versions(lake), others.pop()).published == 3
-        return listed
+        return listed_numbers
 
     answer = everything(lake.config())
     monkeypatch.setattr(Documents, "numbers", numbers_before_others)

@@ -62,13 +62,13 @@ def assert_files(table: Table, connection: duckdb.DuckDBPyConnection, column: st
     """Assert that frequencies in a column's value-count files, summed by value, equal DuckDB's."""
     files = [f"{lake.config().root}/t/{path}" for path in table.value_files(column)]
     (row,) = table.statistics([column])
-    summed = connection.execute(
+    expected_rows = connection.execute(
         "SELECT value, sum(frequency) FROM read_parquet(?) f WHERE f.column = ? "
         "GROUP BY value HAVING sum(frequency) > 0 ORDER BY value",
         [files, row.field_id],
     ).fetchall()
     rows = connection.execute(f'SELECT "{column}", count(*) FROM t WHERE "{column}" IS NOT NULL GROUP BY 1 ORDER BY 1')
-    assert summed == rows.fetchall()
+    assert expected_rows == rows.fetchall()
 
 
 def assert_column(
@@ -85,21 +85,21 @@ def assert_column(
         return result[0] if len(result) == 1 else result
 
     for quantile in table.quantile(column, FRACTIONS, partition=partition):
-        stored = None if quantile.value is None else quantile.value.as_py()
-        assert stored == ask(f'quantile_disc("{column}", {quantile.q:f})'), (column, quantile, partition)
+        stored_value = None if quantile.value is None else quantile.value.as_py()
+        assert stored_value == ask(f'quantile_disc("{column}", {quantile.q:f})'), (column, quantile, partition)
     if column != "group":
         # DuckDB rounds decimals to their scale, and returns timestamps for dates.
         what = f'quantile_cont("{column}"::DOUBLE, ?)' if column != "day" else 'quantile_cont("day"::TIMESTAMP, ?)'
         for quantile in table.quantile(column, FRACTIONS, partition=partition, method="continuous"):
-            stored = None if quantile.value is None else quantile.value.as_py()
+            stored_value = None if quantile.value is None else quantile.value.as_py()
             expected = connection.execute(f"SELECT {what.replace('?', f'{quantile.q:f}')} FROM t").fetchone()
             assert expected is not None
-            if isinstance(stored, float):
-                assert stored == pytest.approx(expected[0], rel=1e-12)
+            if isinstance(stored_value, float):
+                assert stored_value == pytest.approx(expected[0], rel=1e-12)
             else:
                 # To the millisecond, which is the precision of the answer.
-                assert (stored is None) == (expected[0] is None)
-                assert stored is None or abs((stored - expected[0]).total_seconds()) <= 0.001
+                assert (stored_value is None) == (expected[0] is None)
+                assert stored_value is None or abs((stored_value - expected[0]).total_seconds()) <= 0.001
     values = [row[0] for row in connection.execute(f'SELECT DISTINCT "{column}" FROM t').fetchall()]
     non_null = [value for value in values if value is not None]
     odd = {"id": 500_000, "group": "b!", "price": Decimal("123456.78"), "day": date(1999, 12, 31)}[column]
@@ -177,8 +177,8 @@ def test_a_compaction_repeats_after_a_concurrent_publish(
     def lose(*_: object, **options: object) -> None:
         raise VersionConflictError("another was first")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(VersionStore, "publish", lose)
+    with monkeypatch.context() as patch:
+        patch.setattr(VersionStore, "publish", lose)
         with pytest.raises(VersionConflictError, match=r"\b5 versions"):
             compact(versions, config.tables[0])
     assert {info.path for info in versions.objects.list()} == files

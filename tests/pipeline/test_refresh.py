@@ -37,16 +37,16 @@ def assert_matches_duckdb(answer: dict[str, Any], lake: Lake) -> None:
         assert connection.execute("SELECT count(*) FROM t").fetchone() == (answer["row_count"],)
         for column in ("id", "group", "price", "day"):
             row = answer["table"]["columns"][column]
-            counted = connection.execute(
+            expected_row = connection.execute(
                 f'SELECT count("{column}"), count(*) - count("{column}"), count(DISTINCT "{column}"), '
                 f'min("{column}"), max("{column}") FROM t'
             ).fetchone()
             bounds = [None if row[key] is None else row[key].as_py() for key in ("minimum", "maximum")]
-            assert counted == (row["value_count"], row["null_count"], row["distinct_count"], *bounds), column
-            listed = connection.execute(
+            assert expected_row == (row["value_count"], row["null_count"], row["distinct_count"], *bounds), column
+            expected_counts = connection.execute(
                 f'SELECT "{column}", count(*) FROM t WHERE "{column}" IS NOT NULL GROUP BY 1 ORDER BY 1'
             ).fetchall()
-            assert row["enumerated"] == sorted((repr(value), count) for value, count in listed), column
+            assert row["enumerated"] == sorted((repr(value), count) for value, count in expected_counts), column
         for column in ("id", "price"):
             (total,) = connection.execute(f'SELECT sum("{column}") FROM t').fetchone() or (None,)
             assert answer["table"]["columns"][column]["sum"] == total, column
@@ -112,11 +112,11 @@ def test_a_removed_and_restored_fragment_is_not_read_again(spark: SparkSession, 
     refresh(lake.config(), lake.table, lambda: spark)
     first = everything(lake.config())
     file.rename(tmp_path / "away")
-    removed = refresh(lake.config(), lake.table, no_spark)
-    assert (removed.fragments_removed, removed.fragments_profiled) == (1, 0)
+    removal_result = refresh(lake.config(), lake.table, no_spark)
+    assert (removal_result.fragments_removed, removal_result.fragments_profiled) == (1, 0)
     (tmp_path / "away").rename(file)
-    restored = refresh(lake.config(), lake.table, lambda: spark)
-    assert (restored.fragments_added, restored.fragments_profiled) == (1, 0)
+    restore_result = refresh(lake.config(), lake.table, lambda: spark)
+    assert (restore_result.fragments_added, restore_result.fragments_profiled) == (1, 0)
     assert_same(everything(lake.config()), first)
 
 

@@ -54,7 +54,7 @@ _FRAGMENTS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60 << 20)
 
 @given(_FRAGMENTS, st.integers(0, 2000), st.integers(1, 20), st.randoms(use_true_random=False))
 def test_fragments_are_grouped_into_bundles(
-    drawn: list[tuple[str, int]], columns: int, tasks: int, draw: random.Random
+    keys_and_sizes: list[tuple[str, int]], columns: int, tasks: int, draw: random.Random
 ) -> None:
     """Each fragment is in exactly one bundle, and a bundle has fragments of one partition only.
 
@@ -62,7 +62,7 @@ def test_fragments_are_grouped_into_bundles(
     ones fit in one.
     """
     source: Any = None
-    fragments = [Fragment(f"{at:x}", key, f"{at}", size, 1, source) for at, (key, size) in enumerate(drawn)]
+    fragments = [Fragment(f"{at:x}", key, f"{at}", size, 1, source) for at, (key, size) in enumerate(keys_and_sizes)]
     alone = {entry.id for entry in fragments if draw.random() < 0.1}
     result = bundle_fragments(fragments, alone, columns, tasks)
     assert Counter(each.id for bundle in result for each in bundle) == Counter(entry.id for entry in fragments)
@@ -135,15 +135,15 @@ def assert_consistent(versions: VersionStore) -> None:
     version = versions.read(versions.newest())
     groups = [(entry.group, entry.files) for entry in (*version.fragments, *version.retired)]
     groups += [(f"nodes of {nodes.group}", nodes.files) for nodes in version.nodes]
-    shared = [(group, file) for group, file in groups if file.sections > 1]
-    count = Counter(file.states for _, file in shared)
-    wasted = Counter[str]()
-    for group, path, written in {(group, file.states, file.sections) for group, file in shared}:
+    shared_files = [(group, file) for group, file in groups if file.sections > 1]
+    count = Counter(file.states for _, file in shared_files)
+    wasted_sections = Counter[str]()
+    for group, path, section_count in {(group, file.states, file.sections) for group, file in shared_files}:
         sections = pq.read_table(Path(versions.objects.uri(path)), columns=["section"])["section"].unique()
-        assert written == len(sections)
-        wasted[group] += written - count[path] if written > 2 * count[path] else 0
-    in_use = Counter(group for group, _ in shared)
-    assert all(4 * rows <= in_use[group] for group, rows in wasted.items())
+        assert section_count == len(sections)
+        wasted_sections[group] += section_count - count[path] if section_count > 2 * count[path] else 0
+    in_use = Counter(group for group, _ in shared_files)
+    assert all(4 * rows <= in_use[group] for group, rows in wasted_sections.items())
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 30))])
@@ -169,8 +169,8 @@ def test_shared_files_are_consistent_in_random_histories(
         if number in (1, 3):
             versions.expire(lake.draw.randrange(1, 4), timedelta(0))
             assert_consistent(versions)
-            retained = {path for version in versions.numbers() for path in versions.read(version).paths()}
-            assert {info.path for info in versions.objects.list("nodes")} <= retained
+            retained_paths = {path for version in versions.numbers() for path in versions.read(version).paths()}
+            assert {info.path for info in versions.objects.list("nodes")} <= retained_paths
         lake.commit_some(tmp_path / "away")
     refresh(config, lake.table, no_spark)
     refresh(lake.config("scratch"), lake.table, no_spark)
@@ -210,33 +210,37 @@ def test_used_profiles_of_a_sparse_file_are_copied(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 9), st.integers(1, 9)), max_size=30), st.booleans())
-def test_sparse_files_of_a_group_are_compacted_together(drawn: list[tuple[str, int, int]], purging: bool) -> None:
+def test_sparse_files_of_a_group_are_compacted_together(group_files: list[tuple[str, int, int]], purging: bool) -> None:
     """The used sections of all files that are less than half in use are copied together.
 
     They are copied only if these files waste more than a quarter of what the group uses. A purge copies the used
     sections of every file with an unused one.
     """
-    files = [(group, written, min(written, left)) for group, written, left in drawn]
+    files = [(group, section_count, min(section_count, used_count)) for group, section_count, used_count in group_files]
     entries = [
         NodeEntry(
-            node_key(group, f"{at}-{section}"), ProfileFiles("", "", (), f"{at}", f"{at}-{section}", written), "spec_id"
+            node_key(group, f"{at}-{section}"),
+            ProfileFiles("", "", (), f"{at}", f"{at}-{section}", section_count),
+            "spec_id",
         )
-        for at, (group, written, left) in enumerate(files)
-        for section in range(left)
+        for at, (group, section_count, used_count) in enumerate(files)
+        for section in range(used_count)
     ]
     limits = COMPACT_ALL if purging else DEFAULT_LIMITS
     share, waste = limits.min_used_share, limits.max_waste
     tasks = _sparse_files("nodes", entries, limits)
     expected = set[str]()
     for group in "ab":
-        shared = [
-            (at, written, left)
-            for at, (file_group, written, left) in enumerate(files)
-            if file_group == group and written > 1
+        shared_files = [
+            (at, section_count, used_count)
+            for at, (file_group, section_count, used_count) in enumerate(files)
+            if file_group == group and section_count > 1
         ]
-        sparse = [item for item in shared if item[2] < item[1] * share]
-        if sum(written - left for _, written, left in sparse) > waste * sum(left for _, _, left in shared):
-            expected |= {f"{at}-{section}" for at, _, left in sparse for section in range(left)}
+        sparse = [item for item in shared_files if item[2] < item[1] * share]
+        if sum(section_count - used_count for _, section_count, used_count in sparse) > waste * sum(
+            used_count for _, _, used_count in shared_files
+        ):
+            expected |= {f"{at}-{section}" for at, _, used_count in sparse for section in range(used_count)}
     result = [path.section for task in tasks for path in task.files]
     assert sorted(result) == sorted(expected)
 
@@ -253,11 +257,11 @@ def wasteful(profiles: dict[tuple[str, int, int], bool]) -> dict[str, set[str]]:
     A group is missing if its files have few unused sections.
     """
     result = {}
-    used = Counter(file for _, file, _ in profiles)
+    used_sections = Counter(file for _, file, _ in profiles)
     for group in "abc":
         in_use = [(file, section) for profile_group, file, section in profiles if profile_group == group]
-        sparse = {file for file, _ in in_use if used[file] < DEFAULT_LIMITS.min_used_share * (file + 3)}
-        if sum(file + 3 - used[file] for file in sparse) > DEFAULT_LIMITS.max_waste * len(in_use):
+        sparse = {file for file, _ in in_use if used_sections[file] < DEFAULT_LIMITS.min_used_share * (file + 3)}
+        if sum(file + 3 - used_sections[file] for file in sparse) > DEFAULT_LIMITS.max_waste * len(in_use):
             result[group] = {f"{group}-{file}-{section}" for file, section in in_use if file in sparse}
     return result
 
@@ -276,36 +280,36 @@ def test_groups_with_many_unused_profiles_are_compacted(
 
     def entries(profiles: dict[tuple[str, int, int], bool]) -> tuple[list[FragmentEntry], list[RetiredFragment]]:
         live: list[FragmentEntry] = []
-        retired: list[RetiredFragment] = []
+        retired_fragments: list[RetiredFragment] = []
         for (group, file, section), is_retired in profiles.items():
             name = f"{group}-{file}-{section}"
             entry = FragmentEntry(
                 name, group, name, 1, 1, "spec", (), ProfileFiles("", "", (), f"{file}", name, file + 3)
             )
-            (retired.append(RetiredFragment(1, entry)) if is_retired else live.append(entry))  # type: ignore[func-returns-value]
-        return live, retired
+            (retired_fragments.append(RetiredFragment(1, entry)) if is_retired else live.append(entry))  # type: ignore[func-returns-value]
+        return live, retired_fragments
 
-    live, retired = entries(before)
-    versions.publish(replace(version(1), fragments=live, retired=retired, nodes=[]))
+    live, retired_fragments = entries(before)
+    versions.publish(replace(version(1), fragments=live, retired=retired_fragments, nodes=[]))
     base = versions.read(1)
-    live, retired = entries(after)
-    stored_fragments, stored_retired, counted = base.fragments, base.retired, base.shared_files
+    live, retired_fragments = entries(after)
+    stored_fragments, stored_retired, shared_entries = base.fragments, base.retired, base.shared_files
     assert isinstance(stored_fragments, StoredEntries)
     assert isinstance(stored_retired, StoredEntries)
-    assert isinstance(counted, StoredEntries)
+    assert isinstance(shared_entries, StoredEntries)
     changes = SegmentChanges(
         EntryChanges.between(FRAGMENTS, stored_fragments, live),
         EntryChanges(NODES, None, {}, {}),
-        EntryChanges.between(RETIRED, stored_retired, retired),
+        EntryChanges.between(RETIRED, stored_retired, retired_fragments),
     )
-    tasks, _ = plan_compaction("orders", changes, counted, {})
-    copied: dict[str, set[str]] = {}
+    tasks, _ = plan_compaction("orders", changes, shared_entries, {})
+    copied_sections: dict[str, set[str]] = {}
     for task in tasks:
         for files in task.files:
-            copied.setdefault(files.section[0], set()).add(files.section)
+            copied_sections.setdefault(files.section[0], set()).add(files.section)
     expected = wasteful(after)
-    assert copied.keys() >= expected.keys() - wasteful(before).keys()
-    assert copied == {group: sections for group, sections in expected.items() if group in copied}
+    assert copied_sections.keys() >= expected.keys() - wasteful(before).keys()
+    assert copied_sections == {group: sections for group, sections in expected.items() if group in copied_sections}
 
 
 @pytest.mark.parametrize("count", [1, 2_000, 2_001, 10_000, 100_000, 10**9])
@@ -338,21 +342,21 @@ def test_only_nodes_of_the_window_are_copied(tmp_path: Path) -> None:
     names = [f"{first}0000{second}" for first in "0123" for second in "0123"]
     versions.publish(replace(version(1), fragments=[], retired=[], nodes=[node(name, 0) for name in names]))
     base = versions.read(1)
-    stored, counted = base.nodes, base.shared_files
-    assert isinstance(stored, StoredEntries)
-    assert isinstance(counted, StoredEntries)
+    stored_nodes, shared_entries = base.nodes, base.shared_files
+    assert isinstance(stored_nodes, StoredEntries)
+    assert isinstance(shared_entries, StoredEntries)
     # In each window, three profiles of the first file are replaced by those of another file, and one stays.
-    replaced = [node(name, 1) for name in names if not name.endswith("0")]
+    replaced_nodes = [node(name, 1) for name in names if not name.endswith("0")]
     changes = SegmentChanges(
         EntryChanges(FRAGMENTS, None, {}, {}),
-        EntryChanges.changed(NODES, stored, replaced),
+        EntryChanges.changed(NODES, stored_nodes, replaced_nodes),
         EntryChanges(RETIRED, None, {}, {}),
     )
     for first in "0123":
-        tasks, entries = plan_compaction("orders", changes, counted, {"*": [node_key("*", f"{first}0000")]})
+        tasks, entries = plan_compaction("orders", changes, shared_entries, {"*": [node_key("*", f"{first}0000")]})
         assert {entry.key for entry in entries} == {node_key("*", f"{first}0000{second}") for second in "0123"}
         assert [files.section for task in tasks for files in task.files] == [f"{first}00000-0"]
-    assert plan_compaction("orders", changes, counted, {"*": []}) == ([], [])
+    assert plan_compaction("orders", changes, shared_entries, {"*": []}) == ([], [])
 
 
 def near_unique(lake: SmallFiles, files: int) -> None:
@@ -486,15 +490,15 @@ def test_an_unreadable_fragment_does_not_affect_others(tmp_path: Path) -> None:
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """The number of times that each Parquet file of the Metastore is opened in this process, by path."""
-    observed: Counter[str] = Counter()
+    open_counts: Counter[str] = Counter()
     plain = ObjectStore.open_parquet
 
     def counting(self: ObjectStore, path: str, *arguments: Any, **options: Any) -> Any:
-        observed[path] += 1
+        open_counts[path] += 1
         return plain(self, path, *arguments, **options)
 
     monkeypatch.setattr(ObjectStore, "open_parquet", counting)
-    return observed
+    return open_counts
 
 
 def test_a_file_is_opened_once_per_step(tmp_path: Path, opened: Counter[str]) -> None:

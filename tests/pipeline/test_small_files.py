@@ -43,24 +43,24 @@ class Partitions:
         path, size = f"{self._files:09}", sum(sizes)
         return [ProfileFiles("", "", (), path, f"{path}-{at}", len(sizes), size) for at in range(len(sizes))]
 
-    def commit(self, added: dict[str, list[int]], removed: set[str]) -> None:
+    def commit(self, added_sizes: dict[str, list[int]], removed_names: set[str]) -> None:
         """Add a file of profiles to each partition, remove fragments, and combine small files.
 
-        `added` has the sizes of the profiles in bytes.
+        `added_sizes` has the sizes of the profiles in bytes.
         """
-        changed: list[FragmentEntry] = []
-        for key, sizes in added.items():
-            for name in removed & self.entries[key].keys():
+        changed_entries: list[FragmentEntry] = []
+        for key, sizes in added_sizes.items():
+            for name in removed_names & self.entries[key].keys():
                 del self.entries[key][name]
             for files, size in zip(self.write(sizes), sizes, strict=True):
-                changed.append(FragmentEntry(files.name, key, files.name, size, 1, "spec", (), files))
-            self.entries[key] |= {entry.id: entry for entry in changed if entry.partition_key == key}
-        tasks = plan_bundles(changed, [list(self.entries[key].values()) for key in added])
+                changed_entries.append(FragmentEntry(files.name, key, files.name, size, 1, "spec", (), files))
+            self.entries[key] |= {entry.id: entry for entry in changed_entries if entry.partition_key == key}
+        tasks = plan_bundles(changed_entries, [list(self.entries[key].values()) for key in added_sizes])
         read = sum({files.states: files.states_bytes for task in tasks for files in task.files}.values())
-        assert read <= max(_MAX_BYTES, 2 * sum(map(sum, added.values())))
+        assert read <= max(_MAX_BYTES, 2 * sum(map(sum, added_sizes.values())))
         for task in tasks:
             assert len({files.states for files in task.files}) >= MIN_FILES
-            assert {files.name for files in task.files}.isdisjoint(entry.id for entry in changed)
+            assert {files.name for files in task.files}.isdisjoint(entry.id for entry in changed_entries)
             new = self.write([files.states_bytes // files.sections for files in task.files])
             for files, copy in zip(task.files, new, strict=True):
                 (key,) = (key for key, entries in self.entries.items() if files.name in entries)
@@ -71,8 +71,8 @@ class Partitions:
     def small_files(self, key: str) -> list[int]:
         """Return the number of used profiles in each of the partition's files that can be combined."""
         entries = self.entries[key].values()
-        used = Counter(entry.files.states for entry in entries if entry.files.states_bytes < FULL_BYTES)
-        return [count for count in used.values() if count < MIN_FILES**2]
+        use_counts = Counter(entry.files.states for entry in entries if entry.files.states_bytes < FULL_BYTES)
+        return [count for count in use_counts.values() if count < MIN_FILES**2]
 
 
 @given(st.integers(0, 10**9), st.sampled_from([100, 20_000, 100_000]), st.sampled_from([1, 3, 12]))
@@ -87,9 +87,9 @@ def test_a_partition_has_few_small_files_after_any_history(seed: int, size: int,
     names: list[str] = []
     for _ in range(draw.choice([30, 200])):
         keys = draw.choice([["a"], ["b"], ["a", "b"]])
-        added = {key: [draw.randint(size // 2, size) for _ in range(draw.randint(1, per_commit))] for key in keys}
-        removed = {name for name in names if draw.random() < draw.choice([0, 0, 0.02])}
-        partitions.commit(added, removed)
+        added_sizes = {key: [draw.randint(size // 2, size) for _ in range(draw.randint(1, per_commit))] for key in keys}
+        removed_names = {name for name in names if draw.random() < draw.choice([0, 0, 0.02])}
+        partitions.commit(added_sizes, removed_names)
         names = [name for entries in partitions.entries.values() for name in entries]
         for key in keys:
             # Two kinds of small files, and those that this commit wrote, at most two of each kind.
@@ -132,11 +132,11 @@ def test_commits_of_one_file_leave_few_files(tmp_path: Path, monkeypatch: pytest
         assert_consistent(versions)
     refresh(lake.config("scratch"), lake.table, no_spark)
     assert_same(everything(config), everything(lake.config("scratch")))
-    stored = {info.path for folder in ("fragments", "nodes") for info in versions.objects.list(folder)}
+    stored_paths = {info.path for folder in ("fragments", "nodes") for info in versions.objects.list(folder)}
     versions.expire(1, timedelta(0))
-    assert {info.path for folder in ("fragments", "nodes") for info in versions.objects.list(folder)} <= stored
-    retained = {path for number in versions.numbers() for path in versions.read(number).paths()}
-    assert {info.path for info in versions.objects.list("fragments")} <= retained
+    assert {info.path for folder in ("fragments", "nodes") for info in versions.objects.list(folder)} <= stored_paths
+    retained_paths = {path for number in versions.numbers() for path in versions.read(number).paths()}
+    assert {info.path for info in versions.objects.list("fragments")} <= retained_paths
     assert_same(everything(config), everything(lake.config("scratch")))
 
 

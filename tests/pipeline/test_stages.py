@@ -83,13 +83,13 @@ def test_a_refresh_executes_the_stages_of_the_dry_run(lake: Lake) -> None:
 
 def test_a_table_that_is_up_to_date_has_no_stages(lake: Lake) -> None:
     config = config_of(lake)
-    published = refresh(config, config.tables[0], no_spark)
+    first_result = refresh(config, config.tables[0], no_spark)
     plan = plan_refresh(config, config.tables[0])
     result = refresh(config, config.tables[0], no_spark)
     assert plan.stages == result.stages == ()
     assert plan.to_json()["fragments"] == result.to_json()["fragments"]
     assert plan.to_json()["partitions"] == result.to_json()["partitions"] == {"changed": 0, "removed": 0, "total": 2}
-    assert (result.published, result.version, result.refresh_stats) == (False, published.version, None)
+    assert (result.published, result.version, result.refresh_stats) == (False, first_result.version, None)
 
 
 @pytest.mark.parametrize("has_new_file", [False, True])

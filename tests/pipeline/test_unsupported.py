@@ -29,33 +29,41 @@ def _avro(path: Path, type_: Any, values: list[Any]) -> None:
     path.write_bytes(sink.getvalue())
 
 
-@pytest.mark.parametrize("damaged", [True, False])
-@pytest.mark.parametrize("unsupported", [True, False])
-def test_unsupported_and_damaged_files_have_different_advice(tmp_path: Path, damaged: bool, unsupported: bool) -> None:
+@pytest.mark.parametrize("has_damaged_file", [True, False])
+@pytest.mark.parametrize("has_unsupported_file", [True, False])
+def test_unsupported_and_damaged_files_have_different_advice(
+    tmp_path: Path, has_damaged_file: bool, has_unsupported_file: bool
+) -> None:
     """The message names only the files that failed.
 
     It advises repair or removal of damaged files only, because users would miss the rows of unsupported ones.
     """
     lake = tmp_path / "lake"
     _avro(lake / "good.avro", "int", [1, 2])
-    if damaged:
+    if has_damaged_file:
         _avro(lake / "damaged.avro", "int", [1, 2])
         data = (lake / "damaged.avro").read_bytes()
         (lake / "damaged.avro").write_bytes(data[:-4] + b"none")
-    if unsupported:
+    if has_unsupported_file:
         _avro(lake / "union.avro", ["int", "long", "string"], [1, "a"])
     table = TableConfig(name="t", uri=str(lake))
     config = MetastoreConfig(root=str(tmp_path / "root"), engine="auto", tables=[table])
-    if not damaged and not unsupported:
+    if not has_damaged_file and not has_unsupported_file:
         assert refresh(config, table, no_spark).version == 1
         return
     with pytest.raises(ProfileError) as caught:
         refresh(config, table, no_spark)
     message = str(caught.value)
-    assert ("damaged.avro" in message) == damaged
-    assert ("union.avro" in message) == unsupported
+    assert ("damaged.avro" in message) == has_damaged_file
+    assert ("union.avro" in message) == has_unsupported_file
     assert "good.avro" not in message
-    advice = FailureAdvice.UNSUPPORTED if not damaged else FailureAdvice.BOTH if unsupported else FailureAdvice.DAMAGED
+    advice = (
+        FailureAdvice.UNSUPPORTED
+        if not has_damaged_file
+        else FailureAdvice.BOTH
+        if has_unsupported_file
+        else FailureAdvice.DAMAGED
+    )
     assert message.endswith(advice)
 
 
@@ -81,9 +89,9 @@ def test_value_counts_of_a_column_return_when_its_unsupported_file_is_removed(
 
     for number in range(4):
         put(0, str(number), [b"x", b"y", b"x"])
-    first, broken = put(1, "first", [b"only here", b"x"]), put(1, "broken", [b"\xff"])
+    first_file, broken_file = put(1, "first", [b"only here", b"x"]), put(1, "broken", [b"\xff"])
     put(1, "last", [b"z"])
-    changes: list[Callable[[], object]] = [lambda: None, first.unlink, lambda: put(1, "added", [b"new"])]
+    changes: list[Callable[[], object]] = [lambda: None, first_file.unlink, lambda: put(1, "added", [b"new"])]
     for change in changes:
         change()
         refresh(config, table, no_spark)
@@ -92,7 +100,7 @@ def test_value_counts_of_a_column_return_when_its_unsupported_file_is_removed(
         assert verify(config, table, no_spark).is_right
         with pytest.raises(NotStoredError):
             lookup.top("s")
-    broken.unlink()
+    broken_file.unlink()
     refresh(config, table, no_spark)
     lookup = Metastore(config.root).table("t")
     counts = {value.as_py(): count for value, count in lookup.top("s")}

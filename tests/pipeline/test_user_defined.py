@@ -171,8 +171,8 @@ def assert_true(lake: Lake, without: Iterable[str] = ()) -> None:
     for location, columns in results(lake).items():
         for column in ("id", "group", "price", "ratio", "day"):
             values = {name: result["value"] for name, result in columns[column].items()}
-            wanted = expected(lake, location, column, column not in without)
-            assert close(values, wanted), (location, column, values, wanted)
+            expected_values = expected(lake, location, column, column not in without)
+            assert close(values, expected_values), (location, column, values, expected_values)
 
 
 @pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, *range(3, 60)))])
@@ -351,10 +351,10 @@ def test_classes_that_are_no_statistics_are_refused(tmp_path: Path, reference: s
     lake = Lake(tmp_path)
     lake.append(1)
     lake.options = {"statistics": [reference]}
-    with pytest.raises(ConfigError, match=problem) as raised:
+    with pytest.raises(ConfigError, match=problem) as error_info:
         refreshed(lake)
-    assert reference in str(raised.value)
-    assert "table 't'" in str(raised.value)
+    assert reference in str(error_info.value)
+    assert "table 't'" in str(error_info.value)
 
 
 def test_a_column_named_default_has_the_default_policy_without_an_error() -> None:

@@ -86,31 +86,34 @@ def test_all_algorithms_give_equal_value_counts(
     monkeypatch.setattr(ranges, "_SAMPLES_PER_PROFILE", 10)
     draw = random.Random(seed)
     written(tmp_path, draw, 5, 300)
-    here, ranged = config_of(tmp_path, "here", algorithm="counts"), config_of(tmp_path, "ranged", algorithm="ranges")
-    refresh(here, here.tables[0], no_spark)
-    refresh(ranged, ranged.tables[0], lambda: spark)
-    counted, built = content_of(here)
-    assert {(b.algorithm, b.where, b.profiles) for b in built.values()} == {("counts", "here", 3)}
-    split_frequencies, built_by_ranges = content_of(ranged)
+    plain_config, range_config = (
+        config_of(tmp_path, "here", algorithm="counts"),
+        config_of(tmp_path, "ranged", algorithm="ranges"),
+    )
+    refresh(plain_config, plain_config.tables[0], no_spark)
+    refresh(range_config, range_config.tables[0], lambda: spark)
+    plain_frequencies, built_in_one_file = content_of(plain_config)
+    assert {(b.algorithm, b.where, b.profiles) for b in built_in_one_file.values()} == {("counts", "here", 3)}
+    split_frequencies, built_by_ranges = content_of(range_config)
     assert {(value.algorithm, value.where, value.profiles) for value in built_by_ranges.values()} == {
         ("ranges", "spark", 3)
     }
-    assert built["one"].distinct == built_by_ranges["one"].distinct == 1
-    assert counted.keys() == split_frequencies.keys()
-    for stage, rows in counted.items():
+    assert built_in_one_file["one"].distinct == built_by_ranges["one"].distinct == 1
+    assert plain_frequencies.keys() == split_frequencies.keys()
+    for stage, rows in plain_frequencies.items():
         assert shown(rows) == shown(split_frequencies[stage]), stage
-    answer = open_table(ranged.root, "t")
+    answer = open_table(range_config.root, "t")
     with duckdb.connect() as connection:
         connection.execute(f"CREATE VIEW t AS SELECT * FROM '{tmp_path}/lake/*/*.parquet'")
         for column in ("number", "text", "money", "day"):
             counts = f'SELECT "{column}", count(*) FROM t WHERE "{column}" IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, 1'
-            listed = [(value.as_py(), count) for value, count in answer.top(column, 10_000)]
-            assert listed == connection.execute(counts).fetchall(), column
-    assert list_unreferenced_files(ranged) == set(), "merged files are removed"
+            top_values = [(value.as_py(), count) for value, count in answer.top(column, 10_000)]
+            assert top_values == connection.execute(counts).fetchall(), column
+    assert list_unreferenced_files(range_config) == set(), "merged files are removed"
     # A small commit updates what is stored.
     pq.write_table(pa.table({"number": pa.array([9, 9], pa.int32())}), tmp_path / "lake" / "part=0" / "new.parquet")
-    refresh(ranged, ranged.tables[0], lambda: spark)
-    assert content_of(ranged)[1] == built_by_ranges
+    refresh(range_config, range_config.tables[0], lambda: spark)
+    assert content_of(range_config)[1] == built_by_ranges
 
 
 def shown(rows: pa.Table) -> str:
@@ -119,9 +122,9 @@ def shown(rows: pa.Table) -> str:
 
 
 def list_unreferenced_files(config: MetastoreConfig) -> set[str]:
-    named = set(open_table(config.root, "t").version.value_counts.paths())  # type: ignore[union-attr]
+    referenced_paths = set(open_table(config.root, "t").version.value_counts.paths())  # type: ignore[union-attr]
     folder = Path(config.root) / "t"
-    return {str(path.relative_to(folder)) for path in (folder / "value_counts").iterdir()} - named
+    return {str(path.relative_to(folder)) for path in (folder / "value_counts").iterdir()} - referenced_paths
 
 
 @pytest.mark.spark
@@ -131,17 +134,17 @@ def test_long_value_counts_are_split_into_ranges_by_default(
 ) -> None:
     monkeypatch.setattr(ranges, "MAX_UNSPLIT_VALUES", 300)
     written(tmp_path, random.Random(3), 4, 400)
-    chosen = config_of(tmp_path, "chosen")
-    refresh(chosen, chosen.tables[0], lambda: spark)
-    _, built = content_of(chosen)
-    long = {name for name, value_counts in built.items() if value_counts.algorithm == "ranges"}
-    assert long == {name for name, value_counts in built.items() if (value_counts.distinct or 0) > 300}
+    default_config = config_of(tmp_path, "chosen")
+    refresh(default_config, default_config.tables[0], lambda: spark)
+    _, built_by_column = content_of(default_config)
+    long = {name for name, value_counts in built_by_column.items() if value_counts.algorithm == "ranges"}
+    assert long == {name for name, value_counts in built_by_column.items() if (value_counts.distinct or 0) > 300}
     assert "number" in long
     assert "one" not in long
     counts = config_of(tmp_path, "counts", algorithm="counts")
     refresh(counts, counts.tables[0], no_spark)
     assert {value.algorithm for value in content_of(counts)[1].values()} == {"counts"}
-    assert {name: shown(rows) for name, rows in content_of(chosen)[0].items()} == {
+    assert {name: shown(rows) for name, rows in content_of(default_config)[0].items()} == {
         name: shown(rows) for name, rows in content_of(counts)[0].items()
     }
 
@@ -151,13 +154,15 @@ def test_long_value_counts_are_split_into_ranges_by_default(
     st.lists(st.floats(allow_nan=False), max_size=6, unique=True),
 )
 def test_split_frequencies_are_in_their_ranges(values: list[float], splitters: list[float]) -> None:
-    ordered = sorted({value + 0.0 for value in values if value == value})
-    ordered += [float("nan")] if any(value != value for value in values) else []
-    frequencies = Frequencies(pa.array(ordered, pa.float64()), pa.array(range(1, len(ordered) + 1), pa.int64()))
+    sorted_values = sorted({value + 0.0 for value in values if value == value})
+    sorted_values += [float("nan")] if any(value != value for value in values) else []
+    frequencies = Frequencies(
+        pa.array(sorted_values, pa.float64()), pa.array(range(1, len(sorted_values) + 1), pa.int64())
+    )
     bounds = sorted({splitter + 0.0 for splitter in splitters})
     pieces = split_frequencies(frequencies, pa.array(bounds, pa.float64()))
     assert len(pieces) == len(bounds) + 1
-    assert repr([value for piece in pieces for value in piece.values.to_pylist()]) == repr(ordered)
+    assert repr([value for piece in pieces for value in piece.values.to_pylist()]) == repr(sorted_values)
     assert [count for piece in pieces for count in piece.counts.to_pylist()] == frequencies.counts.to_pylist()
     for at, piece in enumerate(pieces):
         for value in piece.values.to_pylist():

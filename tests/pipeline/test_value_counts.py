@@ -179,19 +179,19 @@ def test_a_lost_race_leaves_no_value_count_files(plain: Plain, monkeypatch: pyte
     plain.put("two", pa.table({"a": [4, 4, 2]}))
     plain.refresh()
     plain.put("three", pa.table({"a": [8]}))
-    real, lost = VersionStore.publish, []
+    real, lost_counts = VersionStore.publish, []
 
     def losing(self: VersionStore, version: Any, base: Any = None, **options: Any) -> None:
-        if not lost:
-            lost.append(version.value_counts)
+        if not lost_counts:
+            lost_counts.append(version.value_counts)
             raise VersionConflictError("lost")
         real(self, version, base, **options)
 
     monkeypatch.setattr(VersionStore, "publish", losing)
     plain.refresh()
-    named = set(latest(plain.config).value_counts.paths())  # type: ignore[union-attr]
-    retained = {path for number in (1, 2) for path in _lists(plain, number)}
-    assert {f"value_counts/{path.name}" for path in plain.written()} == retained >= named
+    referenced_paths = set(latest(plain.config).value_counts.paths())  # type: ignore[union-attr]
+    retained_paths = {path for number in (1, 2) for path in _lists(plain, number)}
+    assert {f"value_counts/{path.name}" for path in plain.written()} == retained_paths >= referenced_paths
     assert plain.top("a") == Counter({1: 2, 2: 2, 4: 2, 8: 1})
 
 

@@ -82,16 +82,22 @@ def test_statistics_are_equal_bit_for_bit_in_other_processes(pandas: str) -> Non
         facts[name] = summarize_frequencies(result)
         assert list(scalars_in(facts[name])) == []
     scalars = [kind.array(extremes(kind))[-1] for kind in KINDS.values()]
-    sent = {name: pickle.dumps(one) for name, one in facts.items()}, runner.pack(facts), runner.pack(lambda: scalars)
-    done = subprocess.run(
-        [sys.executable, "-c", _READER, pandas], input=pickle.dumps(sent), capture_output=True, check=True
+    messages = (
+        {name: pickle.dumps(one) for name, one in facts.items()},
+        runner.pack(facts),
+        runner.pack(lambda: scalars),
     )
-    arrays, results, captured = pickle.loads(done.stdout)
+    done = subprocess.run(
+        [sys.executable, "-c", _READER, pandas], input=pickle.dumps(messages), capture_output=True, check=True
+    )
+    arrays, results, captured_scalars = pickle.loads(done.stdout)
     for name, one in facts.items():
         assert arrays[name].equals(one.ranked), name
         assert results[name] == [scalar_json(value) for _, value in one.percentiles], name
-    assert [array.type for array in captured] == [scalar.type for scalar in scalars]
-    assert all(array[0].equals(scalar) or scalar != scalar for array, scalar in zip(captured, scalars, strict=True))
+    assert [array.type for array in captured_scalars] == [scalar.type for scalar in scalars]
+    assert all(
+        array[0].equals(scalar) or scalar != scalar for array, scalar in zip(captured_scalars, scalars, strict=True)
+    )
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -106,9 +112,11 @@ def test_percentiles_are_values_of_the_column(name: str, data: st.DataObject) ->
     profile = profile_one(KINDS[name].array(values))
     assert profile.frequencies is not None
     facts = summarize_frequencies(profile.frequencies)
-    for sent in (pickle.loads(pickle.dumps(facts)), pickle.loads(runner.pack(facts))):
-        assert sent == facts
-        assert [value.type for _, value in sent.percentiles] == [profile.frequencies.values.type] * len(sent.ranked)
+    for received_facts in (pickle.loads(pickle.dumps(facts)), pickle.loads(runner.pack(facts))):
+        assert received_facts == facts
+        assert [value.type for _, value in received_facts.percentiles] == [profile.frequencies.values.type] * len(
+            received_facts.ranked
+        )
     oracle = Facts(values if name not in FINER else [None if v is None else v * FINER[name] for v in values])
     result = [plain(value) for _, value in facts.percentiles]
     assert set(result) <= set(oracle.numbers)
@@ -145,9 +153,17 @@ def results(
     table = TableConfig(name="t", uri=str(folder / "lake"))
     config = MetastoreConfig(root=str(folder / "root"), tables=[table])
     with pytest.MonkeyPatch.context() as patch, everything_on_spark():
-        sent = watch_what_travels(patch)
+        sent_types = watch_what_travels(patch)
         refresh(config, table, lambda: spark)
-    assert {"Fragment", "FragmentEntry", "TreeMerge", "_TaskResult", "_PartialSum", "_Part", "_Completion"} <= sent
+    assert {
+        "Fragment",
+        "FragmentEntry",
+        "TreeMerge",
+        "_TaskResult",
+        "_PartialSum",
+        "_Part",
+        "_Completion",
+    } <= sent_types
     return Metastore(config.root).table("t")
 
 
@@ -156,14 +172,14 @@ def watch_what_travels(patch: pytest.MonkeyPatch) -> set[str]:
 
     Returns a set, to which the names of the classes of these objects are added.
     """
-    observed: set[str] = set()
+    observed_types: set[str] = set()
 
     def watched(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(argument: Any) -> Any:
             result = function(argument)
             for value in (argument, result):
                 assert list(scalars_in(value)) == []
-                observed.update(type(one).__name__ for one in flat(value))
+                observed_types.update(type(one).__name__ for one in flat(value))
             return result
 
         return call
@@ -179,7 +195,7 @@ def watch_what_travels(patch: pytest.MonkeyPatch) -> set[str]:
     for module in (runner, shuffle):
         for name in ("pack", "unpack_results"):
             patch.setattr(module, name, watched(getattr(module, name)))
-    return observed
+    return observed_types
 
 
 @pytest.mark.spark
@@ -205,16 +221,16 @@ def test_every_type_is_reported_unchanged(
     assert (plain(row.minimum), plain(row.maximum)) == (facts.minimum, facts.maximum)
     assert [plain(value) for _, value in row.percentiles or ()] == facts.percentiles
     assert row.percentiles_guarantee == "exact"
-    listed = results.top(name, 1000, partition=partition)
-    assert {plain(value): count for value, count in listed} == facts.counts
+    top_values = results.top(name, 1000, partition=partition)
+    assert {plain(value): count for value, count in top_values} == facts.counts
 
 
 @pytest.mark.spark
 def test_every_answer_is_json_without_loss(results: Table) -> None:
     """The JSON of commands and Dagster events is exact for values that Python cannot represent."""
     table = results.statistics()
-    shown = {row["column"]: row for row in columns_json(results.version, table)}
-    json.dumps(shown, allow_nan=False)
+    rows_by_column = {row["column"]: row for row in columns_json(results.version, table)}
+    json.dumps(rows_by_column, allow_nan=False)
     expected = {
         "date32": ("-5877641-06-23", "+5881580-07-11"),
         "time64_ns": ("00:00:00", "23:59:59.999999999"),
@@ -227,8 +243,8 @@ def test_every_answer_is_json_without_loss(results: Table) -> None:
         "duration": (None, None),
     }
     for name, bounds in expected.items():
-        assert (shown[name]["minimum"], shown[name]["maximum"]) == bounds, name
-    assert shown["duration"]["reason"] == "duration[ns] is not a type that values are profiled of"
+        assert (rows_by_column[name]["minimum"], rows_by_column[name]["maximum"]) == bounds, name
+    assert rows_by_column["duration"]["reason"] == "duration[ns] is not a type that values are profiled of"
     for row in table:
         check_histogram(results, row)
         if row.frequencies == "enumerated":
@@ -244,8 +260,8 @@ def check_histogram(results: Table, row: ColumnStatistics) -> None:
         return
     bins = results.histogram(row.column)
     json.dumps(histogram_json(bins), allow_nan=False)
-    listed = ((plain(value), count) for value, count in results.top(row.column, 1000))
-    infinite = sum(count for value, count in listed if value in (math.inf, -math.inf))
+    top_values = ((plain(value), count) for value, count in results.top(row.column, 1000))
+    infinite = sum(count for value, count in top_values if value in (math.inf, -math.inf))
     assert sum(one.frequency for one in bins) == row.value_count - (row.nan_count or 0) - infinite
 
 

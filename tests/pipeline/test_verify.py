@@ -159,8 +159,8 @@ def test_changed_value_counts_of_the_table_are_reported(spark: SparkSession, lak
 
 
 def test_a_missing_stored_file_is_reported(spark: SparkSession, lake: Lake) -> None:
-    removed = next(entry for entry in latest(lake.config()).fragments if entry.partition_key == "part=2")
-    path = next(removed.files.paths())
+    removed_entry = next(entry for entry in latest(lake.config()).fragments if entry.partition_key == "part=2")
+    path = next(removed_entry.files.paths())
     (Path(lake.config().root) / "t" / path).unlink()
     result = verified(spark, lake, partitions=("part=2",))
     assert "fragment" in {difference.level for difference in result.differences}

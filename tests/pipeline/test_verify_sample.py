@@ -33,17 +33,17 @@ def table_of(folder: Path, files: int) -> tuple[MetastoreConfig, TableConfig, li
 
 @given(st.integers(0, 6), st.sets(st.integers(0, 4), max_size=3))
 @settings(max_examples=6)
-def test_sampled_fragments_are_compared_unless_they_were_removed(count: int, lost: set[int]) -> None:
+def test_sampled_fragments_are_compared_unless_they_were_removed(count: int, lost_numbers: set[int]) -> None:
     with tempfile.TemporaryDirectory() as name:
         config, table, adds = table_of(Path(name), 5)
         refresh(config, table, no_spark)
-        for number in lost:
+        for number in lost_numbers:
             commit(Path(name) / "t", {"remove": {"path": adds[number]["add"]["path"], "dataChange": True}})  # type: ignore[index]
         result = verify(config, table, no_spark, VerificationScope(sample=count))
         assert result.is_right, result.differences
-        drawn = min(count, 5)
-        assert max(0, drawn - len(lost)) <= result.fragments <= min(drawn, 5 - len(lost))
-        assert result.skipped_partitions == (result.fragments < drawn)
+        sample_size = min(count, 5)
+        assert max(0, sample_size - len(lost_numbers)) <= result.fragments <= min(sample_size, 5 - len(lost_numbers))
+        assert result.skipped_partitions == (result.fragments < sample_size)
         assert (result.partitions, result.complete) == (0, False)
 
 

@@ -108,12 +108,12 @@ def test_values_beyond_pythons_are_compared_and_named(tmp_path: Path) -> None:
     write(tmp_path / "t" / "a.parquet", FAR + 1)
     os.utime(tmp_path / "t" / "a.parquet", ns=(before.st_atime_ns, before.st_mtime_ns))
     assert (tmp_path / "t" / "a.parquet").stat().st_size == before.st_size
-    reported = {
+    reported_values = {
         each.difference.statistic: (each.difference.stored, each.difference.computed)
         for each in verify(config, table, no_spark).differences
         if each.level == "table" and each.difference.column == "day"
     }
-    assert reported["maximum"] == ("+10183-09-22", "+10183-09-23")
-    assert reported["latest"] == ("+10183-09-22", "+10183-09-23")
-    assert reported["frequencies"][0].startswith("+10183-09-21: 2")
-    assert "undefined" not in reported
+    assert reported_values["maximum"] == ("+10183-09-22", "+10183-09-23")
+    assert reported_values["latest"] == ("+10183-09-22", "+10183-09-23")
+    assert reported_values["frequencies"][0].startswith("+10183-09-21: 2")
+    assert "undefined" not in reported_values
